@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// How long open connections may take to finish once shutdown began. Longer than any call's two seconds; shorter than
-/// the ten that the lab grants a program to end.
+/// the five after which the lab kills a program.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// Runs `serve` on each accepted connection, at most `connections_max` at once, until shutdown; then waits for those

@@ -90,8 +90,7 @@ impl Connection {
     pub(super) async fn open(target: &Target) -> Result<Self, CallError> {
         let authority = HeaderValue::from_str(&target.to_string()).map_err(|_| CallError::NameNotResolved)?;
         let stream = connect(&target.host, target.port).await?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| classify(&error))?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| classify(&error))?;
         // The driver's own error reaches the request that it fails.
         let driver = tokio::spawn(async move {
             let _ = connection.await;
@@ -114,9 +113,10 @@ impl Connection {
 
         let response = self.sender.send_request(request).await.map_err(|error| classify(&error))?;
         let (head, body) = response.into_parts();
-        Limited::new(body, RESPONSE_BYTES_MAX).collect().await.map_err(|error| {
-            error.downcast_ref::<hyper::Error>().map_or(CallError::Protocol, classify)
-        })?;
+        Limited::new(body, RESPONSE_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| error.downcast_ref::<hyper::Error>().map_or(CallError::Protocol, classify))?;
         Ok(Answer { status: head.status.as_u16(), headers: head.headers })
     }
 }

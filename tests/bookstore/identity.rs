@@ -72,7 +72,10 @@ mod tests {
             (vec!["By=spiffe://cluster.local/ns/b/sa/b;Hash=ab"], None),
             (vec!["URI=spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer"], Some(buyer)),
             (vec!["uri=\"spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer\""], Some(buyer)),
-            (vec!["By=spiffe://x/y;Hash=ab;URI=spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer"], Some(buyer)),
+            (
+                vec!["By=spiffe://x/y;Hash=ab;URI=spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer"],
+                Some(buyer),
+            ),
             (
                 vec![
                     "URI=spiffe://cluster.local/ns/bookthief/sa/bookthief,\

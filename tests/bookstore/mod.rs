@@ -41,9 +41,9 @@ pub mod shopper;
 pub mod store;
 pub mod warehouse;
 
-/// How long a program may take, from SIGTERM on, to write out the lines it still holds. Half of the ten seconds
-/// that the lab, like a kubelet in a hurry, leaves a program to end.
-const JOURNAL_DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How long a program may take, from SIGTERM on, to write out the lines it still holds. The lab, like a kubelet in a
+/// hurry, kills it after five seconds.
+const JOURNAL_DRAIN_MAX: Duration = Duration::from_secs(4);
 
 /// The command line of `smc-bookstore`.
 #[derive(Debug, Parser)]

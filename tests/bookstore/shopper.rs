@@ -5,6 +5,7 @@
 //! look like one that works.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -141,8 +142,8 @@ impl Shopper {
 
     /// Shops until shutdown.
     pub async fn run(self, journal: Journal, shutdown: CancellationToken) {
-        let counts = std::sync::Arc::new(Counts::default());
-        let told = std::sync::Arc::clone(&counts);
+        let counts = Arc::new(Counts::default());
+        let told = Arc::clone(&counts);
         let page = serve(self.listener, shutdown.clone(), move |request| {
             let response = match (request.method(), request.uri().path()) {
                 (&Method::GET, "/") => json(StatusCode::OK, &told.to_json()),
@@ -186,7 +187,7 @@ impl Counts {
 struct Trip {
     character: Character,
     args: ShopperArgs,
-    counts: std::sync::Arc<Counts>,
+    counts: Arc<Counts>,
     journal: Journal,
     /// The connection to the bookstore, and how many calls it has carried.
     kept: Option<(Connection, u32)>,
@@ -255,9 +256,15 @@ impl Trip {
 
     async fn ask_bookstore(&mut self, ask: Ask, limit: Duration) -> Result<Answer, CallError> {
         let exchange = async {
-            let (mut connection, calls) = match self.kept.take() {
-                Some((mut connection, calls)) if connection.is_reusable().await => (connection, calls),
-                _ => (Connection::open(&self.args.bookstore).await?, 0),
+            let kept = match self.kept.take() {
+                Some((mut connection, calls)) => {
+                    connection.is_reusable().await.then_some((connection, calls))
+                }
+                None => None,
+            };
+            let (mut connection, calls) = match kept {
+                Some(kept) => kept,
+                None => (Connection::open(&self.args.bookstore).await?, 0),
             };
             let answer = connection.send(ask).await?;
             Ok((answer, connection, calls + 1))

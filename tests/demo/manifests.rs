@@ -22,6 +22,16 @@ pub const FILES: [(&str, &str); 9] = [
     (SPLIT_FILE, include_str!("mesh/traffic-split.yaml")),
 ];
 
+/// The applications whose lines the demo reads: Pod as NAMESPACE/NAME, and container.
+pub const APPLICATIONS: [(&str, &str); 6] = [
+    ("bookbuyer/bookbuyer", "bookbuyer"),
+    ("bookthief/bookthief", "bookthief"),
+    ("bookstore/bookstore-v1", "bookstore"),
+    ("bookstore/bookstore-v2", "bookstore"),
+    ("bookwarehouse/bookwarehouse", "bookwarehouse"),
+    ("bookdatabase/database", "database"),
+];
+
 /// How the split divides requests between the two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Weights {

@@ -18,6 +18,7 @@ use self::unattended::Plan;
 pub mod convergence;
 mod course;
 pub mod expectation;
+pub mod follow;
 mod live;
 pub mod manifests;
 pub mod report;

@@ -53,15 +53,11 @@ pub(super) async fn accept_each<S, F>(
 
 async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _peer)) => {
-            // Requests are small and answered one by one; Nagle's algorithm would only delay them.
-            let _ = stream.set_nodelay(true);
-            Some((stream, slot))
-        }
-        Err(_) => {
-            tokio::time::sleep(ACCEPT_RETRY).await;
-            None
-        }
-    }
+    let Ok((stream, _peer)) = listener.accept().await else {
+        tokio::time::sleep(ACCEPT_RETRY).await;
+        return None;
+    };
+    // Requests are small and answered one by one; Nagle's algorithm would only delay them.
+    let _ = stream.set_nodelay(true);
+    Some((stream, slot))
 }

@@ -25,7 +25,7 @@ const CONNECTIONS_MAX: usize = 128;
 const BOOKS_MAX: usize = 10_000;
 
 /// Time a client may take between two commands.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_mins(1);
 
 /// Time a client may take to read a line of ours.
 const WRITE_MAX: Duration = Duration::from_secs(5);

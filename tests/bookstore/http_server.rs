@@ -32,7 +32,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to send a request head. hyper counts the idle time of a kept connection too, so this is longer than the
 /// hour after which Envoy closes an idle upstream connection: were we the first to close, a request already on its
 /// way would become a 503 that nobody's policy explains. [`CONNECTIONS_MAX`] bounds what idlers can hold.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(65 * 60);
+const HEAD_TIMEOUT: Duration = Duration::from_mins(65);
 
 /// Answers requests until shutdown, then lets those under way finish.
 pub(super) async fn serve<H, F>(listener: TcpListener, shutdown: CancellationToken, handler: H)

@@ -11,6 +11,7 @@
 //! refuse nothing on its behalf: whatever is refused was refused by a sidecar. They hold no state beyond memory.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -105,6 +106,7 @@ pub enum BookstoreError {
 pub async fn run(cli: Cli) -> Result<ExitCode, BookstoreError> {
     let shutdown = CancellationToken::new();
     let (journal, records) = Journal::new();
+    let output = standard_output().map_err(|source| BookstoreError::Journal { source })?;
 
     // The program owns the only journal, so its end closes the channel and lets the writer finish.
     let program = async {
@@ -113,7 +115,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, BookstoreError> {
         ended
     };
     let writer = async {
-        let write = record::write_lines(records, tokio::io::stdout());
+        let write = record::write_lines(records, output);
         let drained = async {
             shutdown.cancelled().await;
             tokio::time::sleep(JOURNAL_DRAIN_MAX).await;
@@ -136,6 +138,12 @@ pub async fn run(cli: Cli) -> Result<ExitCode, BookstoreError> {
 
     tokio::try_join!(program, writer, signals)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Standard output without a buffer of its own, so that a line is out once it is written.
+fn standard_output() -> std::io::Result<tokio::fs::File> {
+    let descriptor = std::io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(tokio::fs::File::from_std(descriptor.into()))
 }
 
 async fn run_program(

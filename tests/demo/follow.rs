@@ -123,9 +123,9 @@ mod tests {
         assert_eq!(text(&mut follower).await.as_deref(), Some("two"));
 
         std::fs::rename(&path, directory.path().join("app.log.1")).unwrap();
-        write!(file, "four\n").unwrap();
+        writeln!(file, "four").unwrap();
         let mut next = File::create(&path).unwrap();
-        write!(next, "five\n").unwrap();
+        writeln!(next, "five").unwrap();
         for expected in ["three", "four", "five"] {
             assert_eq!(text(&mut follower).await.as_deref(), Some(expected));
         }

@@ -41,7 +41,7 @@ pub(super) async fn run(
             () = end.cancelled() => return Ok(()),
             _ = ticks.tick() => {
                 show.tick(stage).await?;
-                if screen.is_terminal() || show.seconds % SECONDS_PER_PRINT == 0 {
+                if screen.is_terminal() || show.seconds.is_multiple_of(SECONDS_PER_PRINT) {
                     screen.show(&show.picture()).map_err(|source| DemoError::Output { source })?;
                 }
             }

@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn a_line_is_a_record_or_chatter_or_broken() {
         assert!(matches!(read_line(LINE), Some(Ok(Record::Call(_)))));
-        assert!(matches!(read_line("  listening"), None));
-        assert!(matches!(read_line(""), None));
+        assert!(read_line("  listening").is_none());
+        assert!(read_line("").is_none());
         assert!(matches!(read_line("{\"kind\":\"call\"}"), Some(Err(_))));
         assert!(matches!(read_line("{"), Some(Err(_))));
     }

@@ -140,10 +140,10 @@ impl Stage for Scripted {
 
 /// Generous, as a busy machine plays rounds slowly; who waits for a limit shortens it.
 const PLAN: Plan = Plan {
-    settle_max: Duration::from_secs(60),
+    settle_max: Duration::from_mins(1),
     window_requests: 400,
-    window_max: Duration::from_secs(60),
-    converge_max: Duration::from_secs(60),
+    window_max: Duration::from_mins(1),
+    converge_max: Duration::from_mins(1),
     grace: Duration::from_millis(20),
 };
 

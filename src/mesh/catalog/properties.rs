@@ -171,22 +171,22 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for class in catalog.classes(id) {
-        write!(text, "{class:?}\n").unwrap();
+        writeln!(text, "{class:?}").unwrap();
         for inbound in &class.inbound {
-            write!(text, "  {:?}\n", inbound_access(catalog, id, inbound)).unwrap();
+            writeln!(text, "  {:?}", inbound_access(catalog, id, inbound)).unwrap();
         }
     }
     let look = |text: &mut String, service: &ServiceId| {
         let declared = catalog.service(service);
         let behind = catalog.accounts_behind(service);
-        write!(text, "  {declared:?} {behind:?} {:?}\n", catalog.headless_addresses(service)).unwrap();
+        writeln!(text, "  {declared:?} {behind:?} {:?}", catalog.headless_addresses(service)).unwrap();
     };
     for (service, accounts) in outbound_services(catalog, id) {
-        write!(text, "{service} {accounts:?}\n").unwrap();
+        writeln!(text, "{service} {accounts:?}").unwrap();
         look(&mut text, &service);
         for port in catalog.service(&service).into_iter().flat_map(|service| &service.ports) {
             let plan = split_plan(catalog, &service, port);
-            write!(text, "  {} {plan:?}\n", port.port).unwrap();
+            writeln!(text, "  {} {plan:?}", port.port).unwrap();
             for arm in plan.into_iter().flat_map(|plan| plan.arms) {
                 for (leaf, _) in arm.weights {
                     look(&mut text, &leaf);

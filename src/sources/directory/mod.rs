@@ -73,7 +73,10 @@ impl Source for DirectorySource {
     async fn run(self, batches: mpsc::Sender<Batch>, shutdown: CancellationToken) -> Result<(), SourceError> {
         let mut follower = Follower::new(self.directory, shutdown.clone());
         tokio::select! {
-            // Every await of `follow` may be abandoned: nothing is half-told, since a batch goes out whole.
+            // First, since a scan that was told to stop half-way must not be taken for the truth.
+            biased;
+            // Every await of `follow` may be abandoned: a batch goes out whole or not at all, and a scan
+            // under way on its thread ends before its next file.
             () = shutdown.cancelled() => Ok(()),
             result = follower.follow(&batches) => result,
         }

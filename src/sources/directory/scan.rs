@@ -68,8 +68,7 @@ impl Scan {
 
     /// Whether the file or a directory above it could not be read.
     fn is_unread(&self, file: &str) -> bool {
-        self.unread.contains("")
-            || self.unread.contains(file)
+        self.unread.contains(file)
             || file
                 .match_indices('/')
                 .any(|(end, _)| file.get(..end).is_some_and(|dir| self.unread.contains(dir)))

@@ -125,3 +125,83 @@ fn begin(directory: &Path, wake: &Arc<Notify>) -> notify::Result<(RecommendedWat
 fn is_our_own(kind: EventKind) -> bool {
     matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use notify::event::{CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Whether the watch wakes within a moment.
+    async fn wakes(watch: &Watch) -> bool {
+        timeout(Duration::from_millis(500), watch.woken()).await.is_ok()
+    }
+
+    #[test]
+    fn reading_wakes_nobody_and_every_change_does() {
+        for (kind, ours) in [
+            (EventKind::Access(AccessKind::Open(AccessMode::Any)), true),
+            (EventKind::Access(AccessKind::Read), true),
+            (EventKind::Access(AccessKind::Close(AccessMode::Read)), true),
+            (EventKind::Access(AccessKind::Close(AccessMode::Write)), false),
+            (EventKind::Create(CreateKind::File), false),
+            (EventKind::Modify(ModifyKind::Data(DataChange::Any)), false),
+            (EventKind::Modify(ModifyKind::Name(RenameMode::To)), false),
+            (EventKind::Remove(RemoveKind::Folder), false),
+            (EventKind::Other, false),
+            (EventKind::Any, false),
+        ] {
+            assert_eq!(is_our_own(kind), ours, "{kind:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_is_woken_by_changes_below_the_directory_and_not_by_its_own_reading() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("below")).unwrap();
+        fs::write(directory.path().join("below/a.yaml"), "a").unwrap();
+        let mut watch = Watch::new(directory.path().to_owned());
+        watch.renew();
+        assert!(watch.is_live() && watch.problem().is_none());
+        fs::read(directory.path().join("below/a.yaml")).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(!wakes(&watch).await);
+        fs::write(directory.path().join("below/a.yaml"), "b").unwrap();
+        assert!(wakes(&watch).await);
+    }
+
+    #[tokio::test]
+    async fn a_watch_follows_the_path_when_the_directory_is_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("mesh");
+        let mut watch = Watch::new(directory.clone());
+        watch.renew();
+        assert!(!watch.is_live() && !watch.is_outdated().await);
+        fs::create_dir(&directory).unwrap();
+        watch.renew();
+        assert!(watch.is_live() && !watch.is_outdated().await);
+        fs::rename(&directory, parent.path().join("old")).unwrap();
+        assert!(watch.is_outdated().await);
+        fs::create_dir(&directory).unwrap();
+        assert!(watch.is_outdated().await);
+        watch.renew();
+        assert!(!watch.is_outdated().await);
+        while wakes(&watch).await {}
+        fs::write(directory.join("a.yaml"), "").unwrap();
+        assert!(wakes(&watch).await);
+    }
+
+    #[test]
+    fn a_watch_that_failed_is_begun_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = Watch::new(directory.path().to_owned());
+        watch.renew();
+        watch.live.as_ref().unwrap().failed.store(true, Ordering::Relaxed);
+        assert!(!watch.is_live());
+        watch.renew();
+        assert!(watch.is_live());
+    }
+}

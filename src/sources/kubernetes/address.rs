@@ -4,6 +4,9 @@ use std::net::IpAddr;
 
 use smc_mesh::problem::Problem;
 
+/// Addresses of one object that are looked at. The API allows two; a few more are reported one by one.
+const MAX_LISTED: usize = 16;
+
 /// Reads an address that traffic can be sent to. Spellings that Kubernetes and Envoy understand
 /// differently (leading zeros, IPv4 mapped into IPv6) are refused, and so are addresses that are nobody's.
 pub(super) fn read_address(text: &str) -> Result<IpAddr, &'static str> {
@@ -29,7 +32,7 @@ pub(super) fn one_per_family<'a>(
     problems: &mut Vec<Problem>,
 ) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for (index, text) in texts.enumerate() {
+    for (index, text) in texts.take(MAX_LISTED).enumerate() {
         let refusal = match read_address(text) {
             Ok(address) if addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) => {
                 "is a second address of its family"
@@ -47,16 +50,9 @@ pub(super) fn one_per_family<'a>(
             format!("{field}[{index}]"),
             format!("{shown:?} {refusal}; left out"),
         ));
-        // Two families: whoever lists dozens has lost the thread, and one report per family is enough.
-        if problems.len() > MAX_PROBLEMS {
-            break;
-        }
     }
     addresses
 }
-
-/// Beyond this many findings about one object, more of the same do not help its author.
-const MAX_PROBLEMS: usize = 50;
 
 #[cfg(test)]
 mod tests {

@@ -106,27 +106,43 @@ fn checked_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
 struct Reader {
     file: Arc<str>,
     manifest: Manifest,
+    /// Problems beyond [`MAX_PROBLEMS`].
+    unshown: usize,
+    /// Objects beyond [`MAX_OBJECTS`].
+    unread: usize,
 }
 
 impl Reader {
     fn new(file: &str) -> Self {
-        Self { file: file.into(), manifest: Manifest { complete: true, ..Manifest::default() } }
+        let manifest = Manifest { complete: true, ..Manifest::default() };
+        Self { file: file.into(), manifest, unshown: 0, unread: 0 }
     }
 
     fn finish(mut self) -> Manifest {
-        let left_out = self.manifest.problems.len().saturating_sub(MAX_PROBLEMS);
-        if left_out > 0 {
-            self.manifest.problems.truncate(MAX_PROBLEMS);
-            let message = format!("{left_out} more problems in this file are not shown");
+        if self.unread > 0 {
+            let message = format!("more than {MAX_OBJECTS} objects; the last {} are not read", self.unread);
+            self.manifest.complete = false;
+            self.manifest.problems.push(Problem::error(&self.file, "", message));
+        }
+        if self.unshown > 0 {
+            let message = format!("{} more problems in this file are not shown", self.unshown);
             self.manifest.problems.push(Problem::warning(&self.file, "", message));
         }
         self.manifest
     }
 
+    fn report(&mut self, problem: Problem) {
+        if self.manifest.problems.len() < MAX_PROBLEMS {
+            self.manifest.problems.push(problem);
+        } else {
+            self.unshown += 1;
+        }
+    }
+
     /// Reports something that leaves open which object was meant.
     fn unreadable(&mut self, line: usize, message: impl Into<String>) {
         self.manifest.complete = false;
-        self.manifest.problems.push(Problem::error(format!("{}:{line}", self.file), "", message));
+        self.report(Problem::error(format!("{}:{line}", self.file), "", message));
     }
 
     fn read_text(&mut self, text: &str) {
@@ -155,7 +171,7 @@ impl Reader {
                     None => format!("{}:{}", self.file, error.line),
                 };
                 let message = format!("{}; this document is not read", error.message);
-                self.manifest.problems.push(Problem::error(place, "", message));
+                self.report(Problem::error(place, "", message));
             }
         }
     }
@@ -168,7 +184,7 @@ impl Reader {
             let field = if path.is_empty() { missing.to_owned() } else { format!("{path}.{missing}") };
             self.manifest.complete = false;
             let message = "missing, so nobody knows what this is; not read";
-            self.manifest.problems.push(Problem::error(origin, field, message));
+            self.report(Problem::error(origin, field, message));
             return;
         };
         let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
@@ -179,7 +195,7 @@ impl Reader {
             }
             Meaning::List(_) => {
                 self.manifest.complete = false;
-                self.manifest.problems.push(Problem::error(origin, path, "a list within a list is not read"));
+                self.report(Problem::error(origin, path, "a list within a list is not read"));
             }
             Meaning::Object(reader) => self.read_object(origin, path, reader, fields),
             Meaning::OtherVersion(read) => {
@@ -187,14 +203,14 @@ impl Reader {
                     "{}; it is read as {read}, so this one has no effect",
                     named(&api_version, &kind, &fields)
                 );
-                self.manifest.problems.push(Problem::error(origin, "apiVersion", message));
+                self.report(Problem::error(origin, "apiVersion", message));
             }
             Meaning::Foreign => {
                 let message = format!(
                     "{}: not a kind that the mesh reads; ignored",
                     named(&api_version, &kind, &fields)
                 );
-                self.manifest.problems.push(Problem::warning(origin, path, message));
+                self.report(Problem::warning(origin, path, message));
             }
         }
     }
@@ -205,7 +221,7 @@ impl Reader {
             Some(Value::Array(items)) => items,
             Some(_) => {
                 self.manifest.complete = false;
-                self.manifest.problems.push(Problem::error(origin, "items", "not a list; not read"));
+                self.report(Problem::error(origin, "items", "not a list; not read"));
                 return;
             }
         };
@@ -224,7 +240,7 @@ impl Reader {
                 _ => {
                     self.manifest.complete = false;
                     let message = "not a Kubernetes object: no mapping of fields";
-                    self.manifest.problems.push(Problem::error(origin, path, message));
+                    self.report(Problem::error(origin, path, message));
                 }
             }
         }
@@ -238,12 +254,7 @@ impl Reader {
         fields: Map<String, Value>,
     ) {
         if self.manifest.declarations.len() == MAX_OBJECTS {
-            // Once is enough.
-            if self.manifest.complete {
-                let message =
-                    format!("more than {MAX_OBJECTS} objects in this file; those from here on are not read");
-                self.unreadable(origin.line, message);
-            }
+            self.unread += 1;
             return;
         }
         let value = Value::Object(fields);
@@ -253,16 +264,16 @@ impl Reader {
                 self.manifest.complete &= unnamed.is_certain();
                 let field =
                     if path.is_empty() { unnamed.field() } else { format!("{path}.{}", unnamed.field()) };
-                self.manifest.problems.push(Problem::error(origin, field, unnamed.to_string()));
+                self.report(Problem::error(origin, field, unnamed.to_string()));
                 return;
             }
         };
-        let (object, mut problems) = kinds::convert(reader, &reference, &value);
-        for problem in &mut problems {
+        let (object, problems) = kinds::convert(reader, &reference, &value);
+        for mut problem in problems {
             // Problems are listed by object; whoever mends it wants the file as well.
             problem.message = format!("{} ({origin})", problem.message);
+            self.report(problem);
         }
-        self.manifest.problems.append(&mut problems);
         let declaration = Declaration { origin: origin.clone(), reference, object };
         self.manifest.declarations.push(Arc::new(declaration));
     }

@@ -321,6 +321,7 @@ fn documents_items_and_problems_beyond_their_bounds_are_cut_off_and_counted() {
     }
     let manifest = read_text(&list);
     assert_eq!((manifest.declarations.len(), manifest.problems.len()), (MAX_OBJECTS, 1));
+    assert!(manifest.problems[0].message.contains("the last 10 "), "{:?}", manifest.problems);
     assert!(!manifest.complete);
 
     let manifest = read_text(&"--- {apiVersion: v2, kind: Pod}\n".repeat(2_000));

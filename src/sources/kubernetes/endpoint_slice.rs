@@ -196,6 +196,7 @@ mod tests {
     use super::super::testing::{fields, object};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "every call passes a literal")]
     fn read(address_type: &str, endpoints: Value, ports: Value) -> Reading<EndpointSlice> {
         read_endpoint_slice(&object(json!({
             "metadata": {"name": "db-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "db"}},

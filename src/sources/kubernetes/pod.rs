@@ -202,6 +202,7 @@ mod tests {
     }
 
     /// A pod `shop/store` with more metadata, this spec and this status.
+    #[expect(clippy::needless_pass_by_value, reason = "every call passes a literal")]
     fn pod(meta: Value, spec: Value, status: Value) -> Value {
         let mut pod =
             json!({"metadata": {"name": "store", "namespace": "shop"}, "spec": spec, "status": status});

@@ -199,6 +199,7 @@ mod tests {
     use super::super::testing::{fields, object};
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "every call passes a literal")]
     fn read(spec: Value) -> Reading<Service> {
         read_service(&object(json!({"metadata": {"name": "store", "namespace": "shop"}, "spec": spec})))
     }

@@ -15,9 +15,6 @@ use thiserror::Error;
 use super::fields::decode;
 use crate::sources::kubernetes::{self, Scope, UnstatedReadiness};
 
-/// The one MeshConfig that has an effect.
-const MESH_CONFIG_NAME: &str = "osm-mesh-config";
-
 /// What a kind means to the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning<'a> {
@@ -239,11 +236,6 @@ impl Target<'_> {
                 self.take(smi::read_traffic_split(id, version, spec)).map(Object::TrafficSplit)
             }
             Reader::MeshConfig => {
-                if id.name() != MESH_CONFIG_NAME {
-                    let message = format!("only {MESH_CONFIG_NAME} has an effect");
-                    self.problems.push(Problem::error(&self.label, "metadata.name", message));
-                    return None;
-                }
                 let reading = smi::read_mesh_config(id.clone(), spec);
                 self.take(reading).map(|config| Object::MeshConfig(id, config))
             }

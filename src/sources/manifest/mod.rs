@@ -97,7 +97,7 @@ fn checked_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+        let line = valid.split(|&byte| byte == b'\n').count();
         (line, "not UTF-8 text; the file is not read".to_owned())
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))

@@ -3,3 +3,6 @@
 //! Owns I/O, and carries out what `smc-mesh` decides. Refuses interesting branches: those belong there.
 
 pub mod init;
+//! Service Mesh Controller: the shell around the pure core in `smc-mesh`.
+
+pub mod sources;

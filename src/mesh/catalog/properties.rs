@@ -131,8 +131,9 @@ fn a_split() -> impl Strategy<Value = Object> {
 }
 
 fn an_object() -> impl Strategy<Value = Object> {
-    let namespace = (select(&NAMESPACES[..]), any::<bool>())
-        .prop_map(|(name, monitored)| Object::Namespace(Namespace { name: name.to_owned(), monitored }));
+    let namespace = (select(&NAMESPACES[..]), any::<bool>(), select(vec![None, Some(false), Some(true)]))
+        .prop_map(|(name, monitored, injection)| Namespace { name: name.to_owned(), monitored, injection })
+        .prop_map(Object::Namespace);
     let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))

@@ -68,9 +68,29 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     Nothing,
-    /// Something, or perhaps nothing: a version of another control plane, or a part of a refused response.
+    /// Perhaps what was in a refused response of several; before that, nothing.
+    Perhaps,
+    /// Something, but which version cannot be said: it is another control plane's, or was in a refused
+    /// response of several.
     Unsure,
     At(Version),
+}
+
+impl Held {
+    /// Whether the client surely has some version.
+    fn is_sure(self) -> bool {
+        matches!(self, Self::Unsure | Self::At(_))
+    }
+
+    /// After a refused response of several, of which the client may have taken this.
+    fn in_doubt(self) -> Self {
+        if self.is_sure() { Self::Unsure } else { Self::Perhaps }
+    }
+
+    /// After a refusal of this alone.
+    fn refused(self) -> Self {
+        if self == Self::Perhaps { Self::Nothing } else { self }
+    }
 }
 
 #[derive(Debug)]
@@ -196,12 +216,14 @@ impl DeltaTrack {
             // Alone, it is the culprit; what the client held of it stays in force. A removal that is
             // refused is not worth repeating.
             for (name, version) in sent {
+                let held = self.held(&name).refused();
+                self.set_held(Arc::clone(&name), held);
                 self.rejected.insert(name, Rejection { version, message: Arc::clone(&message) });
             }
             self.forget(&removed);
         } else {
             for name in &names {
-                self.set_held(Arc::clone(name), Held::Unsure);
+                self.set_held(Arc::clone(name), self.held(name).in_doubt());
             }
             let second = sent.split_off(sent.len().div_ceil(2));
             for half in [second, sent] {
@@ -274,6 +296,8 @@ impl DeltaTrack {
                 self.rejected.remove(name);
                 if self.held(name) != Held::Nothing || self.awaited.contains(name) {
                     self.doomed.insert(Arc::clone(name));
+                } else if !self.entries.get(name).is_some_and(|entry| entry.subscribed) {
+                    self.entries.remove(name);
                 }
             }
             Some(resource) if self.needs(resource) => {
@@ -368,7 +392,7 @@ impl Track for DeltaTrack {
     }
 
     fn touch(&mut self, name: &Arc<str>) {
-        if self.wildcard || self.entries.contains_key(name) {
+        if self.wildcard || self.entries.contains_key(name) || self.awaited.contains(name) {
             self.stale.add(Arc::clone(name));
         }
     }
@@ -409,7 +433,7 @@ impl Track for DeltaTrack {
             nonce,
             sent: resources.iter().map(|r| (Arc::clone(&r.name), r.version)).collect(),
             removed: removed.clone(),
-            novel: resources.iter().any(|r| self.held(&r.name) == Held::Nothing),
+            novel: resources.iter().any(|r| !self.held(&r.name).is_sure()),
         });
         let warming = resources.iter().filter_map(|r| r.warms_on.clone()).collect();
         let response = Response {
@@ -436,7 +460,7 @@ impl Track for DeltaTrack {
     }
 
     fn stuck(&self) -> bool {
-        self.rejected.keys().any(|name| self.held(name) != Held::Nothing)
+        self.rejected.keys().any(|name| self.held(name).is_sure())
     }
 
     fn novelty(&self, view: &View) -> Novelty {
@@ -450,7 +474,7 @@ impl Track for DeltaTrack {
         let unsent = |name: &str| {
             let refused = |r: &Arc<Resource>| self.rejected.get(name).is_some_and(|x| x.version == r.version);
             let exists = view.get(self.kind, name).is_some_and(|resource| !refused(resource));
-            exists && self.wanted(name) && self.held(name) == Held::Nothing && !sent(name)
+            exists && self.wanted(name) && !self.held(name).is_sure() && !sent(name)
         };
         let any_unsent = match &self.stale {
             Stale::Names(names) => names.iter().any(|name| unsent(name)),
@@ -470,14 +494,16 @@ impl Track for DeltaTrack {
         for (name, entry) in &self.entries {
             let version = match entry.held {
                 Held::Nothing => continue,
-                Held::Unsure => "unknown".to_owned(),
+                Held::Perhaps | Held::Unsure => "unknown".to_owned(),
                 Held::At(version) => version.to_string(),
             };
             acked.insert(name.to_string(), version);
         }
         let mut sent = acked.clone();
         if let Some(in_flight) = &self.in_flight {
-            sent.retain(|name, _| !in_flight.removed.iter().any(|removed| **removed == **name));
+            for name in &in_flight.removed {
+                sent.remove(&**name);
+            }
             sent.extend(in_flight.sent.iter().map(|(name, version)| (name.to_string(), version.to_string())));
         }
         let rejected = self.rejected.iter().map(|(name, rejection)| {

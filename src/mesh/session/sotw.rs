@@ -122,6 +122,8 @@ impl SotwTrack {
             let message = rejection::message(error);
             let names = changed.clone();
             let rejection = Rejection { version, message: Arc::clone(&message) };
+            // Envoy may have taken the good ones of the set, so going back to the old set is a change too.
+            self.acked = None;
             self.rejected = Some(RejectedSet { rejection, changed });
             return Verdict::Rejected { nonce, names, message, conclusive: true };
         }

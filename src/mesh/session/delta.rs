@@ -68,28 +68,32 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     Nothing,
-    /// Perhaps what was in a refused response of several; before that, nothing.
-    Perhaps,
-    /// Something, but which version cannot be said: it is another control plane's, or was in a refused
-    /// response of several.
+    /// Perhaps this, which was in a refused response of several; before that, nothing.
+    Perhaps(Version),
+    /// Something, as far as we know, but which version cannot be said: it is another control plane's, or
+    /// was in a refused response of several.
     Unsure,
     At(Version),
 }
 
 impl Held {
-    /// Whether the client surely has some version.
+    /// Whether the client can be taken to have some version.
     fn is_sure(self) -> bool {
         matches!(self, Self::Unsure | Self::At(_))
     }
 
-    /// After a refused response of several, of which the client may have taken this.
-    fn in_doubt(self) -> Self {
-        if self.is_sure() { Self::Unsure } else { Self::Perhaps }
+    /// After a refused response of several, of which the client may have taken this version.
+    fn in_doubt(self, version: Version) -> Self {
+        match self {
+            Self::Nothing => Self::Perhaps(version),
+            Self::Perhaps(other) if other == version => self,
+            Self::Perhaps(_) | Self::Unsure | Self::At(_) => Self::Unsure,
+        }
     }
 
-    /// After a refusal of this alone.
-    fn refused(self) -> Self {
-        if self == Self::Perhaps { Self::Nothing } else { self }
+    /// After a refusal of this version alone.
+    fn refused(self, version: Version) -> Self {
+        if self == Self::Perhaps(version) { Self::Nothing } else { self }
     }
 }
 
@@ -104,6 +108,7 @@ struct InFlight {
     nonce: u64,
     /// Sorted by name.
     sent: Vec<(Arc<str>, Version)>,
+    /// Sorted.
     removed: Vec<Arc<str>>,
     /// Whether it brings names that the client did not have.
     novel: bool,
@@ -216,14 +221,15 @@ impl DeltaTrack {
             // Alone, it is the culprit; what the client held of it stays in force. A removal that is
             // refused is not worth repeating.
             for (name, version) in sent {
-                let held = self.held(&name).refused();
-                self.set_held(Arc::clone(&name), held);
-                self.rejected.insert(name, Rejection { version, message: Arc::clone(&message) });
+                if self.wanted(&name) {
+                    self.set_held(Arc::clone(&name), self.held(&name).refused(version));
+                    self.rejected.insert(name, Rejection { version, message: Arc::clone(&message) });
+                }
             }
             self.forget(&removed);
         } else {
-            for name in &names {
-                self.set_held(Arc::clone(name), self.held(name).in_doubt());
+            for (name, version) in &sent {
+                self.set_held(Arc::clone(name), self.held(name).in_doubt(*version));
             }
             let second = sent.split_off(sent.len().div_ceil(2));
             for half in [second, sent] {
@@ -410,15 +416,14 @@ impl Track for DeltaTrack {
         if self.in_flight.is_some() {
             return None;
         }
-        self.settle(view);
-        let (resources, removed) = if self.suspects.is_empty() {
+        let suspects = if gates.send { self.next_suspects(view) } else { Vec::new() };
+        let (resources, removed) = if suspects.is_empty() {
+            self.settle(view);
             let pending = if gates.send { std::mem::take(&mut self.pending) } else { BTreeSet::new() };
             let resources = pending.iter().filter_map(|name| view.get(self.kind, name)).map(Arc::clone);
             (resources.collect(), self.next_removals(gates))
-        } else if gates.send {
-            (self.next_suspects(view), Vec::new())
         } else {
-            (Vec::new(), Vec::new())
+            (suspects, Vec::new())
         };
         let silent = resources.is_empty() && removed.is_empty();
         if silent && (!self.must_answer || !self.pending.is_empty()) {
@@ -460,21 +465,25 @@ impl Track for DeltaTrack {
     }
 
     fn stuck(&self) -> bool {
-        self.rejected.keys().any(|name| self.held(name).is_sure())
+        self.rejected.keys().any(|name| self.held(name) != Held::Nothing)
     }
 
     fn novelty(&self, view: &View) -> Novelty {
         if !self.suspects.is_empty() {
             return Novelty::Unsent;
         }
-        let sent = |name: &str| {
-            let sent = self.in_flight.as_ref().map_or(&[][..], |in_flight| &in_flight.sent);
-            sent.binary_search_by(|(sent, _)| (**sent).cmp(name)).is_ok()
+        // By name: whether the unanswered response brings it; none if it does not speak of it.
+        let brings = |name: &str| {
+            let in_flight = self.in_flight.as_ref()?;
+            if in_flight.sent.binary_search_by(|(sent, _)| (**sent).cmp(name)).is_ok() {
+                return Some(true);
+            }
+            in_flight.removed.binary_search_by(|removed| (**removed).cmp(name)).ok().map(|_| false)
         };
         let unsent = |name: &str| {
             let refused = |r: &Arc<Resource>| self.rejected.get(name).is_some_and(|x| x.version == r.version);
             let exists = view.get(self.kind, name).is_some_and(|resource| !refused(resource));
-            exists && self.wanted(name) && !self.held(name).is_sure() && !sent(name)
+            exists && self.wanted(name) && !brings(name).unwrap_or_else(|| self.held(name).is_sure())
         };
         let any_unsent = match &self.stale {
             Stale::Names(names) => names.iter().any(|name| unsent(name)),
@@ -494,7 +503,7 @@ impl Track for DeltaTrack {
         for (name, entry) in &self.entries {
             let version = match entry.held {
                 Held::Nothing => continue,
-                Held::Perhaps | Held::Unsure => "unknown".to_owned(),
+                Held::Perhaps(_) | Held::Unsure => "unknown".to_owned(),
                 Held::At(version) => version.to_string(),
             };
             acked.insert(name.to_string(), version);

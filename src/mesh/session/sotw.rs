@@ -209,7 +209,12 @@ impl Track for SotwTrack {
             }
             verdict = self.in_flight.take().map(|answered| self.on_answer(request, answered));
         }
-        match self.subscribe(request, context) {
+        let interest = self.subscribe(request, context);
+        if verdict.is_some() && !self.wildcard {
+            // What was dropped while the response was on its way.
+            self.held.retain(|resource| self.names.contains(&resource.name));
+        }
+        match interest {
             Interest::Grown => self.must_answer = true,
             Interest::Same if verdict.is_none() && !self.wildcard => self.must_answer = true,
             Interest::Same | Interest::Shrunk => {}
@@ -237,7 +242,11 @@ impl Track for SotwTrack {
         let retaining = self.retain_removed(&mut set, gates);
         let version = version_of(&set);
         let refused = self.rejected.as_ref().is_some_and(|set| set.rejection.version == version);
-        let same = self.acked == Some(version) && !self.must_answer;
+        let held = |resource: &Resource| find(&self.held, &resource.name);
+        let differs = |r: &Resource| held(r).is_none_or(|held| held.version != r.version);
+        // Leaving out removes nothing where names were asked for, so it is not worth a message.
+        let shrunk = !self.wildcard && self.acked.is_some() && !set.iter().any(|r| differs(r));
+        let same = (self.acked == Some(version) || shrunk) && !self.must_answer;
         if refused || same {
             if same {
                 // On a resumed stream this is how we learn what the client holds.
@@ -254,8 +263,6 @@ impl Track for SotwTrack {
         self.stale = retaining;
         self.must_answer = false;
         self.last_nonce = Some(nonce);
-        let held = |resource: &Resource| find(&self.held, &resource.name);
-        let differs = |r: &Resource| held(r).is_none_or(|held| held.version != r.version);
         let changed: Set = set.iter().filter(|resource| differs(resource)).map(Arc::clone).collect();
         let novel = changed.iter().any(|resource| held(resource).is_none());
         let warming = changed.iter().filter_map(|resource| resource.warms_on.clone()).collect();
@@ -281,7 +288,8 @@ impl Track for SotwTrack {
     }
 
     fn stuck(&self) -> bool {
-        self.rejected.is_some() && !self.held.is_empty()
+        // Also where it took nothing before: it may have taken the good ones of the refused set.
+        self.rejected.is_some()
     }
 
     fn novelty(&self, view: &View) -> Novelty {

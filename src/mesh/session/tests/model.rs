@@ -120,6 +120,12 @@ impl Envoy {
         held.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect()
     }
 
+    /// `initial_fetch_timeout` ends the wait for endpoints.
+    pub(super) fn time_out(&mut self) {
+        self.warming.clear();
+        self.on_warm();
+    }
+
     pub(super) fn is_warm(&self) -> bool {
         self.warming.is_empty() && self.held_back.is_none()
     }
@@ -161,7 +167,9 @@ impl Envoy {
         if kind == EDS {
             // Also a refusal ends the wait (`onConfigUpdateFailed`).
             let names = response.resources.iter().map(|resource| &resource.name).chain(&response.removed);
-            names.for_each(|name| drop(self.warming.remove(&**name)));
+            for name in names {
+                self.warming.remove(&**name);
+            }
         }
         if kind == CDS {
             self.on_clusters(&changed);
@@ -178,11 +186,15 @@ impl Envoy {
             self.outbox.push_back(answer);
         }
         if self.warming.is_empty() {
-            let held_back = self.held_back.take();
-            self.outbox.extend(held_back);
-            if !self.table(LDS).requested {
-                self.ask(LDS, BTreeSet::new());
-            }
+            self.on_warm();
+        }
+    }
+
+    fn on_warm(&mut self) {
+        let held_back = self.held_back.take();
+        self.outbox.extend(held_back);
+        if !self.table(LDS).requested {
+            self.ask(LDS, BTreeSet::new());
         }
     }
 

@@ -106,14 +106,17 @@ impl SotwTrack {
         let grown = (wildcard && !self.wildcard) || names.iter().any(|name| !self.wanted(name));
         self.wildcard = wildcard;
         self.names = names;
-        if !self.wildcard {
-            let before = self.held.len();
-            self.held.retain(|resource| self.names.contains(&resource.name));
-            if self.held.len() < before {
-                self.acked = self.acked.map(|_| version_of(&self.held));
-            }
-        }
         if grown { Interest::Grown } else { Interest::Shrunk }
+    }
+
+    /// Forgets what the client no longer asks for, also if it was on its way when the client said so.
+    fn drop_unwanted(&mut self) {
+        let before = self.held.len();
+        self.held.retain(|resource| self.names.contains(&resource.name));
+        if self.held.len() < before {
+            self.acked = self.acked.map(|_| version_of(&self.held));
+        }
+        self.rejected.take_if(|set| !set.changed.iter().any(|name| self.names.contains(name)));
     }
 
     fn on_answer(&mut self, request: &DiscoveryRequest, answered: InFlight) -> Verdict {
@@ -210,9 +213,8 @@ impl Track for SotwTrack {
             verdict = self.in_flight.take().map(|answered| self.on_answer(request, answered));
         }
         let interest = self.subscribe(request, context);
-        if verdict.is_some() && !self.wildcard {
-            // What was dropped while the response was on its way.
-            self.held.retain(|resource| self.names.contains(&resource.name));
+        if !self.wildcard && (verdict.is_some() || interest != Interest::Same) {
+            self.drop_unwanted();
         }
         match interest {
             Interest::Grown => self.must_answer = true,

@@ -240,7 +240,7 @@ fn run(variant: Variant, takes_the_good: bool, ops: Vec<Op>, last: Mesh) -> Harn
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_delta_client_never_refers_to_what_it_lacks_and_ends_with_the_view(ops in ops(1), last in mesh()) {

@@ -123,6 +123,12 @@ impl DeltaTrack {
         self.wildcard || self.entries.get(name).is_some_and(|entry| entry.subscribed)
     }
 
+    /// Whether something waits to be compared or sent.
+    fn has_more(&self) -> bool {
+        let nothing = self.stale.is_empty() && self.pending.is_empty() && self.doomed.is_empty();
+        !nothing || !self.suspects.is_empty()
+    }
+
     /// The first request of a stream: all that the client wants and holds.
     fn register(&mut self, request: &DeltaDiscoveryRequest, context: &Context<'_>) {
         let subscribed = &request.resource_names_subscribe;
@@ -237,7 +243,9 @@ impl DeltaTrack {
                     self.suspects.push_front(half.into_iter().map(|(name, _)| name).collect());
                 }
             }
-            removed.into_iter().for_each(|name| self.stale.add(name));
+            for name in removed {
+                self.stale.add(name);
+            }
         }
         Verdict::Rejected { nonce, names, message, conclusive }
     }
@@ -272,7 +280,9 @@ impl DeltaTrack {
             Stale::Names(names) => names.iter().for_each(|name| self.compare(view, name)),
             Stale::Everything => {
                 let own: Vec<_> = self.entries.keys().chain(&self.doomed).map(Arc::clone).collect();
-                own.iter().for_each(|name| self.compare(view, name));
+                for name in &own {
+                    self.compare(view, name);
+                }
                 if self.wildcard {
                     view.all(self.kind).for_each(|resource| self.compare(view, &resource.name));
                 }
@@ -457,11 +467,7 @@ impl Track for DeltaTrack {
     }
 
     fn quiet(&self) -> bool {
-        self.in_flight.is_none()
-            && self.stale.is_empty()
-            && self.pending.is_empty()
-            && self.doomed.is_empty()
-            && self.suspects.is_empty()
+        self.in_flight.is_none() && !self.has_more()
     }
 
     fn stuck(&self) -> bool {
@@ -528,8 +534,7 @@ impl Track for DeltaTrack {
             rejected: rejected.collect(),
             nonce: self.last_nonce,
             in_flight: self.in_flight.is_some(),
-            pending: !self.stale.is_empty()
-                || !(self.pending.is_empty() && self.doomed.is_empty() && self.suspects.is_empty()),
+            pending: self.has_more(),
         }
     }
 }

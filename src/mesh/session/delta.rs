@@ -14,6 +14,9 @@
 //!   not exist is answered with a removal, for else Envoy waits for it (envoy#9934).
 //! - After a cluster its EDS resource goes out again. Envoy holds a changed cluster back until endpoints
 //!   arrive, but its delta subscription, which has that name already, asks for nothing (envoy#13009).
+//!   Whether a client that resumes was still waiting cannot be seen from here: if the stream broke between
+//!   a changed cluster and its endpoints, which go out together, the old cluster serves until Envoy's
+//!   `initial_fetch_timeout` lets the new one take the endpoints that it has cached.
 //! - A refused response is sent again in halves, down to the single resource that is refused for good. At
 //!   most twice as many responses as it had resources, each after the answer to the one before.
 
@@ -22,6 +25,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
+use super::held::{Entry, Held, Stale};
 use super::limits::{check_count, check_names};
 use super::rejection::{self, Rejection};
 use super::status::{RejectedStatus, TypeStatus};
@@ -56,51 +60,6 @@ pub(super) struct DeltaTrack {
     /// Whether a response is due even if it is empty.
     must_answer: bool,
     last_nonce: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    subscribed: bool,
-    held: Held,
-}
-
-/// What the client holds under a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    Nothing,
-    /// Perhaps this, which was in a refused response of several; before that, nothing.
-    Perhaps(Version),
-    /// Something, as far as we know, but which version cannot be said: it is another control plane's, or
-    /// was in a refused response of several.
-    Unsure,
-    At(Version),
-}
-
-impl Held {
-    /// Whether the client can be taken to have some version.
-    fn is_sure(self) -> bool {
-        matches!(self, Self::Unsure | Self::At(_))
-    }
-
-    /// After a refused response of several, of which the client may have taken this version.
-    fn in_doubt(self, version: Version) -> Self {
-        match self {
-            Self::Nothing => Self::Perhaps(version),
-            Self::Perhaps(other) if other == version => self,
-            Self::Perhaps(_) | Self::Unsure | Self::At(_) => Self::Unsure,
-        }
-    }
-
-    /// After a refusal of this version alone.
-    fn refused(self, version: Version) -> Self {
-        if self == Self::Perhaps(version) { Self::Nothing } else { self }
-    }
-}
-
-#[derive(Debug)]
-enum Stale {
-    Names(BTreeSet<Arc<str>>),
-    Everything,
 }
 
 #[derive(Debug)]
@@ -536,17 +495,5 @@ impl Track for DeltaTrack {
             in_flight: self.in_flight.is_some(),
             pending: self.has_more(),
         }
-    }
-}
-
-impl Stale {
-    fn add(&mut self, name: Arc<str>) {
-        if let Self::Names(names) = self {
-            names.insert(name);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Names(names) if names.is_empty())
     }
 }

@@ -29,6 +29,7 @@
 
 mod conversation;
 mod delta;
+mod held;
 mod limits;
 mod order;
 mod rejection;

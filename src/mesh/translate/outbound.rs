@@ -100,13 +100,14 @@ impl Walk<'_> {
     /// fails (503) instead of going to the others or dangling.
     fn unreachable_leaves(&mut self, reach: &Reach) {
         let nobody = BTreeSet::new();
+        let mut named = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
-            if self.draft.has_cluster(&names::cluster(&id, number)) {
-                continue;
-            }
             let service = self.catalog.service(&id);
-            if let Some(port) = service.and_then(|service| service.ports.iter().find(|port| port.port == number)) {
-                if !reach.contains_key(&id) {
+            let Some(port) = service.and_then(|service| service.ports.iter().find(|port| port.port == number)) else {
+                continue;
+            };
+            if !reach.contains_key(&id) {
+                if named.insert(id.clone()) {
                     self.identities(&id, &nobody);
                 }
                 self.cluster(&id, port, self.restriction(&id, &nobody));

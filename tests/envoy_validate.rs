@@ -216,7 +216,7 @@ fn envoy_takes_splits_by_weight_and_by_match() {
         service("shop/db", "db", &["10.9.0.3"], &[(80, 8080, Http), (90, 9090, Tcp)]),
         group("shop/beta", json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
         tcp("shop/all", &[]),
-        split("shop/s1", "b", &[("b-v1", u32::MAX), ("db", u32::MAX)], &["beta"]),
+        split("shop/s1", "b", &[("b-v1", 1_000_000), ("db", 1_000_000)], &["beta"]),
         split("shop/s2", "b", &[("b-v1", 90), ("db", 10), ("gone", 5), ("b", 0)], &[]),
         // db is a leaf that a may not reach.
         target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),

@@ -12,7 +12,9 @@ use envoy_types::pb::envoy::config::core::v3::address;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route, route_action::ClusterSpecifier};
+use envoy_types::pb::envoy::config::route::v3::{
+    Route, RouteConfiguration, route, route_action::ClusterSpecifier,
+};
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
@@ -64,10 +66,16 @@ fn served(view: &View, kind: ResourceType) -> Vec<String> {
 
 /// The identities that a validation context accepts.
 fn accepts(view: &View, name: &str) -> Vec<MatchPattern> {
-    let Some(secret::Type::ValidationContext(context)) = get::<Secret>(view, ResourceType::Secret, name).r#type else {
+    let Some(secret::Type::ValidationContext(context)) =
+        get::<Secret>(view, ResourceType::Secret, name).r#type
+    else {
         panic!("{name} is no validation context");
     };
-    context.match_typed_subject_alt_names.into_iter().map(|san| san.matcher.unwrap().match_pattern.unwrap()).collect()
+    context
+        .match_typed_subject_alt_names
+        .into_iter()
+        .map(|san| san.matcher.unwrap().match_pattern.unwrap())
+        .collect()
 }
 
 fn exactly(ids: &[&str]) -> Vec<MatchPattern> {
@@ -77,10 +85,11 @@ fn exactly(ids: &[&str]) -> Vec<MatchPattern> {
 /// The addresses of a load assignment; several of one host are joined by `+`.
 fn hosts(view: &View, name: &str) -> Vec<String> {
     let assignment: ClusterLoadAssignment = get(view, ResourceType::Endpoint, name);
-    let text = |address: Option<envoy_types::pb::envoy::config::core::v3::Address>| match address.unwrap().address {
-        Some(address::Address::SocketAddress(socket)) => socket.address,
-        other => panic!("{other:?}"),
-    };
+    let text =
+        |address: Option<envoy_types::pb::envoy::config::core::v3::Address>| match address.unwrap().address {
+            Some(address::Address::SocketAddress(socket)) => socket.address,
+            other => panic!("{other:?}"),
+        };
     let hosts = assignment.endpoints.into_iter().flat_map(|locality| locality.lb_endpoints);
     hosts
         .map(|host| match host.host_identifier {
@@ -95,7 +104,11 @@ fn hosts(view: &View, name: &str) -> Vec<String> {
 
 fn chain(view: &View, listener: &str, name: &str) -> FilterChain {
     let listener: Listener = get(view, ResourceType::Listener, listener);
-    listener.filter_chains.into_iter().find(|chain| chain.name == name).unwrap_or_else(|| panic!("no chain {name}"))
+    listener
+        .filter_chains
+        .into_iter()
+        .find(|chain| chain.name == name)
+        .unwrap_or_else(|| panic!("no chain {name}"))
 }
 
 /// The configuration of a chain's filter of this type.
@@ -113,7 +126,7 @@ fn routes(view: &View, name: &str) -> Vec<(String, Vec<(String, u32)>)> {
     let routes: RouteConfiguration = get(view, ResourceType::Route, name);
     let [host] = routes.virtual_hosts.try_into().unwrap();
     assert_eq!(host.domains, ["*"]);
-    let describe = |route: route::Route| {
+    let describe = |route: Route| {
         let matched = route.r#match.unwrap();
         let headers: Vec<_> = matched.headers.iter().map(|header| header.name.clone()).collect();
         let Some(route::Action::Route(action)) = route.action else { panic!("not a route") };
@@ -170,7 +183,10 @@ fn a_server_that_speaks_first_is_not_kept_waiting() {
     assert_eq!(filters, ["envoy.filters.listener.original_dst"], "nothing reads before connecting");
     let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/db_3306_tcp-server-first");
     let proxy: TcpProxy = configured(&chain).unwrap();
-    assert_eq!(proxy.cluster_specifier, Some(tcp_proxy::ClusterSpecifier::Cluster("shop/db|3306".to_owned())));
+    assert_eq!(
+        proxy.cluster_specifier,
+        Some(tcp_proxy::ClusterSpecifier::Cluster("shop/db|3306".to_owned()))
+    );
 }
 
 #[test]
@@ -194,7 +210,11 @@ fn the_handshake_of_a_tcp_port_admits_only_who_is_allowed() {
     let name = "root-cert-for-mtls-inbound:3306_tcp-server-first";
     let db = |compiler: &Compiler| accepts(&view(compiler, "shop/db").unwrap(), name);
     let mut compiler = shop([]);
-    assert_eq!(db(&compiler), exactly(&["spiffe://cluster.local/nobody"]), "an empty list would admit anyone");
+    assert_eq!(
+        db(&compiler),
+        exactly(&["spiffe://cluster.local/nobody"]),
+        "an empty list would admit anyone"
+    );
     compiler.apply([a_may_call("shop/db")]);
     assert_eq!(db(&compiler), exactly(&["spiffe://cluster.local/ns/shop/sa/a"]));
     compiler.apply([mesh_config(true, false)]);
@@ -215,7 +235,10 @@ fn an_http_port_admits_the_mesh_and_judges_each_request() {
     );
     let rules = request_rules(&b1, "inbound_8080_http");
     assert_eq!(rules.action, i32::from(rbac::rbac::Action::Allow));
-    assert_eq!(rules.policies.keys().collect::<BTreeSet<_>>(), BTreeSet::from([&"shop/one".into(), &"shop/two".into()]));
+    assert_eq!(
+        rules.policies.keys().collect::<BTreeSet<_>>(),
+        BTreeSet::from([&"shop/one".into(), &"shop/two".into()])
+    );
     let one = &rules.policies["shop/one"];
     assert_eq!(one.principals.len(), 1);
     let Some(rbac::permission::Rule::AndRules(all)) = &one.permissions[0].rule else { panic!("not an AND") };
@@ -244,7 +267,9 @@ fn a_new_http_policy_changes_routes_and_no_listener_of_the_destination() {
     compiler.apply([a_may_call("shop/b1")]);
     let after = compiler.world();
     let b1 = view(&compiler, "shop/b1").unwrap();
-    let Touched::Names(names) = after.touched_since(before.generation, &b1.class) else { panic!("remembered") };
+    let Touched::Names(names) = after.touched_since(before.generation, &b1.class) else {
+        panic!("remembered")
+    };
     let own: Vec<_> = names.iter().filter(|(kind, _)| *kind != ResourceType::Endpoint).collect();
     assert_eq!(own, [&(ResourceType::Route, Arc::from("inbound_8080_http"))]);
 }
@@ -267,7 +292,10 @@ fn a_split_goes_to_the_leaves_by_weight_matches_first() {
     // a may not reach db: its share fails, and neither dangles nor goes to the others.
     let cluster: Cluster = get(&a, ResourceType::Cluster, "shop/db|80");
     assert_eq!(hosts(&a, &cluster.eds_cluster_config.unwrap().service_name), Vec::<String>::new());
-    assert_eq!(accepts(&a, "root-cert-for-mtls-outbound:shop/db"), exactly(&["spiffe://cluster.local/nobody"]));
+    assert_eq!(
+        accepts(&a, "root-cert-for-mtls-outbound:shop/db"),
+        exactly(&["spiffe://cluster.local/nobody"])
+    );
     // A leaf stays directly reachable.
     chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/b-v1_80_http");
 }
@@ -282,8 +310,11 @@ fn a_tcp_split_is_in_the_proxy_itself() {
         a_may_call("shop/b1"),
     ]);
     let a = view(&compiler, "shop/a").unwrap();
-    let proxy: TcpProxy = configured(&chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/root_3306_tcp")).unwrap();
-    let Some(tcp_proxy::ClusterSpecifier::WeightedClusters(split)) = proxy.cluster_specifier else { panic!("no split") };
+    let proxy: TcpProxy =
+        configured(&chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/root_3306_tcp")).unwrap();
+    let Some(tcp_proxy::ClusterSpecifier::WeightedClusters(split)) = proxy.cluster_specifier else {
+        panic!("no split")
+    };
     let weights: Vec<_> = split.clusters.iter().map(|part| (&*part.name, part.weight)).collect();
     assert_eq!(weights, [("shop/db|3306", 3), ("shop/other|3306", 1)]);
 }
@@ -307,17 +338,26 @@ fn a_headless_service_is_reached_at_the_pod_that_was_dialled() {
     let compiler = shop([service("shop/pods", "b", &[], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
     let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/pods_80_http");
-    let addresses: Vec<_> =
-        chain.filter_chain_match.unwrap().prefix_ranges.into_iter().map(|range| range.address_prefix).collect();
+    let addresses: Vec<_> = chain
+        .filter_chain_match
+        .unwrap()
+        .prefix_ranges
+        .into_iter()
+        .map(|range| range.address_prefix)
+        .collect();
     assert_eq!(addresses, ["10.1.0.2", "10.1.0.3"]);
-    assert_eq!(routes(&a, "outbound_shop/pods_80"), [(String::new(), vec![("shop/pods|80|pod".to_owned(), 1)])]);
+    assert_eq!(
+        routes(&a, "outbound_shop/pods_80"),
+        [(String::new(), vec![("shop/pods|80|pod".to_owned(), 1)])]
+    );
     let cluster: Cluster = get(&a, ResourceType::Cluster, "shop/pods|80|pod");
     assert!(cluster.transport_socket.is_some(), "mutual TLS all the same");
 }
 
 #[test]
 fn a_second_service_with_the_same_address_and_port_is_reported_and_left_out() {
-    let compiler = shop([service("shop/z", "b", &["10.9.0.1"], &[(80, 8080, Http)]), mesh_config(true, false)]);
+    let compiler =
+        shop([service("shop/z", "b", &["10.9.0.1"], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
     let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
@@ -334,7 +374,10 @@ fn protocols_that_share_a_port_are_told_apart_by_name() {
         service("shop/db-too", "db", &["10.9.0.4"], &[(80, 3306, TcpServerFirst)]),
     ]);
     let names = |pod: &str, name: &str| {
-        chain(&view(&compiler, pod).unwrap(), names::INBOUND_LISTENER, name).filter_chain_match.unwrap().server_names
+        chain(&view(&compiler, pod).unwrap(), names::INBOUND_LISTENER, name)
+            .filter_chain_match
+            .unwrap()
+            .server_names
     };
     assert_eq!(names("shop/b1", "inbound_8080_http"), ["b.shop.svc.cluster.local"]);
     assert_eq!(names("shop/b1", "inbound_8080_http2"), ["b-grpc.shop.svc.cluster.local"]);
@@ -347,6 +390,7 @@ fn a_pod_of_both_families_listens_on_both_and_is_one_host() {
         pod("shop/a", "shop/a", "a", &["10.1.0.1", "fd00::1"]),
         pod("shop/b1", "shop/b1", "b", &["10.1.0.2", "fd00::2"]),
         pod("shop/b2", "shop/b2", "b", &["fd00::3"]),
+        service("shop/b", "b", &["10.9.0.1", "fd00:9::1"], &[(80, 8080, Http)]),
         mesh_config(true, false),
     ]);
     let a = view(&compiler, "shop/a").unwrap();
@@ -395,7 +439,8 @@ fn identities_that_reach_the_same_share_the_bytes() {
     for (kind, name) in [(ResourceType::Cluster, "shop/b|80"), (ResourceType::Route, "outbound_shop/b_80")] {
         assert!(Arc::ptr_eq(a.get(kind, name).unwrap(), db.get(kind, name).unwrap()), "{name}");
     }
-    let listener = |view: &View| Arc::clone(view.get(ResourceType::Listener, names::OUTBOUND_LISTENER).unwrap());
+    let listener =
+        |view: &View| Arc::clone(view.get(ResourceType::Listener, names::OUTBOUND_LISTENER).unwrap());
     assert!(Arc::ptr_eq(&listener(&a), &listener(&db)));
     let secret = |view: &View| view.get(ResourceType::Secret, names::SERVICE_CERTIFICATE).unwrap().version;
     assert_eq!(secret(&a), secret(&db), "both certificates are the same text in this test");

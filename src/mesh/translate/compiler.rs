@@ -145,7 +145,9 @@ impl Compiler {
             touched.extend(self.classes.keys().cloned());
         } else {
             for account in &impact.accounts {
-                touched.extend(self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned());
+                touched.extend(
+                    self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned(),
+                );
             }
         }
         let mut round = Round::new();

@@ -274,7 +274,9 @@ impl FromStr for ProxyUuid {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        uuid::Uuid::try_parse(text).map(Self).map_err(|_| InvalidName::new("proxy UUID", text, "is not a UUID"))
+        uuid::Uuid::try_parse(text)
+            .map(Self)
+            .map_err(|_| InvalidName::new("proxy UUID", text, "is not a UUID"))
     }
 }
 

@@ -6,6 +6,6 @@
 mod object;
 
 pub use object::{
-    AppProtocol, Endpoint, EndpointSlice, InboundPort, Kind, Namespace, Object, ObjectRef, Service, ServicePort,
-    SliceEndpoint, SlicePort, SourceEvent, TargetPort, Workload,
+    AppProtocol, Endpoint, EndpointSlice, InboundPort, Kind, Namespace, Object, ObjectRef, Service,
+    ServicePort, SliceEndpoint, SlicePort, SourceEvent, TargetPort, Workload,
 };

@@ -135,7 +135,8 @@ impl Ledger {
         }
         self.check_issued(serial, &record.validity, record.issuer)?;
         if self.controllers.len() >= MAX_CONTROLLER_CERTIFICATES {
-            let first = self.controllers.iter().min_by_key(|(serial, old)| (old.validity.not_after, **serial));
+            let first =
+                self.controllers.iter().min_by_key(|(serial, old)| (old.validity.not_after, **serial));
             if let Some(first) = first.map(|(serial, _)| *serial) {
                 self.controllers.remove(&first);
                 self.serials.remove(&first);
@@ -148,8 +149,7 @@ impl Ledger {
 
     fn claim(&mut self, serial: &SerialNumber) -> Result<Reply, Rejection> {
         let at = self.now();
-        let record =
-            self.proxies.get_mut(serial).ok_or(Rejection::UnknownProxyCertificate(*serial))?;
+        let record = self.proxies.get_mut(serial).ok_or(Rejection::UnknownProxyCertificate(*serial))?;
         match record.state {
             ProxyCertificateState::Unclaimed => {
                 record.state = ProxyCertificateState::Claimed { at };

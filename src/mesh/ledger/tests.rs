@@ -104,9 +104,11 @@ fn the_authority_is_founded_once() {
 
 #[test]
 fn nothing_is_recorded_before_the_authority_is_founded() {
-    for operation in
-        [service(2, None, days(START, 2)), proxy_certificate(2, 1, days(START, 2)), controller(2, days(START, 2))]
-    {
+    for operation in [
+        service(2, None, days(START, 2)),
+        proxy_certificate(2, 1, days(START, 2)),
+        controller(2, days(START, 2)),
+    ] {
         assert_eq!(now(&mut Ledger::default(), operation), Err(Rejection::NotFounded));
     }
 }
@@ -137,7 +139,11 @@ fn a_certificate_of_a_strange_issuer_or_beyond_its_issuers_life_is_not_recorded(
     let before = Validity { not_before: Timestamp(0), not_after: START };
     let empty = Validity { not_before: START, not_after: START };
     for bad in [days(START, 1001), before, empty] {
-        assert_eq!(now(&mut ledger, service(2, None, bad)), Err(Rejection::OutlivesIssuer(serial(2))), "{bad:?}");
+        assert_eq!(
+            now(&mut ledger, service(2, None, bad)),
+            Err(Rejection::OutlivesIssuer(serial(2))),
+            "{bad:?}"
+        );
         assert_eq!(now(&mut ledger, proxy_certificate(2, 1, bad)), Err(Rejection::OutlivesIssuer(serial(2))));
     }
 }
@@ -176,7 +182,10 @@ fn a_proxy_certificate_is_unclaimed_then_claimed_once_then_released_for_good() {
     let later = START.plus(Duration::from_secs(60));
     let claim = || Operation::ClaimProxyCertificate(serial(2));
     assert_eq!(at(&mut ledger, later, claim()), Ok(Reply::Claimed { first: true }));
-    assert_eq!(at(&mut ledger, later.plus(Duration::from_secs(1)), claim()), Ok(Reply::Claimed { first: false }));
+    assert_eq!(
+        at(&mut ledger, later.plus(Duration::from_secs(1)), claim()),
+        Ok(Reply::Claimed { first: false })
+    );
     assert_eq!(state(&ledger), ProxyCertificateState::Claimed { at: later });
 
     let release = || Operation::ReleaseProxy(proxy(1));
@@ -237,7 +246,8 @@ fn absurd_sizes_are_rejected() {
     let mut key = record(2, days(START, 2));
     key.key.sealed = vec![0; MAX_SEALED_LEN + 1];
     for record in [chain, key] {
-        let operation = Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record };
+        let operation =
+            Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record };
         assert!(matches!(now(&mut ledger, operation), Err(Rejection::TooLong { .. })));
     }
     assert_eq!(ledger, founded());

@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn nothing_outlives_its_issuer_and_an_ended_issuer_signs_nothing() {
         let lifetimes = Lifetimes::default();
-        let ending = Validity { not_before: NOW.minus(BACKDATE), not_after: NOW.plus(Duration::from_secs(60)) };
+        let ending =
+            Validity { not_before: NOW.minus(BACKDATE), not_after: NOW.plus(Duration::from_secs(60)) };
         assert_eq!(lifetimes.proxy_validity(NOW, &ending).unwrap().not_after, ending.not_after);
         assert_eq!(lifetimes.service_validity(NOW, &ending, 7).unwrap().not_after, ending.not_after);
         for moment in [NOW.plus(Duration::from_secs(55)), NOW.plus(Duration::from_secs(61)), Timestamp(0)] {

@@ -24,8 +24,8 @@ pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, s
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::{decode as decode_hex, encode as encode_hex};
 pub use lifetime::{
-    BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME, Validity,
-    renewal_time,
+    BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
+    Validity, renewal_time,
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::{CONTROLLER_IDENTITY, controller_identity};

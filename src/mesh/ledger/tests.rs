@@ -39,22 +39,22 @@ fn proxy(n: u8) -> ProxyName {
     ProxyName::new(crate::ids::ProxyUuid(uuid::Uuid::from_bytes([n; 16])), "bookstore").unwrap()
 }
 
-fn record(n: u8, validity: Validity) -> Box<ServiceCertificateRecord> {
-    Box::new(ServiceCertificateRecord {
+fn record(n: u8, validity: Validity) -> ServiceCertificateRecord {
+    ServiceCertificateRecord {
         serial: serial(n),
         validity,
         issued_at: START,
         issuer: serial(1),
         chain_pem: "CHAIN".to_owned(),
         key: sealed(),
-    })
+    }
 }
 
 fn service(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
     Operation::RecordServiceCertificate {
         account: account("v1"),
         replaces: replaces.map(serial),
-        record: record(n, validity),
+        record: Box::new(record(n, validity)),
     }
 }
 
@@ -132,8 +132,11 @@ fn a_certificate_of_a_strange_issuer_or_beyond_its_issuers_life_is_not_recorded(
     let mut ledger = founded();
     let mut strange = record(2, days(START, 2));
     strange.issuer = serial(9);
-    let operation =
-        Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record: strange };
+    let operation = Operation::RecordServiceCertificate {
+        account: account("v1"),
+        replaces: None,
+        record: Box::new(strange),
+    };
     assert!(matches!(now(&mut ledger, operation), Err(Rejection::UnknownIssuer { .. })));
 
     let before = Validity { not_before: Timestamp(0), not_after: START };
@@ -179,7 +182,7 @@ fn a_proxy_certificate_is_unclaimed_then_claimed_once_then_released_for_good() {
     now(&mut ledger, proxy_certificate(2, 1, days(START, 2))).unwrap();
     assert_eq!(state(&ledger), ProxyCertificateState::Unclaimed);
 
-    let later = START.plus(Duration::from_secs(60));
+    let later = START.plus(Duration::from_mins(1));
     let claim = || Operation::ClaimProxyCertificate(serial(2));
     assert_eq!(at(&mut ledger, later, claim()), Ok(Reply::Claimed { first: true }));
     assert_eq!(
@@ -246,8 +249,11 @@ fn absurd_sizes_are_rejected() {
     let mut key = record(2, days(START, 2));
     key.key.sealed = vec![0; MAX_SEALED_LEN + 1];
     for record in [chain, key] {
-        let operation =
-            Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record };
+        let operation = Operation::RecordServiceCertificate {
+            account: account("v1"),
+            replaces: None,
+            record: Box::new(record),
+        };
         assert!(matches!(now(&mut ledger, operation), Err(Rejection::TooLong { .. })));
     }
     assert_eq!(ledger, founded());

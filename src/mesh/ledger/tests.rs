@@ -242,6 +242,27 @@ fn a_proxy_has_a_bounded_number_of_live_certificates() {
 }
 
 #[test]
+fn among_too_many_controller_certificates_the_one_that_ends_first_makes_room() {
+    let mut ledger = founded();
+    let numbered = |n: usize| {
+        let mut octets = [0; 16];
+        octets[8..].copy_from_slice(&u64::try_from(n).unwrap().to_be_bytes());
+        SerialNumber::draw(octets)
+    };
+    for n in 2..MAX_CONTROLLER_CERTIFICATES + 12 {
+        let Operation::RecordControllerCertificate { record, .. } =
+            controller(2, days(START, 2 + u64::try_from(n).unwrap()))
+        else {
+            unreachable!()
+        };
+        now(&mut ledger, Operation::RecordControllerCertificate { serial: numbered(n), record }).unwrap();
+    }
+    let kept: Vec<_> = ledger.controller_certificates().map(|(serial, _)| *serial).collect();
+    assert_eq!(kept.len(), MAX_CONTROLLER_CERTIFICATES);
+    assert!(!kept.contains(&numbered(11)) && kept.contains(&numbered(12)));
+}
+
+#[test]
 fn absurd_sizes_are_rejected() {
     let mut ledger = founded();
     let mut chain = record(2, days(START, 2));
@@ -299,6 +320,16 @@ fn the_ledgers_time_never_goes_back() {
     assert_eq!(claimed, Ok(Reply::Claimed { first: true }));
     let state = ledger.proxy_certificate(&serial(2)).unwrap().state;
     assert_eq!(state, ProxyCertificateState::Claimed { at: START });
+}
+
+#[test]
+fn a_clock_that_was_wild_once_does_not_make_the_ledger_forget_the_living() {
+    let mut ledger = founded();
+    now(&mut ledger, proxy_certificate(2, 1, days(START, 365))).unwrap();
+    let wild = START.plus(Duration::from_hours(900 * 24));
+    at(&mut ledger, wild, Operation::ReleaseProxy(proxy(9))).unwrap();
+    assert_eq!(now(&mut ledger, Operation::Prune), Ok(Reply::Pruned { certificates: 0 }));
+    assert!(ledger.proxy_certificate(&serial(2)).is_some());
 }
 
 fn any_operation() -> impl Strategy<Value = Operation> {

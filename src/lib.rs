@@ -6,3 +6,7 @@ pub mod init;
 //! Service Mesh Controller: the shell around the pure core in `smc-mesh`.
 
 pub mod sources;
+//! The shell of SMC: everything that does I/O, around the pure core in `smc-mesh`.
+
+pub mod ca;
+pub mod env;

@@ -104,7 +104,11 @@ impl World {
     pub fn view(&self, uuid: ProxyUuid) -> Option<View> {
         let class = &self.proxies.get(&uuid)?.class;
         let snapshot = self.snapshots.get(class)?;
-        Some(View { class: Arc::clone(class), snapshot: Arc::clone(snapshot), endpoints: self.endpoints.clone() })
+        Some(View {
+            class: Arc::clone(class),
+            snapshot: Arc::clone(snapshot),
+            endpoints: self.endpoints.clone(),
+        })
     }
 
     /// What changed after `generation` for proxies of `class`, or everything where that is not remembered.

@@ -40,7 +40,11 @@ pub fn check<'a>(
     for (resource, facts) in resources {
         problems.extend(facts.faults.iter().map(|fault| problem(class, resource, fault)));
         for (kind, name) in facts.references.iter().filter(|(kind, name)| !resolves(*kind, name)) {
-            problems.push(problem(class, resource, &format!("refers to {} {name}, which is not there", kind.short())));
+            problems.push(problem(
+                class,
+                resource,
+                &format!("refers to {} {name}, which is not there", kind.short()),
+            ));
         }
     }
     problems

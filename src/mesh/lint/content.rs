@@ -87,7 +87,8 @@ impl Reader {
 
     fn cluster(&mut self, cluster: Cluster) -> Result<String, DecodeError> {
         use cluster::{ClusterDiscoveryType, DiscoveryType};
-        let eds = cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+        let eds =
+            cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
         if eds {
             let config = cluster.eds_cluster_config.unwrap_or_default();
             let name = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
@@ -174,7 +175,9 @@ impl Reader {
 
     fn tcp(&mut self, proxy: TcpProxy) {
         match proxy.cluster_specifier {
-            Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, &cluster),
+            Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {
+                self.refer(ResourceType::Cluster, &cluster)
+            }
             Some(tcp_proxy::ClusterSpecifier::WeightedClusters(split)) => {
                 self.weights(split.clusters.iter().map(|part| (&*part.name, part.weight)));
             }
@@ -245,14 +248,17 @@ fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String,
     let Some(matched) = matched else { return vec![Default::default()] };
     let or_any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
     let port = matched.destination_port.as_ref().map(wrapped);
-    let prefixes = matched.prefix_ranges.iter().map(|range| {
-        format!("{}/{}", range.address_prefix, range.prefix_len.as_ref().map_or(0, wrapped))
-    });
+    let prefixes = matched
+        .prefix_ranges
+        .iter()
+        .map(|range| format!("{}/{}", range.address_prefix, range.prefix_len.as_ref().map_or(0, wrapped)));
     let prefixes = or_any(prefixes.collect());
     let names = or_any(matched.server_names.clone());
     let mut all = Vec::with_capacity(prefixes.len() * names.len());
     for prefix in &prefixes {
-        all.extend(names.iter().map(|name| (port, prefix.clone(), name.clone(), matched.transport_protocol.clone())));
+        all.extend(
+            names.iter().map(|name| (port, prefix.clone(), name.clone(), matched.transport_protocol.clone())),
+        );
     }
     all
 }

@@ -83,7 +83,8 @@ fn stdout(fields: &[(&str, &str)]) -> AccessLog {
     let fields = fields.iter().map(|&(key, format)| {
         (key.to_owned(), Value { kind: Some(value::Kind::StringValue(format.to_owned())) })
     });
-    let config = Stdout { log_format: Some(Format { json_format: Some(OrderedStruct { fields: fields.collect() }) }) };
+    let config =
+        Stdout { log_format: Some(Format { json_format: Some(OrderedStruct { fields: fields.collect() }) }) };
     AccessLog {
         name: "envoy.access_loggers.stdout".to_owned(),
         config_type: Some(ConfigType::TypedConfig(Any {
@@ -106,7 +107,9 @@ mod tests {
         for (log, expected) in [(http(), HTTP), (tcp(), TCP)] {
             let Some(ConfigType::TypedConfig(any)) = log.config_type else { panic!("no config") };
             let decoded = StdoutAccessLog::decode(&*any.value).unwrap();
-            let Some(AccessLogFormat::LogFormat(format)) = decoded.access_log_format else { panic!("no format") };
+            let Some(AccessLogFormat::LogFormat(format)) = decoded.access_log_format else {
+                panic!("no format")
+            };
             let Some(Generated::JsonFormat(json)) = format.format else { panic!("not JSON") };
             assert_eq!(json.fields.len(), expected.len());
             for (key, text) in expected {

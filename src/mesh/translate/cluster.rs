@@ -4,13 +4,13 @@
 
 use std::net::IpAddr;
 
+use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
 
 use super::{names, proto, tls};
 use crate::catalog::AppProtocol;
@@ -21,7 +21,12 @@ use crate::ids::ServiceId;
 const CONNECT_TIMEOUT_SECONDS: i64 = 5;
 
 /// A port of a service: mutual TLS to whatever EDS names under `endpoints`.
-pub(super) fn service(service: &ServiceId, port: u16, protocol: AppProtocol, endpoints: &str) -> cluster::Cluster {
+pub(super) fn service(
+    service: &ServiceId,
+    port: u16,
+    protocol: AppProtocol,
+    endpoints: &str,
+) -> cluster::Cluster {
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         eds_cluster_config: Some(EdsClusterConfig {
@@ -36,7 +41,12 @@ pub(super) fn service(service: &ServiceId, port: u16, protocol: AppProtocol, end
 
 /// A port of a headless service: mutual TLS to the very address that the client dialled, at `target` if
 /// pods listen on another port than the service's. Who picks a pod by its address means that pod.
-pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol, target: Option<u16>) -> cluster::Cluster {
+pub(super) fn pod(
+    service: &ServiceId,
+    port: u16,
+    protocol: AppProtocol,
+    target: Option<u16>,
+) -> cluster::Cluster {
     cluster::Cluster {
         lb_config: target.map(|target| {
             LbConfig::OriginalDstLbConfig(cluster::cluster::OriginalDstLbConfig {
@@ -121,16 +131,20 @@ fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
 fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
     let choice = match protocol {
-        AppProtocol::Http => options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
-            http_protocol_options: Some(core::Http1ProtocolOptions::default()),
-            http2_protocol_options: Some(core::Http2ProtocolOptions::default()),
-            ..options::UseDownstreamHttpConfig::default()
-        }),
-        AppProtocol::Http2 => options::UpstreamProtocolOptions::ExplicitHttpConfig(options::ExplicitHttpConfig {
-            protocol_config: Some(options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
-                core::Http2ProtocolOptions::default(),
-            )),
-        }),
+        AppProtocol::Http => {
+            options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
+                http_protocol_options: Some(core::Http1ProtocolOptions::default()),
+                http2_protocol_options: Some(core::Http2ProtocolOptions::default()),
+                ..options::UseDownstreamHttpConfig::default()
+            })
+        }
+        AppProtocol::Http2 => {
+            options::UpstreamProtocolOptions::ExplicitHttpConfig(options::ExplicitHttpConfig {
+                protocol_config: Some(options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
+                    core::Http2ProtocolOptions::default(),
+                )),
+            })
+        }
         AppProtocol::Tcp | AppProtocol::TcpServerFirst | AppProtocol::Https => return None,
     };
     let options = upstreams::HttpProtocolOptions {

@@ -125,7 +125,7 @@ impl Compiler {
 
     /// All that is wrong with the declared mesh, sorted.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems: BTreeSet<_> = self.catalog.problems().into_iter().collect();
+        let mut problems: BTreeSet<Problem> = BTreeSet::new();
         let mut seen = BTreeSet::new();
         for class in self.classes.values() {
             problems.extend(class.problems.iter().chain(&class.faults).cloned());
@@ -145,7 +145,9 @@ impl Compiler {
             touched.extend(self.classes.keys().cloned());
         } else {
             for account in &impact.accounts {
-                touched.extend(self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned());
+                touched.extend(
+                    self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned(),
+                );
             }
         }
         let mut round = Round::new();
@@ -336,7 +338,6 @@ fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, A
             imbl::ordset::DiffItem::Add(name) | imbl::ordset::DiffItem::Remove(name) => {
                 names.insert((ResourceType::Endpoint, Arc::clone(name)));
             }
-            imbl::ordset::DiffItem::Update { .. } => {}
         }
     }
     names

@@ -88,11 +88,6 @@ impl<'a> Draft<'a> {
         self.part.sets.insert(name, set);
     }
 
-    /// Whether a cluster of this name is there.
-    pub(super) fn has_cluster(&self, name: &str) -> bool {
-        self.part.snapshot.clusters.contains_key(name)
-    }
-
     /// Notes what could not be translated as declared.
     pub(super) fn report(&mut self, problem: Problem) {
         self.part.problems.insert(problem);

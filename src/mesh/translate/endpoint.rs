@@ -37,10 +37,15 @@ impl EndpointSet {
 
 /// The load assignment of these endpoints. A workload with an address in each family is one host with two
 /// addresses, of which Envoy takes the one that answers: it must not get twice the traffic, and a proxy
-/// that lacks one of the families must not try that one only.
-fn assignment<'a>(name: &str, endpoints: impl Iterator<Item = &'a Endpoint>) -> endpoint::ClusterLoadAssignment {
+/// that lacks one of the families must not try that one only. An address that two workloads claim (one of
+/// them is gone and not yet forgotten) is there once.
+fn assignment<'a>(
+    name: &str,
+    endpoints: impl Iterator<Item = &'a Endpoint>,
+) -> endpoint::ClusterLoadAssignment {
+    let mut claimed = BTreeSet::new();
     let mut hosts: BTreeMap<(&WorkloadId, u16), BTreeSet<IpAddr>> = BTreeMap::new();
-    for endpoint in endpoints {
+    for endpoint in endpoints.filter(|endpoint| claimed.insert((endpoint.ip, endpoint.port))) {
         hosts.entry((&endpoint.workload, endpoint.port)).or_default().insert(endpoint.ip);
     }
     let lb_endpoints: Vec<_> = hosts.into_iter().filter_map(|((_, port), ips)| host(port, ips)).collect();

@@ -4,7 +4,9 @@
 //! differ for the same HTTPRouteGroup.
 
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
-use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
 
 use crate::smi::{HttpMatch, MethodSet, Pattern};
 
@@ -13,7 +15,7 @@ pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
     let method = match &http.methods {
         MethodSet::Any => None,
         MethodSet::Only(methods) => {
-            let methods: Vec<_> = methods.iter().map(|method| regex::escape(method)).collect();
+            let methods: Vec<_> = methods.iter().map(|method| regex_syntax::escape(method)).collect();
             Some(header(":method", &methods.join("|")))
         }
     };
@@ -46,5 +48,5 @@ fn regex(pattern: &str) -> RegexMatcher {
 
 /// This method only.
 pub(super) fn method(method: &str) -> Vec<HeaderMatcher> {
-    vec![header(":method", &regex::escape(method))]
+    vec![header(":method", &regex_syntax::escape(method))]
 }

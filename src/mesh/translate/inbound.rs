@@ -69,7 +69,9 @@ pub(super) fn translate(
 fn callers(access: &InboundAccess) -> Option<BTreeSet<ServiceAccountId>> {
     match access {
         InboundAccess::AnyoneInMesh => None,
-        InboundAccess::Grants(grants) => Some(grants.iter().flat_map(|grant| grant.sources.iter().cloned()).collect()),
+        InboundAccess::Grants(grants) => {
+            Some(grants.iter().flat_map(|grant| grant.sources.iter().cloned()).collect())
+        }
     }
 }
 
@@ -77,7 +79,8 @@ fn callers(access: &InboundAccess) -> Option<BTreeSet<ServiceAccountId>> {
 /// same port. Empty if there is no other: then whoever gets here is meant, whatever name they ask for.
 /// `None` if every service on it is already taken by another protocol, so that nothing is left.
 fn server_names(class: &ProxyClass, port: &InboundPort, draft: &mut Draft<'_>) -> Option<Vec<String>> {
-    let others = || class.inbound.iter().filter(|other| other.port == port.port && other.protocol != port.protocol);
+    let others =
+        || class.inbound.iter().filter(|other| other.port == port.port && other.protocol != port.protocol);
     if others().next().is_none() {
         return Some(Vec::new());
     }

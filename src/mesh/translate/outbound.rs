@@ -100,13 +100,16 @@ impl Walk<'_> {
     /// fails (503) instead of going to the others or dangling.
     fn unreachable_leaves(&mut self, reach: &Reach) {
         let nobody = BTreeSet::new();
+        let mut named = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
-            if self.draft.has_cluster(&names::cluster(&id, number)) {
-                continue;
-            }
             let service = self.catalog.service(&id);
-            if let Some(port) = service.and_then(|service| service.ports.iter().find(|port| port.port == number)) {
-                if !reach.contains_key(&id) {
+            let Some(port) =
+                service.and_then(|service| service.ports.iter().find(|port| port.port == number))
+            else {
+                continue;
+            };
+            if !reach.contains_key(&id) {
+                if named.insert(id.clone()) {
                     self.identities(&id, &nobody);
                 }
                 self.cluster(&id, port, self.restriction(&id, &nobody));
@@ -130,7 +133,12 @@ impl Walk<'_> {
         (self.catalog.accounts_behind(service) != *accounts).then(|| Arc::new(accounts.clone()))
     }
 
-    fn cluster(&mut self, service: &ServiceId, port: &ServicePort, only: Option<Arc<BTreeSet<ServiceAccountId>>>) {
+    fn cluster(
+        &mut self,
+        service: &ServiceId,
+        port: &ServicePort,
+        only: Option<Arc<BTreeSet<ServiceAccountId>>>,
+    ) {
         let endpoints = names::endpoints(service, port.port, only.as_deref());
         let message = cluster::service(service, port.port, port.protocol, &endpoints);
         self.draft.add(ResourceType::Cluster, &names::cluster(service, port.port), &message);
@@ -146,7 +154,10 @@ impl Walk<'_> {
             if *owner == service.id {
                 free.insert(ip);
             } else {
-                let message = format!("{ip} port {} belongs to Service {owner}, which takes its connections", port.port);
+                let message = format!(
+                    "{ip} port {} belongs to Service {owner}, which takes its connections",
+                    port.port
+                );
                 let object = format_args!("Service {}", service.id);
                 self.draft.report(Problem::warning(object, "spec.clusterIPs", message));
             }
@@ -154,7 +165,13 @@ impl Walk<'_> {
         free.into_iter().collect()
     }
 
-    fn chain(&mut self, service: &Service, port: &ServicePort, addresses: Vec<IpAddr>, plan: Option<&SplitPlan>) {
+    fn chain(
+        &mut self,
+        service: &Service,
+        port: &ServicePort,
+        addresses: Vec<IpAddr>,
+        plan: Option<&SplitPlan>,
+    ) {
         let arms = match plan {
             Some(plan) => split_arms(plan, port),
             None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],

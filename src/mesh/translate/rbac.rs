@@ -87,7 +87,10 @@ impl Rules {
             InboundAccess::AnyoneInMesh => {
                 let anyone = MatchPattern::Prefix(secret::mesh_prefix(settings));
                 let policy = policy(vec![anything()], vec![authenticated(anyone)]);
-                return Self { policies: BTreeMap::from([("anyone-in-mesh".to_owned(), policy)]), ..Self::nobody() };
+                return Self {
+                    policies: BTreeMap::from([("anyone-in-mesh".to_owned(), policy)]),
+                    ..Self::nobody()
+                };
             }
             InboundAccess::Grants(grants) => grants,
         };
@@ -155,7 +158,12 @@ fn request(http: &HttpMatch) -> Permission {
             })),
         }))
     });
-    let headers = http_match::headers(http).into_iter().map(|header| permission(permission::Rule::Header(header)));
+    let headers =
+        http_match::headers(http).into_iter().map(|header| permission(permission::Rule::Header(header)));
     let rules: Vec<_> = path.into_iter().chain(headers).collect();
-    if rules.is_empty() { anything() } else { permission(permission::Rule::AndRules(permission::Set { rules })) }
+    if rules.is_empty() {
+        anything()
+    } else {
+        permission(permission::Rule::AndRules(permission::Set { rules }))
+    }
 }

@@ -100,7 +100,9 @@ fn everything() -> route::RouteMatch {
 fn one(http: &HttpMatch) -> route::RouteMatch {
     let path: Option<RegexMatcher> = http.path.as_ref().map(http_match::pattern);
     route::RouteMatch {
-        path_specifier: Some(path.map_or_else(|| PathSpecifier::Prefix("/".to_owned()), PathSpecifier::SafeRegex)),
+        path_specifier: Some(
+            path.map_or_else(|| PathSpecifier::Prefix("/".to_owned()), PathSpecifier::SafeRegex),
+        ),
         headers: http_match::headers(http),
         ..route::RouteMatch::default()
     }

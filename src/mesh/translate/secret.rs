@@ -39,8 +39,10 @@ pub(super) fn exactly(
     bundle: &TrustBundle,
     accounts: &BTreeSet<ServiceAccountId>,
 ) -> tls::Secret {
-    let mut patterns: Vec<_> =
-        accounts.iter().map(|account| MatchPattern::Exact(settings.trust_domain.spiffe_id(account))).collect();
+    let mut patterns: Vec<_> = accounts
+        .iter()
+        .map(|account| MatchPattern::Exact(settings.trust_domain.spiffe_id(account)))
+        .collect();
     if patterns.is_empty() {
         patterns.push(MatchPattern::Exact(format!("spiffe://{}/nobody", settings.trust_domain)));
     }

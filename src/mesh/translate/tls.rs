@@ -47,7 +47,9 @@ fn common(validation: &str, http_alpn: bool) -> tls::CommonTlsContext {
         }),
         tls_certificate_sds_secret_configs: vec![sds(names::SERVICE_CERTIFICATE)],
         alpn_protocols: if http_alpn { HTTP_ALPN.map(str::to_owned).to_vec() } else { Vec::new() },
-        validation_context_type: Some(ValidationContextType::ValidationContextSdsSecretConfig(sds(validation))),
+        validation_context_type: Some(ValidationContextType::ValidationContextSdsSecretConfig(sds(
+            validation,
+        ))),
         ..tls::CommonTlsContext::default()
     }
 }

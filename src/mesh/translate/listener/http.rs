@@ -47,7 +47,11 @@ pub(super) fn fixed(stat_prefix: &str, routes: RouteConfiguration) -> listener::
     pack(base(stat_prefix, RouteSpecifier::RouteConfig(routes), vec![router()]))
 }
 
-fn base(stat_prefix: &str, routes: RouteSpecifier, filters: Vec<hcm::HttpFilter>) -> hcm::HttpConnectionManager {
+fn base(
+    stat_prefix: &str,
+    routes: RouteSpecifier,
+    filters: Vec<hcm::HttpFilter>,
+) -> hcm::HttpConnectionManager {
     hcm::HttpConnectionManager {
         codec_type: manager::CodecType::Auto.into(),
         stat_prefix: stat_prefix.to_owned(),

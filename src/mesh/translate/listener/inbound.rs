@@ -39,7 +39,8 @@ pub(in crate::translate) fn listener(
     if chains.is_empty() {
         return None;
     }
-    let inspector = listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
+    let inspector =
+        listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
         filter_chains: chains.into_iter().map(chain).collect(),
         listener_filters: vec![original_destination(), inspector],
@@ -55,7 +56,10 @@ fn chain(chain: Chain) -> listener::FilterChain {
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
-        (vec![authorise, tcp::proxy(&name, &local)], names::inbound_port_validation(chain.port, chain.protocol))
+        (
+            vec![authorise, tcp::proxy(&name, &local)],
+            names::inbound_port_validation(chain.port, chain.protocol),
+        )
     };
     listener::FilterChain {
         filter_chain_match: Some(listener::FilterChainMatch {

@@ -12,8 +12,8 @@ use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, original_destination, tcp};
-use crate::translate::proto::{self, Families};
 use crate::translate::names;
+use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
 
 /// How a chain carries its connections.

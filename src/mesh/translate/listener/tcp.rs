@@ -16,7 +16,11 @@ pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::F
         Destination::Split(weights) => ClusterSpecifier::WeightedClusters(WeightedCluster {
             clusters: weights
                 .iter()
-                .map(|(name, weight)| ClusterWeight { name: name.clone(), weight: *weight, metadata_match: None })
+                .map(|(name, weight)| ClusterWeight {
+                    name: name.clone(),
+                    weight: *weight,
+                    metadata_match: None,
+                })
                 .collect(),
         }),
     };

@@ -12,7 +12,15 @@ mod backing;
 mod impact;
 mod index;
 mod object;
+mod problems;
 mod query;
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,3 +16,6 @@ pub mod server;
 pub mod sources;
 pub mod telemetry;
 pub mod xds;
+//! Service Mesh Controller: the shell around the pure core in `smc-mesh`.
+
+pub mod sources;

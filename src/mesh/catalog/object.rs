@@ -119,8 +119,10 @@ pub enum SourceEvent {
 pub struct Namespace {
     /// Its name, a DNS-1123 label.
     pub name: String,
-    /// Whether it carries the label `openservicemesh.io/monitored-by`.
+    /// Whether it carries the label `openservicemesh.io/monitored-by`: only then can its pods be in the mesh.
     pub monitored: bool,
+    /// Whether its annotation asks for or refuses sidecars for the pods that say nothing themselves.
+    pub injection: Option<bool>,
 }
 
 /// A Service: a name, virtual addresses, and ports.

@@ -34,11 +34,12 @@ impl Catalog {
         self.workloads.values()
     }
 
-    /// Whether the workload has, or should have, a sidecar: its own annotation decides, and where it has
-    /// none its namespace. A namespace that nobody told of is not in the mesh.
+    /// Whether the workload has, or should have, a sidecar: its namespace is monitored, and neither its own
+    /// annotation nor, where it has none, its namespace's refuses. A namespace that nobody told of is not in
+    /// the mesh, whatever a pod in it asks for.
     pub fn in_mesh(&self, workload: &Workload) -> bool {
-        workload.injection.unwrap_or_else(|| {
-            self.namespaces.get(workload.id.namespace()).is_some_and(|namespace| namespace.monitored)
+        self.namespaces.get(workload.id.namespace()).is_some_and(|namespace| {
+            namespace.monitored && workload.injection.or(namespace.injection).unwrap_or(true)
         })
     }
 

@@ -19,3 +19,6 @@ pub mod xds;
 //! Service Mesh Controller: the shell around the pure core in `smc-mesh`.
 
 pub mod sources;
+//! Placeholder.
+
+pub mod init;

@@ -24,3 +24,6 @@ pub mod smi;
 pub mod time;
 pub mod translate;
 pub mod world;
+//! Placeholder.
+
+pub mod interception;

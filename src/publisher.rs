@@ -161,7 +161,7 @@ impl Publisher {
 
     /// Tells the certificate authority which identities are in the mesh.
     fn want_certificates(&self) {
-        let accounts = self.mesh.compiler.catalog().accounts();
+        let accounts = self.mesh.compiler.catalog().accounts().cloned().collect();
         self.wanted.send_if_modified(|wanted| {
             let differ = *wanted != accounts;
             *wanted = accounts;

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use smc_mesh::bootstrap::{ControllerAddress, Host};
-use smc_mesh::pki::{InvalidLifetime, Lifetimes};
+use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_raft::{ReplicatedLedger, StorageError};
 use thiserror::Error;
@@ -31,7 +31,7 @@ use crate::admin::{AdminService, AdminSocket, SocketError};
 use crate::ca::rotation::Rotator;
 use crate::ca::seal::KeyEncryption;
 use crate::ca::tls::ServerTls;
-use crate::ca::{BuiltinCa, CONTROLLER_IDENTITY, CaError, CaSettings, CertificateManager, ControllerNames};
+use crate::ca::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNames};
 use crate::config::Config;
 use crate::env::Env;
 use crate::publisher::{Inputs, Publisher};

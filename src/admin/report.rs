@@ -12,6 +12,7 @@ use smc_mesh::session::{Scope, TypeStatus, Variant};
 use smc_mesh::smi::{HttpMatch, MethodSet};
 use smc_proto::admin::v1 as pb;
 
+use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
 use crate::xds::proxies::{OpenStream, StreamReport};
 
 /// What is known of one proxy, from the ledger, the catalog and the connections.
@@ -189,4 +190,34 @@ fn http_match(route: &HttpMatch) -> String {
         text.push_str(&format!(" {name}~{}", value.as_str()));
     }
     text
+}
+
+pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCaStatusResponse {
+    let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
+    pb::GetCaStatusResponse {
+        trust_domain: status.trust_domain.to_string(),
+        roots: status.root.iter().map(authority).collect(),
+        issuer: status.issuing.as_ref().map(authority),
+        service_certificates: services
+            .map(|one| pb::ServiceCertificate {
+                service_account: one.name.clone(),
+                serial: one.serial.to_string(),
+                not_before: one.not_before.0,
+                not_after: one.not_after.0,
+            })
+            .collect(),
+        proxy_certificates_unclaimed: count(status.proxy_unclaimed),
+        proxy_certificates_claimed: count(status.proxy_claimed),
+        proxy_certificates_released: count(status.proxy_released),
+        state_hash: status.state_hash,
+        warnings: status.warnings,
+    }
+}
+
+fn authority(ca: &CaStatus) -> pb::Authority {
+    pb::Authority { serial: ca.serial.to_string(), not_before: ca.not_before.0, not_after: ca.not_after.0 }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -67,7 +67,7 @@ impl AdminService {
 
     fn proxy_list(&self) -> Vec<pb::Proxy> {
         let mut found: BTreeMap<_, report::ProxyFacts> = BTreeMap::new();
-        self.ca.read_ledger().read(|ledger| {
+        self.ca.ledger().read(|ledger| {
             for (serial, record) in ledger.proxy_certificates() {
                 let facts = found.entry(record.proxy.uuid).or_default();
                 facts.namespace = record.proxy.namespace.to_string();
@@ -210,7 +210,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetCaStatusRequest>,
     ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
-        Ok(Response::new(report::ca_status(self.ca.as_ref())))
+        Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list())))
     }
 }
 

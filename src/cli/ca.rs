@@ -41,11 +41,12 @@ fn status(answer: &GetCaStatusResponse) -> String {
     answer.roots.iter().for_each(|root| authority("root", root));
     answer.issuer.iter().for_each(|issuer| authority("issuing", issuer));
     for issued in &answer.service_certificates {
-        let ends = ends(now, issued.expires_at);
+        let ends = ends(now, issued.not_after);
         table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
     }
+    let warnings: String = answer.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     format!(
-        "{}\nproxy certificates: {} claimed, {} unclaimed, {} released\n",
+        "{}\n{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),
         answer.proxy_certificates_claimed,
         answer.proxy_certificates_unclaimed,

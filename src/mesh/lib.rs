@@ -13,6 +13,7 @@
 pub mod bootstrap;
 pub mod catalog;
 pub mod ids;
+pub mod interception;
 pub mod ledger;
 pub mod lint;
 pub mod pki;
@@ -24,6 +25,3 @@ pub mod smi;
 pub mod time;
 pub mod translate;
 pub mod world;
-//! Placeholder.
-
-pub mod interception;

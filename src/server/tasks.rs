@@ -114,7 +114,7 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
 /// Ends every stream whose certificate the ledger says is released.
 fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
     for (uuid, streams) in proxies.streams() {
-        let released = ca.read_ledger().read(|ledger| {
+        let released = ca.ledger().read(|ledger| {
             streams.iter().any(|stream| {
                 let record = ledger.proxy_certificate(&stream.admission.serial);
                 record.is_none_or(|record| matches!(record.state, ProxyCertificateState::Released { .. }))
@@ -179,7 +179,7 @@ pub(super) async fn census(ca: Arc<dyn CertificateManager>, metrics: Metrics, st
 }
 
 fn count(ca: &dyn CertificateManager, metrics: &Metrics) {
-    ca.read_ledger().read(|ledger| {
+    ca.ledger().read(|ledger| {
         let (mut unclaimed, mut claimed, mut released) = (0, 0, 0);
         for (_, record) in ledger.proxy_certificates() {
             match record.state {

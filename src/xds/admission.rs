@@ -57,7 +57,7 @@ impl NotAdmitted {
         match self {
             Self::NoCertificate => "no_certificate",
             Self::Unreadable(_) => "unreadable_certificate",
-            Self::Refused(refusal) => refusal.label(),
+            Self::Refused(refusal) => refusal_reason(refusal),
             Self::Authority(_) => "authority_unavailable",
             Self::Draining => "draining",
         }
@@ -107,5 +107,19 @@ pub(super) fn check(
         Some(KnownWorkload { workload: known.workload.clone(), service_account: known.class.account.clone() })
     };
     let now = context.env.now();
-    context.ca.read_ledger().read(|ledger| admit(certificate, ledger, find, now))
+    context.ca.ledger().read(|ledger| admit(certificate, ledger, find, now))
+}
+
+fn refusal_reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::OtherKind(_) => "other_kind",
+        Refusal::BadName(_) => "bad_name",
+        Refusal::NotIssued { .. } => "not_issued",
+        Refusal::NotTheIssued { .. } => "not_the_issued",
+        Refusal::Released { .. } => "released",
+        Refusal::NotNow { .. } => "not_now",
+        Refusal::NoWorkload(_) => "no_workload",
+        Refusal::OtherPod(_) => "other_pod",
+        Refusal::OtherNode { .. } => "other_node",
+    }
 }

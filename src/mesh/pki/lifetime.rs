@@ -77,12 +77,15 @@ impl Default for Lifetimes {
 #[error("the service certificate lifetime must be 10 s to 30 days, not {0:?}")]
 pub struct InvalidLifetime(pub Duration);
 
-/// The issuer's end is so near that nothing useful can be signed, or has passed.
+/// The issuer is not valid now, or its end is so near that nothing useful can be signed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the issuing certificate ends at {issuer_end:?}, which is too near to {now:?} to sign with it")]
+#[error(
+    "the issuer is valid from {from} to {to} and cannot sign at {at} (seconds since 1970)",
+    from = .issuer.not_before.0, to = .issuer.not_after.0, at = .now.0
+)]
 pub struct IssuerEnding {
-    /// The issuer's last moment.
-    pub issuer_end: Timestamp,
+    /// The issuer's validity.
+    pub issuer: Validity,
     /// When the signature was asked for.
     pub now: Timestamp,
 }
@@ -130,7 +133,7 @@ impl Lifetimes {
 /// side: a chain with a certificate that outlives its issuer fails in the middle of its life.
 fn within(now: Timestamp, lifetime: Duration, issuer: &Validity) -> Result<Validity, IssuerEnding> {
     if !issuer.contains(now) || issuer.not_after.since(now) < SHORTEST_LIFETIME {
-        return Err(IssuerEnding { issuer_end: issuer.not_after, now });
+        return Err(IssuerEnding { issuer: *issuer, now });
     }
     Ok(Validity {
         not_before: now.minus(BACKDATE).max(issuer.not_before),
@@ -145,6 +148,14 @@ pub fn renewal_time(serial: &SerialNumber, issued_at: Timestamp, validity: &Vali
     let latest = life / 3 * 2 + life % 3 * 2 / 3;
     let spread = life / 10;
     issued_at.plus(Duration::from_secs(latest - serial.spread() % (spread + 1)))
+}
+
+/// How long to wait after a failed attempt, the first being number 0: doubling from one second to one
+/// minute, and of that half to all by `random`, so that those who failed together do not return together.
+pub fn retry_delay(attempt: u32, random: u64) -> Duration {
+    let longest = 1000 * MINUTE;
+    let full = 1000u64.saturating_mul(1 << attempt.min(10)).min(longest);
+    Duration::from_millis(full / 2 + random % (full / 2 + 1))
 }
 
 #[cfg(test)]
@@ -188,6 +199,17 @@ mod tests {
         let issuing = lifetimes.issuing_validity(NOW, &issuer()).unwrap();
         let later = NOW.plus(Duration::from_secs(2 * 365 * DAY));
         assert_eq!(lifetimes.proxy_validity(later, &issuing).unwrap().not_after, later.plus(lifetimes.proxy));
+    }
+
+    #[test]
+    fn retries_slow_down_to_a_minute_and_never_come_at_once() {
+        for (attempt, from, to) in [(0, 500, 1000), (1, 1000, 2000), (6, 30_000, 60_000), (u32::MAX, 30_000, 60_000)]
+        {
+            for random in [0, 1, u64::MAX] {
+                let delay = u64::try_from(retry_delay(attempt, random).as_millis()).unwrap();
+                assert!((from..=to).contains(&delay), "attempt {attempt}: {delay} ms");
+            }
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use fingerprint::Fingerprint;
 pub(crate) use hex::{decode as decode_hex, encode as encode_hex};
 pub use lifetime::{
     BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
-    Validity, renewal_time,
+    Validity, renewal_time, retry_delay,
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::{CONTROLLER_IDENTITY, controller_identity};

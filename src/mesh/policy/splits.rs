@@ -78,3 +78,141 @@ fn weights(catalog: &Catalog, split: &TrafficSplit, port: &ServicePort) -> Vec<(
     }
     weights.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    //! The rules of split v1alpha1 to v1alpha4, cited as issue 2 point 2 lists them.
+
+    use super::*;
+    use crate::catalog::fixtures::{group, http_match, port, service, service_id, split};
+    use crate::catalog::{AppProtocol, Object};
+
+    /// Services `root`, `v1`, `v2` with ports 80 (HTTP) and 90 (TCP); groups `canary` and `beta`.
+    fn shop() -> Catalog {
+        let ports = [port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)];
+        let services = ["shop/root", "shop/v1", "shop/v2"];
+        let mut catalog = Catalog::of(services.map(|id| Object::Service(service(id, "x", &ports))));
+        catalog.tell(group("shop/canary", &["/canary"]));
+        catalog.tell(group("shop/beta", &["/beta"]));
+        catalog
+    }
+
+    type Arms = Vec<(Option<Vec<&'static str>>, Vec<(&'static str, u32)>)>;
+
+    fn plan(catalog: &Catalog, number: u16) -> Option<SplitPlan> {
+        let root = service_id("shop/root");
+        let port = catalog.service(&root)?.ports.iter().find(|port| port.port == number)?.clone();
+        split_plan(catalog, &root, &port)
+    }
+
+    fn arms(arms: Arms) -> Option<SplitPlan> {
+        let arm = |(matches, weights): (Option<Vec<&str>>, Vec<(&str, u32)>)| SplitArm {
+            matches: matches.map(|paths| paths.into_iter().map(http_match).collect()),
+            weights: weights.into_iter().map(|(service, weight)| (service_id(service), weight)).collect(),
+        };
+        Some(SplitPlan { arms: arms.into_iter().map(arm).collect() })
+    }
+
+    #[test]
+    fn without_a_split_everything_goes_to_the_root() {
+        assert_eq!(plan(&shop(), 80), None);
+    }
+
+    /// TrafficSplit: weights; zero weights.
+    #[test]
+    fn traffic_goes_to_the_leaves_by_weight_and_zero_gets_nothing() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 10), ("shop/v1", 90)], &[]));
+        let expected = arms(vec![(None, vec![("shop/v1", 90), ("shop/v2", 10)])]);
+        assert_eq!((plan(&catalog, 80), plan(&catalog, 90)), (expected.clone(), expected));
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v1", 0), ("shop/v2", 10)], &[]));
+        assert_eq!(plan(&catalog, 80), arms(vec![(None, vec![("shop/v2", 10)])]));
+    }
+
+    /// TrafficSplit: all-zero weights are undefined; the split is treated as absent, and reported.
+    #[test]
+    fn a_split_without_any_weight_is_absent_and_reported() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v1", 0), ("shop/v2", 0)], &[]));
+        assert_eq!(plan(&catalog, 80), None);
+        assert!(
+            catalog
+                .problems()
+                .iter()
+                .any(|p| p.object == "TrafficSplit shop/s" && p.field == "spec.backends")
+        );
+    }
+
+    /// TrafficSplit: a backend that does not exist yet, or lacks the root's port, is left out until it does.
+    #[test]
+    fn a_backend_that_is_not_there_or_lacks_the_port_is_left_out_and_reported() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v1", 50), ("shop/v3", 50)], &[]));
+        let alone = arms(vec![(None, vec![("shop/v1", 50)])]);
+        assert_eq!(plan(&catalog, 80), alone);
+        catalog.tell(Object::Service(service("shop/v3", "x", &[port(90, AppProtocol::Tcp)])));
+        assert_eq!(plan(&catalog, 80), alone);
+        assert_eq!(plan(&catalog, 90), arms(vec![(None, vec![("shop/v1", 50), ("shop/v3", 50)])]));
+        let told = catalog.problems();
+        assert!(
+            told.iter().any(|p| p.field == "spec.backends[1].service" && p.message.contains("lacks port 80"))
+        );
+        catalog.tell(split("shop/s", "shop/root", &[("shop/gone", 50)], &[]));
+        assert_eq!(plan(&catalog, 80), None);
+    }
+
+    /// TrafficSplit: `matches`; unmatched traffic goes to the root.
+    #[test]
+    fn only_matching_requests_are_split_and_the_rest_goes_to_the_root() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/canary"]));
+        let expected = arms(vec![
+            (Some(vec!["/beta", "/canary"]), vec![("shop/v2", 1)]),
+            (None, vec![("shop/root", 1)]),
+        ]);
+        assert_eq!(plan(&catalog, 80), expected);
+        assert_eq!(plan(&catalog, 90), None, "matches cannot be applied to a TCP port");
+    }
+
+    /// TrafficSplit: several groups, one of which is missing; all of which are.
+    #[test]
+    fn a_group_that_is_missing_contributes_no_match_and_never_splits_everything() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/gone"]));
+        let expected =
+            arms(vec![(Some(vec!["/beta"]), vec![("shop/v2", 1)]), (None, vec![("shop/root", 1)])]);
+        assert_eq!(plan(&catalog, 80), expected);
+        catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/gone"]));
+        assert_eq!(plan(&catalog, 80), None);
+        assert!(
+            catalog.problems().iter().any(|p| p.field == "spec.matches" && p.message.contains("shop/gone"))
+        );
+    }
+
+    /// TrafficSplit: several splits of one root.
+    #[test]
+    fn splits_of_one_root_are_merged_by_name_those_with_matches_first() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/a", "shop/root", &[("shop/v1", 1)], &[]));
+        catalog.tell(split("shop/b", "shop/root", &[("shop/v2", 1)], &[]));
+        catalog.tell(split("shop/c", "shop/root", &[("shop/v2", 3)], &["shop/canary"]));
+        catalog.tell(split("shop/d", "shop/root", &[("shop/root", 4)], &["shop/beta"]));
+        let expected = arms(vec![
+            (Some(vec!["/canary"]), vec![("shop/v2", 3)]),
+            (Some(vec!["/beta"]), vec![("shop/root", 4)]),
+            (None, vec![("shop/v1", 1)]),
+        ]);
+        assert_eq!(plan(&catalog, 80), expected);
+        assert_eq!(plan(&catalog, 90), arms(vec![(None, vec![("shop/v1", 1)])]));
+        let told: Vec<_> = catalog.problems().into_iter().filter(|p| p.field == "spec.service").collect();
+        assert_eq!(told.iter().map(|p| p.object.as_str()).collect::<Vec<_>>(), ["TrafficSplit shop/b"]);
+    }
+
+    /// TrafficSplit: a root may be among its own backends.
+    #[test]
+    fn the_root_may_keep_a_share_of_its_traffic() {
+        let mut catalog = shop();
+        catalog.tell(split("shop/s", "shop/root", &[("shop/root", 9), ("shop/v1", 1)], &[]));
+        assert_eq!(plan(&catalog, 80), arms(vec![(None, vec![("shop/root", 9), ("shop/v1", 1)])]));
+    }
+}

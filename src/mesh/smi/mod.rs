@@ -13,6 +13,8 @@ mod http_route_group;
 mod mesh_config;
 mod pattern;
 mod port_routes;
+#[cfg(test)]
+mod properties;
 mod reading;
 mod traffic_split;
 mod traffic_target;

@@ -9,6 +9,8 @@ mod access;
 mod endpoints;
 mod services;
 mod splits;
+#[cfg(test)]
+mod tests;
 
 use super::{Catalog, Kind, ObjectRef};
 use crate::ids::NamespacedName;

@@ -48,6 +48,13 @@ const RELIST_UNWATCHED: Duration = Duration::from_secs(2);
 const IDENTITY_CHECK: Duration = Duration::from_secs(1);
 
 /// Reads the mesh from a directory and follows its changes.
+///
+/// Belonging to it are the files whose names end in `.yaml`, `.yml` or `.json`, in the directory and up to
+/// eight deep. Names that begin with a dot do not count. Symbolic links are followed within the directory
+/// (so a mounted ConfigMap works) and nowhere else.
+///
+/// To change several objects at once, change one file, and replace it by renaming: what is written in place
+/// is read after a short quiet, which a slow writer may not keep.
 #[derive(Debug)]
 pub struct DirectorySource {
     directory: PathBuf,

@@ -44,3 +44,47 @@ pub(crate) mod testing {
         problems.iter().map(|p| (p.severity, p.field.as_str())).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use smc_mesh::catalog::{Catalog, Object, SourceEvent};
+
+    use super::testing::object;
+    use super::*;
+
+    #[test]
+    fn a_pod_is_in_the_mesh_by_its_namespaces_label_unless_an_annotation_refuses_and_the_pods_own_wins() {
+        let annotated = |word: Option<&str>| match word {
+            Some(word) => json!({INJECTION_ANNOTATION: word}),
+            None => Value::Null,
+        };
+        let (yes, no) = (Some("enabled"), Some("disabled"));
+        for (monitored, of_namespace, of_pod, host, expected) in [
+            (true, None, None, false, true),
+            (true, yes, None, false, true),
+            (true, no, None, false, false),
+            (true, no, yes, false, true),
+            (true, yes, no, false, false),
+            (true, None, no, false, false),
+            (true, None, yes, true, false),
+            (true, Some("maybe"), None, false, false),
+            (false, None, None, false, false),
+            (false, yes, None, false, false),
+            (false, yes, yes, false, false),
+        ] {
+            let labels = if monitored { json!({MONITORED_BY_LABEL: "osm"}) } else { Value::Null };
+            let meta = json!({"name": "shop", "labels": labels, "annotations": annotated(of_namespace)});
+            let namespace = read_namespace(&object(json!({ "metadata": meta }))).object.unwrap();
+            let meta = json!({"name": "store", "namespace": "shop", "annotations": annotated(of_pod)});
+            let pod = json!({"metadata": meta, "spec": {"hostNetwork": host, "containers": []}});
+            let workload = read_pod(&object(pod), UnstatedReadiness::Ready).object.unwrap();
+            let mut catalog = Catalog::default();
+            catalog.apply(SourceEvent::Upsert(Object::Workload(workload.clone())));
+            assert!(!catalog.in_mesh(&workload), "nobody told of the namespace");
+            catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
+            let case = (monitored, of_namespace, of_pod, host);
+            assert_eq!(catalog.in_mesh(&workload), expected, "{case:?}");
+        }
+    }
+}

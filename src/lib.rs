@@ -16,13 +16,3 @@ pub mod server;
 pub mod sources;
 pub mod telemetry;
 pub mod xds;
-//! Service Mesh Controller: the shell around the pure core in `smc-mesh`.
-
-pub mod sources;
-//! Placeholder.
-
-pub mod init;
-//! The shell of SMC: everything that does I/O, around the pure core in `smc-mesh`.
-
-pub mod ca;
-pub mod env;

@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Outcome, Verdict, duration};
-use crate::ca::seal::KeyFile;
+use crate::ca::seal::LocalKey;
 use crate::config::Config;
 use crate::env::Env;
 use crate::server::{Server, Storage};
@@ -103,22 +103,25 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     Ok(Verdict::Ok)
 }
 
+/// Why the replica's state could not be opened.
+type StorageUnusable = Box<dyn std::error::Error + Send + Sync>;
+
 /// Opens what the replica keeps its state in; files are read and written on the way.
 async fn open_storage(
     data_dir: PathBuf,
     kek_file: PathBuf,
     create_kek: bool,
     env: Env,
-) -> Result<Storage, Box<dyn std::error::Error>> {
-    let opened = tokio::task::spawn_blocking(move || -> Result<Storage, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Storage, StorageUnusable> {
+    let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
         // Sealed keys and the record of every certificate: nobody else's business.
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir)?;
-        let keys = KeyFile::load_or_create(&kek_file, create_kek, &env)?;
+        let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
         let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
         let failure = ledger.failure();
         Ok(Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) })
     });
-    Ok(opened.await??)
+    opened.await?
 }
 
 /// The signals that end a controller.

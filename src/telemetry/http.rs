@@ -34,7 +34,7 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Metrics,
-    ready: impl Fn() -> bool + Clone + Send + 'static,
+    ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
     shutdown: CancellationToken,
 ) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));

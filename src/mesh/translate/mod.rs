@@ -35,4 +35,4 @@ mod settings;
 mod tls;
 
 pub use compiler::{Compiler, Input};
-pub use settings::{ServiceCertificate, Settings, TrustBundle};
+pub use settings::Settings;

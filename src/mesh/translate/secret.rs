@@ -11,7 +11,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
 use super::names;
-use super::settings::{ServiceCertificate, Settings, TrustBundle};
+use super::settings::Settings;
+use crate::pki::{ServiceCertificate, TrustBundle};
 use crate::ids::ServiceAccountId;
 
 /// The proxy's own certificate and key.

@@ -3,10 +3,6 @@
 //! Owns these values. Refuses to make any of them: the ports are the contract with `smc init`, the
 //! certificates come from the certificate manager.
 
-use std::fmt;
-
-use zeroize::Zeroizing;
-
 use crate::ids::TrustDomain;
 
 /// Settings that hold for the whole life of a controller.
@@ -37,24 +33,3 @@ impl Settings {
     }
 }
 
-/// The root certificates that the mesh trusts now. More than one while a root is being replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrustBundle {
-    /// The certificates, concatenated PEM.
-    pub pem: String,
-}
-
-/// What a proxy proves its identity with. `Debug` shows no key.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ServiceCertificate {
-    /// The certificate and what leads from it to a root, leaf first, concatenated PEM.
-    pub chain_pem: String,
-    /// The private key, PKCS#8 PEM.
-    pub key_pem: Zeroizing<String>,
-}
-
-impl fmt::Debug for ServiceCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceCertificate").field("chain_pem", &self.chain_pem).finish_non_exhaustive()
-    }
-}

@@ -47,7 +47,7 @@ pub(super) async fn run(
             }
             () = wait_until(poll) => show.poll(stage).await?,
             line = stage.next_line() => {
-                let heard = hear(&line.ok_or(DemoError::Ended)?);
+                let heard = hear(&line?.ok_or(DemoError::Ended)?);
                 count(&mut show.total, &heard);
                 count(&mut show.second, &heard);
             }

@@ -107,10 +107,10 @@ impl Scripted {
 }
 
 impl Stage for Scripted {
-    async fn next_line(&mut self) -> Option<Line> {
+    async fn next_line(&mut self) -> Result<Option<Line>, StageError> {
         loop {
             if let Some(line) = self.pending.pop_front() {
-                return Some(line);
+                return Ok(Some(line));
             }
             if self.falls_silent_at.is_some_and(|round| self.round >= round) {
                 std::future::pending::<()>().await;

@@ -12,6 +12,7 @@
 
 pub mod catalog;
 pub mod ids;
+pub mod interception;
 pub mod ledger;
 pub mod lint;
 pub mod pki;

@@ -1,0 +1,224 @@
+//! Traffic interception: which iptables rules send a workload's TCP through its proxy.
+//!
+//! Owns the parameters, their validation and the rules as text for `iptables-restore --noflush`, one text per
+//! IP family. It runs nothing and reads nothing: `smc init` feeds it what `iptables-save` printed and hands the
+//! result to `iptables-restore`.
+//!
+//! The semantics are those of OSM's init container (nat table, four chains):
+//!
+//! - **inbound** (`PREROUTING`): every TCP connection goes to the inbound listener, except to the ports that must
+//!   be reachable without the mesh: metrics, rewritten probes, and the caller's exclusions.
+//! - **outbound** (`OUTPUT`): first what must never loop (the proxy's own traffic, loopback), then the caller's
+//!   exclusions by network, by port, then the inclusions; what is left goes to the outbound listener. As soon as
+//!   one network is included, only included networks are intercepted.
+//!
+//! What is not TCP is not intercepted. Connections to the proxy's own listener ports from outside are *not*
+//! exempt: they arrive at the inbound listener, where no filter chain takes them, so nobody can reach the
+//! outbound listener or the admin port of somebody else's workload.
+
+mod cidr;
+mod rules;
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+pub use cidr::{Cidr, CidrError};
+pub use rules::{Jumps, restore_input};
+
+/// The proxy's Prometheus listener; scrapers are outside the mesh.
+pub const METRICS_PORT: u16 = 15010;
+/// Where rewritten liveness, readiness, startup and TCP probes arrive; the kubelet is outside the mesh.
+pub const PROBE_PORTS: RangeInclusive<u16> = 15901..=15904;
+/// The proxy's admin interface, on loopback only.
+pub const ADMIN_PORT: u16 = 15000;
+
+/// Entries per exclusion or inclusion list. Every new connection walks the rules in order, so a list much longer
+/// than this is a mistake rather than a policy.
+pub const MAX_LIST_LEN: usize = 256;
+
+/// An IP family; each has its own tables and its own program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4: `iptables-restore`.
+    V4,
+    /// IPv6: `ip6tables-restore`.
+    V6,
+}
+
+/// What to intercept. Build with [`Interception::new`], which refuses what could open a hole or a loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interception {
+    proxy_uid: u32,
+    outbound_port: u16,
+    inbound_port: u16,
+    exclude_outbound_ports: BTreeSet<u16>,
+    exclude_inbound_ports: BTreeSet<u16>,
+    exclude_outbound_cidrs: BTreeSet<Cidr>,
+    include_outbound_cidrs: BTreeSet<Cidr>,
+}
+
+/// The unchecked parameters of [`Interception::new`], as flags or annotations give them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// The user the proxy runs as; its traffic is not intercepted.
+    pub proxy_uid: u32,
+    /// The proxy's outbound listener.
+    pub outbound_port: u16,
+    /// The proxy's inbound listener.
+    pub inbound_port: u16,
+    /// Destination ports the application reaches directly.
+    pub exclude_outbound_ports: Vec<u16>,
+    /// Local ports that others reach directly.
+    pub exclude_inbound_ports: Vec<u16>,
+    /// Destination networks the application reaches directly.
+    pub exclude_outbound_cidrs: Vec<Cidr>,
+    /// If not empty, the only destination networks that are intercepted.
+    pub include_outbound_cidrs: Vec<Cidr>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            proxy_uid: 1500,
+            outbound_port: 15001,
+            inbound_port: 15003,
+            exclude_outbound_ports: Vec::new(),
+            exclude_inbound_ports: Vec::new(),
+            exclude_outbound_cidrs: Vec::new(),
+            include_outbound_cidrs: Vec::new(),
+        }
+    }
+}
+
+/// Why parameters were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InterceptionError {
+    /// The proxy's user is exempt from interception, so it can't be the one privileged containers run as.
+    #[error("proxy uid 0: traffic of root would bypass the proxy; give the proxy a user of its own")]
+    ProxyIsRoot,
+    /// Port 0 is not a port.
+    #[error("{what}: port 0 is outside 1-65535")]
+    PortZero {
+        /// The parameter.
+        what: &'static str,
+    },
+    /// Inbound and outbound listener can't share a port.
+    #[error("inbound and outbound port are both {port}")]
+    SamePort {
+        /// The port given twice.
+        port: u16,
+    },
+    /// Excluding one of the proxy's own ports would expose its listeners to the network.
+    #[error("exclude-inbound-port {port}: belongs to the proxy and can't be excluded")]
+    ReservedPort {
+        /// The port.
+        port: u16,
+    },
+    /// See [`MAX_LIST_LEN`].
+    #[error("{what}: {len} entries, at most {MAX_LIST_LEN} are allowed")]
+    TooMany {
+        /// The parameter.
+        what: &'static str,
+        /// How many were given.
+        len: usize,
+    },
+}
+
+impl Interception {
+    /// Checks the parameters. Duplicates and order don't matter.
+    pub fn new(parameters: Parameters) -> Result<Self, InterceptionError> {
+        let Parameters {
+            proxy_uid,
+            outbound_port,
+            inbound_port,
+            exclude_outbound_ports,
+            exclude_inbound_ports,
+            exclude_outbound_cidrs,
+            include_outbound_cidrs,
+        } = parameters;
+        if proxy_uid == 0 {
+            return Err(InterceptionError::ProxyIsRoot);
+        }
+        for (what, port) in [("outbound-port", outbound_port), ("inbound-port", inbound_port)] {
+            if port == 0 {
+                return Err(InterceptionError::PortZero { what });
+            }
+        }
+        if outbound_port == inbound_port {
+            return Err(InterceptionError::SamePort { port: inbound_port });
+        }
+        let exclude_inbound_ports = ports("exclude-inbound-port", exclude_inbound_ports)?;
+        if let Some(&port) =
+            exclude_inbound_ports.iter().find(|port| [ADMIN_PORT, outbound_port, inbound_port].contains(port))
+        {
+            return Err(InterceptionError::ReservedPort { port });
+        }
+        Ok(Self {
+            proxy_uid,
+            outbound_port,
+            inbound_port,
+            exclude_outbound_ports: ports("exclude-outbound-port", exclude_outbound_ports)?,
+            exclude_inbound_ports,
+            exclude_outbound_cidrs: cidrs("exclude-outbound-cidr", exclude_outbound_cidrs)?,
+            include_outbound_cidrs: cidrs("include-outbound-cidr", include_outbound_cidrs)?,
+        })
+    }
+}
+
+fn ports(what: &'static str, list: Vec<u16>) -> Result<BTreeSet<u16>, InterceptionError> {
+    bounded(what, list.len())?;
+    if list.contains(&0) {
+        return Err(InterceptionError::PortZero { what });
+    }
+    Ok(list.into_iter().collect())
+}
+
+fn cidrs(what: &'static str, list: Vec<Cidr>) -> Result<BTreeSet<Cidr>, InterceptionError> {
+    bounded(what, list.len())?;
+    Ok(list.into_iter().collect())
+}
+
+fn bounded(what: &'static str, len: usize) -> Result<(), InterceptionError> {
+    if len > MAX_LIST_LEN { Err(InterceptionError::TooMany { what, len }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Parameters)) -> InterceptionError {
+        let mut parameters = Parameters::default();
+        change(&mut parameters);
+        Interception::new(parameters).unwrap_err()
+    }
+
+    #[test]
+    fn the_defaults_are_accepted() {
+        assert!(Interception::new(Parameters::default()).is_ok());
+    }
+
+    #[test]
+    fn what_would_open_a_hole_or_a_loop_is_refused() {
+        assert_eq!(refused(|p| p.proxy_uid = 0), InterceptionError::ProxyIsRoot);
+        assert_eq!(refused(|p| p.inbound_port = 15001), InterceptionError::SamePort { port: 15001 });
+        assert_eq!(refused(|p| p.inbound_port = 0), InterceptionError::PortZero { what: "inbound-port" });
+        for port in [15000, 15001, 15003] {
+            assert_eq!(
+                refused(|p| p.exclude_inbound_ports = vec![port]),
+                InterceptionError::ReservedPort { port }
+            );
+        }
+        assert_eq!(
+            refused(|p| p.exclude_outbound_ports = vec![80, 0]),
+            InterceptionError::PortZero { what: "exclude-outbound-port" }
+        );
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        assert_eq!(
+            refused(|p| p.exclude_outbound_ports = vec![80; MAX_LIST_LEN + 1]),
+            InterceptionError::TooMany { what: "exclude-outbound-port", len: MAX_LIST_LEN + 1 }
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! The rules themselves, as input of `iptables-restore --noflush`.
+
+use std::fmt::Write as _;
+
+use super::{Family, Interception, METRICS_PORT, PROBE_PORTS};
+
+const INBOUND: &str = "SMC_PROXY_INBOUND";
+const IN_REDIRECT: &str = "SMC_PROXY_IN_REDIRECT";
+const OUTBOUND: &str = "SMC_PROXY_OUTBOUND";
+const OUT_REDIRECT: &str = "SMC_PROXY_OUT_REDIRECT";
+
+/// `iptables-save` prints the jumps exactly as written here, which is how a second run recognises them.
+const INBOUND_JUMP: &str = "-A PREROUTING -p tcp -j SMC_PROXY_INBOUND";
+const OUTBOUND_JUMP: &str = "-A OUTPUT -p tcp -j SMC_PROXY_OUTBOUND";
+
+/// Which jumps from the built-in chains into ours exist already.
+///
+/// Declaring a chain empties it, so our own chains need no such care; the built-in chains belong to everybody,
+/// may not be emptied, and a rule appended twice stays twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jumps {
+    inbound: bool,
+    outbound: bool,
+}
+
+impl Jumps {
+    /// Reads the output of `iptables-save -t nat`.
+    pub fn found_in(saved: &str) -> Self {
+        let has = |jump| saved.lines().any(|line| line.trim_end() == jump);
+        Self { inbound: has(INBOUND_JUMP), outbound: has(OUTBOUND_JUMP) }
+    }
+}
+
+/// The input of one call of `iptables-restore --noflush` (or its IPv6 twin), which applies as a whole or not at
+/// all. Applied to tables where `existing` holds, it gives the same tables whatever was there before: running it
+/// again changes nothing. Networks of the other family are left to the other family's call.
+pub fn restore_input(interception: &Interception, family: Family, existing: Jumps) -> String {
+    let mut text = String::from("*nat\n");
+    for chain in [INBOUND, IN_REDIRECT, OUTBOUND, OUT_REDIRECT] {
+        line(&mut text, format_args!(":{chain} - [0:0]"));
+    }
+    inbound(&mut text, interception);
+    outbound(&mut text, interception, family);
+    // Last, so that traffic is sent into chains that are complete even where the restore is not atomic.
+    if !existing.inbound {
+        line(&mut text, format_args!("{INBOUND_JUMP}"));
+    }
+    if !existing.outbound {
+        line(&mut text, format_args!("{OUTBOUND_JUMP}"));
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+fn inbound(text: &mut String, interception: &Interception) {
+    let port = interception.inbound_port;
+    line(text, format_args!("-A {IN_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
+    line(text, format_args!("-A {INBOUND} -p tcp --dport {METRICS_PORT} -j RETURN"));
+    let (first, last) = (PROBE_PORTS.start(), PROBE_PORTS.end());
+    line(text, format_args!("-A {INBOUND} -p tcp --dport {first}:{last} -j RETURN"));
+    for port in &interception.exclude_inbound_ports {
+        line(text, format_args!("-A {INBOUND} -p tcp --dport {port} -j RETURN"));
+    }
+    line(text, format_args!("-A {INBOUND} -p tcp -j {IN_REDIRECT}"));
+}
+
+fn outbound(text: &mut String, interception: &Interception, family: Family) {
+    let uid = interception.proxy_uid;
+    let loopback = match family {
+        Family::V4 => "127.0.0.1/32",
+        Family::V6 => "::1/128",
+    };
+    let port = interception.outbound_port;
+    line(text, format_args!("-A {OUT_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
+    // The proxy calls its own workload's address when load balancing picks it: that call must pass inbound
+    // policy like everybody else's. It goes through `lo`, where the destination is settled here and PREROUTING
+    // is not asked again.
+    line(
+        text,
+        format_args!(
+            "-A {OUTBOUND} ! -d {loopback} -o lo -p tcp -m owner --uid-owner {uid} -j {IN_REDIRECT}"
+        ),
+    );
+    // An application that calls its own address talks to itself, not to the mesh.
+    line(text, format_args!("-A {OUTBOUND} -o lo -p tcp -m owner ! --uid-owner {uid} -j RETURN"));
+    line(text, format_args!("-A {OUTBOUND} -p tcp -m owner --uid-owner {uid} -j RETURN"));
+    line(text, format_args!("-A {OUTBOUND} -d {loopback} -p tcp -j RETURN"));
+    for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| cidr.family() == family) {
+        line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j RETURN"));
+    }
+    for port in &interception.exclude_outbound_ports {
+        line(text, format_args!("-A {OUTBOUND} -p tcp --dport {port} -j RETURN"));
+    }
+    if interception.include_outbound_cidrs.is_empty() {
+        line(text, format_args!("-A {OUTBOUND} -p tcp -j {OUT_REDIRECT}"));
+        return;
+    }
+    // An inclusion list speaks of both families: if it names only IPv4 networks, no IPv6 network is included.
+    for cidr in interception.include_outbound_cidrs.iter().filter(|cidr| cidr.family() == family) {
+        line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j {OUT_REDIRECT}"));
+    }
+    line(text, format_args!("-A {OUTBOUND} -p tcp -j RETURN"));
+}
+
+fn line(text: &mut String, rule: std::fmt::Arguments<'_>) {
+    // Writing to a String can't fail.
+    let _ = writeln!(text, "{rule}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Interception, Parameters};
+    use super::*;
+
+    fn rules(parameters: Parameters, family: Family, chain: &str) -> Vec<String> {
+        let interception = Interception::new(parameters).unwrap();
+        restore_input(&interception, family, Jumps::default())
+            .lines()
+            .filter_map(|line| line.strip_prefix(&format!("-A {chain} ")).map(str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn the_whole_text_for_ipv4_without_exclusions() {
+        let interception = Interception::new(Parameters::default()).unwrap();
+        let text = restore_input(&interception, Family::V4, Jumps::default());
+        assert_eq!(
+            text,
+            "*nat\n\
+             :SMC_PROXY_INBOUND - [0:0]\n\
+             :SMC_PROXY_IN_REDIRECT - [0:0]\n\
+             :SMC_PROXY_OUTBOUND - [0:0]\n\
+             :SMC_PROXY_OUT_REDIRECT - [0:0]\n\
+             -A SMC_PROXY_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15003\n\
+             -A SMC_PROXY_INBOUND -p tcp --dport 15010 -j RETURN\n\
+             -A SMC_PROXY_INBOUND -p tcp --dport 15901:15904 -j RETURN\n\
+             -A SMC_PROXY_INBOUND -p tcp -j SMC_PROXY_IN_REDIRECT\n\
+             -A SMC_PROXY_OUT_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n\
+             -A SMC_PROXY_OUTBOUND ! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 1500 -j SMC_PROXY_IN_REDIRECT\n\
+             -A SMC_PROXY_OUTBOUND -o lo -p tcp -m owner ! --uid-owner 1500 -j RETURN\n\
+             -A SMC_PROXY_OUTBOUND -p tcp -m owner --uid-owner 1500 -j RETURN\n\
+             -A SMC_PROXY_OUTBOUND -d 127.0.0.1/32 -p tcp -j RETURN\n\
+             -A SMC_PROXY_OUTBOUND -p tcp -j SMC_PROXY_OUT_REDIRECT\n\
+             -A PREROUTING -p tcp -j SMC_PROXY_INBOUND\n\
+             -A OUTPUT -p tcp -j SMC_PROXY_OUTBOUND\n\
+             COMMIT\n"
+        );
+    }
+
+    #[test]
+    fn ipv6_differs_only_in_the_loopback_address() {
+        let interception = Interception::new(Parameters::default()).unwrap();
+        let v4 = restore_input(&interception, Family::V4, Jumps::default());
+        let v6 = restore_input(&interception, Family::V6, Jumps::default());
+        assert_eq!(v4.replace("127.0.0.1/32", "::1/128"), v6);
+    }
+
+    #[test]
+    fn a_second_run_appends_no_jump() {
+        let interception = Interception::new(Parameters::default()).unwrap();
+        let first = restore_input(&interception, Family::V4, Jumps::default());
+        let second = restore_input(&interception, Family::V4, Jumps::found_in(&first));
+        assert!(!second.contains("PREROUTING") && !second.contains("-A OUTPUT"), "{second}");
+        let half = Jumps::found_in("*nat\n-A PREROUTING -p tcp -j SMC_PROXY_INBOUND\nCOMMIT\n");
+        let third = restore_input(&interception, Family::V4, half);
+        assert!(!third.contains("PREROUTING") && third.contains("-A OUTPUT"), "{third}");
+    }
+
+    #[test]
+    fn somebody_elses_similar_jump_is_not_taken_for_ours() {
+        for saved in [
+            "-A PREROUTING -p tcp -j SMC_PROXY_INBOUND_OLD",
+            "-A PREROUTING -p tcp -m tcp --dport 80 -j SMC_PROXY_INBOUND",
+            "# -A PREROUTING -p tcp -j SMC_PROXY_INBOUND",
+        ] {
+            assert_eq!(Jumps::found_in(saved), Jumps::default(), "{saved}");
+        }
+    }
+
+    #[test]
+    fn exclusions_come_before_the_redirect_and_networks_before_ports() {
+        let parameters = Parameters {
+            exclude_outbound_ports: vec![5432, 25, 25],
+            exclude_outbound_cidrs: vec!["10.1.2.3/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            ..Parameters::default()
+        };
+        assert_eq!(
+            rules(parameters.clone(), Family::V4, OUTBOUND)[4..],
+            [
+                "-d 10.0.0.0/8 -p tcp -j RETURN",
+                "-p tcp --dport 25 -j RETURN",
+                "-p tcp --dport 5432 -j RETURN",
+                "-p tcp -j SMC_PROXY_OUT_REDIRECT",
+            ]
+        );
+        assert_eq!(rules(parameters, Family::V6, OUTBOUND)[4], "-d fd00::/8 -p tcp -j RETURN");
+    }
+
+    #[test]
+    fn with_an_inclusion_only_included_networks_are_intercepted() {
+        let parameters = Parameters {
+            include_outbound_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            exclude_outbound_ports: vec![25],
+            ..Parameters::default()
+        };
+        assert_eq!(
+            rules(parameters.clone(), Family::V4, OUTBOUND)[4..],
+            [
+                "-p tcp --dport 25 -j RETURN",
+                "-d 10.96.0.0/16 -p tcp -j SMC_PROXY_OUT_REDIRECT",
+                "-p tcp -j RETURN"
+            ]
+        );
+        assert_eq!(
+            rules(parameters, Family::V6, OUTBOUND)[4..],
+            ["-p tcp --dport 25 -j RETURN", "-p tcp -j RETURN"]
+        );
+    }
+
+    #[test]
+    fn inbound_exclusions_return_before_the_redirect() {
+        let parameters = Parameters { exclude_inbound_ports: vec![9090], ..Parameters::default() };
+        assert_eq!(
+            rules(parameters, Family::V4, INBOUND),
+            [
+                "-p tcp --dport 15010 -j RETURN",
+                "-p tcp --dport 15901:15904 -j RETURN",
+                "-p tcp --dport 9090 -j RETURN",
+                "-p tcp -j SMC_PROXY_IN_REDIRECT",
+            ]
+        );
+    }
+
+    #[test]
+    fn other_ports_and_another_user_are_taken_everywhere() {
+        let parameters = Parameters {
+            proxy_uid: 1600,
+            inbound_port: 25003,
+            outbound_port: 25001,
+            ..Parameters::default()
+        };
+        let interception = Interception::new(parameters).unwrap();
+        let text = restore_input(&interception, Family::V4, Jumps::default());
+        assert!(!text.contains("1500") && !text.contains("15003") && !text.contains("15001"), "{text}");
+    }
+}

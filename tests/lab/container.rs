@@ -1,0 +1,159 @@
+//! One container: a process in the Pod's namespaces that is started again when it ends.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::log_file::LogFile;
+use super::plan::ContainerPlan;
+use super::{probe, process};
+
+/// Waits between a container's end and its next start double from the first to the last value.
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// A container that ran this long was not failing to start.
+const SETTLED: Duration = Duration::from_secs(10);
+/// Until a container is ready for the first time, its probe is asked this often, whatever its period.
+const STARTUP_PERIOD: Duration = Duration::from_millis(200);
+/// What is left in the pipe of a process that ended is read within this.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a container tells its Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The process runs, but its probe has not passed.
+    Running,
+    /// The process runs and its probe passes.
+    Ready,
+    /// The process ended; it will be started again.
+    Ended,
+}
+
+/// A container to run.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) pause: u32,
+    pub(super) plan: ContainerPlan,
+    pub(super) log: LogFile,
+    pub(super) grace: Duration,
+    /// Its number in the Pod, and where its state goes.
+    pub(super) reports: (usize, mpsc::Sender<(usize, State)>),
+}
+
+impl Container {
+    /// Keeps the container running until `cancel`, then ends it.
+    pub(super) async fn run(mut self, cancel: CancellationToken) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            let started = Instant::now();
+            match self.spawn() {
+                Ok(mut child) => {
+                    self.report(State::Running).await;
+                    let Some(status) = self.watch(&mut child, &cancel).await else { return };
+                    self.log.note(&format!("{} ended: {status}", self.plan.name)).await;
+                }
+                Err(error) => {
+                    self.log.note(&format!("{} could not be started: {error}", self.plan.name)).await;
+                }
+            }
+            self.report(State::Ended).await;
+            if started.elapsed() > SETTLED {
+                backoff = BACKOFF_MIN;
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = tokio::time::sleep(backoff) => {}
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Runs the container once, to its end; `false` if it failed or was cancelled.
+    pub(super) async fn run_once(&mut self, cancel: &CancellationToken) -> bool {
+        let Ok(mut child) = self.spawn() else { return false };
+        self.watch(&mut child, cancel).await.is_some_and(|status| status == "exit status: 0")
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let argv: Vec<&str> = self.plan.argv.iter().map(String::as_str).collect();
+        let mut command = process::command_as(self.pause, self.plan.uid, self.plan.gid, &argv);
+        command.env_clear().envs(&self.plan.env).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn()
+    }
+
+    /// The exit status, as text; `None` if it was ended because of `cancel`.
+    async fn watch(&mut self, child: &mut Child, cancel: &CancellationToken) -> Option<String> {
+        let Self { pause, plan, log, grace, reports } = self;
+        let group = process::Group::of(child);
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let outputs = log.copy(stdout, stderr);
+        let probing = watch_readiness(*pause, plan, reports);
+        tokio::pin!(outputs, probing);
+        let mut copied = false;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break Some(status.map_or_else(|e| e.to_string(), |s| s.to_string())),
+                () = &mut outputs, if !copied => copied = true,
+                () = &mut probing => {}
+                () = cancel.cancelled() => break None,
+            }
+        };
+        if status.is_none() {
+            // What it says while it ends belongs to the log, too.
+            let ending = group.terminate(child, *grace);
+            tokio::pin!(ending);
+            loop {
+                tokio::select! {
+                    () = &mut ending => break,
+                    () = &mut outputs, if !copied => copied = true,
+                }
+            }
+        }
+        // Children it left behind would hold its ports.
+        group.signal(Signal::SIGKILL);
+        if !copied {
+            let _ = tokio::time::timeout(LAST_WORDS, outputs).await;
+        }
+        status
+    }
+
+    async fn report(&self, state: State) {
+        let (number, sender) = &self.reports;
+        // The Pod stops listening only when it is ending.
+        let _ = sender.send((*number, state)).await;
+    }
+}
+
+/// Reports every change of readiness of a running container. Does not return.
+async fn watch_readiness(pause: u32, plan: &ContainerPlan, reports: &(usize, mpsc::Sender<(usize, State)>)) {
+    let (number, sender) = reports;
+    let Some(wanted) = &plan.probe else {
+        let _ = sender.send((*number, State::Ready)).await;
+        return std::future::pending().await;
+    };
+    tokio::time::sleep(wanted.initial_delay).await;
+    let mut ready = false;
+    let mut was_ready = false;
+    let mut failures = 0;
+    loop {
+        if probe::passes(pause, plan, wanted).await {
+            failures = 0;
+            if !ready {
+                (ready, was_ready) = (true, true);
+                let _ = sender.send((*number, State::Ready)).await;
+            }
+        } else {
+            failures += 1;
+            if ready && failures >= wanted.failure_threshold {
+                ready = false;
+                let _ = sender.send((*number, State::Running)).await;
+            }
+        }
+        tokio::time::sleep(if was_ready { wanted.period } else { STARTUP_PERIOD.min(wanted.period) }).await;
+    }
+}

@@ -1,0 +1,102 @@
+//! The protocol between the lab and whoever uses it, over a Unix socket: one request per connection.
+//!
+//! A frame is a tag, a length (big endian) and that many bytes. The client sends one request; for `exec`, its standard
+//! input follows. The lab sends the command's outputs, if there are any, and then one result or one error.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Envoy's `/config_dump` is the largest thing that travels here.
+const MAX_FRAME_BYTES: u32 = 160 << 20;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// A [`Request`], as JSON.
+    Request,
+    /// Standard input; empty at its end.
+    Stdin,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The answer, as JSON; what kind depends on the request.
+    Result,
+    /// Why there is no answer, as text.
+    Error,
+}
+
+impl Tag {
+    const ALL: [(Self, u8); 6] = [
+        (Self::Request, b'q'),
+        (Self::Stdin, b'i'),
+        (Self::Stdout, b'o'),
+        (Self::Stderr, b'e'),
+        (Self::Result, b'r'),
+        (Self::Error, b'x'),
+    ];
+}
+
+/// What can be asked of a running lab.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Take the mesh directory as it is now, and publish it to the controller. → `()`
+    Sync,
+    /// → `Vec<PodInfo>`
+    Pods,
+    /// → `BTreeMap<String, Vec<IpAddr>>`, services with their virtual IPs.
+    Services,
+    /// Run a command. → exit status, `i32`
+    Exec {
+        /// `namespace/name`, or the node.
+        pod: Option<String>,
+        /// Instead of the Pod's own user.
+        uid: Option<u32>,
+        argv: Vec<String>,
+        env: Vec<(String, String)>,
+    },
+    /// Ask Envoy's admin interface. → `HttpReply`
+    Admin { pod: String, method: String, path: String },
+    /// Start the controller, and wait until it is ready. → `()`
+    StartController,
+    /// Send the controller a signal, and wait until it ended. → how it ended, `String`
+    StopController { signal: i32 },
+    /// End the lab. → `()`
+    Down,
+}
+
+/// Writes one frame.
+pub(super) async fn write(
+    writer: &mut (impl AsyncWrite + Unpin),
+    tag: Tag,
+    payload: &[u8],
+) -> io::Result<()> {
+    let length = u32::try_from(payload.len()).ok().filter(|length| *length <= MAX_FRAME_BYTES);
+    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "frame too large"))?;
+    let byte = Tag::ALL.iter().find(|(known, _)| *known == tag).map_or(0, |(_, byte)| *byte);
+    let mut frame = Vec::with_capacity(payload.len() + 5);
+    frame.push(byte);
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(payload);
+    writer.write_all(&frame).await?;
+    writer.flush().await
+}
+
+/// Reads one frame; `None` where the other side ended the conversation. Not to be cancelled half-way.
+pub(super) async fn read(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Tag, Vec<u8>)>> {
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let byte = match reader.read_u8().await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        byte => byte?,
+    };
+    let tag = Tag::ALL.iter().find(|(_, known)| *known == byte).ok_or_else(|| invalid("unknown frame"))?.0;
+    let length = reader.read_u32().await?;
+    if length > MAX_FRAME_BYTES {
+        return Err(invalid("frame too large"));
+    }
+    let mut payload = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    reader.read_exact(&mut payload).await?;
+    Ok(Some((tag, payload)))
+}

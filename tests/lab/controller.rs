@@ -1,0 +1,134 @@
+//! The controller under test: `smc controller`, in the node's namespace.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::net::TcpStream;
+use tokio::process::Child;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::config::{self, Config};
+use super::log_file::LogFile;
+use super::state_dir::StateDir;
+use super::{LabError, addresses, http, process};
+
+/// It opens its store, unseals its keys and reads the mesh; on a busy machine that takes seconds.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+/// `smc` promises to end within ten seconds of SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(50);
+
+/// The controller, running or not.
+#[derive(Debug)]
+pub(super) struct Controller {
+    args: Vec<String>,
+    log: PathBuf,
+    process: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    _log: AbortOnDropHandle<()>,
+}
+
+impl Controller {
+    pub(super) fn new(config: &Config, state: &StateDir) -> Self {
+        let in_state = |name: &str| state.path().join(name).to_string_lossy().into_owned();
+        let listen = SocketAddr::from((addresses::NODE_V4, 15128)).to_string();
+        let mut args: Vec<String> = vec!["controller".to_owned()];
+        for (flag, value) in [
+            ("--mesh-dir", state.published().to_string_lossy().into_owned()),
+            ("--data-dir", in_state("controller")),
+            ("--kek-file", in_state("kek")),
+            ("--xds-listen", listen),
+            ("--metrics-listen", config::METRICS.to_owned()),
+            ("--admin-socket", config::ADMIN_SOCKET.to_owned()),
+        ] {
+            args.extend([flag.to_owned(), value]);
+        }
+        args.push("--create-kek".to_owned());
+        args.extend(config.controller_args.iter().cloned());
+        Self { args, log: state.controller_log(), process: Mutex::new(None) }
+    }
+
+    /// Starts it and waits until it is ready to serve. Running already is an error.
+    pub(super) async fn start(&self) -> Result<(), LabError> {
+        let mut process = self.process.lock().await;
+        if process.is_some() {
+            return Err(LabError::Refused("the controller is running already".to_owned()));
+        }
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let mut command = process::command(config::SMC, &args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| LabError::Command {
+            command: "smc controller".to_owned(),
+            problem: error.to_string(),
+        })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let mut log = LogFile::new(self.log.clone());
+        let copy = tokio::spawn(async move { log.copy(stdout, stderr).await });
+        let running = process.insert(Running { child, _log: AbortOnDropHandle::new(copy) });
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !is_ready().await {
+            if let Ok(Some(status)) = running.child.try_wait() {
+                *process = None;
+                return Err(LabError::Command {
+                    command: "smc controller".to_owned(),
+                    problem: format!("ended with {status} before it was ready"),
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(LabError::Timeout {
+                    what: "the controller to be ready".to_owned(),
+                    seconds: READY_TIMEOUT.as_secs(),
+                    state: "see its log".to_owned(),
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Sends it a signal and waits until it ended; not running is an error.
+    pub(super) async fn stop(&self, signal: Signal) -> Result<String, LabError> {
+        let mut process = self.process.lock().await;
+        let Some(running) = process.as_mut() else {
+            return Err(LabError::Refused("the controller is not running".to_owned()));
+        };
+        if let Some(pid) = running.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+        let ended = tokio::time::timeout(STOP_TIMEOUT, running.child.wait()).await;
+        let Ok(status) = ended else {
+            return Err(LabError::Timeout {
+                what: format!("the controller to end after {signal}"),
+                seconds: STOP_TIMEOUT.as_secs(),
+                state: "it still runs".to_owned(),
+            });
+        };
+        *process = None;
+        Ok(status.map_or_else(|error| error.to_string(), |status| status.to_string()))
+    }
+
+    /// If it ended by itself since the last call: how.
+    pub(super) fn ended(&self) -> Option<String> {
+        let mut process = self.process.try_lock().ok()?;
+        let status = process.as_mut()?.child.try_wait().ok()??;
+        *process = None;
+        Some(status.to_string())
+    }
+}
+
+async fn is_ready() -> bool {
+    let Ok(stream) = TcpStream::connect(config::METRICS).await else { return false };
+    http::request(stream, "GET", "/readyz", Duration::from_secs(2))
+        .await
+        .is_ok_and(|reply| reply.status == 200)
+}

@@ -1,0 +1,262 @@
+//! kube-proxy's part: which Pods are behind a service, and the node's rules that send a virtual IP there. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::mesh_files::{MeshFiles, PodStatus};
+use super::names::NamespacedName;
+use super::plan::container_port;
+
+/// A service as its clients meet it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServiceView {
+    /// Empty for a headless service.
+    pub(super) virtual_ips: Vec<IpAddr>,
+    pub(super) ports: Vec<ServicePort>,
+    /// Ready ones only.
+    pub(super) backends: Vec<Backend>,
+}
+
+/// One port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServicePort {
+    /// `tcp` or `udp`.
+    protocol: &'static str,
+    port: u16,
+}
+
+/// A ready Pod, or an address of an EndpointSlice, behind a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Backend {
+    pub(super) addresses: Vec<IpAddr>,
+    /// The Pod's own name below a headless service.
+    pub(super) host_name: Option<String>,
+    /// Service port → port there.
+    pub(super) targets: BTreeMap<u16, u16>,
+}
+
+/// All services with the backends they have now.
+pub(super) fn services(
+    mesh: &MeshFiles,
+    pods: &BTreeMap<NamespacedName, PodStatus>,
+    virtual_ips: &BTreeMap<NamespacedName, Vec<IpAddr>>,
+) -> BTreeMap<NamespacedName, ServiceView> {
+    let view = |(name, service): (&NamespacedName, &Service)| {
+        let mut backends: Vec<Backend> = mesh
+            .pods
+            .iter()
+            .filter(|(pod_name, pod)| pod_name.namespace == name.namespace && selects(service, pod))
+            .filter_map(|(pod_name, pod)| {
+                let status = pods.get(pod_name).filter(|status| status.ready)?;
+                Some(pod_backend(name, service, pod, status))
+            })
+            .collect();
+        backends.extend(slice_backends(name, service, mesh));
+        let view = ServiceView {
+            virtual_ips: virtual_ips.get(name).cloned().unwrap_or_default(),
+            ports: ports(service),
+            backends,
+        };
+        (name.clone(), view)
+    };
+    mesh.services.iter().map(view).collect()
+}
+
+fn ports(service: &Service) -> Vec<ServicePort> {
+    let spec = service.spec.as_ref();
+    let ports = spec.into_iter().flat_map(|spec| spec.ports.iter().flatten());
+    ports
+        .filter_map(|port| {
+            let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
+                "TCP" => "tcp",
+                "UDP" => "udp",
+                _ => return None,
+            };
+            Some(ServicePort { protocol, port: u16::try_from(port.port).ok()? })
+        })
+        .collect()
+}
+
+fn selects(service: &Service, pod: &Pod) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else { return false };
+    let labels = pod.metadata.labels.as_ref();
+    selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+}
+
+fn pod_backend(name: &NamespacedName, service: &Service, pod: &Pod, status: &PodStatus) -> Backend {
+    let pod_spec = pod.spec.as_ref();
+    let targets = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).filter_map(|port| {
+        let target = port.target_port.clone().unwrap_or(IntOrString::Int(port.port));
+        let mut containers = pod_spec.into_iter().flat_map(|spec| &spec.containers);
+        let number = containers.find_map(|container| container_port(&target, container).ok());
+        Some((u16::try_from(port.port).ok()?, number?))
+    });
+    let in_subdomain = pod_spec.is_some_and(|spec| spec.subdomain.as_deref() == Some(&name.name));
+    Backend {
+        addresses: status.addresses.clone(),
+        host_name: pod_spec.and_then(|spec| spec.hostname.clone()).filter(|_| in_subdomain),
+        targets: targets.collect(),
+    }
+}
+
+/// Endpoints written down by hand, for a service without a selector.
+fn slice_backends(name: &NamespacedName, service: &Service, mesh: &MeshFiles) -> Vec<Backend> {
+    let of_service = mesh.slices.iter().filter(|slice| {
+        let label =
+            slice.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/service-name"));
+        let namespace = slice.metadata.namespace.as_deref().unwrap_or("default");
+        label == Some(&name.name) && namespace == name.namespace
+    });
+    of_service
+        .flat_map(|slice| {
+            let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+            let targets: BTreeMap<u16, u16> = ports
+                .filter_map(|port| {
+                    let same = slice.ports.iter().flatten().find(|slice_port| {
+                        slice_port.name.as_deref().unwrap_or_default()
+                            == port.name.as_deref().unwrap_or_default()
+                    })?;
+                    Some((u16::try_from(port.port).ok()?, u16::try_from(same.port?).ok()?))
+                })
+                .collect();
+            let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
+                endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+            });
+            ready
+                .map(|endpoint| Backend {
+                    addresses: endpoint.addresses.iter().filter_map(|text| text.parse().ok()).collect(),
+                    host_name: endpoint.hostname.clone(),
+                    targets: targets.clone(),
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The node's whole nat table for one IP family, as input of `iptables-restore`. The lab owns that table.
+///
+/// A connection is spread over the backends at random, as kube-proxy does it: rule i of n is taken with probability
+/// 1/(n-i). Without a backend there is no rule, and the node answers that the address is unreachable.
+pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: bool) -> String {
+    let mut text =
+        String::from("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n");
+    let mut hairpins = Vec::new();
+    for (name, view) in services {
+        for virtual_ip in view.virtual_ips.iter().filter(|ip| ip.is_ipv6() == ipv6) {
+            for ServicePort { protocol, port } in &view.ports {
+                let targets: Vec<(&IpAddr, u16)> = view
+                    .backends
+                    .iter()
+                    .filter_map(|backend| {
+                        let address = backend.addresses.iter().find(|ip| ip.is_ipv6() == ipv6)?;
+                        Some((address, *backend.targets.get(port)?))
+                    })
+                    .collect();
+                for (index, (address, target)) in targets.iter().enumerate() {
+                    let left = targets.len() - index;
+                    let chance = if left == 1 {
+                        String::new()
+                    } else {
+                        // `probability` wants a decimal fraction; millionths are finer than anybody measures.
+                        let millionths = 1_000_000 / left;
+                        format!(" -m statistic --mode random --probability 0.{millionths:06}")
+                    };
+                    let destination = std::net::SocketAddr::new(**address, *target);
+                    for chain in ["PREROUTING", "OUTPUT"] {
+                        let _ = writeln!(
+                            text,
+                            "-A {chain} -d {virtual_ip} -p {protocol} --dport {port} -m comment --comment \
+                             \"{name}\"{chance} -j DNAT --to-destination {destination}"
+                        );
+                    }
+                    hairpins.push(**address);
+                }
+            }
+        }
+    }
+    hairpins.sort();
+    hairpins.dedup();
+    for address in hairpins {
+        // A Pod that reaches itself through a service would get packets from its own address, and drop them.
+        let _ = writeln!(text, "-A POSTROUTING -s {address} -d {address} -j MASQUERADE");
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESH: &str = "apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}, {port: 53, protocol: UDP, name: dns}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: shop, labels: {app: web}}
+spec: {containers: [{name: c, command: [x], ports: [{name: http, containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b, namespace: shop, labels: {app: web}}
+spec: {containers: [{name: c, command: [x], ports: [{name: http, containerPort: 9090}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: c, namespace: other, labels: {app: web}}
+spec: {containers: [{name: c, command: [x]}]}
+";
+
+    fn rules(ready: &[&str]) -> Vec<String> {
+        let files = BTreeMap::from([("m.yaml".to_owned(), MESH.as_bytes().to_vec())]);
+        let mesh = MeshFiles::parse(&files);
+        let pods = mesh
+            .pods
+            .keys()
+            .zip(2..)
+            .map(|(name, number)| {
+                let status = PodStatus {
+                    addresses: vec![IpAddr::from([10, 244, 0, number])],
+                    running: true,
+                    ready: ready.contains(&name.name.as_str()),
+                    proxy_uuid: None,
+                };
+                (name.clone(), status)
+            })
+            .collect();
+        let web = NamespacedName::new("shop", "web").unwrap();
+        let ips = BTreeMap::from([(web, vec![IpAddr::from([10, 96, 0, 10])])]);
+        let text = nat_table(&services(&mesh, &pods, &ips), false);
+        text.lines().filter(|line| line.starts_with("-A PREROUTING")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn ready_pods_of_the_namespace_share_the_virtual_ip_by_port_name() {
+        let rules = rules(&["a", "b", "c"]);
+        assert_eq!(rules.len(), 4, "{rules:#?}");
+        assert_eq!(
+            rules[0],
+            "-A PREROUTING -d 10.96.0.10 -p tcp --dport 80 -m comment --comment \"shop/web\" -m statistic --mode \
+             random --probability 0.500000 -j DNAT --to-destination 10.244.0.3:8080"
+        );
+        assert!(rules[1].ends_with("\"shop/web\" -j DNAT --to-destination 10.244.0.4:9090"), "{}", rules[1]);
+        assert!(
+            rules[3].contains("-p udp --dport 53") && rules[3].ends_with("10.244.0.4:53"),
+            "{}",
+            rules[3]
+        );
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_gets_nothing() {
+        assert!(rules(&["b"]).iter().all(|rule| rule.contains("10.244.0.4")));
+        assert_eq!(rules(&[]), Vec::<String>::new());
+    }
+}

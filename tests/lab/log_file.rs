@@ -1,0 +1,78 @@
+//! Log files of bounded size.
+
+use std::path::PathBuf;
+
+use tokio::fs::{self, File, OpenOptions};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStderr, ChildStdout};
+
+/// A file and its predecessor together hold the last 16 to 32 MiB: hours of Envoy at its usual level.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Appends to a file, and starts it anew when it is full.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    open: Option<(File, u64)>,
+}
+
+impl LogFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, open: None }
+    }
+
+    /// Appends. A log that can't be written must not stop what is logged, so errors only lose the bytes.
+    pub(super) async fn append(&mut self, bytes: &[u8]) {
+        if self.open.as_ref().is_some_and(|(_, length)| *length >= MAX_BYTES) {
+            self.open = None;
+            let mut previous = self.path.clone().into_os_string();
+            previous.push(".1");
+            let _ = fs::rename(&self.path, previous).await;
+        }
+        if self.open.is_none() {
+            if let Some(parent) = self.path.parent() {
+                let _ = fs::create_dir_all(parent).await;
+            }
+            if let Ok(file) = OpenOptions::new().create(true).append(true).open(&self.path).await {
+                let length = file.metadata().await.map_or(0, |metadata| metadata.len());
+                self.open = Some((file, length));
+            }
+        }
+        if let Some((file, length)) = &mut self.open
+            && file.write_all(bytes).await.is_ok()
+            && file.flush().await.is_ok()
+        {
+            *length += bytes.len() as u64;
+        }
+    }
+
+    /// Appends a line of the lab's own.
+    pub(super) async fn note(&mut self, line: &str) {
+        self.append(format!("[lab] {line}\n").as_bytes()).await;
+    }
+
+    /// Copies what a child prints until it closes both of its outputs.
+    pub(super) async fn copy(&mut self, mut stdout: Option<ChildStdout>, mut stderr: Option<ChildStderr>) {
+        let (mut out, mut err) = (vec![0; 8192], vec![0; 8192]);
+        while stdout.is_some() || stderr.is_some() {
+            tokio::select! {
+                length = read(&mut stdout, &mut out) => match length {
+                    0 => stdout = None,
+                    length => self.append(&out[..length]).await,
+                },
+                length = read(&mut stderr, &mut err) => match length {
+                    0 => stderr = None,
+                    length => self.append(&err[..length]).await,
+                },
+            }
+        }
+    }
+}
+
+/// Bytes read; 0 at the end. Never, for an output that has ended.
+async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
+    match source {
+        Some(source) => source.read(buffer).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}

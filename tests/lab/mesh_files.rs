@@ -1,0 +1,308 @@
+//! The mesh directory: what its files declare, and what the lab publishes to the controller.
+//!
+//! Pure. The lab understands the few kinds a kubelet needs; everything else, and whatever can't be read, is passed
+//! on byte for byte, so that the controller sees and reports it itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::names::NamespacedName;
+
+/// File name → content.
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Larger files are passed on unread: they are somebody's test of the controller, not a Pod.
+const MAX_PARSED_BYTES: usize = 1 << 20;
+
+/// The label that ties a Pod to its proxy's certificate; the injector sets it.
+pub(super) const PROXY_UUID_LABEL: &str = "osm-proxy-uuid";
+
+/// What the mesh directory declares, as far as the lab cares.
+#[derive(Debug, Default)]
+pub(super) struct MeshFiles {
+    files: BTreeMap<String, Vec<Part>>,
+    raw: Files,
+    pub(super) pods: BTreeMap<NamespacedName, Pod>,
+    pub(super) services: BTreeMap<NamespacedName, Service>,
+    pub(super) namespaces: BTreeMap<String, Namespace>,
+    pub(super) slices: Vec<EndpointSlice>,
+    /// `spec.traffic` of the MeshConfig.
+    pub(super) traffic: Value,
+    /// What a person should know about files the lab could not use; one line each.
+    pub(super) problems: Vec<String>,
+}
+
+/// One document of a file.
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Pod(NamespacedName, Value),
+    Service(NamespacedName, Value),
+}
+
+/// What the lab, as the kubelet, knows about a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodStatus {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) running: bool,
+    pub(super) ready: bool,
+    /// The injector's label, for a Pod in the mesh.
+    pub(super) proxy_uuid: Option<String>,
+}
+
+impl MeshFiles {
+    /// Reads all files. Of two objects with the same name the first, in order of file names, counts.
+    pub(super) fn parse(files: &Files) -> Self {
+        let mut mesh = Self { raw: files.clone(), ..Self::default() };
+        for (file, bytes) in files {
+            let Ok(text) = std::str::from_utf8(bytes) else {
+                mesh.problems.push(format!("{file}: not UTF-8; passed on as it is"));
+                continue;
+            };
+            if bytes.len() > MAX_PARSED_BYTES {
+                mesh.problems.push(format!("{file}: larger than {MAX_PARSED_BYTES} bytes; passed on unread"));
+                continue;
+            }
+            let parts = documents(text).into_iter().map(|document| mesh.part(file, document)).collect();
+            mesh.files.insert(file.clone(), parts);
+        }
+        mesh
+    }
+
+    fn part(&mut self, file: &str, document: &str) -> Part {
+        let text = || Part::Text(document.to_owned());
+        let Ok(value) = serde_saphyr::from_str::<Value>(document) else {
+            self.problems.push(format!("{file}: a document that is not YAML; passed on as it is"));
+            return text();
+        };
+        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match kind.as_str() {
+            "Pod" => match self.object::<Pod>(file, &kind, &value) {
+                Some((name, pod)) if !self.pods.contains_key(&name) => {
+                    self.pods.insert(name.clone(), pod);
+                    Part::Pod(name, value)
+                }
+                _ => text(),
+            },
+            "Service" => match self.object::<Service>(file, &kind, &value) {
+                Some((name, service)) if !self.services.contains_key(&name) => {
+                    self.services.insert(name.clone(), service);
+                    Part::Service(name, value)
+                }
+                _ => text(),
+            },
+            "Namespace" => {
+                if let Ok(namespace) = serde_json::from_value::<Namespace>(value)
+                    && let Some(name) = namespace.metadata.name.clone()
+                {
+                    self.namespaces.entry(name).or_insert(namespace);
+                }
+                text()
+            }
+            "EndpointSlice" => {
+                if let Ok(slice) = serde_json::from_value(value) {
+                    self.slices.push(slice);
+                }
+                text()
+            }
+            "MeshConfig" => {
+                if self.traffic.is_null() {
+                    self.traffic = value.pointer("/spec/traffic").cloned().unwrap_or_default();
+                }
+                text()
+            }
+            _ => text(),
+        }
+    }
+
+    fn object<T: DeserializeOwned>(
+        &mut self,
+        file: &str,
+        kind: &str,
+        value: &Value,
+    ) -> Option<(NamespacedName, T)> {
+        let meta = |field| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
+        let namespace = meta("namespace").unwrap_or("default");
+        let name = meta("name").unwrap_or_default();
+        let Some(id) = NamespacedName::new(namespace, name) else {
+            self.problems.push(format!("{file}: {kind} `{namespace}/{name}` has no valid name; passed on"));
+            return None;
+        };
+        match serde_json::from_value(value.clone()) {
+            Ok(object) => Some((id, object)),
+            Err(error) => {
+                self.problems.push(format!("{file}: {kind} {id}: {error}; passed on as it is"));
+                None
+            }
+        }
+    }
+
+    /// The directory the controller reads: Pods with the status a kubelet gives them, Services with the virtual IPs
+    /// `services` has for them, everything else unchanged.
+    pub(super) fn publish(
+        &self,
+        pods: &BTreeMap<NamespacedName, PodStatus>,
+        services: &BTreeMap<NamespacedName, Vec<IpAddr>>,
+        node: &str,
+    ) -> Files {
+        let mut published = self.raw.clone();
+        for (file, parts) in &self.files {
+            if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+                continue;
+            }
+            let mut text = String::new();
+            for part in parts {
+                match part {
+                    Part::Text(document) => text.push_str(document),
+                    Part::Pod(name, value) => {
+                        let value = match pods.get(name) {
+                            Some(status) => with_status(value.clone(), status, node),
+                            None => value.clone(),
+                        };
+                        let _ = write!(text, "{value:#}");
+                    }
+                    Part::Service(name, value) => {
+                        let value = match services.get(name) {
+                            Some(addresses) => with_cluster_ips(value.clone(), addresses),
+                            None => value.clone(),
+                        };
+                        let _ = write!(text, "{value:#}");
+                    }
+                }
+                if !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                text.push_str("---\n");
+            }
+            published.insert(file.clone(), text.into_bytes());
+        }
+        published
+    }
+}
+
+/// The documents of a YAML stream. A line that starts with `---` ends one wherever it stands, also in the middle of a
+/// block of text.
+fn documents(text: &str) -> Vec<&str> {
+    let mut documents = Vec::new();
+    let mut start = 0;
+    let mut position = 0;
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == "---" || line.starts_with("--- ") {
+            documents.push(&text[start..position]);
+            // What follows the marker on its line belongs to the next document.
+            start = position + 3;
+        }
+        position += line.len();
+    }
+    documents.push(&text[start..]);
+    documents.retain(|document| {
+        document.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    });
+    documents
+}
+
+fn with_status(mut pod: Value, status: &PodStatus, node: &str) -> Value {
+    if let Some(uuid) = &status.proxy_uuid {
+        pod["metadata"]["labels"][PROXY_UUID_LABEL] = json!(uuid);
+    }
+    pod["spec"]["nodeName"] = json!(node);
+    let addresses: Vec<Value> = status.addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+    let condition =
+        |kind: &str, value: bool| json!({ "type": kind, "status": if value { "True" } else { "False" } });
+    pod["status"] = json!({
+        "phase": if status.running { "Running" } else { "Pending" },
+        "podIP": status.addresses.first(),
+        "podIPs": addresses,
+        "conditions": [
+            condition("PodScheduled", true),
+            condition("ContainersReady", status.ready),
+            condition("Ready", status.ready),
+        ],
+    });
+    pod
+}
+
+fn with_cluster_ips(mut service: Value, addresses: &[IpAddr]) -> Value {
+    service["spec"]["clusterIP"] = json!(addresses.first());
+    service["spec"]["clusterIPs"] = json!(addresses);
+    service
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec: {containers: []}\n";
+
+    fn files(files: &[(&str, &str)]) -> Files {
+        files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
+    }
+
+    fn status(ready: bool) -> BTreeMap<NamespacedName, PodStatus> {
+        BTreeMap::from([(
+            NamespacedName::new("shop", "a").unwrap(),
+            PodStatus {
+                addresses: vec!["10.244.0.2".parse().unwrap()],
+                running: ready,
+                ready,
+                proxy_uuid: Some("u-1".to_owned()),
+            },
+        )])
+    }
+
+    #[test]
+    fn a_pod_gets_its_status_and_its_neighbours_stay_as_they_are() {
+        let broken = "kind: [unclosed\n";
+        let input = files(&[("a.yaml", &format!("# top\n---\n{POD}---\n{broken}"))]);
+        let published = MeshFiles::parse(&input).publish(&status(true), &BTreeMap::new(), "node");
+        let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
+        let documents = documents(&text);
+        assert_eq!(documents.len(), 2, "{text}");
+        let pod: Value = serde_saphyr::from_str(documents[0]).unwrap();
+        assert_eq!(pod["status"]["podIP"], "10.244.0.2");
+        assert_eq!(pod["status"]["phase"], "Running");
+        assert_eq!(pod["metadata"]["labels"]["osm-proxy-uuid"], "u-1");
+        assert_eq!(documents[1].trim(), broken.trim());
+    }
+
+    #[test]
+    fn files_without_pods_and_services_are_passed_on_byte_for_byte() {
+        let input = files(&[
+            ("split.yaml", "# c\nkind: TrafficSplit\n---\n\n---\nx: y   \n"),
+            ("broken.yaml", "\t{{{\n"),
+            ("notes.txt", "hello"),
+        ]);
+        assert_eq!(MeshFiles::parse(&input).publish(&status(true), &BTreeMap::new(), "node"), input);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_passed_on_and_named() {
+        let input = files(&[("a.yaml", "kind: Pod\napiVersion: v1\nmetadata: {name: ../x}\n")]);
+        let mesh = MeshFiles::parse(&input);
+        assert!(mesh.pods.is_empty());
+        assert_eq!(mesh.problems.len(), 1);
+        assert_eq!(mesh.publish(&BTreeMap::new(), &BTreeMap::new(), "node"), input);
+    }
+
+    #[test]
+    fn a_duplicate_pod_is_passed_on_but_only_the_first_runs() {
+        let input = files(&[("a.yaml", POD), ("b.yaml", POD)]);
+        let mesh = MeshFiles::parse(&input);
+        let published = mesh.publish(&status(true), &BTreeMap::new(), "node");
+        assert_eq!(mesh.pods.len(), 1);
+        assert_ne!(published["a.yaml"], input["a.yaml"]);
+        assert_eq!(published["b.yaml"], input["b.yaml"]);
+    }
+
+    #[test]
+    fn a_marker_with_content_on_its_line_starts_a_document() {
+        assert_eq!(documents("a: 1\n--- b: 2\n---\n# only a comment\n"), ["a: 1\n", " b: 2\n"]);
+    }
+}

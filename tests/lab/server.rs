@@ -1,0 +1,235 @@
+//! Serves requests on the lab's control socket.
+
+use std::fs::Permissions;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::LabError;
+use super::config;
+use super::control::{self, Request, Tag};
+use super::controller::Controller;
+use super::names::NamespacedName;
+use super::process::{self, Group};
+use super::state_dir::StateDir;
+use super::supervisor::Command;
+use super::{http, netns};
+
+/// Conversations at once: a test that runs a client in each of some dozens of Pods.
+const MAX_CONNECTIONS: usize = 256;
+/// Envoy's admin interface answers from memory, but a large dump on a busy core takes its time.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Outputs that a command's children hold open after it ended are read this much longer.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Accepts until the lab ends.
+pub(super) async fn serve(
+    state: &StateDir,
+    commands: mpsc::Sender<Command>,
+    controller: Arc<Controller>,
+) -> Result<(), LabError> {
+    let path = state.control_socket();
+    let listener = UnixListener::bind(&path).map_err(LabError::file("listen on", &path))?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600))
+        .map_err(LabError::file("set the mode of", &path))?;
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if conversations.len() < MAX_CONNECTIONS => {
+                // Out of file descriptors, say: the next one may be luckier.
+                let Ok((stream, _)) = accepted else { continue };
+                let conversation = Conversation { commands: commands.clone(), controller: Arc::clone(&controller) };
+                conversations.spawn(conversation.run(stream));
+            }
+            Some(_) = conversations.join_next(), if !conversations.is_empty() => {}
+        }
+    }
+}
+
+struct Conversation {
+    commands: mpsc::Sender<Command>,
+    controller: Arc<Controller>,
+}
+
+impl Conversation {
+    async fn run(self, stream: UnixStream) {
+        let (mut reader, mut writer) = stream.into_split();
+        let Ok(Some((Tag::Request, payload))) = control::read(&mut reader).await else { return };
+        let answer = match serde_json::from_slice(&payload) {
+            Ok(request) => self.answer(request, reader, &mut writer).await,
+            Err(error) => Err(LabError::Invalid { what: "request", text: error.to_string() }),
+        };
+        // A client that is gone wants no answer.
+        let _ = match answer {
+            Ok(value) => control::write(&mut writer, Tag::Result, &value).await,
+            Err(error) => control::write(&mut writer, Tag::Error, error.chain().as_bytes()).await,
+        };
+    }
+
+    async fn answer(
+        &self,
+        request: Request,
+        reader: OwnedReadHalf,
+        writer: &mut OwnedWriteHalf,
+    ) -> Result<Vec<u8>, LabError> {
+        match request {
+            Request::Sync => json(&self.ask(Command::Sync).await??),
+            Request::Pods => json(&self.ask(Command::Pods).await?),
+            Request::Services => json(&self.ask(Command::Services).await?),
+            Request::StartController => json(&self.controller.start().await?),
+            Request::StopController { signal } => {
+                let signal = Signal::try_from(signal)
+                    .map_err(|_| LabError::Invalid { what: "signal", text: signal.to_string() })?;
+                json(&self.controller.stop(signal).await?)
+            }
+            Request::Admin { pod, method, path } => {
+                let (pid, _) = self.namespaces(&pod).await?;
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 15000));
+                let failed = |error: std::io::Error| {
+                    LabError::Refused(format!("{pod}: Envoy's admin interface: {error}"))
+                };
+                let stream = netns::connect(pid, address, ADMIN_TIMEOUT).await.map_err(failed)?;
+                json(&http::request(stream, &method, &path, ADMIN_TIMEOUT).await.map_err(failed)?)
+            }
+            Request::Exec { pod, uid, argv, env } => {
+                let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+                let Some((program, args)) = argv.split_first() else {
+                    return Err(LabError::Refused("no command".to_owned()));
+                };
+                let mut command = match &pod {
+                    None => process::command(program, args),
+                    Some(pod) => {
+                        let (pid, user) = self.namespaces(pod).await?;
+                        let (uid, gid) = uid.map_or(user, |uid| (uid, uid));
+                        let mut command = process::command_as(pid, uid, gid, &argv);
+                        command.env("HOSTNAME", pod.rsplit('/').next().unwrap_or_default());
+                        command
+                    }
+                };
+                command.env("SMC_ADMIN_SOCKET", config::ADMIN_SOCKET).envs(env);
+                json(&exec(command, reader, writer).await?)
+            }
+            Request::Down => {
+                let _ = self.commands.send(Command::Down).await;
+                json(&())
+            }
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, LabError> {
+        let ending = || LabError::Refused("the lab is ending".to_owned());
+        let (sender, answer) = oneshot::channel();
+        self.commands.send(command(sender)).await.map_err(|_| ending())?;
+        answer.await.map_err(|_| ending())
+    }
+
+    async fn namespaces(&self, pod: &str) -> Result<(u32, (u32, u32)), LabError> {
+        let name: NamespacedName = pod.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
+        self.ask(|sender| Command::Namespaces(name, sender))
+            .await?
+            .ok_or_else(|| LabError::Refused(format!("there is no running pod {pod}")))
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, LabError> {
+    serde_json::to_vec(value).map_err(|error| LabError::Refused(error.to_string()))
+}
+
+/// Runs a command with the client as its terminal. If the client goes away, so does the command.
+async fn exec(
+    mut command: tokio::process::Command,
+    reader: OwnedReadHalf,
+    writer: &mut OwnedWriteHalf,
+) -> Result<i32, LabError> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed =
+        |error: std::io::Error| LabError::Command { command: "exec".to_owned(), problem: error.to_string() };
+    let mut child = command.spawn().map_err(failed)?;
+    let group = Group::of(&child);
+    let stdin = child.stdin.take();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let outputs = forward(stdout, stderr, writer);
+    let client = feed(reader, stdin);
+    tokio::pin!(outputs, client);
+    let (mut copied, mut gone) = (false, false);
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status.map_err(failed)?,
+            sent = &mut outputs, if !copied => {
+                copied = true;
+                if sent.is_err() {
+                    group.signal(Signal::SIGKILL);
+                }
+            }
+            () = &mut client, if !gone => {
+                gone = true;
+                group.signal(Signal::SIGKILL);
+            }
+        }
+    };
+    if !copied {
+        let _ = tokio::time::timeout(LAST_WORDS, outputs).await;
+    }
+    Ok(exit_code(status))
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+/// Sends both outputs to the client as they come.
+async fn forward(
+    mut stdout: Option<ChildStdout>,
+    mut stderr: Option<ChildStderr>,
+    writer: &mut OwnedWriteHalf,
+) -> std::io::Result<()> {
+    let (mut out, mut err) = (vec![0; 16384], vec![0; 16384]);
+    while stdout.is_some() || stderr.is_some() {
+        tokio::select! {
+            length = read(&mut stdout, &mut out) => match length {
+                0 => stdout = None,
+                length => control::write(writer, Tag::Stdout, &out[..length]).await?,
+            },
+            length = read(&mut stderr, &mut err) => match length {
+                0 => stderr = None,
+                length => control::write(writer, Tag::Stderr, &err[..length]).await?,
+            },
+        }
+    }
+    Ok(())
+}
+
+async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
+    match source {
+        Some(source) => source.read(buffer).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}
+
+/// Gives the client's input to the command. Returns once, when the client is gone.
+async fn feed(mut reader: OwnedReadHalf, mut stdin: Option<ChildStdin>) {
+    while let Ok(Some((tag, bytes))) = control::read(&mut reader).await {
+        if tag != Tag::Stdin {
+            break;
+        }
+        if bytes.is_empty() {
+            stdin = None;
+        } else if let Some(pipe) = &mut stdin
+            && pipe.write_all(&bytes).await.is_err()
+        {
+            stdin = None;
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! The lab's kubelet and kube-proxy: follows the mesh directory, keeps the Pods it declares running, and keeps names,
+//! virtual IPs and what the controller reads up to date.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::LabError;
+use super::addresses::Pool;
+use super::config::{self, Config};
+use super::controller::Controller;
+use super::kube_proxy::{self, ServiceView};
+use super::mesh_files::{Files, MeshFiles, PodStatus};
+use super::names::NamespacedName;
+use super::plan::{self, PodPlan};
+use super::pod::{Change, Event, PodTask, Shared};
+use super::reports::PodInfo;
+use super::state_dir::StateDir;
+use super::{enter, hosts, network, process, server};
+
+/// How often the mesh directory is read. A change counts once two readings agree: editors don't write at once.
+const POLL: Duration = Duration::from_millis(300);
+/// One machine; each Pod in the mesh is an Envoy of 50 MB and more.
+const MAX_PODS: usize = 500;
+/// Files of a mesh directory, so that pointing the lab at a home directory ends in a clear line.
+const MAX_FILES: usize = 10_000;
+/// Events and requests wait here while the supervisor writes rules and files, which takes milliseconds.
+const QUEUE: usize = 256;
+/// Pods that are set up at once.
+const SETUPS: usize = 4;
+
+/// What the server asks of the supervisor.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Read the mesh directory now, and answer when it is published.
+    Sync(oneshot::Sender<Result<(), LabError>>),
+    /// All Pods.
+    Pods(oneshot::Sender<Vec<PodInfo>>),
+    /// Services and their virtual IPs.
+    Services(oneshot::Sender<BTreeMap<String, Vec<IpAddr>>>),
+    /// The process that holds a Pod's namespaces, and the Pod's user.
+    Namespaces(NamespacedName, oneshot::Sender<Option<(u32, (u32, u32))>>),
+    /// End the lab.
+    Down,
+}
+
+struct LabPod {
+    plan: PodPlan,
+    incarnation: u64,
+    proxy_uuid: Option<String>,
+    namespaces: Option<u32>,
+    running: bool,
+    ready: bool,
+    restarts: u64,
+    problem: Option<String>,
+    cancel: CancellationToken,
+}
+
+struct Supervisor {
+    shared: Arc<Shared>,
+    /// The directory as it was last acted upon, and as it was last read.
+    acted: Files,
+    seen: Files,
+    mesh: MeshFiles,
+    pods: BTreeMap<NamespacedName, LabPod>,
+    /// Declared, but can't run: why.
+    refused: BTreeMap<NamespacedName, String>,
+    pod_addresses: Pool,
+    service_addresses: Pool,
+    virtual_ips: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    incarnations: u64,
+    tasks: JoinSet<()>,
+    published: Files,
+    hosts: BTreeMap<NamespacedName, String>,
+    nat: [String; 2],
+    announced: bool,
+    started: Instant,
+}
+
+/// Runs the lab until it is told to end. Standard output is for people.
+pub async fn run(config_path: &Path) -> Result<ExitCode, LabError> {
+    let config = Config::read(config_path)?;
+    let state = StateDir::at(config::STATE);
+    let (events, event_queue) = mpsc::channel(QUEUE);
+    let shared = Arc::new(Shared {
+        config,
+        state: state.clone(),
+        events,
+        setups: Semaphore::new(SETUPS),
+        interfaces: AtomicU64::new(0),
+    });
+    set_up_node(shared.config.dual_stack).await?;
+    let controller = Arc::new(Controller::new(&shared.config, &state));
+    let mut supervisor = Supervisor::new(shared);
+    supervisor.seen = read_source(Path::new(config::SOURCE))?;
+    supervisor.accept();
+    supervisor.publish().await?;
+    let (commands, command_queue) = mpsc::channel(QUEUE);
+    let server = server::serve(&state, commands, Arc::clone(&controller));
+    let work = supervisor.run(event_queue, command_queue, &controller);
+    tokio::select! {
+        result = server => result?,
+        result = work => result?,
+    }
+    // In order, so that its store is closed; everything else ends with the pid namespace.
+    let _ = controller.stop(nix::sys::signal::Signal::SIGTERM).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set_up_node(dual_stack: bool) -> Result<(), LabError> {
+    process::run(process::command("ip", &["-batch", "-"]), &network::node(dual_stack)).await?;
+    for (setting, value) in network::NODE_SETTINGS {
+        enter::write_setting(setting, value)?;
+    }
+    Ok(())
+}
+
+/// All files of the directory itself that are not hidden.
+fn read_source(directory: &Path) -> Result<Files, LabError> {
+    let mut files = Files::new();
+    for entry in fs::read_dir(directory).map_err(LabError::file("read", directory))? {
+        let path = entry.map_err(LabError::file("read", directory))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if name.starts_with('.') || !path.is_file() {
+            continue;
+        }
+        // A file that was removed since it was listed is simply not there.
+        if let Ok(bytes) = fs::read(&path) {
+            files.insert(name.to_owned(), bytes);
+        }
+        if files.len() > MAX_FILES {
+            let text = format!("more than {MAX_FILES} files");
+            return Err(LabError::Invalid { what: "mesh directory", text });
+        }
+    }
+    Ok(files)
+}
+
+impl Supervisor {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            acted: Files::new(),
+            seen: Files::new(),
+            mesh: MeshFiles::default(),
+            pods: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            pod_addresses: Pool::of_pods(),
+            service_addresses: Pool::of_services(),
+            virtual_ips: BTreeMap::new(),
+            incarnations: 0,
+            tasks: JoinSet::new(),
+            published: Files::new(),
+            hosts: BTreeMap::new(),
+            nat: [String::new(), String::new()],
+            announced: false,
+            started: Instant::now(),
+        }
+    }
+
+    async fn run(
+        mut self,
+        mut events: mpsc::Receiver<Event>,
+        mut commands: mpsc::Receiver<Command>,
+        controller: &Controller,
+    ) -> Result<(), LabError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| LabError::Command {
+            command: "SIGTERM".to_owned(),
+            problem: error.to_string(),
+        })?;
+        if self.shared.config.controller {
+            say("starting the controller");
+            let start = controller.start();
+            tokio::select! {
+                started = start => started?,
+                _ = terminate.recv() => return Ok(()),
+            }
+            say("the controller is ready");
+        }
+        self.reconcile();
+        self.publish().await?;
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return Ok(()),
+                Some(event) = events.recv() => {
+                    self.note(event);
+                    // Many Pods start at once; one publication may serve several events.
+                    while let Ok(event) = events.try_recv() {
+                        self.note(event);
+                    }
+                    self.publish().await?;
+                    self.announce();
+                }
+                Some(command) = commands.recv() => {
+                    if matches!(command, Command::Down) {
+                        return Ok(());
+                    }
+                    self.serve(command).await?;
+                }
+                _ = poll.tick() => {
+                    if let Some(status) = controller.ended() {
+                        say(&format!("the controller ended by itself: {status}"));
+                    }
+                    while self.tasks.try_join_next().is_some() {}
+                    let Ok(now) = read_source(Path::new(config::SOURCE)) else { continue };
+                    let settled = now == self.seen;
+                    self.seen = now;
+                    if settled && self.seen != self.acted {
+                        self.change().await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn serve(&mut self, command: Command) -> Result<(), LabError> {
+        // Whoever asked may have gone; the answer is then nobody's.
+        match command {
+            Command::Sync(answer) => {
+                let read = read_source(Path::new(config::SOURCE));
+                let done = match read {
+                    Ok(files) => {
+                        self.seen = files;
+                        if self.seen == self.acted { Ok(()) } else { self.change().await }
+                    }
+                    Err(error) => Err(error),
+                };
+                let _ = answer.send(done);
+            }
+            Command::Pods(answer) => {
+                let _ = answer.send(self.report());
+            }
+            Command::Services(answer) => {
+                let ips = self.virtual_ips.iter().map(|(name, ips)| (name.to_string(), ips.clone()));
+                let _ = answer.send(ips.collect());
+            }
+            Command::Namespaces(name, answer) => {
+                let found = self.pods.get(&name).and_then(|pod| Some((pod.namespaces?, pod.plan.user())));
+                let _ = answer.send(found);
+            }
+            Command::Down => {}
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self) -> Result<(), LabError> {
+        self.accept();
+        self.reconcile();
+        self.publish().await
+    }
+
+    /// Takes the directory as last read for what is wanted from now on.
+    fn accept(&mut self) {
+        self.acted = self.seen.clone();
+        let mesh = MeshFiles::parse(&self.acted);
+        for problem in mesh.problems.iter().filter(|problem| !self.mesh.problems.contains(problem)) {
+            say(problem);
+        }
+        self.mesh = mesh;
+        self.assign_virtual_ips();
+    }
+
+    /// Virtual IPs for the services that have none. Two passes: what is written down must not be handed out.
+    fn assign_virtual_ips(&mut self) {
+        let given = |service: &Service| -> Option<Vec<IpAddr>> {
+            let spec = service.spec.as_ref()?;
+            let list = spec.cluster_ips.clone().filter(|list| !list.is_empty());
+            let list = list.or_else(|| spec.cluster_ip.clone().map(|ip| vec![ip]))?;
+            let list: Vec<String> = list.into_iter().filter(|ip| !ip.is_empty()).collect();
+            // `None` is what headless services say.
+            (!list.is_empty()).then(|| list.iter().filter_map(|ip| ip.parse().ok()).collect())
+        };
+        let services = &self.mesh.services;
+        let reserved: BTreeSet<IpAddr> = services.values().filter_map(given).flatten().collect();
+        self.service_addresses.reserve(reserved);
+        self.service_addresses.retain(|name| services.contains_key(name));
+        self.virtual_ips.clear();
+        for (name, service) in services {
+            let spec = service.spec.as_ref();
+            let external = spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName");
+            let addresses = match given(service) {
+                Some(addresses) => addresses,
+                None if external => Vec::new(),
+                None => match self.service_addresses.get(name) {
+                    Some((v4, v6)) => families(service, self.shared.config.dual_stack, v4, v6),
+                    None => Vec::new(),
+                },
+            };
+            self.virtual_ips.insert(name.clone(), addresses);
+        }
+    }
+
+    /// Starts what is declared and does not run; ends what runs and is not declared, or not like this any more.
+    fn reconcile(&mut self) {
+        let wanted: Vec<NamespacedName> = self.mesh.pods.keys().cloned().collect();
+        for (name, pod) in &self.pods {
+            if !self.mesh.pods.contains_key(name) {
+                pod.cancel.cancel();
+            }
+        }
+        self.refused.retain(|name, _| self.mesh.pods.contains_key(name));
+        for name in wanted {
+            match self.plan(&name) {
+                Ok(plan) => {
+                    self.refused.remove(&name);
+                    match self.pods.get(&name) {
+                        // One that ends already is started again when it has ended.
+                        Some(running) if running.plan != plan => running.cancel.cancel(),
+                        Some(_) => {}
+                        None => self.start(&name, plan),
+                    }
+                }
+                Err(problem) => {
+                    if let Some(running) = self.pods.get(&name) {
+                        running.cancel.cancel();
+                    }
+                    if self.refused.insert(name.clone(), problem.clone()).as_ref() != Some(&problem) {
+                        say(&format!("{name} can't run: {problem}"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn plan(&mut self, name: &NamespacedName) -> Result<PodPlan, String> {
+        let Some(pod) = self.mesh.pods.get(name) else { return Err("it is not declared".to_owned()) };
+        if !self.pods.contains_key(name) && self.pods.len() >= MAX_PODS {
+            return Err(format!("the lab runs at most {MAX_PODS} pods"));
+        }
+        let (v4, v6) = self.pod_addresses.get(name).ok_or("no address is left")?;
+        let addresses = if self.shared.config.dual_stack { vec![v4, v6] } else { vec![v4] };
+        PodPlan::new(name, pod, &self.mesh, addresses)
+    }
+
+    fn start(&mut self, name: &NamespacedName, plan: PodPlan) {
+        self.incarnations += 1;
+        let incarnation = self.incarnations;
+        let cancel = CancellationToken::new();
+        let proxy_uuid = self
+            .mesh
+            .pods
+            .get(name)
+            .filter(|_| plan.in_mesh)
+            .map(|pod| plan::proxy_uuid(name, pod, incarnation));
+        let task = PodTask {
+            plan: plan.clone(),
+            incarnation,
+            shared: Arc::clone(&self.shared),
+            cancel: cancel.clone(),
+        };
+        // Its own files must be there before it starts.
+        self.hosts.remove(name);
+        let running = LabPod {
+            plan,
+            incarnation,
+            proxy_uuid,
+            namespaces: None,
+            running: false,
+            ready: false,
+            restarts: 0,
+            problem: None,
+            cancel,
+        };
+        self.pods.insert(name.clone(), running);
+        let services = self.services(&self.statuses());
+        if let Err(error) = self.write_hosts(name, &services) {
+            say(&format!("{name}: {}", error.chain()));
+        }
+        self.tasks.spawn(task.run());
+    }
+
+    fn note(&mut self, event: Event) {
+        let Event { pod: name, incarnation, change } = event;
+        let Some(pod) = self.pods.get_mut(&name).filter(|pod| pod.incarnation == incarnation) else { return };
+        match change {
+            Change::Sandbox(pid) => pod.namespaces = Some(pid),
+            Change::Running => {
+                pod.running = true;
+                pod.problem = None;
+            }
+            Change::Ready(ready) => {
+                if pod.ready != ready {
+                    say(&format!("{name} is {}", if ready { "ready" } else { "not ready" }));
+                }
+                pod.ready = ready;
+                if ready {
+                    pod.problem = None;
+                }
+            }
+            Change::Restarted => pod.restarts += 1,
+            Change::Problem(problem) => {
+                if pod.problem.as_ref() != Some(&problem) {
+                    say(&format!("{name}: {problem}"));
+                }
+                pod.problem = Some(problem);
+            }
+            Change::Ended => {
+                self.pods.remove(&name);
+                self.pod_addresses.release(&name);
+                self.hosts.remove(&name);
+                say(&format!("{name} is gone"));
+                self.reconcile();
+            }
+        }
+    }
+
+    /// What the kubelet says about the Pods that run and are wanted.
+    fn statuses(&self) -> BTreeMap<NamespacedName, PodStatus> {
+        self.pods
+            .iter()
+            .filter(|(_, pod)| !pod.cancel.is_cancelled())
+            .map(|(name, pod)| {
+                let status = PodStatus {
+                    addresses: pod.plan.addresses.clone(),
+                    running: pod.running,
+                    ready: pod.ready,
+                    proxy_uuid: pod.proxy_uuid.clone(),
+                };
+                (name.clone(), status)
+            })
+            .collect()
+    }
+
+    fn services(&self, pods: &BTreeMap<NamespacedName, PodStatus>) -> BTreeMap<NamespacedName, ServiceView> {
+        kube_proxy::services(&self.mesh, pods, &self.virtual_ips)
+    }
+
+    /// Brings everything that follows from Pods and files up to date: the controller's directory, names, rules.
+    async fn publish(&mut self) -> Result<(), LabError> {
+        let pods = self.statuses();
+        let services = self.services(&pods);
+        let files = self.mesh.publish(&pods, &self.virtual_ips, network::NODE_NAME);
+        self.write_published(files)?;
+        for name in self.pods.keys().cloned().collect::<Vec<_>>() {
+            self.write_hosts(&name, &services)?;
+        }
+        for (index, (program, ipv6)) in
+            [("iptables-restore", false), ("ip6tables-restore", true)].into_iter().enumerate()
+        {
+            if ipv6 && !self.shared.config.dual_stack {
+                continue;
+            }
+            let table = kube_proxy::nat_table(&services, ipv6);
+            if self.nat[index] != table {
+                process::run(process::command(program, &["--wait", "5"]), &table).await?;
+                self.nat[index] = table;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each file whole: written beside, then renamed into place.
+    fn write_published(&mut self, files: Files) -> Result<(), LabError> {
+        let directory = self.shared.state.published();
+        let beside = self.shared.state.path().join("publishing");
+        for name in self.published.keys().filter(|name| !files.contains_key(*name)) {
+            let path = directory.join(name);
+            fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+        }
+        for (name, bytes) in &files {
+            if self.published.get(name) != Some(bytes) {
+                let path = directory.join(name);
+                fs::write(&beside, bytes).map_err(LabError::file("write", &beside))?;
+                fs::rename(&beside, &path).map_err(LabError::file("create", &path))?;
+            }
+        }
+        self.published = files;
+        Ok(())
+    }
+
+    /// The Pod's files of /etc. They are mounted in the Pod, so they are changed in place.
+    fn write_hosts(
+        &mut self,
+        name: &NamespacedName,
+        services: &BTreeMap<NamespacedName, ServiceView>,
+    ) -> Result<(), LabError> {
+        let Some(pod) = self.pods.get(name) else { return Ok(()) };
+        let text = hosts::hosts(name, &pod.plan.addresses, services);
+        let written = self.hosts.get(name);
+        if written == Some(&text) {
+            return Ok(());
+        }
+        let directory = self.shared.state.pod(name);
+        if written.is_none() {
+            fs::create_dir_all(&directory).map_err(LabError::file("create", &directory))?;
+            let other = [
+                ("resolv.conf", "# The lab has no DNS: names are in /etc/hosts.\n"),
+                ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+            ];
+            for (file, content) in other {
+                let path = directory.join(file);
+                fs::write(&path, content).map_err(LabError::file("write", &path))?;
+            }
+        }
+        let path = directory.join("hosts");
+        let failed = LabError::file("write", &path);
+        let write = || {
+            let mut file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            // Never shorter while it is written: a reader meanwhile sees whole lines, old or new.
+            let length = file.metadata()?.len();
+            let padding = usize::try_from(length).unwrap_or(0).saturating_sub(text.len());
+            file.write_all(format!("{text}{}", "\n".repeat(padding)).as_bytes())?;
+            file.set_len(text.len() as u64)
+        };
+        write().map_err(failed)?;
+        self.hosts.insert(name.clone(), text);
+        Ok(())
+    }
+
+    fn report(&self) -> Vec<PodInfo> {
+        let running = self.pods.iter().map(|(name, pod)| PodInfo {
+            pod: name.to_string(),
+            addresses: pod.plan.addresses.clone(),
+            in_mesh: pod.plan.in_mesh,
+            running: pod.running,
+            ready: pod.ready && !pod.cancel.is_cancelled(),
+            restarts: pod.restarts,
+            problem: pod.problem.clone(),
+        });
+        let refused = self.refused.iter().filter(|(name, _)| !self.pods.contains_key(*name));
+        let refused = refused.map(|(name, problem)| PodInfo {
+            pod: name.to_string(),
+            addresses: Vec::new(),
+            in_mesh: false,
+            running: false,
+            ready: false,
+            restarts: 0,
+            problem: Some(problem.clone()),
+        });
+        running.chain(refused).collect()
+    }
+
+    fn announce(&mut self) {
+        let all = self.mesh.pods.len();
+        if !self.announced && all > 0 && self.statuses().values().filter(|pod| pod.ready).count() == all {
+            self.announced = true;
+            say(&format!("up: {all} pods are ready after {:.1} s", self.started.elapsed().as_secs_f64()));
+        }
+    }
+}
+
+/// The families a service asks for, as Kubernetes reads its spec; one family unless it wants two.
+fn families(service: &Service, dual_stack: bool, v4: IpAddr, v6: IpAddr) -> Vec<IpAddr> {
+    if !dual_stack {
+        return vec![v4];
+    }
+    let spec = service.spec.as_ref();
+    let asked = spec.and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
+    let mut list: Vec<IpAddr> = asked.iter().map(|family| if family == "IPv6" { v6 } else { v4 }).collect();
+    if list.is_empty() {
+        list.push(v4);
+    }
+    let policy = spec.and_then(|spec| spec.ip_family_policy.as_deref());
+    if list.len() == 1 && matches!(policy, Some("PreferDualStack" | "RequireDualStack")) {
+        list.push(if list[0] == v4 { v6 } else { v4 });
+    }
+    list
+}
+
+/// Tells the person who watches.
+#[expect(clippy::print_stdout, reason = "standard output is the lab's interface for people")]
+pub(super) fn say(line: &str) {
+    println!("{line}");
+}

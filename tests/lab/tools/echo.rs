@@ -1,0 +1,202 @@
+//! `smc-lab echo`: servers that answer with what they saw.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::{HeaderMap, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::grpc;
+use crate::lab::LabError;
+
+/// Connections of one server at once.
+const MAX_CONNECTIONS: usize = 4096;
+/// A request's body, and a line of a conversation.
+const MAX_BODY_BYTES: usize = 1 << 20;
+const MAX_LINE_BYTES: u64 = 64 << 10;
+/// The longest `/delay/MS`.
+const MAX_DELAY: Duration = Duration::from_mins(1);
+
+/// Flags of `smc-lab echo`. Every flag may be repeated.
+#[derive(Args, Clone, Debug)]
+pub struct EchoArgs {
+    /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that code, `/delay/MS`
+    /// after that time; everything else with 200.
+    #[arg(long, value_name = "PORT")]
+    http: Vec<u16>,
+    /// The same; requests with content type application/grpc are answered as gRPC on every HTTP port.
+    #[arg(long, value_name = "PORT")]
+    grpc: Vec<u16>,
+    /// Serve lines: each is answered with a line of JSON.
+    #[arg(long, value_name = "PORT")]
+    tcp: Vec<u16>,
+    /// The same, but greet with a line of JSON first.
+    #[arg(long, value_name = "PORT")]
+    tcp_server_first: Vec<u16>,
+    /// The name to answer with: the Pod's.
+    #[arg(long, env = "HOSTNAME", default_value = "")]
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Http,
+    Tcp { greet: bool },
+}
+
+/// Serves until it is ended.
+pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
+    let EchoArgs { http, grpc, tcp, tcp_server_first, name } = args;
+    let mut servers = JoinSet::new();
+    let ports = |ports: Vec<u16>, kind: Kind| ports.into_iter().map(move |port| (port, kind));
+    let all = ports(http, Kind::Http)
+        .chain(ports(grpc, Kind::Http))
+        .chain(ports(tcp, Kind::Tcp { greet: false }))
+        .chain(ports(tcp_server_first, Kind::Tcp { greet: true }));
+    for (port, kind) in all {
+        let listener = listen(port).await.map_err(|error| LabError::Command {
+            command: "smc-lab echo".to_owned(),
+            problem: format!("can't listen on port {port}: {error}"),
+        })?;
+        servers.spawn(serve(listener, port, kind, name.clone()));
+    }
+    if servers.is_empty() {
+        return Err(LabError::Refused("smc-lab echo: no port to listen on".to_owned()));
+    }
+    while servers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// All addresses of both families, or of IPv4 alone where there is no IPv6.
+async fn listen(port: u16) -> io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        bound => bound,
+    }
+}
+
+async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                let Ok((stream, peer)) = accepted else { continue };
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                let about = About { name: name.clone(), port, peer };
+                connections.spawn(async move {
+                    // A connection that breaks is the client's to notice.
+                    match kind {
+                        Kind::Http => serve_http(stream, about).await,
+                        Kind::Tcp { greet } => drop(serve_tcp(stream, about, greet).await),
+                    }
+                });
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct About {
+    name: String,
+    port: u16,
+    peer: SocketAddr,
+}
+
+impl About {
+    fn json(&self) -> Value {
+        json!({ "pod": self.name, "port": self.port, "peer": self.peer.to_string() })
+    }
+}
+
+async fn serve_http(stream: TcpStream, about: About) {
+    let service = hyper::service::service_fn(move |request| {
+        let about = about.clone();
+        async move { Ok::<_, Infallible>(answer(request, &about).await) }
+    });
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(request: Request<Incoming>, about: &About) -> Response<BoxBody<Bytes, Infallible>> {
+    let (head, body) = request.into_parts();
+    let mut headers = BTreeMap::<String, String>::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        headers
+            .entry(name.as_str().to_owned())
+            .and_modify(|values| *values = format!("{values}, {value}"))
+            .or_insert_with(|| value.into_owned());
+    }
+    let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
+    let body = body.unwrap_or_default();
+    let is_grpc = headers.get("content-type").is_some_and(|kind| kind.starts_with("application/grpc"));
+    let message = if is_grpc { grpc::first_message(&body).unwrap_or_default() } else { &body };
+    let mut answer = about.json();
+    answer["method"] = json!(head.method.as_str());
+    answer["path"] = json!(head.uri.path_and_query().map_or("/", |path| path.as_str()));
+    answer["authority"] =
+        json!(head.uri.authority().map(ToString::to_string).or(headers.get("host").cloned()));
+    answer["protocol"] = json!(if head.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" });
+    answer["headers"] = json!(headers);
+    answer["body"] = json!(String::from_utf8_lossy(message));
+    let path = head.uri.path();
+    if let Some(millis) = path.strip_prefix("/delay/").and_then(|text| text.parse().ok()) {
+        tokio::time::sleep(Duration::from_millis(millis).min(MAX_DELAY)).await;
+    }
+    if is_grpc {
+        return grpc_response(&answer);
+    }
+    let status = path.strip_prefix("/status/").and_then(|text| text.parse::<u16>().ok());
+    let status = status.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK);
+    let mut response = Response::new(Full::new(Bytes::from(answer.to_string())).boxed());
+    *response.status_mut() = status;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+/// A unary answer: one message, then the status in the trailers.
+fn grpc_response(answer: &Value) -> Response<BoxBody<Bytes, Infallible>> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    let frames = [Frame::data(grpc::frame(answer.to_string().as_bytes())), Frame::trailers(trailers)];
+    let body = StreamBody::new(tokio_stream::iter(frames.map(Ok::<_, Infallible>)));
+    let mut response = Response::new(BodyExt::boxed(body));
+    let grpc = http::HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
+
+async fn serve_tcp(stream: TcpStream, about: About, greet: bool) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    if greet {
+        let mut greeting = about.json();
+        greeting["greeting"] = json!("hello");
+        writer.write_all(format!("{greeting}\n").as_bytes()).await?;
+    }
+    loop {
+        let mut line = Vec::new();
+        if (&mut reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(());
+        }
+        let mut answer = about.json();
+        answer["received"] = json!(String::from_utf8_lossy(&line).trim_end());
+        writer.write_all(format!("{answer}\n").as_bytes()).await?;
+    }
+}

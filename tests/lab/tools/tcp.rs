@@ -1,0 +1,77 @@
+//! `smc-lab tcp`: one conversation over TCP, line by line.
+
+use std::io;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+
+use super::duration;
+use crate::lab::TcpResult;
+
+/// A line that a server sends.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// Flags of `smc-lab tcp`.
+#[derive(Args, Clone, Debug)]
+pub struct TcpArgs {
+    /// HOST:PORT
+    address: String,
+    /// Wait for a line of the server's before anything is sent.
+    #[arg(long)]
+    read_first: bool,
+    /// Send this line, and wait for a line in return.
+    #[arg(long, value_name = "TEXT")]
+    send: Option<String>,
+    /// Longest wait for each step.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// Holds the conversation. What goes wrong is part of the result.
+pub async fn tcp(args: &TcpArgs) -> TcpResult {
+    let mut result = TcpResult::default();
+    if let Err(error) = converse(args, &mut result).await {
+        result.error = Some(error.to_string());
+    }
+    result
+}
+
+async fn converse(args: &TcpArgs, result: &mut TcpResult) -> io::Result<()> {
+    let stream = step(args, "connect", TcpStream::connect(&args.address)).await?;
+    result.connected = true;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    if args.read_first {
+        result.greeting = Some(step(args, "read the greeting", line(&mut reader)).await?);
+    }
+    if let Some(text) = &args.send {
+        step(args, "send", writer.write_all(format!("{text}\n").as_bytes())).await?;
+        result.reply = Some(step(args, "read the reply", line(&mut reader)).await?);
+    }
+    if !args.read_first && args.send.is_none() {
+        // Nothing to say: learn whether the server keeps the connection.
+        match tokio::time::timeout(Duration::from_millis(300), line(&mut reader)).await {
+            Ok(Ok(greeting)) => result.greeting = Some(greeting),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn step<T>(args: &TcpArgs, what: &str, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let outcome = tokio::time::timeout(args.timeout, future).await;
+    let outcome = outcome.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")));
+    outcome.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+}
+
+async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<String> {
+    let mut line = Vec::new();
+    if reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await? == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+    }
+    Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+}

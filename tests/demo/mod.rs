@@ -122,10 +122,23 @@ pub enum DemoError {
     },
 }
 
+impl DemoError {
+    /// The error and everything it carries, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text = format!("{text}: {error}");
+            source = error.source();
+        }
+        text
+    }
+}
+
 /// Starts the demo mesh in a lab, gives the demo, and ends the lab; also on SIGINT and SIGTERM.
-pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
+pub async fn demo(args: DemoArgs) -> Result<ExitCode, DemoError> {
     let end = CancellationToken::new();
-    let demo = async {
+    let given = async {
         let mesh = tempfile::tempdir().map_err(|source| DemoError::Manifests { source })?;
         manifests::write_to(mesh.path()).map_err(|source| DemoError::Manifests { source })?;
         // Given up while it starts, the lab ends with the future that starts it.
@@ -133,14 +146,14 @@ pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
             stage = LabStage::start(&args, mesh.path()) => stage?,
             () = end.cancelled() => return Ok(ExitCode::FAILURE),
         };
-        let given = run_on(&args, &mut stage, &end).await;
+        let code = run_on(&args, &mut stage, &end).await;
         let stopped = stage.stop().await;
-        let code = given?;
+        let code = code?;
         stopped?;
         Ok(code)
     };
     tokio::select! {
-        code = demo => code,
+        code = given => code,
         // Without an error, the demo now ends by itself.
         Err(error) = end_on_signal(&end) => Err(error),
     }

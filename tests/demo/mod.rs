@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::convergence::ProxyConfigError;
 use self::lab_stage::LabStage;
+use self::screen::Screen;
 use self::stage::{Stage, StageError};
 use self::unattended::Plan;
 use crate::lab::Variant;
@@ -27,6 +28,8 @@ mod live;
 pub mod manifests;
 pub mod report;
 mod screen;
+#[cfg(test)]
+mod scripted_stage;
 pub mod share;
 pub mod stage;
 pub mod table;
@@ -172,7 +175,8 @@ pub async fn run_on(
 ) -> Result<ExitCode, DemoError> {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     if !args.once {
-        live::run(stage, seconds(args.shift_after), end).await?;
+        let screen = Screen::standard_output().map_err(|source| DemoError::Output { source })?;
+        live::run(stage, seconds(args.shift_after), end, screen).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = Plan {

@@ -12,7 +12,6 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::convergence::ProxyConfigError;
 use self::lab_stage::LabStage;
 use self::screen::Screen;
 use self::stage::{Stage, StageError};
@@ -100,7 +99,7 @@ pub enum DemoError {
         proxy: &'static str,
         /// What was wrong.
         #[source]
-        source: ProxyConfigError,
+        source: serde_json::Error,
     },
     /// Standard output is gone.
     #[error("cannot write to standard output")]

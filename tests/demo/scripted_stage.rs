@@ -147,7 +147,9 @@ impl Stage for Scripted {
     async fn smc(&mut self, arguments: &[&str]) -> Result<String, StageError> {
         assert_eq!(arguments, ["proxy", "config", "bookbuyer/bookbuyer", "-o", "json"]);
         let acked = if self.script.never_acknowledges { 1 } else { self.version };
-        Ok(serde_json::json!({ "routes": { "sent": { "r": self.version }, "acked": { "r": acked } } })
-            .to_string())
+        let routes =
+            serde_json::json!({ "name": "r", "sent": self.version.to_string(), "acked": acked.to_string() });
+        let types = serde_json::json!([{ "type": "rds", "resources": [routes] }]);
+        Ok(serde_json::json!({ "streams": [{ "types": types }] }).to_string())
     }
 }

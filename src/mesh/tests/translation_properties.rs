@@ -16,7 +16,8 @@ use smc_mesh::catalog::{AppProtocol, Kind, Object, ObjectRef, SourceEvent};
 use smc_mesh::ids::NamespacedName;
 use smc_mesh::lint;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::translate::{Compiler, Input, TrustBundle};
+use smc_mesh::pki::TrustBundle;
+use smc_mesh::translate::{Compiler, Input};
 use smc_mesh::world::{Touched, View, World};
 
 const NAMESPACES: [&str; 2] = ["n0", "n1"];
@@ -143,7 +144,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
         1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>()).prop_map(|(name, monitored)| {
-            upsert(Object::Namespace(smc_mesh::catalog::Namespace { name: name.to_owned(), monitored }))
+            upsert(Object::Namespace(smc_mesh::catalog::Namespace { name: name.to_owned(), monitored, injection: None }))
         }),
     ]
 }

@@ -69,7 +69,7 @@ impl AdminArgs {
 }
 
 /// What a subcommand came to.
-type Outcome = Result<Verdict, Box<dyn std::error::Error>>;
+type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A subcommand that worked may still have found something.
 #[derive(Debug, PartialEq, Eq)]

@@ -35,4 +35,5 @@ mod settings;
 mod tls;
 
 pub use compiler::{Compiler, Input};
+pub use crate::pki::{ServiceCertificate, TrustBundle};
 pub use settings::Settings;

@@ -11,7 +11,9 @@ fn guarded() -> Mesh {
       headers:
         - x-tenant: 't[0-9]+'
     - {name: unused, pathRegex: '/unused'}";
-    Mesh::web().with("routes.yaml", &routes("web", matches)).with("tcp.yaml", &tcp_route("lines", &[7000, 7001]))
+    Mesh::web()
+        .with("routes.yaml", &routes("web", matches))
+        .with("tcp.yaml", &tcp_route("lines", &[7000, 7001]))
 }
 
 #[tokio::test(flavor = "multi_thread")]

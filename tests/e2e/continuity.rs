@@ -35,7 +35,8 @@ async fn all_answered_over_one_connection(calls: JoinHandle<Vec<FetchResult>>) {
 
 /// One of Envoy's counters.
 async fn counter(lab: &LabHandle, pod: &str, name: &str) -> u64 {
-    let text = lab.envoy_admin(pod, &format!("/stats?filter=^{}$", name.replace('.', "\\."))).await.unwrap().body;
+    let text =
+        lab.envoy_admin(pod, &format!("/stats?filter=^{}$", name.replace('.', "\\."))).await.unwrap().body;
     let value = text.trim().strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text:?}"))
 }
@@ -52,8 +53,11 @@ async fn eventually_connected(lab: &LabHandle, pod: &str) {
 /// How many resources the controller sent since it started. It counts responses, too, of which there must be some:
 /// even a resumed stream is answered once, with nothing in it.
 async fn resources_sent(lab: &LabHandle) -> f64 {
-    let metrics =
-        lab.exec_on_node(&["smc-lab", "fetch", "--url", "http://127.0.0.1:9091/metrics"]).await.unwrap().stdout;
+    let metrics = lab
+        .exec_on_node(&["smc-lab", "fetch", "--url", "http://127.0.0.1:9091/metrics"])
+        .await
+        .unwrap()
+        .stdout;
     let results: serde_json::Value = serde_json::from_str(&metrics).unwrap();
     let text = results[0]["body"].as_str().unwrap_or_default().to_owned();
     let sum = |name: &str| -> f64 {
@@ -125,7 +129,8 @@ async fn rotates(variant: Variant) {
     let calls = call(&lab, Duration::from_secs(70));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60) + SETTLE;
     loop {
-        let (new_client, new_server) = (serials(&lab, "clients/alice").await, serials(&lab, "servers/web-v1").await);
+        let (new_client, new_server) =
+            (serials(&lab, "clients/alice").await, serials(&lab, "servers/web-v1").await);
         if new_client.is_disjoint(&client) && new_server.is_disjoint(&server) {
             break;
         }

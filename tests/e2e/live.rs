@@ -7,10 +7,9 @@ use crate::{eventually, eventually_get, get, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_comes_lets_in_and_one_that_goes_shuts_out_also_on_an_open_connection() {
-    let mesh = Mesh::web().with("any.yaml", &any_route()).with(
-        "alice.yaml",
-        &allow("alice", "alice", &["HTTPRouteGroup/any"]),
-    );
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]));
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
     assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "denied");
@@ -28,7 +27,8 @@ async fn a_target_that_comes_lets_in_and_one_that_goes_shuts_out_also_on_an_open
     lab.remove("alice.yaml").await.unwrap();
     eventually_get(&lab, "clients/alice", "http://web.servers/", "denied").await;
     let results = calls.await.unwrap();
-    let first_refusal = results.iter().position(|result| result.status != Some(200)).expect("alice was never refused");
+    let first_refusal =
+        results.iter().position(|result| result.status != Some(200)).expect("alice was never refused");
     assert!(first_refusal > 5, "alice was refused before her target went: {:?}", results[first_refusal]);
     assert!(
         results[first_refusal..].iter().all(|result| result.status != Some(200)),

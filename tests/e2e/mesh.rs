@@ -186,7 +186,9 @@ spec:
     }
     if !matches.is_empty() {
         writeln!(text, "  matches:").unwrap();
-        matches.iter().for_each(|group| writeln!(text, "    - {{kind: HTTPRouteGroup, name: {group}}}").unwrap());
+        matches
+            .iter()
+            .for_each(|group| writeln!(text, "    - {{kind: HTTPRouteGroup, name: {group}}}").unwrap());
     }
     text
 }

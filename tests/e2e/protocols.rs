@@ -19,7 +19,11 @@ async fn every_protocol_works_over_both_xds_variants() {
         let say = ["--grpc", "--url", "http://web.servers:90/echo.Echo/Say", "--body", "hello"];
         let answer = fetch(&lab, "clients/alice", &say).await;
         assert_eq!(outcome(&answer), "200", "{variant:?} {answer:?}");
-        assert_eq!(answer.trailers.get("grpc-status").map(String::as_str), Some("0"), "{variant:?} {answer:?}");
+        assert_eq!(
+            answer.trailers.get("grpc-status").map(String::as_str),
+            Some("0"),
+            "{variant:?} {answer:?}"
+        );
         let shout = ["--grpc", "--url", "http://web.servers:90/echo.Echo/Shout", "--body", "hello"];
         let answer = fetch(&lab, "clients/alice", &shout).await;
         // Envoy answers a refused gRPC call as gRPC does: 200 with PERMISSION_DENIED.

@@ -24,7 +24,8 @@ async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_on
         lab.apply("large.yaml", &routes("large", LARGE)).await.unwrap();
         lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/large"])).await.unwrap();
         eventually(&format!("{variant:?}: the rejection is shown"), async || {
-            let status = lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
+            let status =
+                lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
             let status = status.to_string();
             if status.contains("program size") { Ok(()) } else { Err(status) }
         })
@@ -37,7 +38,8 @@ async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_on
         eventually_get(&lab, "clients/bob", "http://web.servers/aabbc", "200").await;
         assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/other").await, "403");
         eventually(&format!("{variant:?}: the rejection is over"), async || {
-            let status = lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
+            let status =
+                lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
             let status = status.to_string();
             if status.contains("program size") { Err(status) } else { Ok(()) }
         })

@@ -38,7 +38,10 @@ fn assert_share(answers: &BTreeMap<String, u32>, pod: &str, share: f64) {
     let total = f64::from(answers.values().sum::<u32>());
     let observed = f64::from(answers.get(pod).copied().unwrap_or(0));
     let bound = DEVIATIONS * (total * share * (1.0 - share)).sqrt();
-    assert!((observed - total * share).abs() <= bound, "{pod}: {observed} of {total}, expected {share} ± {bound}");
+    assert!(
+        (observed - total * share).abs() <= bound,
+        "{pod}: {observed} of {total}, expected {share} ± {bound}"
+    );
 }
 
 /// Waits until a version answers alone.
@@ -82,7 +85,11 @@ async fn only_requests_that_match_are_split_and_several_groups_add_up() {
     let lab = start(&mesh).await;
     eventually("a canary request goes to web-v2 alone", async || {
         let answers = answers(&lab, "http://web.servers/", 40, Some("x-canary: yes")).await;
-        if answers.len() == 1 && answers.contains_key("web-v2") { Ok(()) } else { Err(format!("{answers:?}")) }
+        if answers.len() == 1 && answers.contains_key("web-v2") {
+            Ok(())
+        } else {
+            Err(format!("{answers:?}"))
+        }
     })
     .await;
     assert_share(&answers(&lab, "http://web.servers/early/bird", 100, None).await, "web-v2", 1.0);

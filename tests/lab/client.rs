@@ -99,8 +99,13 @@ impl Lab {
         }
     }
 
-    /// Waits until the lab ends by itself, or because somebody asked it to; `true` if it was asked.
-    pub async fn ended(&mut self) -> bool {
+    /// Waits until the lab ends by itself, or because somebody asked it to.
+    pub async fn ended(&mut self) {
+        self.ended_as_asked().await;
+    }
+
+    /// Waits until the lab ends; `true` if somebody asked it to, `false` if it failed.
+    pub async fn ended_as_asked(&mut self) -> bool {
         self.process.wait().await.is_ok_and(|status| status.success())
     }
 

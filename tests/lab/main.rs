@@ -250,7 +250,7 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
     let mut lab = Lab::start(options).await?;
     print(&format!("lab `{}`; state and logs in {}\n", lab.name(), lab.state_dir().path().display()));
     let asked = tokio::select! {
-        asked = lab.ended() => asked,
+        asked = lab.ended_as_asked() => asked,
         _ = interrupt.recv() => true,
         _ = terminate.recv() => true,
         _ = hang_up.recv() => true,

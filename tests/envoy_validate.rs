@@ -188,7 +188,7 @@ fn envoy_takes_http_routes_and_tcp_ports() {
         service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst), (5432, 5432, Tcp), (443, 8443, Https)]),
         group(
             "shop/routes",
-            json!([
+            &json!([
                 {"name": "buy", "pathRegex": "/buy/[a-z]+(/.*)?", "methods": ["GET", "HEAD"]},
                 {"name": "user", "pathRegex": "/", "headers": [{"user-agent": "curl/.*"}, {"host": "b(\\.shop)?"}]},
                 {"name": "any", "methods": ["*"]},
@@ -229,7 +229,7 @@ fn envoy_takes_splits_by_weight_and_by_match() {
         service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
         service("shop/b-v1", "b", &["10.9.0.2"], &[(80, 8080, Http), (90, 9090, Tcp)]),
         service("shop/db", "db", &["10.9.0.3"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        group("shop/beta", json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
+        group("shop/beta", &json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
         tcp("shop/all", &[]),
         split("shop/s1", "b", &[("b-v1", 1_000_000), ("db", 1_000_000)], &["beta"]),
         split("shop/s2", "b", &[("b-v1", 90), ("db", 10), ("gone", 5), ("b", 0)], &[]),

@@ -6,8 +6,8 @@ use envoy_types::util::pack_any;
 use tcp_proxy::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight};
 
 use super::filter;
-use crate::translate::{access_log, proto};
 use crate::translate::route::Destination;
+use crate::translate::{access_log, proto};
 
 /// Carries bytes to `destination`, connecting to it as soon as a client has connected.
 pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::Filter {

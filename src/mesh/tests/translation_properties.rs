@@ -91,7 +91,7 @@ fn groups() -> impl Strategy<Value = Input> {
             }
             one
         });
-        group(&name, matches.collect())
+        group(&name, &matches.collect())
     })
 }
 

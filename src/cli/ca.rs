@@ -6,7 +6,7 @@ use smc_proto::admin::v1::{Authority, GetCaStatusRequest, GetCaStatusResponse};
 
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict, duration};
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
 
 /// Subcommands of `smc ca`.
@@ -24,7 +24,7 @@ pub(super) enum CaCommand {
 pub(super) async fn run(command: CaCommand) -> Outcome {
     match command {
         CaCommand::Status { admin, output } => {
-            let answer = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await?.into_inner();
+            let answer = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, status)?;
         }
     }

@@ -8,7 +8,7 @@ use smc_proto::admin::v1::{
 
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict};
+use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// Subcommands of `smc mesh`.
 #[derive(Debug, Subcommand)]
@@ -33,18 +33,18 @@ pub(super) struct Ask {
 pub(super) async fn run(command: MeshCommand) -> Outcome {
     match command {
         MeshCommand::Problems(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_problems(ListProblemsRequest {}).await?.into_inner();
+            let answer = admin.client().await?.list_problems(ListProblemsRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, problems)?;
             let errors = answer.problems.iter().any(|problem| problem.severity() == Severity::Error);
             Ok(if errors { Verdict::Findings } else { Verdict::Ok })
         }
         MeshCommand::Services(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_services(ListServicesRequest {}).await?.into_inner();
+            let answer = admin.client().await?.list_services(ListServicesRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, services)?;
             Ok(Verdict::Ok)
         }
         MeshCommand::Policy(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_policy(ListPolicyRequest {}).await?.into_inner();
+            let answer = admin.client().await?.list_policy(ListPolicyRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, policy)?;
             Ok(Verdict::Ok)
         }

@@ -68,6 +68,11 @@ impl AdminArgs {
     }
 }
 
+/// The controller refused or could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the controller says: {}", .0.message())]
+struct Refused(#[from] tonic::Status);
+
 /// What a subcommand came to.
 type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
 

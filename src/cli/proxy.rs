@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::output::{self, OutputArgs};
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict, duration};
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
 
 /// Subcommands of `smc proxy`.
@@ -99,16 +99,16 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
     match command {
         ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
         ProxyCommand::List { admin, output } => {
-            let answer = admin.client().await?.list_proxies(ListProxiesRequest {}).await?.into_inner();
+            let answer = admin.client().await?.list_proxies(ListProxiesRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, proxies)?;
         }
         ProxyCommand::Config { pod, admin, output } => {
             let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
-            let answer = admin.client().await?.get_proxy_config(request).await?.into_inner();
+            let answer = admin.client().await?.get_proxy_config(request).await.map_err(Refused)?.into_inner();
             output.print(&answer, config)?;
         }
         ProxyCommand::Release { proxy, admin, output } => {
-            let answer = admin.client().await?.release_proxy(ReleaseProxyRequest { proxy }).await?.into_inner();
+            let answer = admin.client().await?.release_proxy(ReleaseProxyRequest { proxy }).await.map_err(Refused)?.into_inner();
             output.print(&answer, |ReleaseProxyResponse { released }| format!("{released} certificates released\n"))?;
         }
     }
@@ -126,7 +126,7 @@ async fn bootstrap(args: BootstrapArgs) -> Outcome {
         variant: variant.into(),
         envoy_admin_port: envoy_admin_port.into(),
     };
-    let answer = admin.client().await?.bootstrap(request).await?.into_inner();
+    let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
     match output {
         None => output::write(&answer.bootstrap)?,
         Some(path) => {

@@ -4,6 +4,7 @@
 //! [`smc_mesh::session`].
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,9 +33,10 @@ use crate::ca::CertificateManager;
 use crate::env::Env;
 use crate::telemetry::Metrics;
 
-/// How long the queue of responses may stay full. Envoy reads in milliseconds; what has not read for a minute
-/// holds memory for nothing.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
+/// How long a proxy may leave a response unanswered, or the queue of responses full. Envoy answers in milliseconds,
+/// or, while clusters warm, after 15 seconds at most (`initial_fetch_timeout`); what has not done so for a minute
+/// does not read, and holds memory for nothing.
+pub(super) const STALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often an open stream's right to be open is looked at again when nothing else gives cause: catches a
 /// certificate that ended while the stream was open.
@@ -194,6 +196,7 @@ impl<R: Discovery> Driver<R> {
                 () = context.draining.cancelled() => return Ending::Draining,
                 why = stream.stopped() => return why.into(),
                 () = self.outbound.closed() => return Ending::Closed,
+                () = until(course.deadline()) => return Ending::Stalled,
                 _ = recheck.tick() => match self.recheck(stream) {
                     Ok(()) => continue,
                     Err(ending) => return ending,
@@ -293,6 +296,7 @@ impl<R: Discovery> Driver<R> {
                 debug!(%proxy, kind = kind.short(), resources, removed, "update acknowledged");
             }
             Event::Rejected { kind, names, message, conclusive, .. } => {
+                course.pushed.remove(&kind);
                 self.context.metrics.rejected(kind);
                 stream.state().rejections += 1;
                 let message = bounded(&message);
@@ -320,17 +324,30 @@ struct Course {
     worlds: watch::Receiver<Option<Arc<World>>>,
     /// The generation and view the session has seen last.
     seen: Option<(u64, View)>,
-    /// When each type was last sent and not acknowledged yet.
+    /// When each type was last sent and not answered yet. The session has one response per type under way.
     pushed: BTreeMap<ResourceType, Instant>,
 }
 
 impl Course {
+    /// When the proxy must have answered what it was sent first; `None` if it has answered everything.
+    fn deadline(&self) -> Option<Instant> {
+        self.pushed.values().min().map(|&sent| sent + STALL_LIMIT)
+    }
+
     /// What the session must look at in `view` of `world`, given what it has seen.
     fn touched(&self, world: &World, view: &View) -> Touched {
         match &self.seen {
             Some((generation, seen)) if seen.class == view.class => world.touched_since(*generation, &view.class),
             _ => Touched::Everything,
         }
+    }
+}
+
+/// Waits until a point in time, or for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
     }
 }
 

@@ -197,3 +197,19 @@ impl fmt::Debug for Resource {
         write!(f, "{}:{}@{} ({} bytes)", self.kind.short(), self.name, self.version, self.any.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_reads_back_as_printed_and_nothing_else_does() {
+        let version = Version::of(b"content");
+        let text = version.to_string();
+        assert_eq!(text.parse(), Ok(version));
+        let upper = text.to_uppercase();
+        for bad in ["", "v1", &text[1..], &upper, &format!("+{}", &text[1..]), &format!("{text}0")] {
+            assert_eq!(bad.parse::<Version>(), Err(InvalidVersion), "{bad}");
+        }
+    }
+}

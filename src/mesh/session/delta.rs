@@ -14,6 +14,9 @@
 //!   not exist is answered with a removal, for else Envoy waits for it (envoy#9934).
 //! - After a cluster its EDS resource goes out again. Envoy holds a changed cluster back until endpoints
 //!   arrive, but its delta subscription, which has that name already, asks for nothing (envoy#13009).
+//!   Whether a client that resumes was still waiting cannot be seen from here: if the stream broke between
+//!   a changed cluster and its endpoints, which go out together, the old cluster serves until Envoy's
+//!   `initial_fetch_timeout` lets the new one take the endpoints that it has cached.
 //! - A refused response is sent again in halves, down to the single resource that is refused for good. At
 //!   most twice as many responses as it had resources, each after the answer to the one before.
 
@@ -22,6 +25,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
+use super::held::{Entry, Held, Stale};
 use super::limits::{check_count, check_names};
 use super::rejection::{self, Rejection};
 use super::status::{RejectedStatus, TypeStatus};
@@ -58,51 +62,6 @@ pub(super) struct DeltaTrack {
     last_nonce: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    subscribed: bool,
-    held: Held,
-}
-
-/// What the client holds under a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    Nothing,
-    /// Perhaps this, which was in a refused response of several; before that, nothing.
-    Perhaps(Version),
-    /// Something, as far as we know, but which version cannot be said: it is another control plane's, or
-    /// was in a refused response of several.
-    Unsure,
-    At(Version),
-}
-
-impl Held {
-    /// Whether the client can be taken to have some version.
-    fn is_sure(self) -> bool {
-        matches!(self, Self::Unsure | Self::At(_))
-    }
-
-    /// After a refused response of several, of which the client may have taken this version.
-    fn in_doubt(self, version: Version) -> Self {
-        match self {
-            Self::Nothing => Self::Perhaps(version),
-            Self::Perhaps(other) if other == version => self,
-            Self::Perhaps(_) | Self::Unsure | Self::At(_) => Self::Unsure,
-        }
-    }
-
-    /// After a refusal of this version alone.
-    fn refused(self, version: Version) -> Self {
-        if self == Self::Perhaps(version) { Self::Nothing } else { self }
-    }
-}
-
-#[derive(Debug)]
-enum Stale {
-    Names(BTreeSet<Arc<str>>),
-    Everything,
-}
-
 #[derive(Debug)]
 struct InFlight {
     nonce: u64,
@@ -121,6 +80,12 @@ impl DeltaTrack {
 
     fn wanted(&self, name: &str) -> bool {
         self.wildcard || self.entries.get(name).is_some_and(|entry| entry.subscribed)
+    }
+
+    /// Whether something waits to be compared or sent.
+    fn has_more(&self) -> bool {
+        let nothing = self.stale.is_empty() && self.pending.is_empty() && self.doomed.is_empty();
+        !nothing || !self.suspects.is_empty()
     }
 
     /// The first request of a stream: all that the client wants and holds.
@@ -237,7 +202,9 @@ impl DeltaTrack {
                     self.suspects.push_front(half.into_iter().map(|(name, _)| name).collect());
                 }
             }
-            removed.into_iter().for_each(|name| self.stale.add(name));
+            for name in removed {
+                self.stale.add(name);
+            }
         }
         Verdict::Rejected { nonce, names, message, conclusive }
     }
@@ -272,7 +239,9 @@ impl DeltaTrack {
             Stale::Names(names) => names.iter().for_each(|name| self.compare(view, name)),
             Stale::Everything => {
                 let own: Vec<_> = self.entries.keys().chain(&self.doomed).map(Arc::clone).collect();
-                own.iter().for_each(|name| self.compare(view, name));
+                for name in &own {
+                    self.compare(view, name);
+                }
                 if self.wildcard {
                     view.all(self.kind).for_each(|resource| self.compare(view, &resource.name));
                 }
@@ -457,11 +426,7 @@ impl Track for DeltaTrack {
     }
 
     fn quiet(&self) -> bool {
-        self.in_flight.is_none()
-            && self.stale.is_empty()
-            && self.pending.is_empty()
-            && self.doomed.is_empty()
-            && self.suspects.is_empty()
+        self.in_flight.is_none() && !self.has_more()
     }
 
     fn stuck(&self) -> bool {
@@ -528,20 +493,7 @@ impl Track for DeltaTrack {
             rejected: rejected.collect(),
             nonce: self.last_nonce,
             in_flight: self.in_flight.is_some(),
-            pending: !self.stale.is_empty()
-                || !(self.pending.is_empty() && self.doomed.is_empty() && self.suspects.is_empty()),
+            pending: self.has_more(),
         }
-    }
-}
-
-impl Stale {
-    fn add(&mut self, name: Arc<str>) {
-        if let Self::Names(names) = self {
-            names.insert(name);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Names(names) if names.is_empty())
     }
 }

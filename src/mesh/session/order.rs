@@ -15,7 +15,9 @@
 //!    are as well.
 //!
 //! Nothing waits for ever: answers come within Envoy's `initial_fetch_timeout` (15 s) whatever happens, a
-//! switch waits for [`PATIENCE`] answers at most, and a type nobody asked for is not waited for.
+//! switch waits for [`PATIENCE`] answers at most, and a type nobody asked for is not waited for. The price: a
+//! listener that takes a permission away waits as long, if it comes together with new clusters. Where that
+//! is too long, `initial_fetch_timeout` in the bootstrap and on EDS is the bound to lower.
 
 use super::track::Novelty;
 use crate::resource::ResourceType;

@@ -48,10 +48,7 @@ pub(super) struct SotwTrack {
     acked: Option<Version>,
     rejected: Option<RejectedSet>,
     in_flight: Option<InFlight>,
-    /// Whether the set may differ from what the client took.
-    stale: bool,
-    /// Whether a response is due even if the set does not differ.
-    must_answer: bool,
+    due: Due,
     last_nonce: Option<u64>,
 }
 
@@ -70,6 +67,21 @@ struct InFlight {
 struct RejectedSet {
     rejection: Rejection,
     changed: Vec<Arc<str>>,
+}
+
+/// Whether the client is owed a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    No,
+    /// If the set differs from what the client took.
+    IfDifferent,
+    Yes,
+}
+
+impl Due {
+    fn raise(&mut self, to: Self) {
+        *self = (*self).max(to);
+    }
 }
 
 /// What a request did to the subscription.
@@ -106,14 +118,17 @@ impl SotwTrack {
         let grown = (wildcard && !self.wildcard) || names.iter().any(|name| !self.wanted(name));
         self.wildcard = wildcard;
         self.names = names;
-        if !self.wildcard {
-            let before = self.held.len();
-            self.held.retain(|resource| self.names.contains(&resource.name));
-            if self.held.len() < before {
-                self.acked = self.acked.map(|_| version_of(&self.held));
-            }
-        }
         if grown { Interest::Grown } else { Interest::Shrunk }
+    }
+
+    /// Forgets what the client no longer asks for, also if it was on its way when the client said so.
+    fn drop_unwanted(&mut self) {
+        let before = self.held.len();
+        self.held.retain(|resource| self.names.contains(&resource.name));
+        if self.held.len() < before {
+            self.acked = self.acked.map(|_| version_of(&self.held));
+        }
+        self.rejected.take_if(|set| !set.changed.iter().any(|name| self.names.contains(name)));
     }
 
     fn on_answer(&mut self, request: &DiscoveryRequest, answered: InFlight) -> Verdict {
@@ -175,8 +190,7 @@ impl Track for SotwTrack {
             acked: None,
             rejected: None,
             in_flight: None,
-            stale: false,
-            must_answer: false,
+            due: Due::No,
             last_nonce: None,
         }
     }
@@ -196,8 +210,8 @@ impl Track for SotwTrack {
             self.subscribe(request, context);
             self.registered = true;
             self.acked = request.version_info.parse().ok();
-            self.stale = true;
-            self.must_answer = !self.wildcard || context.alone || request.version_info.is_empty();
+            let owed = !self.wildcard || context.alone || request.version_info.is_empty();
+            self.due = if owed { Due::Yes } else { Due::IfDifferent };
             return Ok(None);
         }
         let nonce = request.response_nonce.parse().ok();
@@ -210,32 +224,35 @@ impl Track for SotwTrack {
             verdict = self.in_flight.take().map(|answered| self.on_answer(request, answered));
         }
         let interest = self.subscribe(request, context);
-        if verdict.is_some() && !self.wildcard {
-            // What was dropped while the response was on its way.
-            self.held.retain(|resource| self.names.contains(&resource.name));
+        if !self.wildcard && (verdict.is_some() || interest != Interest::Same) {
+            self.drop_unwanted();
         }
         match interest {
-            Interest::Grown => self.must_answer = true,
-            Interest::Same if verdict.is_none() && !self.wildcard => self.must_answer = true,
+            Interest::Grown => self.due = Due::Yes,
+            Interest::Same if verdict.is_none() && !self.wildcard => self.due = Due::Yes,
             Interest::Same | Interest::Shrunk => {}
         }
         Ok(verdict)
     }
 
     fn touch(&mut self, name: &Arc<str>) {
-        self.stale |= self.wanted(name);
+        if self.wanted(name) {
+            self.due.raise(Due::IfDifferent);
+        }
     }
 
     fn touch_all(&mut self) {
-        self.stale = true;
+        self.due.raise(Due::IfDifferent);
     }
 
     fn warm(&mut self, name: &Arc<str>) {
-        self.must_answer |= self.wanted(name);
+        if self.wanted(name) {
+            self.due = Due::Yes;
+        }
     }
 
     fn next(&mut self, view: &View, gates: Gates, nonce: u64) -> Option<Outgoing> {
-        if self.in_flight.is_some() || !(self.stale || self.must_answer) {
+        if self.in_flight.is_some() || self.due == Due::No {
             return None;
         }
         let mut set = self.current(view);
@@ -246,22 +263,22 @@ impl Track for SotwTrack {
         let differs = |r: &Resource| held(r).is_none_or(|held| held.version != r.version);
         // Leaving out removes nothing where names were asked for, so it is not worth a message.
         let shrunk = !self.wildcard && self.acked.is_some() && !set.iter().any(|r| differs(r));
-        let same = (self.acked == Some(version) || shrunk) && !self.must_answer;
+        let same = (self.acked == Some(version) || shrunk) && self.due == Due::IfDifferent;
+        // What is retained for now is left out later.
+        let later = if retaining { Due::IfDifferent } else { Due::No };
         if refused || same {
             if same {
                 // On a resumed stream this is how we learn what the client holds.
                 self.held = set;
                 self.rejected = None;
             }
-            self.stale = retaining;
-            self.must_answer = false;
+            self.due = later;
             return None;
         }
         if !gates.send {
             return None;
         }
-        self.stale = retaining;
-        self.must_answer = false;
+        self.due = later;
         self.last_nonce = Some(nonce);
         let changed: Set = set.iter().filter(|resource| differs(resource)).map(Arc::clone).collect();
         let novel = changed.iter().any(|resource| held(resource).is_none());
@@ -284,7 +301,7 @@ impl Track for SotwTrack {
     }
 
     fn quiet(&self) -> bool {
-        self.in_flight.is_none() && !self.stale && !self.must_answer
+        self.in_flight.is_none() && self.due == Due::No
     }
 
     fn stuck(&self) -> bool {
@@ -295,7 +312,9 @@ impl Track for SotwTrack {
     fn novelty(&self, view: &View) -> Novelty {
         let Some(in_flight) = &self.in_flight else { return Novelty::Known };
         let unsent = |resource: &Arc<Resource>| find(&in_flight.set, &resource.name).is_none();
-        if self.stale && view.all(self.kind).any(|resource| self.wanted(&resource.name) && unsent(resource)) {
+        if self.due != Due::No
+            && view.all(self.kind).any(|resource| self.wanted(&resource.name) && unsent(resource))
+        {
             Novelty::Unsent
         } else if in_flight.novel {
             Novelty::Unanswered
@@ -323,7 +342,7 @@ impl Track for SotwTrack {
             acked,
             nonce: self.last_nonce,
             in_flight: self.in_flight.is_some(),
-            pending: self.stale || self.must_answer,
+            pending: self.due != Due::No,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Delta, as scenarios.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use super::support::{
     CDS, EDS, LDS, RDS, SDS, Spec, ack, delta, nack, resume, subscribe, text, texts, touched, unsubscribe,
     view, view_of_class,
@@ -22,7 +24,7 @@ fn ads() -> Session {
 
 /// Answers everything until nothing more comes, and tells what came.
 fn settle(session: &mut Session, step: Step) -> Vec<String> {
-    let mut queue = std::collections::VecDeque::from(step.responses);
+    let mut queue = VecDeque::from(step.responses);
     let mut seen = Vec::new();
     while let Some(response) = queue.pop_front() {
         seen.push(text(&response));
@@ -241,7 +243,7 @@ fn nothing_is_answered_before_there_is_a_view_and_everything_then() {
     }
     assert!(!session.has_view());
     // `touched` says nothing of what the session has never seen.
-    let step = session.on_view(&view(&ALL), &Touched::Names(Default::default()));
+    let step = session.on_view(&view(&ALL), &Touched::Names(BTreeSet::new()));
     assert_eq!(texts(&step), ["cds +b", "eds +a -z"]);
 }
 
@@ -261,7 +263,7 @@ fn a_view_of_another_class_is_compared_whole() {
     let step = session.on_delta(&delta(LDS), Some(&view(&[(LDS, "in", "1"), (LDS, "out", "1")]))).unwrap();
     settle(&mut session, step);
     let other = view_of_class("other", &[(LDS, "in", "2")]);
-    let step = session.on_view(&other, &Touched::Names(Default::default()));
+    let step = session.on_view(&other, &Touched::Names(BTreeSet::new()));
     assert_eq!(texts(&step), ["lds +in -out"]);
 }
 

@@ -158,7 +158,9 @@ impl Envoy {
         if !refused {
             let table = self.tables.get_mut(&kind).unwrap();
             table.version.clone_from(&response.version);
-            response.removed.iter().for_each(|name| drop(table.held.remove(&**name)));
+            for name in &response.removed {
+                table.held.remove(&**name);
+            }
             if self.variant == Variant::Sotw && kind.is_wildcard() {
                 let named: BTreeSet<_> = response.resources.iter().map(|resource| &*resource.name).collect();
                 table.held.retain(|name, _| named.contains(name.as_str()));
@@ -233,7 +235,9 @@ impl Envoy {
         let added: Vec<_> = names.difference(&table.names).cloned().collect();
         let dropped: Vec<_> = table.names.difference(&names).cloned().collect();
         table.names = names;
-        dropped.iter().for_each(|name| drop(table.held.remove(name)));
+        for name in &dropped {
+            table.held.remove(name);
+        }
         let request = match variant {
             Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
                 resource_names_subscribe: added,

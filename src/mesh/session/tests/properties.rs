@@ -37,7 +37,7 @@ impl Mesh {
         }
         let references = |letter: char, bits: u8, exists: &dyn Fn(usize) -> bool| {
             let names = (0..8).filter(|&i| bits & (1 << i) != 0 && exists(i));
-            names.map(|i| format!(" {letter}{i}")).collect::<String>()
+            names.fold(String::new(), |text, i| format!("{text} {letter}{i}"))
         };
         let cluster = |i: usize| self.clusters.get(i).is_some_and(Option::is_some);
         let route = |i: usize| self.routes.get(i).is_some_and(Option::is_some);
@@ -69,8 +69,8 @@ impl Mesh {
 #[derive(Debug, Clone)]
 enum Op {
     Change(Mesh, bool),
-    ToServer,
-    ToClient,
+    DeliverRequest,
+    DeliverResponse,
     Reconnect,
 }
 
@@ -104,8 +104,8 @@ impl Harness {
     fn run(&mut self, op: Op) {
         match op {
             Op::Change(mesh, exactly) => self.change(&mesh, exactly),
-            Op::ToServer => self.to_server(),
-            Op::ToClient => {
+            Op::DeliverRequest => self.deliver_request(),
+            Op::DeliverResponse => {
                 if let Some(response) = self.inbox.pop_front() {
                     self.envoy.receive(&response);
                 }
@@ -125,7 +125,7 @@ impl Harness {
         self.take(step);
     }
 
-    fn to_server(&mut self) {
+    fn deliver_request(&mut self) {
         let Some(request) = self.envoy.outbox.pop_front() else { return };
         let view = self.view.as_ref();
         let step = match &request {
@@ -175,8 +175,8 @@ impl Harness {
     /// Delivers everything until nothing is on the way.
     fn drain(&mut self) {
         for _ in 0..2000 {
-            self.run(Op::ToServer);
-            self.run(Op::ToClient);
+            self.run(Op::DeliverRequest);
+            self.run(Op::DeliverResponse);
             if !(self.inbox.is_empty() && self.envoy.outbox.is_empty()) {
                 continue;
             }
@@ -223,8 +223,8 @@ fn mesh() -> impl Strategy<Value = Mesh> {
 fn ops(reconnects: u32) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         3 => (mesh(), any::<bool>()).prop_map(|(mesh, exactly)| Op::Change(mesh, exactly)),
-        12 => Just(Op::ToServer),
-        12 => Just(Op::ToClient),
+        12 => Just(Op::DeliverRequest),
+        12 => Just(Op::DeliverResponse),
         reconnects => Just(Op::Reconnect),
     ];
     proptest::collection::vec(op, 1..120)
@@ -232,7 +232,9 @@ fn ops(reconnects: u32) -> impl Strategy<Value = Vec<Op>> {
 
 fn run(variant: Variant, takes_the_good: bool, ops: Vec<Op>, last: Mesh) -> Harness {
     let mut harness = Harness::new(variant, takes_the_good);
-    ops.into_iter().for_each(|op| harness.run(op));
+    for op in ops {
+        harness.run(op);
+    }
     harness.change(&last.good(), true);
     harness.drain();
     harness.assert_converged();
@@ -240,7 +242,7 @@ fn run(variant: Variant, takes_the_good: bool, ops: Vec<Op>, last: Mesh) -> Harn
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_delta_client_never_refers_to_what_it_lacks_and_ends_with_the_view(ops in ops(1), last in mesh()) {

@@ -30,7 +30,7 @@ fn serial(n: u32) -> SerialNumber {
 }
 
 fn year() -> Validity {
-    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_secs(31_536_000)) }
+    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
 }
 
 fn found() -> Command {
@@ -314,6 +314,50 @@ fn copy_tree(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// A process that may write only so much to one file meets the same error as one whose disk is full.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "how the two processes find each other")]
+async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() {
+    if let Some(path) = std::env::var_os(VICTIM) {
+        let ledger = LocalLedger::open(Path::new(&path)).unwrap();
+        let failure = ledger.failure();
+        commit(&ledger, vec![found()]).await;
+        for n in 2..100_000 {
+            if let Err(error) = ledger.propose(vec![issue(n)]).await {
+                assert!(matches!(error, ProposeError::Failed(_)), "{error}");
+                let again = ledger.propose(vec![issue(n)]).await;
+                assert!(matches!(again, Err(ProposeError::Failed(_))), "{again:?}");
+                assert!(matches!(ledger.barrier().await, Err(ProposeError::Failed(_))));
+                assert!(failure.borrow().is_some());
+                println!("\nacknowledged {}", n - 1);
+                return;
+            }
+        }
+        panic!("the disk was never full");
+    }
+
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("ledger");
+    let name = "tests::a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged";
+    let output = Process::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .env(VICTIM, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let acknowledged = said.lines().find_map(|line| line.strip_prefix("acknowledged "));
+    let acknowledged: u32 = acknowledged.unwrap().parse().unwrap();
+    assert!(acknowledged > 100, "only {acknowledged} commits fitted");
+    let ledger = LocalLedger::open(&path).unwrap();
+    for n in 2..=acknowledged {
+        assert!(holds(&ledger, n), "{n} of {acknowledged} is lost");
+    }
+    commit(&ledger, vec![issue(200_000)]).await;
 }
 
 /// The writer that is killed, and the one who kills it: the test starts its own binary again with this

@@ -73,8 +73,8 @@ impl Directory {
     /// Takes away the permissions of others, should somebody have given them.
     pub(super) fn restrict(&self) -> Result<(), StorageError> {
         let error = |source| StorageError::io("restrict the permissions of", &self.path)(source);
-        let mode = fs::metadata(&self.path).map_err(error)?.permissions().mode();
-        if mode & 0o077 == 0 {
+        let others = fs::metadata(&self.path).map_err(error)?.permissions().mode() & 0o077;
+        if others == 0 {
             return Ok(());
         }
         fs::set_permissions(&self.path, Permissions::from_mode(0o700))

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rocksdb::{DB, DBRecoveryMode, IteratorMode, LogLevel, Options};
+use rocksdb::{DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options};
 use smc_mesh::ledger::{Command, Ledger, StateHash};
 
 use super::directory::{Directory, Found};
@@ -33,7 +33,7 @@ impl LedgerStore {
         let database = directory.database();
         let made = directory.found == Found::Ledger;
         let contents = if made || is_made(&database, path)? {
-            let db = DB::open_cf_for_read_only(&options(), &database, [LOG, STATE], false)
+            let db = DB::open_cf_with_opts_for_read_only(&options(), &database, families(), false)
                 .map_err(StorageError::database("read", path))?;
             read(&db, path)?
         } else {
@@ -46,8 +46,8 @@ impl LedgerStore {
         let mut options = options();
         options.create_if_missing(!made);
         options.create_missing_column_families(!made);
-        let db =
-            DB::open_cf(&options, &database, [LOG, STATE]).map_err(StorageError::database("open", path))?;
+        let db = DB::open_cf_with_opts(&options, &database, families())
+            .map_err(StorageError::database("open", path))?;
         if !made {
             directory.declare()?;
         }
@@ -70,6 +70,11 @@ fn is_made(database: &Path, path: &Path) -> Result<bool, StorageError> {
     Ok([LOG, STATE].iter().all(|&name| families.iter().any(|family| family == name)))
 }
 
+/// The column families, which do not take over the options of the database.
+fn families() -> [(&'static str, Options); 2] {
+    [(LOG, options()), (STATE, options())]
+}
+
 fn options() -> Options {
     let mut options = Options::default();
     // An entry torn by a crash was never acknowledged and is dropped; damage anywhere else is an error. The
@@ -80,6 +85,9 @@ fn options() -> Options {
     options.set_write_buffer_size(8 * 1024 * 1024);
     options.set_max_total_wal_size(32 * 1024 * 1024);
     options.set_max_open_files(64);
+    // Keys and certificates hardly compress, and a search through the files for what must not be in them
+    // sees everything.
+    options.set_compression_type(DBCompressionType::None);
     // RocksDB's own diagnostics, bounded.
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);

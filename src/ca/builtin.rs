@@ -281,6 +281,13 @@ impl CertificateManager for BuiltinCa {
         self.ledger.local().read(status::list)
     }
 
+    fn barrier(&self) -> Pending<'_, Result<(), CaError>> {
+        Box::pin(async move {
+            let what = "the freshness of the ledger".to_owned();
+            self.ledger.barrier().await.map_err(|source| CaError::NotCommitted { what, source })
+        })
+    }
+
     fn ledger(&self) -> &SharedLedger {
         self.ledger.local()
     }

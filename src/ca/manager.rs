@@ -155,6 +155,10 @@ pub trait CertificateManager: Send + Sync {
     /// Everything on record, sorted by kind and name.
     fn list(&self) -> Vec<Issued>;
 
+    /// Waits until [`Self::ledger`] holds everything that any replica acknowledged before this call. Comes
+    /// before a read that decides something, such as whether a certificate was released.
+    fn barrier(&self) -> Pending<'_, Result<(), CaError>>;
+
     /// The ledger, for decisions such as [`smc_mesh::pki::admit`].
     fn ledger(&self) -> &SharedLedger;
 

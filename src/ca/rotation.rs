@@ -12,10 +12,9 @@ use smc_mesh::ids::ServiceAccountId;
 use smc_mesh::pki::{SerialNumber, ServiceCertificate, plan_rotation, retry_delay};
 use smc_mesh::time::Timestamp;
 use tokio::sync::{broadcast, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::error::CaError;
 use super::manager::{Announcement, CertificateManager};
 use crate::env::Env;
 
@@ -24,10 +23,10 @@ use crate::env::Env;
 const CONCURRENT: usize = 64;
 
 /// The longest sleep. The wall clock may jump, and the timer does not know.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// How often ended records are forgotten.
-const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_EVERY: Duration = Duration::from_hours(1);
 
 /// How a round went.
 enum Round {
@@ -147,35 +146,20 @@ impl Rotator {
         let mut at_work = JoinSet::new();
         for account in due {
             if at_work.len() >= CONCURRENT {
-                failed |= Self::failed(at_work.join_next().await);
+                failed |= at_work.join_next().await.is_some_and(has_failed);
             }
             let manager = Arc::clone(&self.manager);
             at_work.spawn(async move {
-                let issued = manager.issue_service(&account).await;
-                issued.map(drop).map_err(|error| (account, error))
-            });
-        }
-        while !at_work.is_empty() {
-            failed |= Self::failed(at_work.join_next().await);
-        }
-        failed
-    }
-
-    fn failed(
-        joined: Option<Result<Result<(), (ServiceAccountId, CaError)>, tokio::task::JoinError>>,
-    ) -> bool {
-        match joined {
-            None | Some(Ok(Ok(()))) => false,
-            Some(Ok(Err((account, error)))) => {
+                let Err(error) = manager.issue_service(&account).await else { return false };
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(%account, error, "cannot issue a service certificate; will try again");
                 true
-            }
-            Some(Err(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "issuing ended abnormally");
-                true
-            }
+            });
         }
+        while let Some(joined) = at_work.join_next().await {
+            failed |= has_failed(joined);
+        }
+        failed
     }
 
     /// How long until something is due, or until what failed is tried again.
@@ -218,4 +202,12 @@ async fn service_issued(announcements: &mut broadcast::Receiver<Announcement>) {
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
+}
+
+/// What an issuing task came to; it has logged its own failure.
+fn has_failed(joined: Result<bool, JoinError>) -> bool {
+    joined.unwrap_or_else(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "issuing ended abnormally");
+        true
+    })
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
-use smc_mesh::pki::{SealedKey, SerialNumber};
+use smc_mesh::pki::{SealedKey, SerialNumber, encode_hex};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -83,7 +83,7 @@ impl LocalKey {
         let mut hash = digest::Context::new(&digest::SHA256);
         hash.update(b"smc key-encryption key id\0");
         hash.update(octets);
-        let id = hash.finish().as_ref().iter().take(8).map(|octet| format!("{octet:02x}")).collect();
+        let id = encode_hex(hash.finish().as_ref()).chars().take(16).collect();
         // 32 octets are always a key; ring cannot say so in a type.
         let key = UnboundKey::new(&AES_256_GCM, octets).map_err(|_| NoEntropy)?;
         Ok(Self { id, key: LessSafeKey::new(key), entropy })

@@ -20,8 +20,8 @@ use crate::env::Env;
 use crate::env::fixed::{self, SettableClock};
 
 const START: Timestamp = Timestamp(1_800_000_000);
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
 
 /// An authority in a directory, with a clock to move.
 struct World {

@@ -23,7 +23,7 @@ use super::manager::{CertificateManager, ControllerNames, IssuedController};
 use crate::env::{Clock, Env};
 
 /// The longest sleep. The wall clock may jump, and the timer does not know.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// A server's TLS configuration that renews its certificate by itself, while [`ServerTls::run`] runs.
 pub struct ServerTls {

@@ -90,7 +90,14 @@ mod tests {
         let certificate = some_certificate();
         let mut followed = certificate.clone();
         followed.push(0);
-        for garbage in [&b""[..], b"\0", b"-----BEGIN CERTIFICATE-----", &[0x30; 100_000], &followed] {
+        for garbage in [
+            &b""[..],
+            b"\0",
+            b"-----BEGIN CERTIFICATE-----",
+            &[0x30; 10_000],
+            &vec![0x30; 100_000],
+            &followed,
+        ] {
             assert!(peer_certificate(garbage).is_err());
         }
         for cut in 0..certificate.len() {

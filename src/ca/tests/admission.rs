@@ -46,7 +46,7 @@ struct Fixed;
 
 impl rustls::time_provider::TimeProvider for Fixed {
     fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
-        Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000)))
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(START.since(Timestamp(0))))
     }
 }
 

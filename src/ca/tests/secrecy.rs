@@ -29,8 +29,7 @@ fn traces(key_pem: &str) -> Vec<Vec<u8>> {
     // RFC 5915 within RFC 5208: the scalar of P-256 is the octet string `04 20 …`.
     let at = der.windows(2).position(|pair| pair == [0x04, 0x20]).expect("a P-256 private key");
     let scalar = der[at + 2..at + 34].to_vec();
-    let digits =
-        |octets: &[u8]| octets.iter().map(|octet| format!("{octet:02x}")).collect::<String>().into_bytes();
+    let digits = |octets: &[u8]| smc_mesh::pki::encode_hex(octets).into_bytes();
     let mut traces = vec![digits(&scalar), digits(&der), scalar, der];
     // The first line of base64 is the same for every key: version, algorithm, curve.
     traces.extend(
@@ -58,17 +57,21 @@ async fn no_private_key_is_in_any_file() {
         keys.push(zeroize::Zeroizing::new(String::from_utf8(pem.to_vec()).unwrap()));
     }
     drop(world);
+    // Opened once more, so that some of it has moved from RocksDB's log to its tables.
+    drop(world_at(dir.path(), START, 2).await);
 
-    let mut looked_at = 0;
+    // The search finds what is there: the root's certificate, in the middle of its text.
+    let line = authority.root.certificate_pem.lines().nth(4).unwrap().as_bytes().to_vec();
+    let mut in_files = 0;
     for path in files(&dir.path().join("ledger")) {
         let bytes = fs::read(&path).unwrap();
-        looked_at += bytes.len();
+        in_files += usize::from(bytes.windows(line.len()).any(|window| window == line));
         for trace in keys.iter().flat_map(|key| traces(key)) {
             let found = bytes.windows(trace.len()).any(|window| window == trace);
             assert!(!found, "{} has {:?}", path.display(), String::from_utf8_lossy(&trace));
         }
     }
-    assert!(looked_at > 4096, "the ledger's files were read");
+    assert!(in_files > 0, "the search finds nothing at all");
 }
 
 #[tokio::test]

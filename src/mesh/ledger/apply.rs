@@ -41,7 +41,7 @@ impl Ledger {
             }
             Operation::ClaimProxyCertificate(serial) => self.claim(serial),
             Operation::ReleaseProxy(proxy) => Ok(self.release(proxy)),
-            Operation::Prune => Ok(self.prune()),
+            Operation::Prune => Ok(self.prune(command.at)),
         }
     }
 
@@ -174,8 +174,8 @@ impl Ledger {
         Reply::Released { serials }
     }
 
-    fn prune(&mut self) -> Reply {
-        let now = self.now();
+    /// By the command's own time and not the ledger's, which one wild clock can push ahead for good.
+    fn prune(&mut self, now: Timestamp) -> Reply {
         let before = self.serials.len();
         self.proxies.retain(|serial, record| {
             let keep = !proxy_is_past(record, now);

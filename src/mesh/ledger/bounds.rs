@@ -32,8 +32,8 @@ pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;
 pub const MAX_NAMES: usize = 64;
 
 /// How long after its end a record is kept: longer than clocks of replicas differ.
-pub const PRUNE_MARGIN: Duration = Duration::from_secs(3600);
+pub const PRUNE_MARGIN: Duration = Duration::from_hours(1);
 
 /// How long a released certificate is remembered as released. After that its serial is unknown, and refused
 /// just the same.
-pub const RELEASED_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const RELEASED_KEPT: Duration = Duration::from_hours(7 * 24);

@@ -63,7 +63,7 @@ pub enum Operation {
     ClaimProxyCertificate(SerialNumber),
     /// Releases every certificate of this proxy. Doing it again changes nothing.
     ReleaseProxy(ProxyName),
-    /// Forgets what has ended, by the ledger's own time.
+    /// Forgets what had ended when it was asked for.
     Prune,
 }
 

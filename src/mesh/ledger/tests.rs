@@ -39,22 +39,22 @@ fn proxy(n: u8) -> ProxyName {
     ProxyName::new(crate::ids::ProxyUuid(uuid::Uuid::from_bytes([n; 16])), "bookstore").unwrap()
 }
 
-fn record(n: u8, validity: Validity) -> Box<ServiceCertificateRecord> {
-    Box::new(ServiceCertificateRecord {
+fn record(n: u8, validity: Validity) -> ServiceCertificateRecord {
+    ServiceCertificateRecord {
         serial: serial(n),
         validity,
         issued_at: START,
         issuer: serial(1),
         chain_pem: "CHAIN".to_owned(),
         key: sealed(),
-    })
+    }
 }
 
 fn service(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
     Operation::RecordServiceCertificate {
         account: account("v1"),
         replaces: replaces.map(serial),
-        record: record(n, validity),
+        record: Box::new(record(n, validity)),
     }
 }
 
@@ -132,8 +132,11 @@ fn a_certificate_of_a_strange_issuer_or_beyond_its_issuers_life_is_not_recorded(
     let mut ledger = founded();
     let mut strange = record(2, days(START, 2));
     strange.issuer = serial(9);
-    let operation =
-        Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record: strange };
+    let operation = Operation::RecordServiceCertificate {
+        account: account("v1"),
+        replaces: None,
+        record: Box::new(strange),
+    };
     assert!(matches!(now(&mut ledger, operation), Err(Rejection::UnknownIssuer { .. })));
 
     let before = Validity { not_before: Timestamp(0), not_after: START };
@@ -179,7 +182,7 @@ fn a_proxy_certificate_is_unclaimed_then_claimed_once_then_released_for_good() {
     now(&mut ledger, proxy_certificate(2, 1, days(START, 2))).unwrap();
     assert_eq!(state(&ledger), ProxyCertificateState::Unclaimed);
 
-    let later = START.plus(Duration::from_secs(60));
+    let later = START.plus(Duration::from_mins(1));
     let claim = || Operation::ClaimProxyCertificate(serial(2));
     assert_eq!(at(&mut ledger, later, claim()), Ok(Reply::Claimed { first: true }));
     assert_eq!(
@@ -239,6 +242,27 @@ fn a_proxy_has_a_bounded_number_of_live_certificates() {
 }
 
 #[test]
+fn among_too_many_controller_certificates_the_one_that_ends_first_makes_room() {
+    let mut ledger = founded();
+    let numbered = |n: usize| {
+        let mut octets = [0; 16];
+        octets[8..].copy_from_slice(&u64::try_from(n).unwrap().to_be_bytes());
+        SerialNumber::draw(octets)
+    };
+    for n in 2..MAX_CONTROLLER_CERTIFICATES + 12 {
+        let Operation::RecordControllerCertificate { record, .. } =
+            controller(2, days(START, 2 + u64::try_from(n).unwrap()))
+        else {
+            unreachable!()
+        };
+        now(&mut ledger, Operation::RecordControllerCertificate { serial: numbered(n), record }).unwrap();
+    }
+    let kept: Vec<_> = ledger.controller_certificates().map(|(serial, _)| *serial).collect();
+    assert_eq!(kept.len(), MAX_CONTROLLER_CERTIFICATES);
+    assert!(!kept.contains(&numbered(11)) && kept.contains(&numbered(12)));
+}
+
+#[test]
 fn absurd_sizes_are_rejected() {
     let mut ledger = founded();
     let mut chain = record(2, days(START, 2));
@@ -246,8 +270,11 @@ fn absurd_sizes_are_rejected() {
     let mut key = record(2, days(START, 2));
     key.key.sealed = vec![0; MAX_SEALED_LEN + 1];
     for record in [chain, key] {
-        let operation =
-            Operation::RecordServiceCertificate { account: account("v1"), replaces: None, record };
+        let operation = Operation::RecordServiceCertificate {
+            account: account("v1"),
+            replaces: None,
+            record: Box::new(record),
+        };
         assert!(matches!(now(&mut ledger, operation), Err(Rejection::TooLong { .. })));
     }
     assert_eq!(ledger, founded());
@@ -293,6 +320,16 @@ fn the_ledgers_time_never_goes_back() {
     assert_eq!(claimed, Ok(Reply::Claimed { first: true }));
     let state = ledger.proxy_certificate(&serial(2)).unwrap().state;
     assert_eq!(state, ProxyCertificateState::Claimed { at: START });
+}
+
+#[test]
+fn a_clock_that_was_wild_once_does_not_make_the_ledger_forget_the_living() {
+    let mut ledger = founded();
+    now(&mut ledger, proxy_certificate(2, 1, days(START, 365))).unwrap();
+    let wild = START.plus(Duration::from_hours(900 * 24));
+    at(&mut ledger, wild, Operation::ReleaseProxy(proxy(9))).unwrap();
+    assert_eq!(now(&mut ledger, Operation::Prune), Ok(Reply::Pruned { certificates: 0 }));
+    assert!(ledger.proxy_certificate(&serial(2)).is_some());
 }
 
 fn any_operation() -> impl Strategy<Value = Operation> {

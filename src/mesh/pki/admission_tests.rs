@@ -7,7 +7,7 @@ use crate::pki::SealedKey;
 const NOW: Timestamp = Timestamp(1_800_000_000);
 
 fn year() -> Validity {
-    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_secs(365 * 24 * 3600)) }
+    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
 }
 
 fn serial(n: u8) -> SerialNumber {

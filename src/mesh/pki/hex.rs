@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Two lower-case digits per byte.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a String cannot fail.

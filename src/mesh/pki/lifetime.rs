@@ -10,21 +10,17 @@ use thiserror::Error;
 use super::SerialNumber;
 use crate::time::Timestamp;
 
-const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-
 /// How far before its issuance a certificate begins to be valid, so that a host whose clock is behind takes
 /// it at once. Five minutes is what Kubernetes and Istio allow too; a host that is off by more has worse
 /// trouble.
-pub const BACKDATE: Duration = Duration::from_secs(5 * MINUTE);
+pub const BACKDATE: Duration = Duration::from_mins(5);
 
 /// The shortest lifetime that can be asked for. Below it, renewal after two thirds leaves less time than
 /// a proxy that is reconnecting may need.
 pub const SHORTEST_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The longest service certificate. There is no revocation: a stolen key is good until then.
-pub const LONGEST_SERVICE_LIFETIME: Duration = Duration::from_secs(30 * DAY);
+pub const LONGEST_SERVICE_LIFETIME: Duration = Duration::from_hours(30 * 24);
 
 /// What a lifetime is jittered by at most, in percent up and down, so that certificates issued together are
 /// not renewed together (the seeds: "randomly shortened or extended").
@@ -64,10 +60,10 @@ pub struct Lifetimes {
 impl Default for Lifetimes {
     fn default() -> Self {
         Self {
-            root: Duration::from_secs(10 * 365 * DAY),
-            issuing: Duration::from_secs(3 * 365 * DAY),
-            proxy: Duration::from_secs(365 * DAY),
-            service: Duration::from_secs(48 * HOUR),
+            root: Duration::from_hours(10 * 365 * 24),
+            issuing: Duration::from_hours(3 * 365 * 24),
+            proxy: Duration::from_hours(365 * 24),
+            service: Duration::from_hours(48),
         }
     }
 }
@@ -153,8 +149,7 @@ pub fn renewal_time(serial: &SerialNumber, issued_at: Timestamp, validity: &Vali
 /// How long to wait after a failed attempt, the first being number 0: doubling from one second to one
 /// minute, and of that half to all by `random`, so that those who failed together do not return together.
 pub fn retry_delay(attempt: u32, random: u64) -> Duration {
-    let longest = 1000 * MINUTE;
-    let full = 1000u64.saturating_mul(1 << attempt.min(10)).min(longest);
+    let full = (1000 << attempt.min(10)).min(60_000u64);
     Duration::from_millis(full / 2 + random % (full / 2 + 1))
 }
 
@@ -162,6 +157,8 @@ pub fn retry_delay(attempt: u32, random: u64) -> Duration {
 mod tests {
     use super::*;
 
+    const HOUR: u64 = 3600;
+    const DAY: u64 = 24 * HOUR;
     const NOW: Timestamp = Timestamp(1_800_000_000);
 
     fn issuer() -> Validity {
@@ -183,7 +180,7 @@ mod tests {
     fn nothing_outlives_its_issuer_and_an_ended_issuer_signs_nothing() {
         let lifetimes = Lifetimes::default();
         let ending =
-            Validity { not_before: NOW.minus(BACKDATE), not_after: NOW.plus(Duration::from_secs(60)) };
+            Validity { not_before: NOW.minus(BACKDATE), not_after: NOW.plus(Duration::from_mins(1)) };
         assert_eq!(lifetimes.proxy_validity(NOW, &ending).unwrap().not_after, ending.not_after);
         assert_eq!(lifetimes.service_validity(NOW, &ending, 7).unwrap().not_after, ending.not_after);
         for moment in [NOW.plus(Duration::from_secs(55)), NOW.plus(Duration::from_secs(61)), Timestamp(0)] {
@@ -197,13 +194,14 @@ mod tests {
     fn the_issuing_certificate_outlives_the_proxy_certificates_of_its_first_two_years() {
         let lifetimes = Lifetimes::default();
         let issuing = lifetimes.issuing_validity(NOW, &issuer()).unwrap();
-        let later = NOW.plus(Duration::from_secs(2 * 365 * DAY));
+        let later = NOW.plus(Duration::from_hours(2 * 365 * 24));
         assert_eq!(lifetimes.proxy_validity(later, &issuing).unwrap().not_after, later.plus(lifetimes.proxy));
     }
 
     #[test]
     fn retries_slow_down_to_a_minute_and_never_come_at_once() {
-        for (attempt, from, to) in [(0, 500, 1000), (1, 1000, 2000), (6, 30_000, 60_000), (u32::MAX, 30_000, 60_000)]
+        for (attempt, from, to) in
+            [(0, 500, 1000), (1, 1000, 2000), (6, 30_000, 60_000), (u32::MAX, 30_000, 60_000)]
         {
             for random in [0, 1, u64::MAX] {
                 let delay = u64::try_from(retry_delay(attempt, random).as_millis()).unwrap();

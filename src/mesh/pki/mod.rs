@@ -22,7 +22,8 @@ mod serial;
 
 pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
 pub use fingerprint::Fingerprint;
-pub(crate) use hex::{decode as decode_hex, encode as encode_hex};
+pub(crate) use hex::decode as decode_hex;
+pub use hex::encode as encode_hex;
 pub use lifetime::{
     BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
     Validity, renewal_time, retry_delay,

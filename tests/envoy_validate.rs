@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
+use envoy_types::pb::envoy::config::bootstrap::v3::{
+    Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap::StaticResources, runtime_layer::LayerSpecifier,
+};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -23,7 +25,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     HttpConnectionManager, http_connection_manager::RouteSpecifier,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
 use fixture::*;
 use prost::{Message, Name};
@@ -63,7 +65,19 @@ fn static_bootstrap(view: &View) -> Bootstrap {
     let secrets = decode(view, ResourceType::Secret).collect();
     Bootstrap {
         static_resources: Some(StaticResources { listeners, clusters, secrets }),
+        layered_runtime: Some(LayeredRuntime { layers: vec![runtime()] }),
         ..Bootstrap::default()
+    }
+}
+
+/// What SMC's bootstraps set: the reader of patterns bounds their size, Envoy's own bound is far lower.
+fn runtime() -> RuntimeLayer {
+    let value = Value { kind: Some(value::Kind::NumberValue(10_000.0)) };
+    RuntimeLayer {
+        name: "static".to_owned(),
+        layer_specifier: Some(LayerSpecifier::StaticLayer(Struct {
+            fields: [("re2.max_program_size.error_level".to_owned(), value)].into_iter().collect(),
+        })),
     }
 }
 
@@ -178,6 +192,7 @@ fn envoy_takes_http_routes_and_tcp_ports() {
                 {"name": "buy", "pathRegex": "/buy/[a-z]+(/.*)?", "methods": ["GET", "HEAD"]},
                 {"name": "user", "pathRegex": "/", "headers": [{"user-agent": "curl/.*"}, {"host": "b(\\.shop)?"}]},
                 {"name": "any", "methods": ["*"]},
+                {"name": "large", "pathRegex": "/([a-z0-9]{1,20}/){5}[^/]+"},
             ]),
         ),
         tcp("shop/mysql", &[3306]),

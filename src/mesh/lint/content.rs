@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::{DecodeError, Message, Name};
 
 use super::Facts;
@@ -176,7 +176,7 @@ impl Reader {
     fn tcp(&mut self, proxy: TcpProxy) {
         match proxy.cluster_specifier {
             Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {
-                self.refer(ResourceType::Cluster, &cluster)
+                self.refer(ResourceType::Cluster, &cluster);
             }
             Some(tcp_proxy::ClusterSpecifier::WeightedClusters(split)) => {
                 self.weights(split.clusters.iter().map(|part| (&*part.name, part.weight)));
@@ -196,7 +196,7 @@ impl Reader {
                 match &action.cluster_specifier {
                     Some(ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, cluster),
                     Some(ClusterSpecifier::WeightedClusters(split)) => {
-                        let weight = |weight: &Option<_>| weight.as_ref().map_or(0, wrapped);
+                        let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
                         self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));
                     }
                     _ => self.fault("has a route that leads nowhere"),
@@ -247,11 +247,11 @@ fn unpack<T: Message + Name + Default>(socket: Option<&TransportSocket>) -> Resu
 fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String, String, String)> {
     let Some(matched) = matched else { return vec![Default::default()] };
     let or_any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
-    let port = matched.destination_port.as_ref().map(wrapped);
+    let port = matched.destination_port.map(wrapped);
     let prefixes = matched
         .prefix_ranges
         .iter()
-        .map(|range| format!("{}/{}", range.address_prefix, range.prefix_len.as_ref().map_or(0, wrapped)));
+        .map(|range| format!("{}/{}", range.address_prefix, range.prefix_len.map_or(0, wrapped)));
     let prefixes = or_any(prefixes.collect());
     let names = or_any(matched.server_names.clone());
     let mut all = Vec::with_capacity(prefixes.len() * names.len());
@@ -263,6 +263,6 @@ fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String,
     all
 }
 
-fn wrapped(number: &envoy_types::pb::google::protobuf::UInt32Value) -> u32 {
+fn wrapped(number: UInt32Value) -> u32 {
     number.value
 }

@@ -355,16 +355,14 @@ fn a_headless_service_is_reached_at_the_pod_that_was_dialled() {
 }
 
 #[test]
-fn a_second_service_with_the_same_address_and_port_is_reported_and_left_out() {
+fn of_two_services_with_the_same_address_and_port_the_first_takes_the_connections() {
     let compiler =
         shop([service("shop/z", "b", &["10.9.0.1"], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
     let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
     assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first"]);
-    let problems: Vec<_> = compiler.problems().into_iter().filter(|p| p.object == "Service shop/z").collect();
-    assert_eq!(problems.len(), 1, "{problems:?}");
-    assert!(problems[0].message.contains("belongs to Service shop/b"), "{}", problems[0]);
+    assert!(compiler.problems().iter().any(|problem| problem.object == "Service shop/z"));
 }
 
 #[test]

@@ -72,8 +72,9 @@ struct OutboundHalf {
     faults: Vec<Problem>,
 }
 
-/// The outbound halves made in one round.
-type Round = BTreeMap<(Reach, Families), Arc<OutboundHalf>>;
+/// The outbound halves made in one round. In permissive mode all identities reach the same, so the reach
+/// is neither worked out nor compared for each of them: `None` stands for it.
+type Round = BTreeMap<(Option<Reach>, Families), Arc<OutboundHalf>>;
 
 impl Compiler {
     /// A compiler of an empty mesh.
@@ -126,13 +127,9 @@ impl Compiler {
 
     /// All that is wrong with the declared mesh, sorted.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems: BTreeSet<Problem> = BTreeSet::new();
-        let mut seen = BTreeSet::new();
+        let mut problems: BTreeSet<Problem> = self.catalog.problems().into_iter().collect();
         for class in self.classes.values() {
             problems.extend(class.problems.iter().chain(&class.faults).cloned());
-            if let Some(half) = class.outbound.as_ref().filter(|half| seen.insert(half.number)) {
-                problems.extend(half.part.problems.iter().cloned());
-            }
         }
         problems.into_iter().collect()
     }
@@ -153,8 +150,15 @@ impl Compiler {
         }
         let mut round = Round::new();
         for class in touched {
-            let names = self.compile(&class, &mut round, &mut world);
+            let Some(snapshot) = self.compile(&class, &mut round) else { continue };
+            let Some(before) = world.snapshots.get(&class) else {
+                changes.whole.insert(Arc::clone(&class));
+                world.snapshots.insert(class, Arc::new(snapshot));
+                continue;
+            };
+            let names = differences(before, &snapshot);
             if !names.is_empty() {
+                world.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
                 changes.classes.insert(class, names);
             }
         }
@@ -214,8 +218,8 @@ impl Compiler {
                 fresh.remove(&class);
                 let gone = self.classes.remove(&class);
                 self.release(gone.and_then(|gone| gone.outbound));
-                if let Some(snapshot) = world.snapshots.remove(&class) {
-                    changes.classes.insert(class, differences(&snapshot, &Snapshot::default()));
+                if world.snapshots.remove(&class).is_some() {
+                    changes.whole.insert(class);
                 }
             }
         }
@@ -229,52 +233,42 @@ impl Compiler {
         Some(KnownProxy { workload: workload.id.clone(), class: Arc::clone(class) })
     }
 
-    /// Makes the snapshot of a class anew, and serves it if it passes the lint. Returns the names of what
-    /// changed.
-    fn compile(
-        &mut self,
-        class: &Arc<ProxyClass>,
-        round: &mut Round,
-        world: &mut World,
-    ) -> BTreeSet<(ResourceType, Arc<str>)> {
+    /// Makes the snapshot of a class anew. `None` if it cannot be made yet or does not pass the lint: then
+    /// what is served stays.
+    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round) -> Option<Snapshot> {
         if self.bundle.is_none() || !self.certificates.contains_key(&class.account) {
-            return BTreeSet::new();
+            return None;
         }
-        let Some(half) = self.outbound_half(class, round) else { return BTreeSet::new() };
-        let Some(part) = self.whole(class, &half) else { return BTreeSet::new() };
+        let half = self.outbound_half(class, round)?;
+        let part = self.whole(class, &half)?;
         let mut faults = part.lint(class, None);
         faults.extend(half.faults.iter().cloned());
-        let Some(state) = self.classes.get_mut(class) else { return BTreeSet::new() };
+        let state = self.classes.get_mut(class)?;
         state.problems = part.problems;
         state.faults = faults;
         if !state.faults.is_empty() {
-            return BTreeSet::new();
+            return None;
         }
         let old = state.outbound.replace(Arc::clone(&half));
         // Acquired before the old half is released, so that what both name is not encoded anew.
         self.acquire(&half);
         self.release(old);
-        let snapshot = part.snapshot;
-        let names = match world.snapshots.get(class) {
-            Some(before) => differences(before, &snapshot),
-            None => differences(&Snapshot::default(), &snapshot),
-        };
-        if !names.is_empty() || !world.snapshots.contains_key(class) {
-            world.snapshots.insert(Arc::clone(class), Arc::new(snapshot));
-        }
-        names
+        Some(part.snapshot)
     }
 
     /// The outbound half of a class, made once in a round for all that reach the same.
     fn outbound_half(&mut self, class: &ProxyClass, round: &mut Round) -> Option<Arc<OutboundHalf>> {
         let bundle = self.bundle.as_ref()?;
         let families = Families::new(class.ipv4, class.ipv6);
-        let key = (policy::outbound_services(&self.catalog, &class.account), families);
+        let reach = || policy::outbound_services(&self.catalog, &class.account);
+        let key = ((!self.catalog.mesh_config().permissive).then(reach), families);
         if let Some(half) = round.get(&key) {
             return Some(Arc::clone(half));
         }
+        let everyones = if key.0.is_none() { reach() } else { Reach::new() };
+        let reach = key.0.as_ref().unwrap_or(&everyones);
         let part =
-            outbound::translate(&self.catalog, &self.settings, bundle, &key.0, families, &mut self.interner);
+            outbound::translate(&self.catalog, &self.settings, bundle, reach, families, &mut self.interner);
         // The other half brings the certificate.
         let faults = part.lint(class, Some((ResourceType::Secret, names::SERVICE_CERTIFICATE)));
         let half = Arc::new(OutboundHalf { number: self.next_half, part, faults });

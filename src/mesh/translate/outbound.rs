@@ -19,7 +19,6 @@ use super::{cluster, names, secret};
 use crate::catalog::{Catalog, Service, ServicePort, TargetPort};
 use crate::ids::{ServiceAccountId, ServiceId};
 use crate::policy::{self, SplitPlan};
-use crate::problem::Problem;
 use crate::resource::ResourceType;
 use crate::world::Snapshot;
 
@@ -147,20 +146,14 @@ impl Walk<'_> {
     }
 
     /// The addresses of the service that no other service has already on this port. Services come sorted
-    /// by name, so who is first does not depend on the order of events.
+    /// by name, so who is first does not depend on the order of events. Virtual addresses that two services
+    /// claim are reported by the catalog; headless services may well have pods in common.
     fn free_addresses(&mut self, service: &Service, port: &ServicePort, addresses: &[IpAddr]) -> Vec<IpAddr> {
         let mut free = BTreeSet::new();
         for &ip in addresses {
             let owner = self.taken.entry((ip, port.port)).or_insert_with(|| service.id.clone());
             if *owner == service.id {
                 free.insert(ip);
-            } else {
-                let message = format!(
-                    "{ip} port {} belongs to Service {owner}, which takes its connections",
-                    port.port
-                );
-                let object = format_args!("Service {}", service.id);
-                self.draft.report(Problem::warning(object, "spec.clusterIPs", message));
             }
         }
         free.into_iter().collect()

@@ -31,7 +31,9 @@ impl Destination {
         weights.sort();
         // Envoy refuses a sum beyond 32 bits; halving all keeps the shares to within rounding.
         while weights.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>() > u64::from(u32::MAX) {
-            weights.iter_mut().for_each(|(_, weight)| *weight = (*weight / 2).max(1));
+            for (_, weight) in &mut weights {
+                *weight = (*weight / 2).max(1);
+            }
         }
         Some(Self::Split(weights))
     }

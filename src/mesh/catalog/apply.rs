@@ -87,7 +87,9 @@ impl Catalog {
         let services = workloads
             .iter()
             .filter_map(|id| self.workloads.get(id))
-            .flat_map(|workload| self.services_concerning(workload))
+            .flat_map(|workload| self.services_holding(workload))
+            .chain(workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten())
+            .cloned()
             .collect();
         self.refresh(&services, &BTreeSet::new(), workloads)
     }
@@ -97,20 +99,21 @@ impl Catalog {
         if old == new.as_ref() {
             return Impact::default();
         }
-        let mut services = BTreeSet::new();
+        let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
+        let selecting = match (old, &new) {
+            (Some(old), Some(new)) if old.labels == new.labels => selected.clone(),
+            (_, Some(new)) => self.services_selecting(new),
+            (_, None) => BTreeSet::new(),
+        };
+        let mut services: BTreeSet<ServiceId> = selected.union(&selecting).cloned().collect();
+        services.extend(old.into_iter().chain(&new).flat_map(|state| self.services_holding(state)).cloned());
+        for service in &services {
+            self.index.set_selected(service, id, selecting.contains(service));
+        }
         if let Some(old) = self.workloads.remove(id) {
-            services.extend(self.services_concerning(&old));
-            for service in &services {
-                super::index::set(&mut self.index.selected, service.clone(), id.clone(), false);
-            }
             self.index.file_workload(&old, false);
         }
         if let Some(new) = new {
-            services.extend(self.services_concerning(&new));
-            let selecting: Vec<_> = self.services_selecting(&new).cloned().collect();
-            for service in selecting {
-                super::index::set(&mut self.index.selected, service, id.clone(), true);
-            }
             self.index.file_workload(&new, true);
             self.workloads.insert(id.clone(), new);
         }
@@ -128,12 +131,10 @@ impl Catalog {
         }
         if let Some(new) = new {
             self.index.file_service(&new, true);
-            if !same_selector {
-                self.select_pods_of(&new);
-            }
             self.services.insert(id.clone(), new);
-        } else {
-            self.index.selected.remove(id);
+        }
+        if !same_selector {
+            self.select_pods_of(id);
         }
         let changed = BTreeSet::from([id.clone()]);
         self.refresh(&changed, &changed, BTreeSet::new())
@@ -276,37 +277,34 @@ impl Catalog {
     }
 
     /// The services whose selector matches the workload.
-    fn services_selecting<'a>(&'a self, workload: &'a Workload) -> impl Iterator<Item = &'a ServiceId> {
-        let candidates = self.index.selector_candidates(workload.id.namespace(), &workload.labels);
-        candidates.filter(|id| {
+    fn services_selecting(&self, workload: &Workload) -> BTreeSet<ServiceId> {
+        let candidates = self.index.services_filed_under(workload.id.namespace(), &workload.labels);
+        let matching = candidates.filter(|id| {
             self.services.get(id).is_some_and(|service| selects(&service.selector, &workload.labels))
-        })
+        });
+        matching.cloned().collect()
     }
 
-    /// The services whose backing may depend on the workload: they select it, or a slice of theirs holds
-    /// an address of its.
-    fn services_concerning(&self, workload: &Workload) -> BTreeSet<ServiceId> {
-        let sliced = workload
-            .ips
-            .iter()
-            .flat_map(|&ip| self.index.slices_at(workload.id.namespace(), ip))
-            .filter_map(|slice| self.slices.get(slice))
-            .map(|slice| &slice.service);
-        self.services_selecting(workload).chain(sliced).cloned().collect()
+    /// The services with a slice that holds an address of the workload.
+    fn services_holding(&self, workload: &Workload) -> impl Iterator<Item = &ServiceId> {
+        let namespace = workload.id.namespace();
+        let slices = workload.ips.iter().flat_map(move |&ip| self.index.slices_at(namespace, ip));
+        slices.filter_map(|slice| self.slices.get(slice)).map(|slice| &slice.service)
     }
 
-    fn select_pods_of(&mut self, service: &Service) {
-        let candidates = self.index.workloads_in.get(service.id.namespace()).into_iter().flatten();
-        let selected: BTreeSet<WorkloadId> = candidates
-            .filter(|id| {
-                self.workloads.get(id).is_some_and(|workload| selects(&service.selector, &workload.labels))
-            })
+    /// Selects pods anew for a service whose selector is new, or that is gone.
+    fn select_pods_of(&mut self, id: &ServiceId) {
+        let was = self.index.selected.get(id).cloned().unwrap_or_default();
+        let selector = self.services.get(id).map(|service| &service.selector);
+        let candidates = selector.map(|selector| self.index.pods_filed_under(id.namespace(), selector));
+        let is: BTreeSet<WorkloadId> = candidates
+            .into_iter()
+            .flatten()
+            .filter(|pod| self.workloads.get(pod).zip(selector).is_some_and(|(w, s)| selects(s, &w.labels)))
             .cloned()
             .collect();
-        if selected.is_empty() {
-            self.index.selected.remove(&service.id);
-        } else {
-            self.index.selected.insert(service.id.clone(), selected);
+        for pod in was.symmetric_difference(&is) {
+            self.index.set_selected(id, pod, is.contains(pod));
         }
     }
 

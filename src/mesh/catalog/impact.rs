@@ -13,7 +13,7 @@ use crate::ids::{ProxyUuid, ServiceAccountId, ServiceId};
 pub struct Impact {
     /// All identities are touched: a switch of the whole mesh was turned.
     pub everything: bool,
-    /// Identities whose own answers may differ: their classes, who may reach them, the services they may
+    /// Of the identities that run in the mesh, those whose own answers may differ: their classes, who may reach them, the services they may
     /// call and what those look like, except for endpoints.
     pub accounts: BTreeSet<ServiceAccountId>,
     /// Services whose endpoints differ on some port, also because the port or the service came or went.

@@ -25,13 +25,16 @@ pub(super) struct Standing {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Index {
-    /// Workloads by namespace.
+    /// Workloads by namespace, and by each of their labels.
     pub(super) workloads_in: BTreeMap<String, BTreeSet<WorkloadId>>,
+    labelled: BTreeMap<Label, BTreeSet<WorkloadId>>,
     /// Services by the first label of their selector: a pod with given labels need only be held against
     /// the services filed under one of them.
     by_selector: BTreeMap<Label, BTreeSet<ServiceId>>,
     /// The workloads each service's selector matches, in the mesh or not.
     pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
+    /// The same from the other side.
+    pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
     /// EndpointSlices by service.
     pub(super) slices_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     /// Slices by the addresses they hold, per namespace.
@@ -82,10 +85,14 @@ pub(super) fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<Str
 }
 
 impl Index {
-    /// Files or unfiles a workload by namespace and address.
+    /// Files or unfiles a workload by namespace, label and address.
     pub(super) fn file_workload(&mut self, workload: &Workload, present: bool) {
         let namespace = workload.id.namespace();
         set(&mut self.workloads_in, namespace.to_owned(), workload.id.clone(), present);
+        for (key, value) in &workload.labels {
+            let label = (namespace.to_owned(), key.clone(), value.clone());
+            set(&mut self.labelled, label, workload.id.clone(), present);
+        }
         for &ip in &workload.ips {
             set(&mut self.at_address, (namespace.to_owned(), ip), workload.id.clone(), present);
         }
@@ -132,18 +139,34 @@ impl Index {
         }
     }
 
+    /// Records whether a service selects a workload.
+    pub(super) fn set_selected(&mut self, service: &ServiceId, workload: &WorkloadId, selected: bool) {
+        set(&mut self.selected, service.clone(), workload.clone(), selected);
+        set(&mut self.selecting, workload.clone(), service.clone(), selected);
+    }
+
     /// The services whose selector may match a pod with these labels: those filed under one of them.
-    pub(super) fn selector_candidates<'a>(
-        &'a self,
-        namespace: &'a str,
-        labels: &'a BTreeMap<String, String>,
-    ) -> impl Iterator<Item = &'a ServiceId> {
-        labels
-            .iter()
-            .filter_map(move |(key, value)| {
-                self.by_selector.get(&(namespace.to_owned(), key.clone(), value.clone()))
-            })
-            .flatten()
+    pub(super) fn services_filed_under(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &ServiceId> {
+        let label =
+            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
+        labels.iter().filter_map(move |pair| self.by_selector.get(&label(pair))).flatten()
+    }
+
+    /// The pods that this selector may match: those that have the rarest of its labels.
+    pub(super) fn pods_filed_under(
+        &self,
+        namespace: &str,
+        selector: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &WorkloadId> {
+        let label =
+            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
+        let having = selector.iter().map(|pair| self.labelled.get(&label(pair)));
+        // A label that no pod has makes the rarest set the empty one: `None` sorts first.
+        having.min_by_key(|pods| pods.map(BTreeSet::len)).flatten().into_iter().flatten()
     }
 
     /// The slices of `namespace` that hold the address.
@@ -151,27 +174,26 @@ impl Index {
         self.slices_at.get(&(namespace.to_owned(), ip)).into_iter().flatten()
     }
 
-    /// Installs what is behind a service (`None`: there is no such service) and returns what was there.
-    pub(super) fn set_backing(&mut self, service: &ServiceId, new: Option<Backing>) -> Option<Backing> {
+    /// Installs what is behind a service; `None`: there is no such service.
+    pub(super) fn set_backing(&mut self, service: &ServiceId, new: Option<Backing>) {
         let old = self.backings.remove(service);
-        if let Some(old) = &old {
-            for workload in old.leads.keys() {
-                set(&mut self.services_of, workload.clone(), service.clone(), false);
-            }
-            for account in &old.accounts {
-                set(&mut self.services_behind, account.clone(), service.clone(), false);
-            }
+        let none = Backing::default();
+        let (was, is) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
+        for workload in was.leads.keys().filter(|id| !is.leads.contains_key(*id)) {
+            set(&mut self.services_of, workload.clone(), service.clone(), false);
+        }
+        for workload in is.leads.keys().filter(|id| !was.leads.contains_key(*id)) {
+            set(&mut self.services_of, workload.clone(), service.clone(), true);
+        }
+        for account in was.accounts.difference(&is.accounts) {
+            set(&mut self.services_behind, account.clone(), service.clone(), false);
+        }
+        for account in is.accounts.difference(&was.accounts) {
+            set(&mut self.services_behind, account.clone(), service.clone(), true);
         }
         if let Some(new) = new {
-            for workload in new.leads.keys() {
-                set(&mut self.services_of, workload.clone(), service.clone(), true);
-            }
-            for account in &new.accounts {
-                set(&mut self.services_behind, account.clone(), service.clone(), true);
-            }
             self.backings.insert(service.clone(), new);
         }
-        old
     }
 
     /// Installs a workload's sidecar and returns the one it had. The second value says whether an account

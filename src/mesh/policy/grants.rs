@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_udp_route_grants_nothing_and_takes_nothing_away() {
         let udp = Rule { kind: RuleKind::UdpRoute, ..tcp_rule("shop/80") };
-        assert_eq!(granted(&with(&[udp.clone()])), []);
+        assert_eq!(granted(&with(std::slice::from_ref(&udp))), []);
         let ports = Some(BTreeSet::from([80]));
         assert_eq!(granted(&with(&[udp, tcp_rule("shop/80")])), [(ports, HttpAccess::Any)]);
     }

@@ -105,12 +105,12 @@ mod tests {
         split_plan(catalog, &root, &port)
     }
 
-    fn arms(arms: Arms) -> Option<SplitPlan> {
+    fn arms(arms: Arms) -> SplitPlan {
         let arm = |(matches, weights): (Option<Vec<&str>>, Vec<(&str, u32)>)| SplitArm {
             matches: matches.map(|paths| paths.into_iter().map(http_match).collect()),
             weights: weights.into_iter().map(|(service, weight)| (service_id(service), weight)).collect(),
         };
-        Some(SplitPlan { arms: arms.into_iter().map(arm).collect() })
+        SplitPlan { arms: arms.into_iter().map(arm).collect() }
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
     fn traffic_goes_to_the_leaves_by_weight_and_zero_gets_nothing() {
         let mut catalog = shop();
         catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 10), ("shop/v1", 90)], &[]));
-        let expected = arms(vec![(None, vec![("shop/v1", 90), ("shop/v2", 10)])]);
+        let expected = Some(arms(vec![(None, vec![("shop/v1", 90), ("shop/v2", 10)])]));
         assert_eq!((plan(&catalog, 80), plan(&catalog, 90)), (expected.clone(), expected));
         catalog.tell(split("shop/s", "shop/root", &[("shop/v1", 0), ("shop/v2", 10)], &[]));
-        assert_eq!(plan(&catalog, 80), arms(vec![(None, vec![("shop/v2", 10)])]));
+        assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/v2", 10)])])));
     }
 
     /// TrafficSplit: all-zero weights are undefined; the split is treated as absent, and reported.
@@ -148,11 +148,11 @@ mod tests {
     fn a_backend_that_is_not_there_or_lacks_the_port_is_left_out_and_reported() {
         let mut catalog = shop();
         catalog.tell(split("shop/s", "shop/root", &[("shop/v1", 50), ("shop/v3", 50)], &[]));
-        let alone = arms(vec![(None, vec![("shop/v1", 50)])]);
+        let alone = Some(arms(vec![(None, vec![("shop/v1", 50)])]));
         assert_eq!(plan(&catalog, 80), alone);
         catalog.tell(Object::Service(service("shop/v3", "x", &[port(90, AppProtocol::Tcp)])));
         assert_eq!(plan(&catalog, 80), alone);
-        assert_eq!(plan(&catalog, 90), arms(vec![(None, vec![("shop/v1", 50), ("shop/v3", 50)])]));
+        assert_eq!(plan(&catalog, 90), Some(arms(vec![(None, vec![("shop/v1", 50), ("shop/v3", 50)])])));
         let told = catalog.problems();
         assert!(
             told.iter().any(|p| p.field == "spec.backends[1].service" && p.message.contains("lacks port 80"))
@@ -166,10 +166,10 @@ mod tests {
     fn only_matching_requests_are_split_and_the_rest_goes_to_the_root() {
         let mut catalog = shop();
         catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/canary"]));
-        let expected = arms(vec![
+        let expected = Some(arms(vec![
             (Some(vec!["/beta", "/canary"]), vec![("shop/v2", 1)]),
             (None, vec![("shop/root", 1)]),
-        ]);
+        ]));
         assert_eq!(plan(&catalog, 80), expected);
         assert_eq!(plan(&catalog, 90), None, "matches cannot be applied to a TCP port");
     }
@@ -180,7 +180,7 @@ mod tests {
         let mut catalog = shop();
         catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/gone"]));
         let expected =
-            arms(vec![(Some(vec!["/beta"]), vec![("shop/v2", 1)]), (None, vec![("shop/root", 1)])]);
+            Some(arms(vec![(Some(vec!["/beta"]), vec![("shop/v2", 1)]), (None, vec![("shop/root", 1)])]));
         assert_eq!(plan(&catalog, 80), expected);
         catalog.tell(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/gone"]));
         assert_eq!(plan(&catalog, 80), None);
@@ -197,13 +197,13 @@ mod tests {
         catalog.tell(split("shop/b", "shop/root", &[("shop/v2", 1)], &[]));
         catalog.tell(split("shop/c", "shop/root", &[("shop/v2", 3)], &["shop/canary"]));
         catalog.tell(split("shop/d", "shop/root", &[("shop/root", 4)], &["shop/beta"]));
-        let expected = arms(vec![
+        let expected = Some(arms(vec![
             (Some(vec!["/canary"]), vec![("shop/v2", 3)]),
             (Some(vec!["/beta"]), vec![("shop/root", 4)]),
             (None, vec![("shop/v1", 1)]),
-        ]);
+        ]));
         assert_eq!(plan(&catalog, 80), expected);
-        assert_eq!(plan(&catalog, 90), arms(vec![(None, vec![("shop/v1", 1)])]));
+        assert_eq!(plan(&catalog, 90), Some(arms(vec![(None, vec![("shop/v1", 1)])])));
         let told: Vec<_> = catalog.problems().into_iter().filter(|p| p.field == "spec.service").collect();
         assert_eq!(told.iter().map(|p| p.object.as_str()).collect::<Vec<_>>(), ["TrafficSplit shop/b"]);
     }
@@ -213,6 +213,6 @@ mod tests {
     fn the_root_may_keep_a_share_of_its_traffic() {
         let mut catalog = shop();
         catalog.tell(split("shop/s", "shop/root", &[("shop/root", 9), ("shop/v1", 1)], &[]));
-        assert_eq!(plan(&catalog, 80), arms(vec![(None, vec![("shop/root", 9), ("shop/v1", 1)])]));
+        assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/root", 9), ("shop/v1", 1)])])));
     }
 }

@@ -103,20 +103,23 @@ fn read_match(node: Node, findings: &mut Findings) -> Option<(String, Option<Htt
         findings.error(&name_path, format!("must have 1 to {MAX_NAME} bytes; the match is left out"));
         return None;
     }
-    let route = || Some(HttpMatch { path: path?, methods: methods?, headers: headers? });
+    let route = || Some(HttpMatch { path: path.ok()?, methods: methods?, headers: headers? });
     Some((name, route()))
 }
 
-/// The outer `None` says that the path cannot be read. The empty expression is the same as none.
-fn read_path(fields: &mut Fields, findings: &mut Findings) -> Option<Option<Pattern>> {
-    let Some(node) = fields.take("pathRegex") else { return Some(None) };
+/// The empty expression says as little as an absent one: both are `None`.
+fn read_path(fields: &mut Fields, findings: &mut Findings) -> Result<Option<Pattern>, Unreadable> {
+    let Some(node) = fields.take("pathRegex") else { return Ok(None) };
     let path = node.path.clone();
-    let text = node.text(findings)?;
+    let text = node.text(findings).ok_or(Unreadable)?;
     if text.is_empty() {
-        return Some(None);
+        return Ok(None);
     }
-    usable(&path, Pattern::prefix(&text), findings).map(Some)
+    usable(&path, Pattern::prefix(&text), findings).map(Some).ok_or(Unreadable)
 }
+
+/// A part that is there and cannot be read, which has been reported.
+struct Unreadable;
 
 fn usable(path: &str, pattern: Result<Pattern, InvalidPattern>, findings: &mut Findings) -> Option<Pattern> {
     pattern.map_err(|error| findings.error(path, format!("{error}; the match is left out"))).ok()

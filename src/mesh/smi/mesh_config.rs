@@ -29,9 +29,12 @@ pub struct MeshConfig {
     pub service_cert_validity: Option<Duration>,
 }
 
+/// Fields of a section, each with the values that ask for nothing.
+type Section = &'static [(&'static str, &'static [&'static str])];
+
 /// OSM's fields that SMC does not obey, by section, with the values that ask for nothing: false, zero,
 /// empty, and what OSM's own installation presets. Values are compared as JSON text.
-const NOT_OBEYED: &[(&str, &[(&str, &[&str])])] = &[
+const NOT_OBEYED: &[(&str, Section)] = &[
     (
         "sidecar",
         &[

@@ -13,6 +13,10 @@ use crate::problem::Problem;
 /// The most complaints about one object: enough to mend it by, and a garbage object cannot flood the list.
 const MAX_PROBLEMS: usize = 32;
 
+/// The longest field path and message, in characters: both may quote what was read.
+const MAX_FIELD: usize = 200;
+const MAX_MESSAGE: usize = 400;
+
 /// An object as far as it could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading<T> {
@@ -35,11 +39,11 @@ impl Findings {
     }
 
     pub(super) fn error(&mut self, field: &str, message: impl Into<String>) {
-        self.add(Problem::error(&self.object, field, message));
+        self.add(Problem::error(&self.object, cut(field, MAX_FIELD), cut(&message.into(), MAX_MESSAGE)));
     }
 
     pub(super) fn warning(&mut self, field: &str, message: impl Into<String>) {
-        self.add(Problem::warning(&self.object, field, message));
+        self.add(Problem::warning(&self.object, cut(field, MAX_FIELD), cut(&message.into(), MAX_MESSAGE)));
     }
 
     fn add(&mut self, problem: Problem) {
@@ -57,6 +61,10 @@ impl Findings {
         }
         Reading { object, problems: self.problems }
     }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 /// A value and where it stands.
@@ -129,7 +137,7 @@ fn describe(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => number.to_string(),
-        Value::String(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
+        Value::String(text) => format!("{:?}", cut(text, 40)),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
     }

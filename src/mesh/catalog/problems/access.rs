@@ -65,7 +65,7 @@ fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Pr
                 }
             }
             RuleKind::TcpRoute if !catalog.tcp_routes.contains_key(name) => {
-                problems.push(missing("TCPRoute"))
+                problems.push(missing("TCPRoute"));
             }
             RuleKind::TcpRoute => {}
             RuleKind::UdpRoute => {

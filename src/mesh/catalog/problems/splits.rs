@@ -24,12 +24,11 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
             );
             problems.push(Problem::error(&object, "spec.service", message));
         }
-        match catalog.services.get(&split.root) {
-            Some(root) => check_backends(catalog, split, root, &object, problems),
-            None => {
-                let message = format!("is {}, which does not exist; there is nothing to split", split.root);
-                problems.push(Problem::error(&object, "spec.service", message));
-            }
+        if let Some(root) = catalog.services.get(&split.root) {
+            check_backends(catalog, split, root, &object, problems);
+        } else {
+            let message = format!("is {}, which does not exist; there is nothing to split", split.root);
+            problems.push(Problem::error(&object, "spec.service", message));
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::smi::{Rule, RuleKind, UdpRoute};
 use AppProtocol::{Http, Tcp};
 use Severity::{Error, Warning};
 
+/// Severity, object and field of what is to be found.
+type Finding = (Severity, &'static str, &'static str);
+
 /// A mesh with a split, access by route and by port, and nothing wrong with it.
 fn sound() -> Vec<Object> {
     let at = |service: Service, address: &str| {
@@ -57,7 +60,7 @@ fn every_finding_names_the_object_and_the_field() {
         Object::EndpointSlice(slice)
     };
     let both: &[(&str, u32)] = &[("shop/v1", 1), ("shop/v2", 1)];
-    let cases: Vec<(Object, &[(Severity, &str, &str)])> = vec![
+    let cases: Vec<(Object, &[Finding])> = vec![
         (
             target("shop/x", "away/v1", &["shop/client"], &[tcp_rule("shop/p")]),
             &[

@@ -53,7 +53,7 @@ impl Catalog {
 }
 
 pub(crate) fn namespace(name: &str) -> Object {
-    Object::Namespace(Namespace { name: name.to_owned(), monitored: true })
+    Object::Namespace(Namespace { name: name.to_owned(), monitored: true, injection: None })
 }
 
 /// A service port `port` that leads to the same port of the pod.

@@ -62,21 +62,24 @@ fn endpoints_are_the_ready_pods_that_the_selector_matches_in_the_service_s_names
 }
 
 #[test]
-fn a_pod_is_in_the_mesh_by_its_annotation_and_else_by_its_namespace() {
+fn a_pod_is_in_the_mesh_if_its_namespace_is_monitored_and_its_annotation_or_else_the_namespaces_agrees() {
     let mut catalog = Catalog::of(shop());
     catalog.tell(Object::Workload(Workload {
         injection: Some(false),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
-    catalog.tell(Object::Namespace(Namespace { name: "shop".to_owned(), monitored: false }));
+    catalog.tell(Object::Namespace(Namespace { name: "shop".to_owned(), monitored: false, injection: None }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
     catalog.tell(Object::Workload(Workload {
         injection: Some(true),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "a pod cannot bring itself in");
+    let refusing = Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false) };
+    catalog.tell(Object::Namespace(refusing));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");
 }
 
 #[test]

@@ -1,1 +1,379 @@
-//! The lab itself.
+//! The lab itself, without controller and Envoy: namespaces, names, virtual IPs, live changes, interception rules, and
+//! above all that nothing is left of it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use smc_mesh::interception::{Family, Interception, Jumps, Parameters, restore_input};
+use smc_tests::lab::{FetchResult, Lab, LabError, LabHandle, LabOptions};
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A namespace that is not in the mesh, a client, and a service with two servers.
+const SHOP: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}, {name: first, port: 9001}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: peers, namespace: shop}
+spec: {clusterIP: None, selector: {app: web}, ports: [{port: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop}
+spec: {containers: [{name: client, command: [sleep, infinity]}]}
+";
+
+fn web(name: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: shop, labels: {{app: web}}}}
+spec:
+  containers:
+  - name: web
+    command: [smc-lab, echo, --http, '8080', --tcp-server-first, '9001']
+    ports: [{{name: http, containerPort: 8080}}]
+    readinessProbe: {{httpGet: {{port: http, path: /healthy}}}}
+"
+    )
+}
+
+fn mesh() -> TempDir {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("shop.yaml"), SHOP).unwrap();
+    for name in ["web-1", "web-2"] {
+        fs::write(directory.path().join(format!("{name}.yaml")), web(name)).unwrap();
+    }
+    directory
+}
+
+async fn start() -> Lab {
+    let directory = mesh();
+    Lab::start(LabOptions::without_controller(directory.path())).await.unwrap()
+}
+
+fn pods(results: &[FetchResult]) -> Vec<String> {
+    let mut pods: Vec<String> = results
+        .iter()
+        .map(|result| result.pod().map_or_else(|| format!("{result:?}"), str::to_owned))
+        .collect();
+    pods.sort();
+    pods.dedup();
+    pods
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_talk_through_names_and_virtual_ips() {
+    let lab = start().await;
+    for url in ["http://web", "http://web.shop", "http://web.shop.svc/x", "http://web.shop.svc.cluster.local"]
+    {
+        let result = lab.get("shop/client", url).await.unwrap();
+        assert_eq!(result.status, Some(200), "{url}: {result:?}");
+        let client = lab.pod_ip("shop/client").await.unwrap().to_string();
+        assert!(result.body["peer"].as_str().unwrap().starts_with(&client), "{result:?}");
+    }
+    let many = lab.fetch("shop/client", &["--url", "http://web/", "--count", "40"]).await.unwrap();
+    assert_eq!(pods(&many), ["web-1", "web-2"]);
+    // A Pod that reaches itself through its service.
+    let own = lab.fetch("shop/web-1", &["--url", "http://web/", "--count", "20"]).await.unwrap();
+    assert_eq!(pods(&own), ["web-1", "web-2"]);
+    assert!(own.iter().all(|result| result.error.is_none()), "{own:?}");
+    // Headless: the Pods' own addresses.
+    let headless = lab.get("shop/client", "http://peers:8080").await.unwrap();
+    assert_eq!(headless.status, Some(200), "{headless:?}");
+
+    let grpc =
+        lab.fetch("shop/client", &["--url", "http://web/a.B/C", "--grpc", "--body", "hi"]).await.unwrap();
+    assert_eq!(grpc[0].trailers["grpc-status"], "0");
+    assert_eq!((&grpc[0].body["body"], &grpc[0].body["protocol"]), (&"hi".into(), &"HTTP/2".into()));
+    let first = lab.tcp("shop/client", &["web:9001", "--read-first", "--send", "ping"]).await.unwrap();
+    assert!(first.greeting.unwrap().contains("hello"));
+    assert!(first.reply.unwrap().contains("ping"));
+    let refused = lab.tcp("shop/client", &["web-nobody-knows:1"]).await.unwrap();
+    assert!(!refused.connected && refused.error.is_some());
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_as_the_pods_user_with_input_and_exit_status() {
+    let lab = start().await;
+    let sh = async |script: &str| lab.exec("shop/client", &["sh", "-c", script]).await.unwrap();
+    assert_eq!(sh("id -u").await.stdout, "1001\n");
+    let output = sh("echo out; echo err >&2; exit 7").await;
+    assert_eq!((output.status, &*output.stdout, &*output.stderr), (7, "out\n", "err\n"));
+    assert_eq!(sh("kill -TERM $$").await.status, 128 + 15);
+    assert_eq!(lab.exec_as("shop/client", 1500, &["id", "-u"]).await.unwrap().stdout, "1500\n");
+    let (mut stdout, input) = (Vec::new(), vec![b'x'; 1 << 20]);
+    let status = lab
+        .run(Some("shop/client"), None, &["cat"], &[], &*input, &mut stdout, tokio::io::sink())
+        .await
+        .unwrap();
+    assert_eq!((status, stdout.len()), (0, input.len()));
+    let error = lab.exec("shop/nobody", &["true"]).await.unwrap_err();
+    assert!(error.to_string().contains("shop/nobody"), "{error}");
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_the_mesh_directory_are_followed() {
+    let lab = start().await;
+    let url = ["--url", "http://web/", "--count", "20"];
+    // A Pod more.
+    lab.apply("web-3.yaml", &web("web-3")).await.unwrap();
+    lab.wait_ready("shop/web-3", SOON).await.unwrap();
+    let three = lab.fetch("shop/client", &["--url", "http://web/", "--count", "60"]).await.unwrap();
+    assert_eq!(pods(&three), ["web-1", "web-2", "web-3"]);
+    // What is published is what a kubelet would have written.
+    let published = fs::read_to_string(lab.published_dir().join("web-3.yaml")).unwrap();
+    let pod: Value = serde_json::from_str(published.trim_end().trim_end_matches("---")).unwrap();
+    assert_eq!(pod["status"]["podIP"], lab.pod_ip("shop/web-3").await.unwrap().to_string());
+    assert_eq!(pod["status"]["conditions"][2]["status"], "True");
+    // A Pod less: its address gets nothing any more.
+    for pod in ["web-2", "web-3"] {
+        lab.remove(&format!("{pod}.yaml")).await.unwrap();
+        lab.wait_gone(&format!("shop/{pod}"), SOON).await.unwrap();
+    }
+    assert_eq!(pods(&lab.fetch("shop/client", &url).await.unwrap()), ["web-1"]);
+    // Files that nobody can read reach the controller as they are, and disturb nobody.
+    lab.apply("broken.yaml", "kind: [Pod\n\t").await.unwrap();
+    assert_eq!(fs::read(lab.published_dir().join("broken.yaml")).unwrap(), b"kind: [Pod\n\t");
+    // A Pod that changes is made anew.
+    let before = lab.pod_ip("shop/web-1").await.unwrap();
+    lab.apply("web-1.yaml", &web("web-1").replace("/healthy", "/status/500")).await.unwrap();
+    lab.wait("shop/web-1 to be made anew", SOON, |pods| {
+        pods.iter().any(|pod| pod.pod == "shop/web-1" && pod.running && pod.addresses != [before])
+    })
+    .await
+    .unwrap();
+    // Its probe fails now, so it never gets ready and gets no traffic.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!lab.pod("shop/web-1").await.unwrap().ready);
+    let nobody = lab.get("shop/client", "http://web/").await.unwrap();
+    assert_eq!(nobody.status, None, "{nobody:?}");
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_that_ends_is_started_again_and_its_pod_is_not_ready_meanwhile() {
+    let lab = start().await;
+    // From its own namespace, since every Pod sees all processes.
+    let script = "for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ] && \
+                  grep -q echo $p/cmdline && kill -9 ${p#/proc/}; done; true";
+    lab.exec_as("shop/web-1", 0, &["sh", "-c", script]).await.unwrap();
+    lab.wait("a restart", SOON, |pods| pods.iter().any(|pod| pod.pod == "shop/web-1" && pod.restarts == 1))
+        .await
+        .unwrap();
+    lab.wait_ready("shop/web-1", SOON).await.unwrap();
+    assert!(lab.logs("shop/web-1", "web").unwrap().contains("ended: signal: 9"));
+    lab.stop().await.unwrap();
+}
+
+/// Who answers tells where a connection went: `echo` says which port it was reached on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interception_sends_everything_to_the_proxy_except_what_must_not() {
+    let lab = start().await;
+    let server = lab.pod_ip("shop/web-1").await.unwrap();
+    let own = lab.pod_ip("shop/client").await.unwrap();
+    let parameters = Parameters {
+        exclude_outbound_ports: vec![9001],
+        exclude_inbound_ports: vec![7001],
+        exclude_outbound_cidrs: vec!["10.77.0.0/16".parse().unwrap()],
+        ..Parameters::default()
+    };
+    let interception = Interception::new(parameters).unwrap();
+    // Twice: the second run must change nothing.
+    let mut tables = Vec::new();
+    for _ in 0..2 {
+        let saved = lab.exec_as("shop/client", 0, &["iptables-save", "-t", "nat"]).await.unwrap().stdout;
+        let rules = restore_input(&interception, Family::V4, Jumps::found_in(&saved));
+        let restore = ["iptables-restore", "--noflush", "--wait", "5"];
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let status = lab
+            .run(Some("shop/client"), Some(0), &restore, &[], rules.as_bytes(), &mut stdout, &mut stderr)
+            .await
+            .unwrap();
+        assert_eq!(status, 0, "{}\n{rules}", String::from_utf8_lossy(&stderr));
+        let saved = lab.exec_as("shop/client", 0, &["iptables-save", "-t", "nat"]).await.unwrap().stdout;
+        let rules = saved.lines().filter(|line| line.starts_with('-')).map(str::to_owned);
+        tables.push(rules.collect::<Vec<_>>());
+    }
+    assert_eq!(tables[0], tables[1]);
+
+    // Stand-ins for the proxy's two listeners, and an application, in the client's Pod.
+    let handle: LabHandle = LabHandle::clone(&lab);
+    let proxy = tokio::spawn(async move {
+        let argv =
+            ["smc-lab", "echo", "--http", "15001", "--http", "15003", "--http", "7000", "--http", "7001"];
+        handle.exec_as("shop/client", 1500, &argv).await
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let port = async |pod: &str, uid: u32, url: String| {
+        let argv = ["smc-lab", "fetch", "--timeout", "2s", "--url", &url];
+        let output = lab.exec_as(pod, uid, &argv).await.unwrap();
+        let results: Vec<FetchResult> = serde_json::from_str(&output.stdout).unwrap();
+        results[0].body.get("port").and_then(Value::as_u64)
+    };
+    for (what, pod, uid, url, expected) in [
+        ("the application, outbound", "shop/client", 1001, format!("http://{server}:8080"), Some(15001)),
+        ("root, outbound", "shop/client", 0, format!("http://{server}:8080"), Some(15001)),
+        ("a virtual IP", "shop/client", 1001, "http://web".to_owned(), Some(15001)),
+        ("an address nobody has", "shop/client", 1001, "http://10.9.9.9".to_owned(), Some(15001)),
+        ("the proxy, outbound", "shop/client", 1500, format!("http://{server}:8080"), Some(8080)),
+        ("an excluded port", "shop/client", 1001, format!("http://{server}:9001"), None),
+        ("an excluded network", "shop/client", 1001, "http://10.77.1.1".to_owned(), None),
+        ("loopback", "shop/client", 1001, "http://127.0.0.1:7000".to_owned(), Some(7000)),
+        ("the application to its own address", "shop/client", 1001, format!("http://{own}:7000"), Some(7000)),
+        ("the proxy to its own address", "shop/client", 1500, format!("http://{own}:7000"), Some(15003)),
+        ("inbound", "shop/web-1", 1001, format!("http://{own}:7000"), Some(15003)),
+        ("inbound to an excluded port", "shop/web-1", 1001, format!("http://{own}:7001"), Some(7001)),
+        ("inbound to the outbound listener", "shop/web-1", 1001, format!("http://{own}:15001"), Some(15003)),
+        ("inbound to the admin port", "shop/web-1", 1001, format!("http://{own}:15000"), Some(15003)),
+        ("inbound to the metrics port", "shop/web-1", 1001, format!("http://{own}:15010"), None),
+    ] {
+        assert_eq!(port(pod, uid, url.clone()).await, expected, "{what}: {url}");
+    }
+    proxy.abort();
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_labs_run_at_once_and_know_nothing_of_each_other() {
+    let (one, two) = tokio::join!(start(), start());
+    assert_ne!(one.name(), two.name());
+    two.remove("web-1.yaml").await.unwrap();
+    two.wait_gone("shop/web-1", SOON).await.unwrap();
+    assert_eq!(one.pods().await.unwrap().len(), 3);
+    let address = one.pod_ip("shop/web-1").await.unwrap();
+    let same = two.get("shop/client", &format!("http://{address}:8080")).await.unwrap();
+    assert_eq!(same.status, None, "{same:?}");
+    one.stop().await.unwrap();
+    assert_eq!(two.get("shop/client", "http://web").await.unwrap().status, Some(200));
+    two.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dual_stack_pods_have_both_families() {
+    let directory = mesh();
+    let dual = SHOP.replace(
+        "selector: {app: web}, ports: [{name",
+        "ipFamilyPolicy: PreferDualStack, selector: {app: web}, ports: [{name",
+    );
+    fs::write(directory.path().join("shop.yaml"), dual).unwrap();
+    let options = LabOptions { dual_stack: true, ..LabOptions::without_controller(directory.path()) };
+    let lab = Lab::start(options).await.unwrap();
+    let addresses = lab.pod("shop/web-1").await.unwrap().addresses;
+    assert!(addresses[0].is_ipv4() && addresses[1].is_ipv6(), "{addresses:?}");
+    let direct = lab.get("shop/client", &format!("http://[{}]:8080", addresses[1])).await.unwrap();
+    assert_eq!(direct.pod(), Some("web-1"), "{direct:?}");
+    let hosts = lab.exec("shop/client", &["cat", "/etc/hosts"]).await.unwrap().stdout;
+    let v6 = hosts.lines().find(|line| line.starts_with("fd00:10:96::") && line.ends_with(" web")).unwrap();
+    let virtual_ip = v6.split_whitespace().next().unwrap();
+    let through =
+        lab.fetch("shop/client", &["--url", &format!("http://[{virtual_ip}]/"), "--count", "20"]).await;
+    assert_eq!(pods(&through.unwrap()), ["web-1", "web-2"]);
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_work_is_said_in_one_line() {
+    let missing = Lab::start(LabOptions::without_controller("/nowhere")).await.unwrap_err();
+    assert!(missing.chain().contains("/nowhere"), "{}", missing.chain());
+    let name = Some("Not A Name".to_owned());
+    let invalid = Lab::start(LabOptions { name, ..LabOptions::without_controller("/") }).await.unwrap_err();
+    assert!(matches!(invalid, LabError::Invalid { what: "lab name", .. }), "{invalid:?}");
+    let directory = mesh();
+    let broken = web("web-1").replace("command: [smc-lab, echo,", "args: [");
+    fs::write(directory.path().join("web-1.yaml"), broken).unwrap();
+    let ready_timeout = Duration::from_secs(2);
+    let options = LabOptions { ready_timeout, ..LabOptions::without_controller(directory.path()) };
+    let error = Lab::start(options).await.unwrap_err().chain();
+    assert!(error.contains("shop/web-1"), "{error}");
+}
+
+#[test]
+fn nothing_is_left_after_its_owner_was_killed() {
+    for victim in [Victim::Owner, Victim::Unshare, Victim::FirstProcess] {
+        let directory = mesh();
+        let name = format!("kill-{}-{}", std::process::id(), victim as u8);
+        let mut owner = Command::new(env!("CARGO_BIN_EXE_smc-lab"))
+            .args(["up", "--no-controller", "--name", &name])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let state = std::env::temp_dir().join(format!("smc-lab-{}/{name}", nix::unistd::getuid()));
+        assert!(eventually(|| everybody_is_ready(&name)), "the lab did not come up");
+        let unshare = children(owner.id())[0];
+        let first = children(unshare)[0];
+        let namespace = namespace(first, "pid").unwrap();
+        let inside = || processes_in(&namespace);
+        assert!(inside().len() > 5, "{:?}", inside());
+        let pid = match victim {
+            Victim::Owner => owner.id(),
+            Victim::Unshare => unshare,
+            Victim::FirstProcess => first,
+        };
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        assert!(eventually(|| inside().is_empty()), "{victim:?}: {:?}", inside());
+        owner.wait().unwrap();
+        // The kernel ends network namespaces with their last process; only the owner's death leaves nobody to remove
+        // the state directory from outside, so that the first process does.
+        assert!(eventually(|| !state.exists()), "{victim:?}: {} is left", state.display());
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Owner,
+    Unshare,
+    FirstProcess,
+}
+
+fn everybody_is_ready(name: &str) -> bool {
+    let output = Command::new(env!("CARGO_BIN_EXE_smc-lab")).args(["pods", "--name", name]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().count() == 3 && text.lines().all(|line| line.contains(" ready "))
+}
+
+fn eventually(condition: impl Fn() -> bool) -> bool {
+    // Ten seconds, by the clock of `sleep`: this is no async test.
+    (0..100).any(|_| {
+        condition() || !Command::new("sleep").arg("0.1").status().is_ok_and(|status| status.success())
+    })
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let parent_of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    processes().into_iter().filter(|pid| parent_of(pid) == Some(parent)).collect()
+}
+
+fn namespace(pid: u32, kind: &str) -> Option<String> {
+    let link = fs::read_link(Path::new("/proc").join(pid.to_string()).join("ns").join(kind)).ok()?;
+    Some(link.to_string_lossy().into_owned())
+}
+
+fn processes_in(pid_namespace: &str) -> Vec<u32> {
+    processes().into_iter().filter(|pid| namespace(*pid, "pid").as_deref() == Some(pid_namespace)).collect()
+}

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin};
 use tokio::time::Instant;
 
 use super::control::{self, Request, Tag};
@@ -38,6 +38,8 @@ static LABS: AtomicU64 = AtomicU64::new(0);
 pub struct Lab {
     handle: LabHandle,
     process: Child,
+    /// Not left in `process`, which closes it as soon as somebody waits.
+    lifeline: Option<ChildStdin>,
 }
 
 /// A way to talk to a running lab; cheap to clone, for tasks that run at the same time.
@@ -76,8 +78,9 @@ impl Lab {
             let path = state.lab_log();
             fs::File::create(&path).map_err(LabError::file("create", &path))?.into()
         };
-        let process = sandbox::spawn(&config.lab, &state.config(), log).await?;
-        let mut lab = Self { handle: LabHandle { name, state, mesh: config.source }, process };
+        let mut process = sandbox::spawn(&config.lab, &state.config(), log).await?;
+        let lifeline = process.stdin.take();
+        let mut lab = Self { handle: LabHandle { name, state, mesh: config.source }, process, lifeline };
         if let Err(error) = lab.wait_until_up(options.ready_timeout).await {
             lab.stop().await?;
             return Err(error);
@@ -98,12 +101,17 @@ impl Lab {
 
     /// Waits until the lab ends by itself, or because somebody asked it to.
     pub async fn ended(&mut self) {
-        let _ = self.process.wait().await;
+        self.ended_as_asked().await;
+    }
+
+    /// Waits until the lab ends; `true` if somebody asked it to, `false` if it failed.
+    pub async fn ended_as_asked(&mut self) -> bool {
+        self.process.wait().await.is_ok_and(|status| status.success())
     }
 
     /// Ends the lab and waits until nothing of it is left.
     pub async fn stop(mut self) -> Result<(), LabError> {
-        drop(self.process.stdin.take());
+        drop(self.lifeline.take());
         if tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
             let _ = self.process.kill().await;
         }
@@ -122,7 +130,7 @@ impl Drop for Lab {
         reason = "whoever reads the failure of a test needs the place of the logs"
     )]
     fn drop(&mut self) {
-        // The lab ends when its lifeline, the standard input of its process, is dropped with it.
+        // The lab ends when its lifeline is dropped with it.
         if std::thread::panicking() {
             self.handle.state.keep();
             eprintln!(

@@ -49,6 +49,8 @@ impl Container {
     /// Keeps the container running until `cancel`, then ends it.
     pub(super) async fn run(mut self, cancel: CancellationToken) {
         let mut backoff = BACKOFF_MIN;
+        // A log that is empty is there, too.
+        self.log.append(b"").await;
         loop {
             let started = Instant::now();
             match self.spawn() {

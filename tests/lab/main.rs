@@ -245,14 +245,14 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
     };
     let mut lab = Lab::start(options).await?;
     print(&format!("lab `{}`; state and logs in {}\n", lab.name(), lab.state_dir().path().display()));
-    let ended_by_itself = tokio::select! {
-        () = lab.ended() => true,
-        _ = interrupt.recv() => false,
-        _ = terminate.recv() => false,
-        _ = hang_up.recv() => false,
+    let asked = tokio::select! {
+        asked = lab.ended_as_asked() => asked,
+        _ = interrupt.recv() => true,
+        _ = terminate.recv() => true,
+        _ = hang_up.recv() => true,
     };
     lab.stop().await?;
-    Ok(if ended_by_itself { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, LabError> {

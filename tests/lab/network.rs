@@ -10,25 +10,39 @@ use super::addresses::{NODE_V4, NODE_V6};
 /// `spec.nodeName` of every Pod.
 pub(super) const NODE_NAME: &str = "lab";
 
+/// Fixed, since a bridge otherwise takes one of its ports' and changes it as Pods come and go, while Pods remember the
+/// old one.
+const NODE_HARDWARE_ADDRESS: &str = "02:00:0a:f4:00:01";
+
 /// Kernel settings of the node's namespace: path below `/proc/sys/net`, value.
-pub(super) const NODE_SETTINGS: [(&str, &str); 4] = [
+pub(super) const NODE_SETTINGS: [(&str, &str); 6] = [
     ("ipv4/ip_forward", "1"),
     // Traffic between Pods enters and leaves by the same bridge; Pods must not learn to go around the node.
     ("ipv4/conf/all/send_redirects", "0"),
     ("ipv4/conf/smc0/send_redirects", "0"),
     ("ipv6/conf/all/forwarding", "1"),
+    // Where br_netfilter is loaded, the bridge would translate addresses itself, and drop what a Pod sends to itself
+    // through a virtual IP. The lab routes: rules apply once, on every machine in the same way.
+    ("bridge/bridge-nf-call-iptables", "0"),
+    ("bridge/bridge-nf-call-ip6tables", "0"),
 ];
 
-/// Kernel settings of a Pod's namespace.
-pub(super) const POD_SETTINGS: [(&str, &str); 1] =
+/// Kernel settings of a Pod's namespace, made before it has an interface.
+pub(super) const POD_SETTINGS: [(&str, &str); 5] = [
     // As container runtimes do: an ordinary user may listen on port 80 of its own Pod.
-    [("ipv4/ip_unprivileged_port_start", "0")];
+    ("ipv4/ip_unprivileged_port_start", "0"),
+    // IPv6 has no setting against sending redirects, so Pods must not follow them.
+    ("ipv4/conf/all/accept_redirects", "0"),
+    ("ipv4/conf/default/accept_redirects", "0"),
+    ("ipv6/conf/all/accept_redirects", "0"),
+    ("ipv6/conf/default/accept_redirects", "0"),
+];
 
 /// The node's side, once.
 pub(super) fn node(dual_stack: bool) -> String {
     let v6 = if dual_stack { format!("address add {NODE_V6}/64 dev smc0 nodad\n") } else { String::new() };
     format!(
-        "link set lo up\nlink add smc0 type bridge\naddress add {NODE_V4}/16 dev smc0\n{v6}link set smc0 up\n"
+        "link set lo up\nlink add smc0 address {NODE_HARDWARE_ADDRESS} type bridge\naddress add {NODE_V4}/16 dev smc0\n{v6}link set smc0 up\n"
     )
 }
 
@@ -61,8 +75,8 @@ pub(super) fn pod(addresses: &[IpAddr]) -> String {
         ),
         IpAddr::V6(address) => format!(
             "address add {address}/128 dev eth0 nodad\n\
-             -6 route add {NODE_V6}/128 dev eth0\n\
-             -6 route add default via {NODE_V6} dev eth0\n"
+             route add {NODE_V6}/128 dev eth0\n\
+             route add default via {NODE_V6} dev eth0\n"
         ),
     };
     let addresses: String = addresses.iter().map(address).collect();

@@ -1,0 +1,40 @@
+# SMC: make demo, make test. Both set up all they need on a bare machine.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Build results and fetched tools live outside the clone, so that the next clone starts warm.
+SMC_CACHE ?= $(HOME)/.cache/smc
+export CARGO_TARGET_DIR ?= $(SMC_CACHE)/target
+export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
+BIN := $(CARGO_TARGET_DIR)/release
+CARGO_FLAGS := --release --locked
+
+.PHONY: help setup build demo test lint bench clean-cache
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
+
+setup: ## System packages and the pinned Envoy
+	@tests/setup/system-packages
+	@tests/setup/envoy $(SMC_CACHE) >/dev/null
+
+build: setup ## The programs: smc, smc-lab, smc-bookstore
+	@cargo build $(CARGO_FLAGS) --workspace --bins
+
+demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-lab demo $(if $(filter 1,$(ONCE)),--once)
+
+test: build ## All tests, with real Envoys
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_BIN_DIR=$(BIN) cargo test $(CARGO_FLAGS) --workspace
+
+lint: setup ## Formatting and clippy, warnings denied
+	@cargo fmt --all --check
+	@cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+bench: build ## The benchmarks; see benches/README.md
+	@cargo bench --locked --workspace
+
+clean-cache: ## Removes build results and fetched tools
+	@rm -rf $(SMC_CACHE)

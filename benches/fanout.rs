@@ -1,0 +1,378 @@
+//! A controller with many proxies: how fast a change reaches those it touches, and what a proxy costs.
+//!
+//! Starts the real `smc controller` on loopback, gives every proxy a certificate through the administration socket,
+//! opens one mTLS delta ADS stream for each, and changes the readiness of single pods in the mesh directory. A change
+//! has converged when the last proxy that may call the pod's service holds the new endpoints. The time runs from the
+//! renaming of the pod's file to that moment, thus over reading, recomputing, sending and receiving.
+//!
+//! `cargo bench --bench fanout -- --proxies 2000 --services 1000 --json`; the last line is one JSON object.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use clap::Parser;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use prost::Message;
+use serde_json::{Value, json};
+use smc::admin::client;
+use smc_benches::mesh::Mesh;
+use smc_mesh::ids::TrustDomain;
+use smc_mesh::pki::{ServiceCertificate, TrustBundle};
+use smc_mesh::resource::ResourceType;
+use smc_mesh::translate::{Compiler, Input, Settings};
+use smc_proto::admin::v1::BootstrapRequest;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// How long anything may take before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Parser, Debug, Clone)]
+struct Args {
+    /// Proxies, each with a stream of its own.
+    #[arg(long, default_value_t = 2000)]
+    proxies: usize,
+    /// Services.
+    #[arg(long, default_value_t = 1000)]
+    services: usize,
+    /// Services that each identity may call.
+    #[arg(long, default_value_t = 10)]
+    reach: usize,
+    /// Endpoint changes that are measured.
+    #[arg(long, default_value_t = 60)]
+    changes: usize,
+    /// Print the JSON object only.
+    #[arg(long)]
+    json: bool,
+    /// Cargo passes this; it means nothing here.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach };
+    let core = measure_core(mesh, args.changes.max(200))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let shell = runtime.block_on(measure_shell(mesh, args.changes))?;
+    let report = json!({
+        "proxies": args.proxies, "services": args.services, "reach": args.reach, "changes": args.changes,
+        "translate_all_ms": core.translate_all.as_secs_f64() * 1e3,
+        "recompute_p50_us": percentile(&core.recompute, 50).as_secs_f64() * 1e6,
+        "recompute_p99_us": percentile(&core.recompute, 99).as_secs_f64() * 1e6,
+        "connect_all_ms": shell.connect_all.as_secs_f64() * 1e3,
+        "converged_p50_ms": percentile(&shell.converged, 50).as_secs_f64() * 1e3,
+        "converged_p99_ms": percentile(&shell.converged, 99).as_secs_f64() * 1e3,
+        "rss_idle_kib": shell.rss_idle_kib,
+        "rss_per_proxy_kib": shell.rss_per_proxy_kib,
+    });
+    if !args.json {
+        println!("{report:#}");
+    }
+    println!("{report}");
+    Ok(())
+}
+
+/// The value that `percent` of the samples do not exceed.
+fn percentile(samples: &[Duration], percent: usize) -> Duration {
+    let mut sorted = samples.to_vec();
+    sorted.sort();
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or_default()
+}
+
+struct Core {
+    translate_all: Duration,
+    recompute: Vec<Duration>,
+}
+
+/// The compiler alone, in this process.
+fn measure_core(mesh: Mesh, changes: usize) -> Result<Core> {
+    let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
+    for i in 0..mesh.services {
+        let certificate = ServiceCertificate { chain_pem: "chain ".repeat(250), key_pem: "key ".repeat(60).into() };
+        inputs.push(Input::Certificate(mesh.account(i)?, certificate));
+    }
+    inputs.extend(mesh.events()?.into_iter().map(Input::Source));
+    let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local")?));
+    let start = Instant::now();
+    compiler.apply(inputs);
+    let translate_all = start.elapsed();
+    let mut recompute = Vec::with_capacity(2 * changes);
+    for change in 0..changes {
+        for ready in [false, true] {
+            let event = Input::Source(mesh.pod(change % mesh.proxies, ready)?);
+            let start = Instant::now();
+            let changed = compiler.apply([event]);
+            recompute.push(start.elapsed());
+            if !changed {
+                return Err("an endpoint change changed nothing".into());
+            }
+        }
+    }
+    Ok(Core { translate_all, recompute })
+}
+
+struct Shell {
+    connect_all: Duration,
+    converged: Vec<Duration>,
+    rss_idle_kib: u64,
+    rss_per_proxy_kib: f64,
+}
+
+/// The whole controller, as a process of its own.
+async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
+    let directory = tempfile::tempdir()?;
+    let mesh_dir = directory.path().join("mesh");
+    fs::create_dir(&mesh_dir)?;
+    fs::write(mesh_dir.join("mesh.yaml"), mesh.yaml())?;
+    for p in 0..mesh.proxies {
+        write_pod(&mesh_dir, mesh, p, true)?;
+    }
+    let mut controller = Controller::start(directory.path(), &mesh_dir)?;
+    let bootstraps = bootstraps(&controller.socket, mesh).await?;
+    let rss_idle_kib = controller.rss_kib()?;
+
+    let (events, mut received) = mpsc::channel(1024);
+    let mut streams = JoinSet::new();
+    let start = Instant::now();
+    for (p, bootstrap) in bootstraps.into_iter().enumerate() {
+        let events = events.clone();
+        streams.spawn(async move { Proxy::connect(p, &bootstrap).await?.run(events).await });
+    }
+    // Every proxy first gets an endpoint set for each service that it may call.
+    let expected = mesh.proxies * mesh.reach.min(mesh.services - 1);
+    let mut held = BTreeMap::new();
+    while held.len() < expected {
+        let Held { proxy, name, endpoints, at: _ } = next(&mut received, &mut streams).await?;
+        held.insert((proxy, name), endpoints);
+    }
+    let connect_all = start.elapsed();
+    let rss = controller.rss_kib()?;
+
+    let mut converged = Vec::new();
+    for change in 0..changes {
+        let p = (change * 7) % mesh.proxies;
+        let service = mesh.service(mesh.service_of(p))?;
+        let prefix = format!("{service}|");
+        let callers = mesh.callers(mesh.service_of(p));
+        let watchers = (0..mesh.proxies).filter(|&other| callers.contains(&mesh.service_of(other))).count();
+        for ready in [false, true] {
+            let start = Instant::now();
+            write_pod(&mesh_dir, mesh, p, ready)?;
+            let mut waiting = watchers;
+            let mut last = start;
+            while waiting > 0 {
+                let Held { proxy, name, endpoints, at } = next(&mut received, &mut streams).await?;
+                let before = held.insert((proxy, name.clone()), endpoints);
+                if name.starts_with(&prefix) && before != Some(endpoints) {
+                    waiting -= 1;
+                    last = last.max(at);
+                }
+            }
+            converged.push(last - start);
+        }
+    }
+    streams.shutdown().await;
+    controller.child.kill().await?;
+    let per_proxy = rss.saturating_sub(rss_idle_kib) as f64 / mesh.proxies as f64;
+    Ok(Shell { connect_all, converged, rss_idle_kib, rss_per_proxy_kib: per_proxy })
+}
+
+fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<()> {
+    let (new, path) = (mesh_dir.join(format!(".pod-{p}.new")), mesh_dir.join(format!("pod-{p}.yaml")));
+    fs::write(&new, mesh.pod_yaml(p, ready))?;
+    fs::rename(&new, &path)?;
+    Ok(())
+}
+
+/// The next endpoint set that a proxy got; the error of a stream that ended, instead.
+async fn next(received: &mut mpsc::Receiver<Held>, streams: &mut JoinSet<Result<()>>) -> Result<Held> {
+    tokio::select! {
+        held = received.recv() => Ok(held.ok_or("every stream ended")?),
+        Some(ended) = streams.join_next() => match ended? {
+            Ok(()) => Err("a stream ended".into()),
+            Err(error) => Err(error),
+        },
+        () = tokio::time::sleep(PATIENCE) => Err("nothing was received for too long".into()),
+    }
+}
+
+struct Controller {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Controller {
+    fn start(directory: &Path, mesh_dir: &Path) -> Result<Self> {
+        // Cargo puts benches into `deps`, below the programs.
+        let own = std::env::current_exe()?;
+        let smc = own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc");
+        let socket = directory.join("admin.sock");
+        let log = fs::File::create(directory.join("controller.log"))?;
+        let child = Command::new(&smc)
+            .arg("controller")
+            .arg("--mesh-dir")
+            .arg(mesh_dir)
+            .arg("--data-dir")
+            .arg(directory.join("data"))
+            .arg("--kek-file")
+            .arg(directory.join("kek"))
+            .arg("--create-kek")
+            .args(["--xds-listen", "127.0.0.1:0", "--log-level", "warn"])
+            .arg("--admin-socket")
+            .arg(&socket)
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}; build it first", smc.display()))?;
+        Ok(Self { child, socket })
+    }
+
+    /// Its resident memory.
+    fn rss_kib(&self) -> Result<u64> {
+        let id = self.child.id().ok_or("the controller has ended")?;
+        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+/// A bootstrap with a certificate for each proxy, once the controller knows them all.
+async fn bootstraps(socket: &Path, mesh: Mesh) -> Result<Vec<Value>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut client = loop {
+        match client::connect(socket).await {
+            Ok(client) => break client,
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let mut bootstraps = Vec::with_capacity(mesh.proxies);
+    for p in 0..mesh.proxies {
+        let request = BootstrapRequest { workload: mesh.workload(p)?.to_string(), ..BootstrapRequest::default() };
+        let answer = loop {
+            match client.bootstrap(request.clone()).await {
+                Ok(answer) => break answer.into_inner(),
+                Err(status) if Instant::now() > deadline => return Err(status.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
+        bootstraps.push(serde_json::from_str(&answer.json)?);
+    }
+    Ok(bootstraps)
+}
+
+/// An endpoint set that a proxy holds now.
+struct Held {
+    proxy: usize,
+    name: String,
+    endpoints: u64,
+    at: Instant,
+}
+
+/// A proxy that subscribes as Envoy does to clusters and their endpoints, and acknowledges everything.
+struct Proxy {
+    number: usize,
+    client: AggregatedDiscoveryServiceClient<Channel>,
+    node: String,
+}
+
+impl Proxy {
+    async fn connect(number: usize, bootstrap: &Value) -> Result<Self> {
+        let text = |pointer: &str| {
+            bootstrap.pointer(pointer).and_then(Value::as_str).ok_or_else(|| format!("the bootstrap has no {pointer}"))
+        };
+        let cluster = "/static_resources/clusters/0";
+        let tls = format!("{cluster}/transport_socket/typed_config");
+        let common = format!("{tls}/common_tls_context");
+        let chain = text(&format!("{common}/tls_certificates/0/certificate_chain/inline_string"))?;
+        let key = text(&format!("{common}/tls_certificates/0/private_key/inline_string"))?;
+        let roots = text(&format!("{common}/validation_context/trusted_ca/inline_string"))?;
+        let address = format!("{cluster}/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address");
+        let host = text(&format!("{address}/address"))?;
+        let port = bootstrap.pointer(&format!("{address}/port_value")).and_then(Value::as_u64).ok_or("no port")?;
+        let config = ClientTlsConfig::new()
+            .domain_name(text(&format!("{tls}/sni"))?)
+            .identity(Identity::from_pem(chain, key))
+            .ca_certificate(Certificate::from_pem(roots));
+        let channel =
+            Endpoint::from_shared(format!("https://{host}:{port}"))?.tls_config(config)?.connect().await?;
+        let client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(32 << 20);
+        Ok(Self { number, client, node: text("/node/id")?.to_owned() })
+    }
+
+    async fn run(mut self, events: mpsc::Sender<Held>) -> Result<()> {
+        let (requests, outgoing) = mpsc::channel(64);
+        let mut first = request(ResourceType::Cluster);
+        first.node = Some(envoy_types::pb::envoy::config::core::v3::Node {
+            id: self.node.clone(),
+            ..envoy_types::pb::envoy::config::core::v3::Node::default()
+        });
+        requests.send(first).await?;
+        let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+        let mut responses = self.client.delta_aggregated_resources(outgoing).await?.into_inner();
+        let mut subscribed = false;
+        while let Some(response) = responses.message().await? {
+            let at = Instant::now();
+            requests.send(acknowledge(&response)).await?;
+            let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
+            match kind {
+                ResourceType::Cluster => {
+                    let names = endpoint_names(&response)?;
+                    if !subscribed && !names.is_empty() {
+                        subscribed = true;
+                        let mut subscribe = request(ResourceType::Endpoint);
+                        subscribe.resource_names_subscribe = names;
+                        requests.send(subscribe).await?;
+                    }
+                }
+                ResourceType::Endpoint => {
+                    for resource in response.resources {
+                        let endpoints = resource.resource.map_or(0, |any| any.value.len() as u64);
+                        events.send(Held { proxy: self.number, name: resource.name, endpoints, at }).await?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names under which clusters ask for their endpoints.
+fn endpoint_names(response: &DeltaDiscoveryResponse) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for resource in &response.resources {
+        let Some(any) = &resource.resource else { continue };
+        let cluster = Cluster::decode(any.value.as_slice())?;
+        if let Some(eds) = cluster.eds_cluster_config {
+            names.push(if eds.service_name.is_empty() { cluster.name } else { eds.service_name });
+        }
+    }
+    Ok(names)
+}
+
+fn request(kind: ResourceType) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { type_url: kind.url().to_owned(), ..DeltaDiscoveryRequest::default() }
+}
+
+fn acknowledge(response: &DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: response.type_url.clone(),
+        response_nonce: response.nonce.clone(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}

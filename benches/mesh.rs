@@ -1,0 +1,175 @@
+//! The mesh of the benchmarks, as catalog events and as the YAML of the same objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use smc_mesh::catalog::{AppProtocol, Namespace, Object, Service, ServicePort, SourceEvent, TargetPort, Workload};
+use smc_mesh::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use smc_mesh::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
+
+const NAMESPACES: usize = 10;
+const PORT: u16 = 8080;
+
+/// A mesh of some size.
+#[derive(Debug, Clone, Copy)]
+pub struct Mesh {
+    /// Services, each with an identity of its own.
+    pub services: usize,
+    /// Proxies, spread over the services.
+    pub proxies: usize,
+    /// How many services each identity may call.
+    pub reach: usize,
+}
+
+impl Mesh {
+    fn namespace(i: usize) -> String {
+        format!("n{}", i % NAMESPACES)
+    }
+
+    /// The identity of service `i`, and its name.
+    pub fn account(&self, i: usize) -> Result<ServiceAccountId, InvalidName> {
+        let i = i % self.services;
+        ServiceAccountId::new(&Self::namespace(i), &format!("s{i}"))
+    }
+
+    /// Service `i`.
+    pub fn service(&self, i: usize) -> Result<ServiceId, InvalidName> {
+        let i = i % self.services;
+        ServiceId::new(&Self::namespace(i), &format!("s{i}"))
+    }
+
+    /// The service that proxy `p` stands behind.
+    pub fn service_of(&self, p: usize) -> usize {
+        p % self.services
+    }
+
+    /// The pod of proxy `p`.
+    pub fn workload(&self, p: usize) -> Result<WorkloadId, InvalidName> {
+        WorkloadId::new(&Self::namespace(self.service_of(p)), &format!("p{p}"))
+    }
+
+    /// The address of proxy `p`'s pod, the same in both forms of the mesh.
+    fn pod_ip(p: usize) -> Ipv4Addr {
+        let [_, b, c, d] = u32::try_from(p).unwrap_or(u32::MAX).to_be_bytes();
+        Ipv4Addr::new(10, b, c, d)
+    }
+
+    fn cluster_ip(i: usize) -> Ipv4Addr {
+        let [_, b, c, d] = u32::try_from(i).unwrap_or(u32::MAX).to_be_bytes();
+        Ipv4Addr::new(172, 16 | (b & 15), c, d)
+    }
+
+    /// The pod of proxy `p`.
+    pub fn pod(&self, p: usize, ready: bool) -> Result<SourceEvent, InvalidName> {
+        let i = self.service_of(p);
+        let id = self.workload(p)?;
+        Ok(SourceEvent::Upsert(Object::Workload(Workload {
+            proxy: ProxyUuid::derived(&id),
+            id,
+            service_account: self.account(i)?,
+            labels: BTreeMap::from([("app".to_owned(), format!("s{i}"))]),
+            ips: vec![IpAddr::V4(Self::pod_ip(p))],
+            ports: BTreeMap::new(),
+            ready,
+            injection: None,
+        })))
+    }
+
+    /// All objects as events.
+    pub fn events(&self) -> Result<Vec<SourceEvent>, InvalidName> {
+        let mut events = Vec::new();
+        for n in 0..NAMESPACES {
+            let name = Self::namespace(n);
+            let namespace = Namespace { name: name.clone(), monitored: true, injection: None };
+            events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
+            let everything = HttpMatch { path: None, methods: MethodSet::Any, headers: BTreeMap::new() };
+            events.push(SourceEvent::Upsert(Object::HttpRouteGroup(HttpRouteGroup {
+                id: NamespacedName::new(&name, "any")?,
+                matches: BTreeMap::from([("any".to_owned(), everything)]),
+            })));
+        }
+        for i in 0..self.services {
+            events.push(SourceEvent::Upsert(Object::Service(Service {
+                id: self.service(i)?,
+                cluster_ips: vec![IpAddr::V4(Self::cluster_ip(i))],
+                headless: false,
+                selector: BTreeMap::from([("app".to_owned(), format!("s{i}"))]),
+                ports: vec![ServicePort {
+                    name: Some("http".to_owned()),
+                    port: PORT,
+                    target: TargetPort::Number(PORT),
+                    protocol: AppProtocol::Http,
+                }],
+            })));
+            events.push(SourceEvent::Upsert(Object::TrafficTarget(self.target(i)?)));
+        }
+        for p in 0..self.proxies {
+            events.push(self.pod(p, true)?);
+        }
+        Ok(events)
+    }
+
+    /// Who may call service `i`: the `reach` before it.
+    pub fn callers(&self, i: usize) -> BTreeSet<usize> {
+        (1..=self.reach.min(self.services - 1)).map(|step| (i + self.services - step) % self.services).collect()
+    }
+
+    fn target(&self, i: usize) -> Result<TrafficTarget, InvalidName> {
+        let namespace = Self::namespace(i);
+        Ok(TrafficTarget {
+            id: NamespacedName::new(&namespace, &format!("s{i}"))?,
+            destination: self.account(i)?,
+            sources: self.callers(i).into_iter().map(|caller| self.account(caller)).collect::<Result<_, _>>()?,
+            rules: vec![Rule {
+                kind: RuleKind::HttpRouteGroup,
+                name: NamespacedName::new(&namespace, "any")?,
+                matches: None,
+            }],
+        })
+    }
+
+    /// Everything but the pods as YAML.
+    pub fn yaml(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        let mut add = |args: std::fmt::Arguments<'_>| {
+            // Writing to a string cannot fail.
+            let _ = text.write_fmt(args);
+        };
+        for n in 0..NAMESPACES {
+            add(format_args!(
+                "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: n{n}, labels: \
+                 {{openservicemesh.io/monitored-by: smc}}}}\n---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: \
+                 HTTPRouteGroup\nmetadata: {{name: any, namespace: n{n}}}\nspec: {{matches: [{{name: any}}]}}\n"
+            ));
+        }
+        for i in 0..self.services {
+            let (namespace, ip) = (Self::namespace(i), Self::cluster_ip(i));
+            add(format_args!(
+                "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{i}, namespace: {namespace}}}\nspec: \
+                 {{clusterIP: {ip}, clusterIPs: [{ip}], selector: {{app: s{i}}}, ports: [{{name: http, port: \
+                 {PORT}, targetPort: {PORT}}}]}}\n---\napiVersion: access.smi-spec.io/v1alpha3\nkind: \
+                 TrafficTarget\nmetadata: {{name: s{i}, namespace: {namespace}}}\nspec:\n  destination: {{kind: \
+                 ServiceAccount, name: s{i}, namespace: {namespace}}}\n  rules: [{{kind: HTTPRouteGroup, name: \
+                 any}}]\n  sources:\n"
+            ));
+            for caller in self.callers(i) {
+                let namespace = Self::namespace(caller);
+                add(format_args!("    - {{kind: ServiceAccount, name: s{caller}, namespace: {namespace}}}\n"));
+            }
+        }
+        text
+    }
+
+    /// The pod of proxy `p` as YAML.
+    pub fn pod_yaml(&self, p: usize, ready: bool) -> String {
+        let i = self.service_of(p);
+        let (namespace, ip) = (Self::namespace(i), Self::pod_ip(p));
+        let ready = if ready { "True" } else { "False" };
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{p}, namespace: {namespace}, labels: {{app: \
+             s{i}}}}}\nspec: {{serviceAccountName: s{i}, containers: [{{name: app}}]}}\nstatus: {{phase: Running, \
+             podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: '{ready}'}}]}}\n"
+        )
+    }
+}

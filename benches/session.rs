@@ -1,0 +1,98 @@
+//! What one stream costs: its first answers, a change that touches it, an unchanged resume.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use smc_mesh::ids::ServiceAccountId;
+use smc_mesh::resource::{Resource, ResourceType};
+use smc_mesh::session::{Response, Scope, Session, Variant};
+use smc_mesh::world::{ProxyClass, Snapshot, Touched, View};
+
+/// A view of `count` clusters; `generation` changes the first of them.
+fn view(count: usize, generation: u64) -> View {
+    let account = ServiceAccountId::new("n0", "s0").unwrap();
+    let class = Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false });
+    let mut snapshot = Snapshot::default();
+    for i in 0..count {
+        let name = format!("n0/s{i}|8080");
+        let alt_stat_name = if i == 0 { generation.to_string() } else { String::new() };
+        let cluster = Cluster { name: name.clone(), alt_stat_name, ..Cluster::default() };
+        let resource = Arc::new(Resource::encode(ResourceType::Cluster, &name, &cluster));
+        snapshot.clusters.insert(Arc::clone(&resource.name), resource);
+    }
+    View::new(class, Arc::new(snapshot), imbl::OrdMap::new())
+}
+
+fn subscribe(initial: &View, held: bool) -> DeltaDiscoveryRequest {
+    let mut request =
+        DeltaDiscoveryRequest { type_url: ResourceType::Cluster.url().to_owned(), ..DeltaDiscoveryRequest::default() };
+    if held {
+        request.initial_resource_versions = initial
+            .all(ResourceType::Cluster)
+            .map(|resource| (resource.name.to_string(), resource.version.to_string()))
+            .collect();
+    }
+    request
+}
+
+fn acknowledge(response: &Response) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: response.kind.url().to_owned(),
+        response_nonce: response.nonce.clone(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn connected(view: &View) -> Session {
+    let mut session = Session::new(Variant::Delta, Scope::Aggregated);
+    let step = session.on_delta(&subscribe(view, false), Some(view)).unwrap();
+    session.on_delta(&acknowledge(&step.responses[0]), None).unwrap();
+    session
+}
+
+fn session(criterion: &mut Criterion) {
+    for count in [10, 1000] {
+        let views = [view(count, 0), view(count, 1)];
+        let name: Arc<str> = Arc::from("n0/s0|8080");
+        let touched = Touched::Names(BTreeSet::from([(ResourceType::Cluster, name)]));
+
+        criterion.bench_function(&BenchmarkId::new("first_answer", count).to_string(), |bencher| {
+            let request = subscribe(&views[0], false);
+            bencher.iter(|| {
+                let mut session = Session::new(Variant::Delta, Scope::Aggregated);
+                let step = session.on_delta(&request, Some(&views[0])).unwrap();
+                assert_eq!(step.responses[0].resources.len(), count);
+                let mut bytes = Vec::with_capacity(step.responses[0].encoded_len());
+                step.responses[0].encode(&mut bytes);
+                black_box(bytes)
+            });
+        });
+        criterion.bench_function(&BenchmarkId::new("unchanged_resume", count).to_string(), |bencher| {
+            let request = subscribe(&views[0], true);
+            bencher.iter(|| {
+                let mut session = Session::new(Variant::Delta, Scope::Aggregated);
+                let step = session.on_delta(&request, Some(&views[0])).unwrap();
+                assert!(step.responses.iter().all(|response| response.resources.is_empty()));
+                black_box(session)
+            });
+        });
+        criterion.bench_function(&BenchmarkId::new("one_change", count).to_string(), |bencher| {
+            let mut session = connected(&views[0]);
+            let mut next = 1;
+            bencher.iter(|| {
+                let step = session.on_view(&views[next], &touched);
+                assert_eq!(step.responses.len(), 1);
+                assert_eq!(step.responses[0].resources.len(), 1);
+                session.on_delta(&acknowledge(&step.responses[0]), None).unwrap();
+                next = 1 - next;
+            });
+        });
+    }
+}
+
+criterion_group!(benches, session);
+criterion_main!(benches);

@@ -1,0 +1,70 @@
+//! How long the compiler takes: the whole mesh from nothing, and single changes.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use smc_benches::mesh::Mesh;
+use smc_mesh::ids::TrustDomain;
+use smc_mesh::pki::{ServiceCertificate, TrustBundle};
+use smc_mesh::translate::{Compiler, Input, Settings};
+
+/// Certificates of about the size of real ones; the compiler does not look inside.
+fn inputs(mesh: &Mesh) -> Vec<Input> {
+    let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
+    for i in 0..mesh.services {
+        let certificate =
+            ServiceCertificate { chain_pem: "chain ".repeat(250), key_pem: "key ".repeat(60).into() };
+        inputs.push(Input::Certificate(mesh.account(i).unwrap(), certificate));
+    }
+    inputs.extend(mesh.events().unwrap().into_iter().map(Input::Source));
+    inputs
+}
+
+fn compiled(mesh: &Mesh) -> Compiler {
+    let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
+    compiler.apply(inputs(mesh));
+    assert_eq!(compiler.world().proxies.len(), mesh.proxies);
+    assert_eq!(compiler.world().snapshots.len(), mesh.services.min(mesh.proxies));
+    compiler
+}
+
+fn whole(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("translate_all");
+    group.sample_size(10);
+    let mesh = Mesh { services: 1000, proxies: 2000, reach: 10 };
+    let inputs = inputs(&mesh);
+    group.bench_function("1000_services_2000_proxies", |bencher| {
+        bencher.iter_batched(
+            || inputs.clone(),
+            |inputs| {
+                let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
+                compiler.apply(inputs);
+                compiler
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+/// The cost of an endpoint change must not grow with the services that it does not touch: the same change in
+/// meshes of three sizes.
+fn endpoint(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("endpoint_change");
+    for services in [100, 1000, 4000] {
+        let mesh = Mesh { services, proxies: 2 * services, reach: 10 };
+        let mut compiler = compiled(&mesh);
+        let mut ready = true;
+        group.bench_function(BenchmarkId::from_parameter(services), |bencher| {
+            bencher.iter(|| {
+                ready = !ready;
+                assert!(compiler.apply([Input::Source(mesh.pod(7, ready).unwrap())]));
+                black_box(compiler.world())
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, whole, endpoint);
+criterion_main!(benches);

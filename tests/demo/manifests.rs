@@ -1,0 +1,122 @@
+//! The demo mesh: ordinary Kubernetes YAML, carried inside the program so that it runs from anywhere. The split is
+//! rendered here too, because it is the one object the demo changes while it runs.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// The file that holds the split, and is written anew to shift it.
+pub const SPLIT_FILE: &str = "traffic-split.yaml";
+
+/// All files of the demo mesh, by name.
+pub const FILES: [(&str, &str); 9] = [
+    ("namespaces.yaml", include_str!("mesh/namespaces.yaml")),
+    ("mesh-config.yaml", include_str!("mesh/mesh-config.yaml")),
+    ("bookbuyer.yaml", include_str!("mesh/bookbuyer.yaml")),
+    ("bookthief.yaml", include_str!("mesh/bookthief.yaml")),
+    ("bookstore.yaml", include_str!("mesh/bookstore.yaml")),
+    ("bookwarehouse.yaml", include_str!("mesh/bookwarehouse.yaml")),
+    ("database.yaml", include_str!("mesh/database.yaml")),
+    ("access.yaml", include_str!("mesh/access.yaml")),
+    (SPLIT_FILE, include_str!("mesh/traffic-split.yaml")),
+];
+
+/// The applications whose lines the demo reads: Pod as NAMESPACE/NAME, and container.
+pub const APPLICATIONS: [(&str, &str); 6] = [
+    ("bookbuyer/bookbuyer", "bookbuyer"),
+    ("bookthief/bookthief", "bookthief"),
+    ("bookstore/bookstore-v1", "bookstore"),
+    ("bookstore/bookstore-v2", "bookstore"),
+    ("bookwarehouse/bookwarehouse", "bookwarehouse"),
+    ("bookdatabase/database", "database"),
+];
+
+/// How the split divides requests between the two versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Weights {
+    /// Of bookstore-v1.
+    pub v1: u32,
+    /// Of bookstore-v2.
+    pub v2: u32,
+}
+
+/// Before the shift.
+pub const WEIGHTS_BEFORE: Weights = Weights { v1: 50, v2: 50 };
+
+/// After the shift.
+pub const WEIGHTS_AFTER: Weights = Weights { v1: 10, v2: 90 };
+
+impl Weights {
+    /// The share of requests that goes to v2, 0 to 1. Both weights zero is no split; the demo has none.
+    pub fn share_v2(self) -> f64 {
+        f64::from(self.v2) / (f64::from(self.v1) + f64::from(self.v2))
+    }
+
+    /// The TrafficSplit with these weights.
+    pub fn to_yaml(self) -> String {
+        let Self { v1, v2 } = self;
+        format!(
+            "apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata:
+  name: bookstore
+  namespace: bookstore
+spec:
+  service: bookstore
+  backends:
+    - service: bookstore-v1
+      weight: {v1}
+    - service: bookstore-v2
+      weight: {v2}
+"
+        )
+    }
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.v1, self.v2)
+    }
+}
+
+/// Writes the demo mesh into a directory.
+pub fn write_to(directory: &Path) -> std::io::Result<()> {
+    for (name, text) in FILES {
+        std::fs::write(directory.join(name), text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_split_in_the_mesh_is_the_one_rendered_for_the_start() {
+        let file = FILES.iter().find(|(name, _)| *name == SPLIT_FILE).unwrap();
+        assert_eq!(file.1, WEIGHTS_BEFORE.to_yaml());
+    }
+
+    #[test]
+    fn every_file_of_the_directory_is_carried() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/mesh");
+        let mut there: Vec<_> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        there.sort();
+        let mut carried: Vec<_> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        carried.sort();
+        assert_eq!(there, carried);
+    }
+
+    #[test]
+    fn the_mesh_is_written_file_by_file() {
+        let directory = tempfile::tempdir().unwrap();
+        write_to(directory.path()).unwrap();
+        for (name, text) in FILES {
+            assert_eq!(std::fs::read_to_string(directory.path().join(name)).unwrap(), text);
+        }
+    }
+}

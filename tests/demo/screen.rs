@@ -1,0 +1,82 @@
+//! Puts a picture on standard output: over itself on a terminal, one after another otherwise.
+
+use std::io::{self, IsTerminal, Write};
+
+/// Cursor home.
+const HOME: &str = "\x1b[H";
+/// Erase the rest of the line.
+const ERASE_LINE: &str = "\x1b[K";
+/// Erase the rest of the screen.
+const ERASE_BELOW: &str = "\x1b[J";
+/// Erase everything, hide the cursor, cut long lines instead of wrapping them.
+const ENTER: &str = "\x1b[2J\x1b[?25l\x1b[?7l";
+/// Show the cursor, wrap long lines.
+const LEAVE: &str = "\x1b[?25h\x1b[?7h";
+
+/// Where pictures go.
+#[derive(Debug)]
+pub(super) struct Screen {
+    terminal: bool,
+}
+
+impl Screen {
+    /// Prepares standard output.
+    pub(super) fn open() -> io::Result<Self> {
+        let screen = Self { terminal: io::stdout().is_terminal() };
+        if screen.terminal {
+            write(ENTER)?;
+        }
+        Ok(screen)
+    }
+
+    /// Whether pictures replace one another.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Shows a picture.
+    pub(super) fn show(&self, lines: &[String]) -> io::Result<()> {
+        write(&frame(self.terminal, lines))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal {
+            // A terminal that is gone needs no restoring.
+            let _ = write(LEAVE);
+        }
+    }
+}
+
+/// A whole picture in one write, each line erased only behind what replaces it: nothing is ever blank in between.
+fn frame(terminal: bool, lines: &[String]) -> String {
+    let (start, line_end, end) = if terminal { (HOME, ERASE_LINE, ERASE_BELOW) } else { ("", "", "") };
+    let mut frame = start.to_owned();
+    for line in lines {
+        frame.push_str(line);
+        frame.push_str(line_end);
+        frame.push('\n');
+    }
+    // On a terminal the end erases what a longer picture left; in a file a blank line parts one picture from the next.
+    frame.push_str(if terminal { end } else { "\n" });
+    frame
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_drawn_over_and_a_file_is_appended_to() {
+        let lines = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(frame(true, &lines), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        assert_eq!(frame(false, &lines), "a\nb\n\n");
+    }
+}

@@ -1,0 +1,215 @@
+//! The picture of the demo, as text: who called whom with what result, each version's share, and the identity seen.
+//! Pure; where it is drawn is [`super::live`]'s business.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::expectation::{EXPECTATIONS, expectation_of};
+use super::manifests::Weights;
+use super::report::policy;
+use super::tally::{Calls, Edge, Observed, Tally};
+
+/// Cells of a share's bar.
+const BAR: u64 = 20;
+
+/// All that the picture shows.
+#[derive(Debug)]
+pub struct Picture<'a> {
+    /// Since the start.
+    pub total: &'a Tally,
+    /// The last few seconds.
+    pub recent: &'a Tally,
+    /// How many seconds those are; at least one.
+    pub recent_seconds: u64,
+    /// Since the start.
+    pub elapsed: Duration,
+    /// The split as it was last written.
+    pub weights: Weights,
+    /// What happened last, one line each.
+    pub events: &'a [String],
+}
+
+/// Draws the picture, line by line. Lines are as long as they need to be; the identity, which is longest, comes last.
+pub fn draw(picture: &Picture<'_>) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "SMC demo   {}   split bookstore → v1 {} : v2 {}",
+            clock(picture.elapsed),
+            picture.weights.v1,
+            picture.weights.v2
+        ),
+        String::new(),
+        row(["", "FROM", "TO", "REQUEST", "POLICY", "RESULT", "COUNT", "/S", "IDENTITY SEEN"]),
+    ];
+    let never = Calls::default();
+    for edge in edges(picture.total) {
+        let total = picture.total.calls.get(&edge).unwrap_or(&never);
+        let recent = picture.recent.calls.get(&edge).unwrap_or(&never);
+        lines.push(call_row(&edge, total, recent, picture.recent_seconds));
+    }
+    lines.push(String::new());
+    lines.push(share_line(&picture.recent.versions(), picture.recent_seconds));
+    if !picture.events.is_empty() {
+        lines.push(String::new());
+        lines.extend(picture.events.iter().cloned());
+    }
+    lines
+}
+
+/// Minutes and seconds.
+pub fn clock(elapsed: Duration) -> String {
+    format!("{:02}:{:02}", elapsed.as_secs() / 60, elapsed.as_secs() % 60)
+}
+
+/// The table's rows first, in its order, then whatever else was seen.
+fn edges(tally: &Tally) -> Vec<Edge> {
+    let expected = EXPECTATIONS.iter().map(|expectation| Edge {
+        from: expectation.from.to_owned(),
+        to: expectation.to.to_owned(),
+        request: expectation.request.to_owned(),
+    });
+    let others = tally.calls.keys().filter(|edge| expectation_of(edge).is_none()).cloned();
+    expected.chain(others).collect()
+}
+
+fn call_row(edge: &Edge, total: &Calls, recent: &Calls, recent_seconds: u64) -> String {
+    let expected = expectation_of(edge).map(|expectation| expectation.expected);
+    let accepted = |observed: &Observed| expected.is_some_and(|expected| expected.accepts(observed));
+    let mark = if recent.results.is_empty() {
+        "·"
+    } else if recent.results.keys().all(accepted) {
+        "✓"
+    } else {
+        "✗"
+    };
+    // Tenths, in integers.
+    let rate = recent.count() * 10 / recent_seconds.max(1);
+    let identities: Vec<&str> = recent.identities.keys().map(String::as_str).collect();
+    row([
+        mark,
+        &edge.from,
+        &edge.to,
+        &edge.request,
+        policy(expected),
+        &results(recent),
+        &total.count().to_string(),
+        &format!("{}.{}", rate / 10, rate % 10),
+        &if identities.is_empty() { "-".to_owned() } else { identities.join(", ") },
+    ])
+}
+
+/// The recent results, the most frequent first; with their numbers if there are several.
+fn results(recent: &Calls) -> String {
+    let mut results: Vec<(u64, String)> =
+        recent.results.iter().map(|(observed, count)| (*count, observed.outcome.to_string())).collect();
+    results.sort_by(|(count, text), (other_count, other_text)| {
+        other_count.cmp(count).then_with(|| text.cmp(other_text))
+    });
+    match &results[..] {
+        [] => "-".to_owned(),
+        [(_, text)] => text.clone(),
+        several => {
+            let mut joined = String::new();
+            for (count, text) in several {
+                let separator = if joined.is_empty() { "" } else { ", " };
+                let _ = write!(joined, "{separator}{text} ×{count}");
+            }
+            joined
+        }
+    }
+}
+
+fn row(cells: [&str; 9]) -> String {
+    let [mark, from, to, request, policy, result, count, rate, identity] = cells;
+    format!("{mark:1} {from:<14}{to:<15}{request:<19}{policy:<9}{result:<22}{count:>8} {rate:>6}  {identity}")
+}
+
+fn share_line(versions: &BTreeMap<String, u64>, recent_seconds: u64) -> String {
+    let whole: u64 = versions.values().sum();
+    let mut line = format!("bookstore, last {recent_seconds} s: ");
+    if whole == 0 {
+        line.push_str(" no answers yet");
+        return line;
+    }
+    for version in ["v1", "v2"] {
+        let part = versions.get(version).copied().unwrap_or(0);
+        let percent = (part * 100 + whole / 2) / whole;
+        let filled = usize::try_from((part * BAR + whole / 2) / whole).unwrap_or(0);
+        let empty = usize::try_from(BAR).unwrap_or(0).saturating_sub(filled);
+        let _ = write!(line, " {version} {}{} {percent:>3} %  ", "█".repeat(filled), "░".repeat(empty));
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifests::WEIGHTS_BEFORE;
+    use super::super::tally::read_line;
+    use super::*;
+
+    fn tally(lines: &[(&str, u64)]) -> Tally {
+        let mut tally = Tally::default();
+        for (line, times) in lines {
+            let record = read_line(line).unwrap().unwrap();
+            for _ in 0..*times {
+                tally.add(&record);
+            }
+        }
+        tally
+    }
+
+    #[test]
+    fn the_picture_shows_every_kind_of_call_and_the_shares() {
+        let ok = |version: &str| {
+            format!(
+                r#"{{"kind":"call","t_ms":1,"from":"bookbuyer","to":"bookstore","method":"GET","path":"/books-bought","status":200,"error":null,"version":"{version}","identity_seen":"spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer"}}"#
+            )
+        };
+        let call = |from: &str, status: &str, error: &str| {
+            format!(
+                r#"{{"kind":"call","t_ms":1,"from":"{from}","to":"bookstore","method":"GET","path":"/books-bought","status":{status},"error":{error},"version":null,"identity_seen":null}}"#
+            )
+        };
+        let tally = tally(&[
+            (&ok("v1"), 30),
+            (&ok("v2"), 70),
+            (&call("bookbuyer", "503", "null"), 1),
+            (&call("bookthief", "null", "\"connection closed\""), 50),
+            (&call("stranger", "403", "null"), 1),
+        ]);
+        let picture = Picture {
+            total: &tally,
+            recent: &tally,
+            recent_seconds: 10,
+            elapsed: Duration::from_secs(75),
+            weights: WEIGHTS_BEFORE,
+            events: &["01:00 something happened".to_owned()],
+        };
+        let drawn = draw(&picture);
+        let line = |start: &str| drawn.iter().find(|line| line.starts_with(start)).unwrap().as_str();
+        assert_eq!(drawn[0], "SMC demo   01:15   split bookstore → v1 50 : v2 50");
+        assert_eq!(
+            line("✗ bookbuyer"),
+            "✗ bookbuyer     bookstore      GET /books-bought  allow    200 ×100, 503 ×1           101   10.1  \
+             spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer"
+        );
+        assert_eq!(
+            line("✓ bookthief"),
+            "✓ bookthief     bookstore      GET /books-bought  deny     connection closed           50    5.0  -"
+        );
+        assert_eq!(
+            line("· bookwarehouse"),
+            "· bookwarehouse database       TCP RESTOCK        allow    -                            0    0.0  -"
+        );
+        assert!(line("✗ stranger").contains("unknown"));
+        assert_eq!(
+            line("bookstore, last"),
+            "bookstore, last 10 s:  v1 ██████░░░░░░░░░░░░░░  30 %   v2 ██████████████░░░░░░  70 %"
+        );
+        assert_eq!(drawn.last().unwrap(), "01:00 something happened");
+        // Header, blank, titles, nine rows and the stranger, blank, shares, blank, event.
+        assert_eq!(drawn.len(), 3 + EXPECTATIONS.len() + 1 + 2 + 2);
+    }
+}

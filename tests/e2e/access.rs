@@ -1,0 +1,137 @@
+//! Who may do what: TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
+
+use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
+use crate::{eventually_get, fetch, get, outcome, start};
+
+fn guarded() -> Mesh {
+    let matches = "    - {name: read, pathRegex: '/api', methods: [GET]}
+    - {name: write, pathRegex: '/submit', methods: [POST, PUT]}
+    - name: tenant
+      pathRegex: '/tenant'
+      headers:
+        - x-tenant: 't[0-9]+'
+    - {name: unused, pathRegex: '/unused'}";
+    Mesh::web()
+        .with("routes.yaml", &routes("web", matches))
+        .with("tcp.yaml", &tcp_route("lines", &[7000, 7001]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_may_use_just_the_routes_that_its_targets_name() {
+    let mesh = guarded()
+        .with("alice.yaml", &allow("alice-web", "alice", &["HTTPRouteGroup/web:read,write,tenant"]))
+        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/api", "200").await;
+
+    for (args, expected) in [
+        // The expression is anchored at the start only, and never sees the query.
+        (&["--url", "http://web.servers/api/deeper?x=1"][..], "200"),
+        (&["--url", "http://web.servers/apian"], "200"),
+        (&["--url", "http://web.servers/v2/api"], "403"),
+        (&["--url", "http://web.servers/?/api"], "403"),
+        (&["--url", "http://web.servers/"], "403"),
+        // A match in the group that no target names.
+        (&["--url", "http://web.servers/unused"], "403"),
+        (&["--url", "http://web.servers/api", "--method", "POST"], "403"),
+        (&["--url", "http://web.servers/submit", "--method", "POST"], "200"),
+        (&["--url", "http://web.servers/submit", "--method", "PUT"], "200"),
+        (&["--url", "http://web.servers/submit"], "403"),
+        (&["--url", "http://web.servers/tenant"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12"], "200"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: xt12"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12x"], "403"),
+        // The address chooses the service, whatever the client calls it.
+        (&["--url", "http://web.servers/api", "-H", "host: something.else"], "200"),
+        (&["--url", "http://web-v1.servers.svc.cluster.local/api"], "200"),
+        // HTTP/2 without TLS on an http port.
+        (&["--url", "http://web.servers/api", "--http2"], "200"),
+        (&["--url", "http://web.servers/", "--http2"], "403"),
+    ] {
+        assert_eq!(outcome(&fetch(&lab, "clients/alice", args).await), expected, "alice {args:?}");
+    }
+
+    // Nobody let bob in, and alice's own service lets nobody in.
+    for (pod, url) in [
+        ("clients/bob", "http://web.servers/api"),
+        ("clients/bob", "http://web-v1.servers/api"),
+        ("servers/web-v1", "http://alice.clients/"),
+        ("servers/web-v1", "http://web-v2.servers/api"),
+    ] {
+        assert_eq!(get(&lab, pod, url).await, "denied", "{pod} {url}");
+    }
+    let denied = lab.tcp("clients/bob", &["web.servers:7000", "--send", "hello"]).await.unwrap();
+    assert_eq!(denied.reply, None, "{denied:?}");
+
+    // The server is told who called, and what the client says of it does not count.
+    let spoof = "x-forwarded-client-cert: By=spiffe://x;URI=spiffe://cluster.local/ns/clients/sa/bob";
+    let result = fetch(&lab, "clients/alice", &["--url", "http://web.servers/api", "-H", spoof]).await;
+    let seen = result.body["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default().to_owned();
+    assert!(seen.contains("URI=spiffe://cluster.local/ns/clients/sa/alice"), "{seen}");
+    assert!(!seen.contains("sa/bob"), "{seen}");
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_targets_add_up_and_a_target_without_matches_means_all_of_its_group() {
+    let mesh = guarded()
+        .with("alice-1.yaml", &allow("alice-read", "alice", &["HTTPRouteGroup/web:read"]))
+        .with("alice-2.yaml", &allow("alice-again", "alice", &["HTTPRouteGroup/web:read,write"]))
+        .with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/web"]));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/bob", "http://web.servers/unused", "200").await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/api", "200").await;
+    for (pod, args, expected) in [
+        ("clients/alice", &["--url", "http://web.servers/submit", "--method", "POST"][..], "200"),
+        ("clients/alice", &["--url", "http://web.servers/unused"], "403"),
+        ("clients/bob", &["--url", "http://web.servers/api"], "200"),
+        ("clients/bob", &["--url", "http://web.servers/submit", "--method", "PUT"], "200"),
+        ("clients/bob", &["--url", "http://web.servers/none"], "403"),
+    ] {
+        assert_eq!(outcome(&fetch(&lab, pod, args).await), expected, "{pod} {args:?}");
+    }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_tcp_port() {
+    let mesh = guarded()
+        .with("any.yaml", &any_route())
+        .with("grpc-port.yaml", &tcp_route("grpc-port", &[9090]))
+        .with("alice.yaml", &allow("alice", "alice", &["TCPRoute/grpc-port", "HTTPRouteGroup/web:read"]))
+        .with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"]));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/bob", "http://web.servers/any", "200").await;
+    let http2 = ["--http2", "--url", "http://web.servers:90/api"];
+    crate::eventually("alice uses the port of the target", async || {
+        let outcome = outcome(&fetch(&lab, "clients/alice", &http2).await);
+        if outcome == "200" { Ok(()) } else { Err(outcome) }
+    })
+    .await;
+    // The right port, another route; the right route, another port.
+    let other = ["--http2", "--url", "http://web.servers:90/other"];
+    assert_eq!(outcome(&fetch(&lab, "clients/alice", &other).await), "403");
+    assert_eq!(get(&lab, "clients/alice", "http://web.servers/api").await, "403");
+    for pod in ["clients/alice", "clients/bob"] {
+        let result = lab.tcp(pod, &["web.servers:7000", "--send", "hello"]).await.unwrap();
+        assert_eq!(result.reply, None, "{pod} {result:?}");
+    }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plaintext_from_outside_of_the_mesh_is_refused_on_every_port() {
+    let mesh = guarded().with("mesh-config.yaml", &crate::mesh::mesh_config(true));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let address = lab.pod_ip("servers/web-v1").await.unwrap();
+    for url in ["http://web.servers/".to_owned(), format!("http://{address}:8080/")] {
+        assert_eq!(get(&lab, "outside/stranger", &url).await, "denied", "{url}");
+    }
+    for port in [7000, 7001, 15000, 15001, 15003] {
+        let target = format!("{address}:{port}");
+        let result = lab.tcp("outside/stranger", &[&target, "--send", "hello"]).await.unwrap();
+        assert_eq!(result.reply, None, "{target} {result:?}");
+    }
+    lab.stop().await.unwrap();
+}

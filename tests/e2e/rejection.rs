@@ -1,0 +1,49 @@
+//! What Envoy rejects is seen, harms nothing, and is over once it is mended.
+
+use crate::mesh::{Mesh, allow, any_route, routes};
+use crate::{VARIANTS, eventually, eventually_get, start_with};
+
+/// An expression that SMC takes, and that these Envoys refuse: they are told to allow few instructions.
+const LARGE: &str = "    - {name: large, pathRegex: '/a{40}b{40}'}";
+const FEW_INSTRUCTIONS: &str = r#"{"layered_runtime": {"layers": [
+    {"name": "test", "static_layer": {"re2.max_program_size.error_level": 40}}]}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_one_is_taken() {
+    for variant in VARIANTS {
+        let mesh = Mesh::web()
+            .with("any.yaml", &any_route())
+            .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]));
+        let lab = start_with(&mesh, |options| {
+            options.variant = variant;
+            options.envoy_args = vec!["--config-yaml".to_owned(), FEW_INSTRUCTIONS.to_owned()];
+        })
+        .await;
+        eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+
+        lab.apply("large.yaml", &routes("large", LARGE)).await.unwrap();
+        lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/large"])).await.unwrap();
+        eventually(&format!("{variant:?}: the rejection is shown"), async || {
+            let status =
+                lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
+            let status = status.to_string();
+            if status.contains("program size") { Ok(()) } else { Err(status) }
+        })
+        .await;
+        // What was good stays.
+        assert_eq!(crate::get(&lab, "clients/alice", "http://web.servers/").await, "200");
+        assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/").await, "403");
+
+        lab.apply("large.yaml", &routes("large", "    - {name: small, pathRegex: '/a+b+c'}")).await.unwrap();
+        eventually_get(&lab, "clients/bob", "http://web.servers/aabbc", "200").await;
+        assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/other").await, "403");
+        eventually(&format!("{variant:?}: the rejection is over"), async || {
+            let status =
+                lab.smc_json(&["proxy", "config", "servers/web-v1"]).await.map_err(|error| error.chain())?;
+            let status = status.to_string();
+            if status.contains("program size") { Err(status) } else { Ok(()) }
+        })
+        .await;
+        lab.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,100 @@
+//! TrafficSplit: shares, matches, shifts.
+
+use std::collections::BTreeMap;
+
+use crate::mesh::{Mesh, allow, any_route, routes, split};
+use crate::{eventually, eventually_get, start};
+use smc_tests::lab::LabHandle;
+
+/// How many requests a share is taken from.
+const REQUESTS: u32 = 800;
+/// How far a share may lie from its expectation, in standard deviations of the binomial distribution: at 5, one
+/// test in 1.7 million fails by chance.
+const DEVIATIONS: f64 = 5.0;
+
+fn mesh() -> Mesh {
+    Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+}
+
+/// Who answered how often.
+async fn answers(lab: &LabHandle, url: &str, count: u32, header: Option<&str>) -> BTreeMap<String, u32> {
+    let count = count.to_string();
+    let mut args = vec!["--url", url, "--count", &count, "--keep-alive"];
+    if let Some(header) = header {
+        args.extend(["-H", header]);
+    }
+    let results = lab.fetch("clients/alice", &args).await.unwrap();
+    let mut answers = BTreeMap::new();
+    for result in &results {
+        assert_eq!(result.status, Some(200), "{result:?}");
+        *answers.entry(result.pod().unwrap().to_owned()).or_insert(0) += 1;
+    }
+    answers
+}
+
+fn assert_share(answers: &BTreeMap<String, u32>, pod: &str, share: f64) {
+    let total = f64::from(answers.values().sum::<u32>());
+    let observed = f64::from(answers.get(pod).copied().unwrap_or(0));
+    let bound = DEVIATIONS * (total * share * (1.0 - share)).sqrt();
+    assert!(
+        (observed - total * share).abs() <= bound,
+        "{pod}: {observed} of {total}, expected {share} ± {bound}"
+    );
+}
+
+/// Waits until a version answers alone.
+async fn eventually_only(lab: &LabHandle, url: &str, pod: &str) {
+    eventually(&format!("only {pod} answers"), async || {
+        let answers = answers(lab, url, 40, None).await;
+        if answers.len() == 1 && answers.contains_key(pod) { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_follow_the_weights_and_shift_without_a_failed_request() {
+    let mesh = mesh().with("split.yaml", &split("web", &[("web-v1", 75), ("web-v2", 25)], &[]));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let before = answers(&lab, "http://web.servers/", REQUESTS, None).await;
+    assert_share(&before, "web-v1", 0.75);
+    // Leaves stay directly reachable.
+    assert_share(&answers(&lab, "http://web-v2.servers/", 20, None).await, "web-v2", 1.0);
+
+    // Zero is legal and gets nothing; every request of the shift is answered, or `answers` fails.
+    lab.apply("split.yaml", &split("web", &[("web-v1", 0), ("web-v2", 5)], &[])).await.unwrap();
+    eventually_only(&lab, "http://web.servers/", "web-v2").await;
+    assert_share(&answers(&lab, "http://web.servers/", 200, None).await, "web-v2", 1.0);
+
+    // A backend that does not exist yet takes no traffic.
+    lab.apply("split.yaml", &split("web", &[("web-v1", 1), ("web-v9", 9)], &[])).await.unwrap();
+    eventually_only(&lab, "http://web.servers/", "web-v1").await;
+    let problems = lab.smc_json(&["mesh", "problems"]).await.unwrap().to_string();
+    assert!(problems.contains("web-v9"), "{problems}");
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_requests_that_match_are_split_and_several_groups_add_up() {
+    let mesh = mesh()
+        .with("canary.yaml", &routes("canary", "    - {name: canary, headers: {x-canary: 'yes'}}"))
+        .with("early.yaml", &routes("early", "    - {name: early, pathRegex: '/early'}"))
+        .with("split.yaml", &split("web", &[("web-v2", 1)], &["canary", "early"]));
+    let lab = start(&mesh).await;
+    eventually("a canary request goes to web-v2 alone", async || {
+        let answers = answers(&lab, "http://web.servers/", 40, Some("x-canary: yes")).await;
+        if answers.len() == 1 && answers.contains_key("web-v2") {
+            Ok(())
+        } else {
+            Err(format!("{answers:?}"))
+        }
+    })
+    .await;
+    assert_share(&answers(&lab, "http://web.servers/early/bird", 100, None).await, "web-v2", 1.0);
+    // The rest goes to the root, behind which both stand.
+    let rest = answers(&lab, "http://web.servers/", 100, Some("x-canary: no")).await;
+    assert_eq!(rest.len(), 2, "{rest:?}");
+    lab.stop().await.unwrap();
+}

@@ -3,9 +3,6 @@
 //! Owns sockets, streams, files, processes and tasks: everything that touches the world. Refuses to decide: who may
 //! talk to whom, what an Envoy is told and who is let in are functions of [`smc_mesh`]. Time, randomness and
 //! storage are passed in ([`env::Env`], [`server::Storage`]), so a whole replica can run inside a test.
-//! The service mesh controller's thin shell: Kubernetes objects, certificates, streams, the operating system.
-//!
-//! Owns I/O, and carries out what `smc-mesh` decides. Refuses interesting branches: those belong there.
 
 pub mod admin;
 pub mod ca;

@@ -24,7 +24,13 @@ pub(super) enum CaCommand {
 pub(super) async fn run(command: CaCommand) -> Outcome {
     match command {
         CaCommand::Status { admin, output } => {
-            let answer = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await.map_err(Refused)?.into_inner();
+            let answer = admin
+                .client()
+                .await?
+                .get_ca_status(GetCaStatusRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
             output.print(&answer, status)?;
         }
     }

@@ -150,6 +150,8 @@ mod tests {
             let line = controller.iter().copied().chain(extra.iter().copied());
             assert!(Cli::try_parse_from(line).is_err(), "{extra:?}");
         }
-        assert!(Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err());
+        assert!(
+            Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err()
+        );
     }
 }

@@ -115,7 +115,8 @@ pub(super) fn open<R: Discovery>(
     if context.draining.is_cancelled() {
         return Err(NotAdmitted::Draining.status());
     }
-    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
+    let peer =
+        request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
     let certificate = admission::certificate_of(&peer).map_err(|refused| {
         context.metrics.refused(refused.reason());
         refused.status()
@@ -229,7 +230,8 @@ impl<R: Discovery> Driver<R> {
         let Some(world) = course.worlds.borrow_and_update().clone() else { return Ok(Step::default()) };
         let proxy = stream.admission.proxy.uuid;
         let same = world.proxies.get(&proxy).is_some_and(|known| {
-            known.class.account == stream.admission.service_account && known.workload == stream.admission.workload
+            known.class.account == stream.admission.service_account
+                && known.workload == stream.admission.workload
         });
         if !same {
             // The pod is gone or is somebody else now. Whether the certificate still fits is decided anew.
@@ -337,7 +339,9 @@ impl Course {
     /// What the session must look at in `view` of `world`, given what it has seen.
     fn touched(&self, world: &World, view: &View) -> Touched {
         match &self.seen {
-            Some((generation, seen)) if seen.class == view.class => world.touched_since(*generation, &view.class),
+            Some((generation, seen)) if seen.class == view.class => {
+                world.touched_since(*generation, &view.class)
+            }
             _ => Touched::Everything,
         }
     }
@@ -361,9 +365,10 @@ async fn next_request<R>(requests: &mut Streaming<R>, ready_at: Instant) -> Resu
 fn user_agent(node: &Node) -> String {
     let version = match &node.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
-        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => {
-            build.version.map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch)).unwrap_or_default()
-        }
+        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build
+            .version
+            .map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch))
+            .unwrap_or_default(),
         None => String::new(),
     };
     bounded(&format!("{} {version}", node.user_agent_name)).trim().to_owned()

@@ -143,7 +143,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
         1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>()).prop_map(|(name, monitored)| {
-            upsert(Object::Namespace(smc_mesh::catalog::Namespace { name: name.to_owned(), monitored }))
+            upsert(Object::Namespace(smc_mesh::catalog::Namespace { name: name.to_owned(), monitored, injection: None }))
         }),
     ]
 }

@@ -171,6 +171,7 @@ impl Server {
             metrics_listen,
             trust_domain,
             service_cert_lifetime,
+            answer_limit,
         } = config;
         let metrics = Metrics::new();
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
@@ -213,6 +214,7 @@ impl Server {
             env: env.clone(),
             metrics: metrics.clone(),
             tasks: streams.clone(),
+            answer_limit,
             draining: stages.draining.clone(),
         };
         let service = XdsService::new(Arc::new(context));

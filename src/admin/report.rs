@@ -192,11 +192,9 @@ fn http_match(route: &HttpMatch) -> String {
         MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
     };
     let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
-    let mut text = format!("{methods} {path}");
-    for (name, value) in &route.headers {
-        text.push_str(&format!(" {name}~{}", value.as_str()));
-    }
-    text
+    let mut words = vec![methods, path.to_owned()];
+    words.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.as_str())));
+    words.join(" ")
 }
 
 pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCaStatusResponse {

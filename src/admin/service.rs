@@ -19,7 +19,7 @@ use tracing::info;
 use super::report;
 use crate::ca::{CaError, CertificateManager};
 use crate::error::causes;
-use crate::publisher::{Ask, Gone};
+use crate::publisher::{Ask, Gone, Mesh};
 use crate::xds::proxies::Proxies;
 
 /// Envoy's administration port unless asked otherwise.
@@ -77,7 +77,7 @@ impl AdminService {
         if let Some(world) = self.worlds.borrow().as_ref() {
             for (uuid, known) in &world.proxies {
                 let facts = found.entry(*uuid).or_default();
-                facts.namespace = known.workload.namespace().to_owned();
+                known.workload.namespace().clone_into(&mut facts.namespace);
                 facts.known = Some((known.workload.clone(), known.class.account.clone()));
             }
         }
@@ -186,7 +186,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListProblemsRequest>,
     ) -> Result<Response<pb::ListProblemsResponse>, Status> {
-        let declared = self.ask.about(|mesh| mesh.problems()).await.map_err(|gone| shutting_down(&gone))?;
+        let declared = self.ask.about(Mesh::problems).await.map_err(|gone| shutting_down(&gone))?;
         let all: BTreeSet<_> = declared.into_iter().chain(self.proxies.problems()).collect();
         Ok(Response::new(pb::ListProblemsResponse {
             problems: all.into_iter().map(report::problem).collect(),

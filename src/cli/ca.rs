@@ -50,7 +50,7 @@ fn status(answer: &GetCaStatusResponse) -> String {
         let ends = ends(now, issued.not_after);
         table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
     }
-    let warnings: String = answer.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+    let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
     format!(
         "{}\n{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),

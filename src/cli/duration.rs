@@ -41,7 +41,7 @@ pub(super) fn print(span: Duration) -> String {
         [(seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let first = units.iter().position(|&(count, _)| count > 0).unwrap_or(3);
     let shown = units[first..].iter().take(2).filter(|&&(count, _)| count > 0);
-    let text: String = shown.map(|(count, unit)| format!("{count}{unit}")).collect();
+    let text = shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().concat();
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 

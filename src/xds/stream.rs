@@ -33,14 +33,9 @@ use crate::ca::CertificateManager;
 use crate::env::Env;
 use crate::telemetry::Metrics;
 
-/// How long a proxy may leave a response unanswered, or the queue of responses full. Envoy answers in milliseconds,
-/// or, while clusters warm, after 15 seconds at most (`initial_fetch_timeout`); what has not done so for a minute
-/// does not read, and holds memory for nothing.
-pub(super) const STALL_LIMIT: Duration = Duration::from_secs(60);
-
 /// How often an open stream's right to be open is looked at again when nothing else gives cause: catches a
 /// certificate that ended while the stream was open.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(600);
+const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// How long the last word of a stream may take to be accepted by its queue.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -62,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// The tasks of the open streams.
     pub(crate) tasks: TaskTracker,
+    /// How long a proxy may leave a response unanswered, or the queue of responses full.
+    pub(crate) answer_limit: Duration,
     /// Ends all streams with OK and refuses new ones.
     pub(crate) draining: CancellationToken,
 }
@@ -197,7 +194,7 @@ impl<R: Discovery> Driver<R> {
                 () = context.draining.cancelled() => return Ending::Draining,
                 why = stream.stopped() => return why.into(),
                 () = self.outbound.closed() => return Ending::Closed,
-                () = until(course.deadline()) => return Ending::Stalled,
+                () = until(course.deadline(context.answer_limit)) => return Ending::Stalled,
                 _ = recheck.tick() => match self.recheck(stream) {
                     Ok(()) => continue,
                     Err(ending) => return ending,
@@ -209,7 +206,7 @@ impl<R: Discovery> Driver<R> {
                 request = next_request(&mut self.requests, ready_at) => match request {
                     Ok(Some(request)) => {
                         pace.take(Instant::now());
-                        self.on_request(stream, &mut course, &request)
+                        Self::on_request(stream, &mut course, &request)
                     }
                     Ok(None) => return Ending::Closed,
                     Err(status) => return Ending::Broken(status),
@@ -245,7 +242,7 @@ impl<R: Discovery> Driver<R> {
         Ok(step)
     }
 
-    fn on_request(&self, stream: &OpenStream, course: &mut Course, request: &R) -> Result<Step, Ending> {
+    fn on_request(stream: &OpenStream, course: &mut Course, request: &R) -> Result<Step, Ending> {
         let mut state = stream.state();
         if let Some(node) = request.node() {
             stream.admission.check_node(&node.id).map_err(NotAdmitted::from)?;
@@ -279,7 +276,7 @@ impl<R: Discovery> Driver<R> {
             biased;
             () = self.context.draining.cancelled() => Err(Ending::Draining),
             why = stream.stopped() => Err(why.into()),
-            sent = timeout(STALL_LIMIT, self.outbound.send(response)) => match sent {
+            sent = timeout(self.context.answer_limit, self.outbound.send(response)) => match sent {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(Ending::Closed),
                 Err(_) => Err(Ending::Stalled),
@@ -332,8 +329,8 @@ struct Course {
 
 impl Course {
     /// When the proxy must have answered what it was sent first; `None` if it has answered everything.
-    fn deadline(&self) -> Option<Instant> {
-        self.pushed.values().min().map(|&sent| sent + STALL_LIMIT)
+    fn deadline(&self, limit: Duration) -> Option<Instant> {
+        self.pushed.values().min().map(|&sent| sent + limit)
     }
 
     /// What the session must look at in `view` of `world`, given what it has seen.

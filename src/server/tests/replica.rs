@@ -24,7 +24,7 @@ use tonic::{Code, Streaming};
 
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
-use crate::config::Config;
+use crate::config::{ANSWER_LIMIT, Config};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
 use crate::telemetry::Metrics;
@@ -67,16 +67,17 @@ spec: {serviceAccountName: store, containers: [{name: app}]}
 status: {podIPs: [{ip: 10.0.0.2}], conditions: [{type: Ready, status: "True"}]}
 "#;
 
-const ANOTHER: &str = r#"
+const ANOTHER: &str = r"
 apiVersion: v1
 kind: Service
 metadata: {name: another, namespace: shop}
 spec: {clusterIP: 10.96.0.11, selector: {app: store}, ports: [{name: tcp, port: 90, targetPort: 9090}]}
-"#;
+";
 
 /// A running replica.
 pub(super) struct Replica {
     directory: TempDir,
+    answer_limit: Duration,
     shutdown: CancellationToken,
     ended: Option<JoinHandle<Result<(), ServerError>>>,
     pub(super) xds: SocketAddr,
@@ -99,20 +100,25 @@ impl Credentials {
 
 impl Replica {
     pub(super) async fn start() -> Self {
+        Self::start_with(ANSWER_LIMIT).await
+    }
+
+    /// A replica that gives proxies this long to answer.
+    pub(super) async fn start_with(answer_limit: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mesh = directory.path().join("mesh");
         std::fs::create_dir(&mesh).unwrap();
         std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
         std::fs::write(mesh.join("store.yaml"), STORE).unwrap();
-        let (shutdown, ended, xds, metrics) = run(directory.path()).await;
-        Self { directory, shutdown, ended: Some(ended), xds, metrics }
+        let (shutdown, ended, xds, metrics) = run(directory.path(), answer_limit).await;
+        Self { directory, answer_limit, shutdown, ended: Some(ended), xds, metrics }
     }
 
     /// Ends the replica and starts it again on the same state.
     pub(super) async fn restart(&mut self) {
         self.shutdown.cancel();
         self.ended.take().unwrap().await.unwrap().unwrap();
-        let (shutdown, ended, xds, metrics) = run(self.directory.path()).await;
+        let (shutdown, ended, xds, metrics) = run(self.directory.path(), self.answer_limit).await;
         (self.shutdown, self.ended, self.xds, self.metrics) = (shutdown, Some(ended), xds, metrics);
     }
 
@@ -163,7 +169,7 @@ impl Replica {
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
-async fn run(directory: &Path) -> Running {
+async fn run(directory: &Path, answer_limit: Duration) -> Running {
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let ledger = LocalLedger::open(&directory.join("ledger")).unwrap();
@@ -176,7 +182,8 @@ async fn run(directory: &Path) -> Running {
         admin_socket: directory.join("admin.sock"),
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
-        service_cert_lifetime: Duration::from_secs(3600),
+        service_cert_lifetime: Duration::from_hours(1),
+        answer_limit,
     };
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();

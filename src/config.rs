@@ -28,4 +28,10 @@ pub struct Config {
     pub trust_domain: TrustDomain,
     /// How long service certificates live, before jitter.
     pub service_cert_lifetime: Duration,
+    /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
+    pub answer_limit: Duration,
 }
+
+/// Envoy answers in milliseconds, or, while clusters warm, after 15 seconds at most (`initial_fetch_timeout`). What has
+/// not done so for a minute does not read, and holds memory for nothing.
+pub const ANSWER_LIMIT: Duration = Duration::from_mins(1);

@@ -133,7 +133,8 @@ impl Publisher {
                 self.mesh.source_problems = batch.problems;
                 self.synced |= batch.synced;
             }
-            inputs.extend(certificates.drain(..).map(|(account, issued)| Input::Certificate(account, issued)));
+            inputs
+                .extend(certificates.drain(..).map(|(account, issued)| Input::Certificate(account, issued)));
             let changed = self.mesh.compiler.apply(inputs);
             if from_sources {
                 self.want_certificates();

@@ -12,6 +12,8 @@
 
 mod shutdown;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -67,7 +69,9 @@ pub enum StartError {
     #[error("the lifetime of service certificates is not usable")]
     Lifetime(#[from] InvalidLifetime),
     /// Proxies could not be told where to connect.
-    #[error("bootstraps need an address that proxies can connect to; give one, since the replica listens on all")]
+    #[error(
+        "bootstraps need an address that proxies can connect to; give one, since the replica listens on all"
+    )]
     NoAddress,
     /// A port could not be taken.
     #[error("cannot listen on {address} for {purpose}")]
@@ -167,6 +171,7 @@ impl Server {
             metrics_listen,
             trust_domain,
             service_cert_lifetime,
+            answer_limit,
         } = config;
         let metrics = Metrics::new();
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
@@ -176,10 +181,13 @@ impl Server {
         let admin = AdminSocket::bind(&admin_socket).await?;
         let ca = Arc::clone(&storage.ledger);
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
-        let ca = BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
+        let ca =
+            BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
         let ca: Arc<dyn CertificateManager> = Arc::new(ca);
         let names = certificate_names(&controller);
-        let tls = ServerTls::start(Arc::clone(&ca), env.clone(), names).await.map_err(StartError::OwnCertificate)?;
+        let tls = ServerTls::start(Arc::clone(&ca), env.clone(), names)
+            .await
+            .map_err(StartError::OwnCertificate)?;
         let tls = Arc::new(tls);
 
         let stages = Stages::new(shutdown);
@@ -190,8 +198,13 @@ impl Server {
         let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
         let (world_sender, worlds) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(BTreeSet::new());
-        let (publisher, ask) =
-            Publisher::new(compiler, Inputs { batches, certificates }, world_sender, wanted_sender, metrics.clone());
+        let (publisher, ask) = Publisher::new(
+            compiler,
+            Inputs { batches, certificates },
+            world_sender,
+            wanted_sender,
+            metrics.clone(),
+        );
         let proxies = Proxies::new(metrics.clone());
         let streams = TaskTracker::new();
         let context = xds::stream::Context {
@@ -201,6 +214,7 @@ impl Server {
             env: env.clone(),
             metrics: metrics.clone(),
             tasks: streams.clone(),
+            answer_limit,
             draining: stages.draining.clone(),
         };
         let service = XdsService::new(Arc::new(context));
@@ -236,7 +250,8 @@ impl Server {
                 let bound = listener.local_addr().unwrap_or(address);
                 let (worlds, draining) = (worlds, stages.draining.clone());
                 let ready = move || !draining.is_cancelled() && worlds.borrow().is_some();
-                let serving = crate::telemetry::serve(listener, metrics.clone(), ready, stages.stopping.clone());
+                let serving =
+                    crate::telemetry::serve(listener, metrics.clone(), ready, stages.stopping.clone());
                 tasks.spawn("metrics", serving);
                 Some(bound)
             }
@@ -251,7 +266,10 @@ async fn listen(purpose: &'static str, address: SocketAddr) -> Result<TcpListene
 }
 
 /// Where proxies are told to connect.
-fn address_for_proxies(given: Option<ControllerAddress>, bound: SocketAddr) -> Result<ControllerAddress, StartError> {
+fn address_for_proxies(
+    given: Option<ControllerAddress>,
+    bound: SocketAddr,
+) -> Result<ControllerAddress, StartError> {
     match given {
         Some(address) => Ok(address),
         None if bound.ip().is_unspecified() => Err(StartError::NoAddress),

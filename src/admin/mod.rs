@@ -9,5 +9,5 @@ mod service;
 mod socket;
 
 pub(crate) use service::AdminService;
-pub(crate) use socket::{AdminSocket, serve};
 pub use socket::SocketError;
+pub(crate) use socket::{AdminSocket, serve};

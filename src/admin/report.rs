@@ -29,8 +29,10 @@ impl ProxyFacts {
         self.certificates.sort_by(|a, b| (a.issued_at, &a.serial).cmp(&(b.issued_at, &b.serial)));
         let issued = self.certificates.iter().any(|c| c.state() != pb::CertificateState::Released);
         let discovered = self.known.is_some();
-        let (workload, account) =
-            self.known.map(|(workload, account)| (workload.to_string(), account.to_string())).unwrap_or_default();
+        let (workload, account) = self
+            .known
+            .map(|(workload, account)| (workload.to_string(), account.to_string()))
+            .unwrap_or_default();
         pb::Proxy {
             uuid: uuid.to_string(),
             namespace: self.namespace,
@@ -44,7 +46,10 @@ impl ProxyFacts {
     }
 }
 
-pub(super) fn proxy_certificate(serial: &SerialNumber, record: &ProxyCertificateRecord) -> pb::ProxyCertificate {
+pub(super) fn proxy_certificate(
+    serial: &SerialNumber,
+    record: &ProxyCertificateRecord,
+) -> pb::ProxyCertificate {
     let state = match record.state {
         ProxyCertificateState::Unclaimed => pb::CertificateState::Unclaimed,
         ProxyCertificateState::Claimed { .. } => pb::CertificateState::Claimed,
@@ -91,7 +96,8 @@ pub(super) fn stream_config(open: &OpenStream) -> pb::StreamConfig {
 
 /// All resources that are known of on a stream, sent or rejected, sorted by name.
 fn resources(status: &TypeStatus) -> Vec<pb::ResourceConfig> {
-    let mut names: Vec<_> = status.sent.keys().chain(status.acked.keys()).chain(status.rejected.keys()).collect();
+    let mut names: Vec<_> =
+        status.sent.keys().chain(status.acked.keys()).chain(status.rejected.keys()).collect();
     names.sort();
     names.dedup();
     let resource = |name: &String| {
@@ -153,7 +159,8 @@ fn protocol(protocol: AppProtocol) -> &'static str {
 
 /// Every permission that TrafficTargets give, one row per source and target.
 pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
-    let mut destinations: Vec<_> = catalog.traffic_targets().map(|target| target.destination.clone()).collect();
+    let mut destinations: Vec<_> =
+        catalog.traffic_targets().map(|target| target.destination.clone()).collect();
     destinations.sort();
     destinations.dedup();
     let mut rules = Vec::new();
@@ -185,11 +192,9 @@ fn http_match(route: &HttpMatch) -> String {
         MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
     };
     let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
-    let mut text = format!("{methods} {path}");
-    for (name, value) in &route.headers {
-        text.push_str(&format!(" {name}~{}", value.as_str()));
-    }
-    text
+    let mut words = vec![methods, path.to_owned()];
+    words.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.as_str())));
+    words.join(" ")
 }
 
 pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCaStatusResponse {

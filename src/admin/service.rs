@@ -19,7 +19,7 @@ use tracing::info;
 use super::report;
 use crate::ca::{CaError, CertificateManager};
 use crate::error::causes;
-use crate::publisher::{Ask, Gone};
+use crate::publisher::{Ask, Gone, Mesh};
 use crate::xds::proxies::Proxies;
 
 /// Envoy's administration port unless asked otherwise.
@@ -77,7 +77,7 @@ impl AdminService {
         if let Some(world) = self.worlds.borrow().as_ref() {
             for (uuid, known) in &world.proxies {
                 let facts = found.entry(*uuid).or_default();
-                facts.namespace = known.workload.namespace().to_owned();
+                known.workload.namespace().clone_into(&mut facts.namespace);
                 facts.known = Some((known.workload.clone(), known.class.account.clone()));
             }
         }
@@ -86,7 +86,8 @@ impl AdminService {
             facts.streams = streams.iter().map(|stream| report::stream(stream, &stream.report())).collect();
         }
         let mut proxies: Vec<_> = found.into_iter().map(|(uuid, facts)| facts.proxy(uuid)).collect();
-        proxies.sort_by(|a, b| (&a.namespace, &a.workload, &a.uuid).cmp(&(&b.namespace, &b.workload, &b.uuid)));
+        proxies
+            .sort_by(|a, b| (&a.namespace, &a.workload, &a.uuid).cmp(&(&b.namespace, &b.workload, &b.uuid)));
         proxies
     }
 
@@ -127,7 +128,8 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::GetProxyConfigResponse>, Status> {
         let workload = request.into_inner().workload;
         let uuid = self.pod(&workload).await?.proxy.uuid;
-        let streams: Vec<_> = self.proxies.streams_of(uuid).iter().map(|s| report::stream_config(s)).collect();
+        let streams: Vec<_> =
+            self.proxies.streams_of(uuid).iter().map(|s| report::stream_config(s)).collect();
         if streams.is_empty() {
             return Err(Status::failed_precondition(format!("the proxy of Pod {workload} is not connected")));
         }
@@ -184,9 +186,11 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListProblemsRequest>,
     ) -> Result<Response<pb::ListProblemsResponse>, Status> {
-        let declared = self.ask.about(|mesh| mesh.problems()).await.map_err(|gone| shutting_down(&gone))?;
+        let declared = self.ask.about(Mesh::problems).await.map_err(|gone| shutting_down(&gone))?;
         let all: BTreeSet<_> = declared.into_iter().chain(self.proxies.problems()).collect();
-        Ok(Response::new(pb::ListProblemsResponse { problems: all.into_iter().map(report::problem).collect() }))
+        Ok(Response::new(pb::ListProblemsResponse {
+            problems: all.into_iter().map(report::problem).collect(),
+        }))
     }
 
     async fn list_services(

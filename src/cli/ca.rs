@@ -6,7 +6,7 @@ use smc_proto::admin::v1::{Authority, GetCaStatusRequest, GetCaStatusResponse};
 
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict, duration};
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
 
 /// Subcommands of `smc ca`.
@@ -24,7 +24,13 @@ pub(super) enum CaCommand {
 pub(super) async fn run(command: CaCommand) -> Outcome {
     match command {
         CaCommand::Status { admin, output } => {
-            let answer = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await?.into_inner();
+            let answer = admin
+                .client()
+                .await?
+                .get_ca_status(GetCaStatusRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
             output.print(&answer, status)?;
         }
     }
@@ -44,7 +50,7 @@ fn status(answer: &GetCaStatusResponse) -> String {
         let ends = ends(now, issued.not_after);
         table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
     }
-    let warnings: String = answer.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+    let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
     format!(
         "{}\n{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),

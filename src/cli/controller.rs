@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::LocalKey;
-use crate::config::Config;
+use crate::config::{ANSWER_LIMIT, Config};
 use crate::env::Env;
 use crate::server::{Server, Storage};
 use crate::telemetry::{self, LogFormat, LogLevel};
@@ -89,6 +89,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         metrics_listen,
         trust_domain,
         service_cert_lifetime,
+        answer_limit: ANSWER_LIMIT,
     };
     let handle = Server::start(config, env, storage, shutdown.clone()).await?;
     let joined = handle.join();

@@ -26,7 +26,8 @@ pub(super) fn parse(text: &str) -> Result<Duration, InvalidDuration> {
             Some(b'd') => 86_400,
             _ => return Err(invalid()),
         };
-        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(invalid)?;
+        let part =
+            number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(invalid)?;
         seconds = seconds.checked_add(part).ok_or_else(invalid)?;
         rest = &tail[1..];
     }
@@ -36,10 +37,11 @@ pub(super) fn parse(text: &str) -> Result<Duration, InvalidDuration> {
 /// Prints a span by its two largest units: `3d4h`, `5m20s`.
 pub(super) fn print(span: Duration) -> String {
     let seconds = span.as_secs();
-    let units = [(seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let units =
+        [(seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let first = units.iter().position(|&(count, _)| count > 0).unwrap_or(3);
     let shown = units[first..].iter().take(2).filter(|&&(count, _)| count > 0);
-    let text: String = shown.map(|(count, unit)| format!("{count}{unit}")).collect();
+    let text = shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().concat();
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
@@ -49,18 +51,23 @@ mod tests {
 
     #[test]
     fn durations_read_as_they_are_written() {
-        for (text, seconds) in [("30s", 30), ("5m", 300), ("48h", 172_800), ("1h30m", 5_400), ("2d", 172_800), ("0s", 0)]
+        for (text, seconds) in
+            [("30s", 30), ("5m", 300), ("48h", 172_800), ("1h30m", 5_400), ("2d", 172_800), ("0s", 0)]
         {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in ["", "5", "s", "5x", "1.5h", "-1s", "5 m", "99999999999999999999s", "18446744073709551615m", "é"] {
+        for bad in
+            ["", "5", "s", "5x", "1.5h", "-1s", "5 m", "99999999999999999999s", "18446744073709551615m", "é"]
+        {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn durations_print_by_their_two_largest_units() {
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m"), (3_725, "1h2m"), (90_000, "1d1h"), (86_405, "1d")] {
+        for (seconds, text) in
+            [(0, "0s"), (59, "59s"), (60, "1m"), (3_725, "1h2m"), (90_000, "1d1h"), (86_405, "1d")]
+        {
             assert_eq!(print(Duration::from_secs(seconds)), text);
         }
     }

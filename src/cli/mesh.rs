@@ -8,7 +8,7 @@ use smc_proto::admin::v1::{
 
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict};
+use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// Subcommands of `smc mesh`.
 #[derive(Debug, Subcommand)]
@@ -33,18 +33,31 @@ pub(super) struct Ask {
 pub(super) async fn run(command: MeshCommand) -> Outcome {
     match command {
         MeshCommand::Problems(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_problems(ListProblemsRequest {}).await?.into_inner();
+            let answer = admin
+                .client()
+                .await?
+                .list_problems(ListProblemsRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
             output.print(&answer, problems)?;
             let errors = answer.problems.iter().any(|problem| problem.severity() == Severity::Error);
             Ok(if errors { Verdict::Findings } else { Verdict::Ok })
         }
         MeshCommand::Services(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_services(ListServicesRequest {}).await?.into_inner();
+            let answer = admin
+                .client()
+                .await?
+                .list_services(ListServicesRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
             output.print(&answer, services)?;
             Ok(Verdict::Ok)
         }
         MeshCommand::Policy(Ask { admin, output }) => {
-            let answer = admin.client().await?.list_policy(ListPolicyRequest {}).await?.into_inner();
+            let answer =
+                admin.client().await?.list_policy(ListPolicyRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, policy)?;
             Ok(Verdict::Ok)
         }
@@ -73,7 +86,8 @@ fn problems(answer: &ListProblemsResponse) -> String {
 }
 
 fn services(answer: &ListServicesResponse) -> String {
-    let mut table = Table::new(["SERVICE", "ADDRESS", "PORT", "PROTOCOL", "ENDPOINTS", "IDENTITIES", "SPLITS"]);
+    let mut table =
+        Table::new(["SERVICE", "ADDRESS", "PORT", "PROTOCOL", "ENDPOINTS", "IDENTITIES", "SPLITS"]);
     for service in &answer.services {
         let address = if service.headless { "headless".to_owned() } else { service.cluster_ips.join(",") };
         for port in &service.ports {
@@ -95,7 +109,9 @@ fn services(answer: &ListServicesResponse) -> String {
 fn policy(answer: &ListPolicyResponse) -> String {
     let mut text = String::new();
     if answer.permissive {
-        text.push_str("permissive mode: everybody in the mesh may talk to everybody in it; these rules wait\n\n");
+        text.push_str(
+            "permissive mode: everybody in the mesh may talk to everybody in it; these rules wait\n\n",
+        );
     }
     let mut table = Table::new(["SOURCE", "DESTINATION", "PORTS", "REQUESTS", "TRAFFICTARGET"]);
     for rule in &answer.rules {

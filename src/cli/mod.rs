@@ -68,6 +68,11 @@ impl AdminArgs {
     }
 }
 
+/// The controller refused or could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the controller says: {}", .0.message())]
+struct Refused(#[from] tonic::Status);
+
 /// What a subcommand came to.
 type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -145,6 +150,8 @@ mod tests {
             let line = controller.iter().copied().chain(extra.iter().copied());
             assert!(Cli::try_parse_from(line).is_err(), "{extra:?}");
         }
-        assert!(Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err());
+        assert!(
+            Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err()
+        );
     }
 }

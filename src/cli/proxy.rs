@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::output::{self, OutputArgs};
 use super::table::Table;
-use super::{AdminArgs, Outcome, Verdict, duration};
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
 
 /// Subcommands of `smc proxy`.
@@ -99,17 +99,31 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
     match command {
         ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
         ProxyCommand::List { admin, output } => {
-            let answer = admin.client().await?.list_proxies(ListProxiesRequest {}).await?.into_inner();
+            let answer = admin
+                .client()
+                .await?
+                .list_proxies(ListProxiesRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
             output.print(&answer, proxies)?;
         }
         ProxyCommand::Config { pod, admin, output } => {
             let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
-            let answer = admin.client().await?.get_proxy_config(request).await?.into_inner();
+            let answer = admin.client().await?.get_proxy_config(request).await.map_err(Refused)?.into_inner();
             output.print(&answer, config)?;
         }
         ProxyCommand::Release { proxy, admin, output } => {
-            let answer = admin.client().await?.release_proxy(ReleaseProxyRequest { proxy }).await?.into_inner();
-            output.print(&answer, |ReleaseProxyResponse { released }| format!("{released} certificates released\n"))?;
+            let answer = admin
+                .client()
+                .await?
+                .release_proxy(ReleaseProxyRequest { proxy })
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, |ReleaseProxyResponse { released }| {
+                format!("{released} certificates released\n")
+            })?;
         }
     }
     Ok(Verdict::Ok)
@@ -126,11 +140,12 @@ async fn bootstrap(args: BootstrapArgs) -> Outcome {
         variant: variant.into(),
         envoy_admin_port: envoy_admin_port.into(),
     };
-    let answer = admin.client().await?.bootstrap(request).await?.into_inner();
+    let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
     match output {
         None => output::write(&answer.bootstrap)?,
         Some(path) => {
-            write_private(&path, &answer.bootstrap).map_err(|source| WriteError { path: path.clone(), source })?;
+            write_private(&path, &answer.bootstrap)
+                .map_err(|source| WriteError { path: path.clone(), source })?;
         }
     }
     Ok(Verdict::Ok)
@@ -153,8 +168,17 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn proxies(answer: &ListProxiesResponse) -> String {
     let now = Env::system().now();
-    let mut table =
-        Table::new(["POD", "IDENTITY", "IN MESH", "CERTIFICATE", "CONNECTED", "VARIANT", "ACKED", "NACKS", "PROXY"]);
+    let mut table = Table::new([
+        "POD",
+        "IDENTITY",
+        "IN MESH",
+        "CERTIFICATE",
+        "CONNECTED",
+        "VARIANT",
+        "ACKED",
+        "NACKS",
+        "PROXY",
+    ]);
     let mut participants = 0;
     for proxy in &answer.proxies {
         participants += usize::from(proxy.participant);
@@ -201,7 +225,8 @@ fn config(answer: &GetProxyConfigResponse) -> String {
         let scope = config.stream.as_ref().map(|stream| stream.scope.clone()).unwrap_or_default();
         for kind in &config.types {
             for resource in &kind.resources {
-                let acked = if resource.acked == resource.sent { "same".to_owned() } else { short(&resource.acked) };
+                let acked =
+                    if resource.acked == resource.sent { "same".to_owned() } else { short(&resource.acked) };
                 let rejected = if resource.rejected.is_empty() {
                     String::new()
                 } else {

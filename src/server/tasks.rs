@@ -62,7 +62,9 @@ impl Tasks {
     /// Waits for the next task to end, and says why that is wrong while nobody asked for it.
     pub(super) async fn unexpected_end(&mut self) -> ServerError {
         match self.0.join_next().await {
-            Some(Ok(Ended { task, result: Ok(()) })) => failed(task, "it returned although nobody asked it to"),
+            Some(Ok(Ended { task, result: Ok(()) })) => {
+                failed(task, "it returned although nobody asked it to")
+            }
             Some(Ok(Ended { task, result: Err(reason) })) => failed(task, reason),
             Some(Err(panic)) => failed("unknown", panic),
             None => failed("all", "nothing is left to run"),

@@ -88,7 +88,12 @@ enum HandshakeError {
 }
 
 /// Serves one connection until the peer closes it or `closing` is cancelled (then with a GOAWAY).
-pub(super) async fn serve(socket: TcpStream, address: SocketAddr, handling: Arc<Handling>, closing: CancellationToken) {
+pub(super) async fn serve(
+    socket: TcpStream,
+    address: SocketAddr,
+    handling: Arc<Handling>,
+    closing: CancellationToken,
+) {
     // So that a small response does not wait for the acknowledgement of an earlier one. A socket that refuses
     // it is slower, not wrong.
     let _ = socket.set_nodelay(true);

@@ -29,7 +29,7 @@ pub(super) enum Ending {
     Identity,
     #[error("the proxy broke the protocol: {0}")]
     Protocol(#[from] ProtocolError),
-    #[error("the proxy does not read")]
+    #[error("the proxy does not read, or does not answer")]
     Stalled,
     #[error(transparent)]
     TooMany(#[from] TooManyStreams),

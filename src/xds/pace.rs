@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_then_requests_are_earned_one_by_one() {
-        let start = Instant::now() + Duration::from_secs(3600);
+        let start = Instant::now() + Duration::from_hours(1);
         let mut pace = Pace::new(start);
         for _ in 0..BURST {
             assert!(pace.ready_at(start) <= start);
@@ -64,7 +64,7 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(start);
         pace.take(start);
-        let later = start + Duration::from_secs(3600);
+        let later = start + Duration::from_hours(1);
         for _ in 0..BURST {
             assert!(pace.ready_at(later) <= later);
             pace.take(later);

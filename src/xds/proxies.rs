@@ -107,7 +107,11 @@ impl Proxies {
 
     /// The open streams of one proxy, oldest first.
     pub fn streams_of(&self, proxy: ProxyUuid) -> Vec<Arc<OpenStream>> {
-        lock(&self.table).streams.get(&proxy).map(|streams| streams.values().cloned().collect()).unwrap_or_default()
+        lock(&self.table)
+            .streams
+            .get(&proxy)
+            .map(|streams| streams.values().cloned().collect())
+            .unwrap_or_default()
     }
 
     /// Tells all streams of a proxy to end, because it was released.

@@ -51,7 +51,11 @@ impl XdsService {
         }
     }
 
-    async fn stream<R: Discovery>(&self, scope: Scope, request: http::Request<Incoming>) -> http::Response<Body> {
+    async fn stream<R: Discovery>(
+        &self,
+        scope: Scope,
+        request: http::Request<Incoming>,
+    ) -> http::Response<Body> {
         let open = Open { context: Arc::clone(&self.context), scope };
         let request = request.map(BodyExt::boxed);
         Grpc::new(XdsCodec::<R>::default())
@@ -121,8 +125,14 @@ mod tests {
     #[test]
     fn every_streaming_service_is_served_in_both_variants_and_nothing_else() {
         let ads = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
-        assert_eq!(rpc(&format!("{ads}/StreamAggregatedResources")), Some((Variant::Sotw, Scope::Aggregated)));
-        assert_eq!(rpc(&format!("{ads}/DeltaAggregatedResources")), Some((Variant::Delta, Scope::Aggregated)));
+        assert_eq!(
+            rpc(&format!("{ads}/StreamAggregatedResources")),
+            Some((Variant::Sotw, Scope::Aggregated))
+        );
+        assert_eq!(
+            rpc(&format!("{ads}/DeltaAggregatedResources")),
+            Some((Variant::Delta, Scope::Aggregated))
+        );
         let table = [
             ("cluster.v3.Cluster", "Clusters", ResourceType::Cluster),
             ("endpoint.v3.Endpoint", "Endpoints", ResourceType::Endpoint),
@@ -136,7 +146,8 @@ mod tests {
             assert_eq!(rpc(&path("Delta")), Some((Variant::Delta, Scope::Only(kind))));
             assert_eq!(rpc(&path("Fetch")), None);
         }
-        for unknown in ["/", "", "/envoy.service.", "/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime"]
+        for unknown in
+            ["/", "", "/envoy.service.", "/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime"]
         {
             assert_eq!(rpc(unknown), None, "{unknown}");
         }

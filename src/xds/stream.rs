@@ -4,6 +4,7 @@
 //! [`smc_mesh::session`].
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,13 +33,9 @@ use crate::ca::CertificateManager;
 use crate::env::Env;
 use crate::telemetry::Metrics;
 
-/// How long the queue of responses may stay full. Envoy reads in milliseconds; what has not read for a minute
-/// holds memory for nothing.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-
 /// How often an open stream's right to be open is looked at again when nothing else gives cause: catches a
 /// certificate that ended while the stream was open.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(600);
+const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// How long the last word of a stream may take to be accepted by its queue.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -60,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// The tasks of the open streams.
     pub(crate) tasks: TaskTracker,
+    /// How long a proxy may leave a response unanswered, or the queue of responses full.
+    pub(crate) answer_limit: Duration,
     /// Ends all streams with OK and refuses new ones.
     pub(crate) draining: CancellationToken,
 }
@@ -113,7 +112,8 @@ pub(super) fn open<R: Discovery>(
     if context.draining.is_cancelled() {
         return Err(NotAdmitted::Draining.status());
     }
-    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
+    let peer =
+        request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
     let certificate = admission::certificate_of(&peer).map_err(|refused| {
         context.metrics.refused(refused.reason());
         refused.status()
@@ -194,6 +194,7 @@ impl<R: Discovery> Driver<R> {
                 () = context.draining.cancelled() => return Ending::Draining,
                 why = stream.stopped() => return why.into(),
                 () = self.outbound.closed() => return Ending::Closed,
+                () = until(course.deadline(context.answer_limit)) => return Ending::Stalled,
                 _ = recheck.tick() => match self.recheck(stream) {
                     Ok(()) => continue,
                     Err(ending) => return ending,
@@ -205,7 +206,7 @@ impl<R: Discovery> Driver<R> {
                 request = next_request(&mut self.requests, ready_at) => match request {
                     Ok(Some(request)) => {
                         pace.take(Instant::now());
-                        self.on_request(stream, &mut course, &request)
+                        Self::on_request(stream, &mut course, &request)
                     }
                     Ok(None) => return Ending::Closed,
                     Err(status) => return Ending::Broken(status),
@@ -226,7 +227,8 @@ impl<R: Discovery> Driver<R> {
         let Some(world) = course.worlds.borrow_and_update().clone() else { return Ok(Step::default()) };
         let proxy = stream.admission.proxy.uuid;
         let same = world.proxies.get(&proxy).is_some_and(|known| {
-            known.class.account == stream.admission.service_account && known.workload == stream.admission.workload
+            known.class.account == stream.admission.service_account
+                && known.workload == stream.admission.workload
         });
         if !same {
             // The pod is gone or is somebody else now. Whether the certificate still fits is decided anew.
@@ -240,7 +242,7 @@ impl<R: Discovery> Driver<R> {
         Ok(step)
     }
 
-    fn on_request(&self, stream: &OpenStream, course: &mut Course, request: &R) -> Result<Step, Ending> {
+    fn on_request(stream: &OpenStream, course: &mut Course, request: &R) -> Result<Step, Ending> {
         let mut state = stream.state();
         if let Some(node) = request.node() {
             stream.admission.check_node(&node.id).map_err(NotAdmitted::from)?;
@@ -274,7 +276,7 @@ impl<R: Discovery> Driver<R> {
             biased;
             () = self.context.draining.cancelled() => Err(Ending::Draining),
             why = stream.stopped() => Err(why.into()),
-            sent = timeout(STALL_LIMIT, self.outbound.send(response)) => match sent {
+            sent = timeout(self.context.answer_limit, self.outbound.send(response)) => match sent {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(Ending::Closed),
                 Err(_) => Err(Ending::Stalled),
@@ -293,6 +295,7 @@ impl<R: Discovery> Driver<R> {
                 debug!(%proxy, kind = kind.short(), resources, removed, "update acknowledged");
             }
             Event::Rejected { kind, names, message, conclusive, .. } => {
+                course.pushed.remove(&kind);
                 self.context.metrics.rejected(kind);
                 stream.state().rejections += 1;
                 let message = bounded(&message);
@@ -320,17 +323,32 @@ struct Course {
     worlds: watch::Receiver<Option<Arc<World>>>,
     /// The generation and view the session has seen last.
     seen: Option<(u64, View)>,
-    /// When each type was last sent and not acknowledged yet.
+    /// When each type was last sent and not answered yet. The session has one response per type under way.
     pushed: BTreeMap<ResourceType, Instant>,
 }
 
 impl Course {
+    /// When the proxy must have answered what it was sent first; `None` if it has answered everything.
+    fn deadline(&self, limit: Duration) -> Option<Instant> {
+        self.pushed.values().min().map(|&sent| sent + limit)
+    }
+
     /// What the session must look at in `view` of `world`, given what it has seen.
     fn touched(&self, world: &World, view: &View) -> Touched {
         match &self.seen {
-            Some((generation, seen)) if seen.class == view.class => world.touched_since(*generation, &view.class),
+            Some((generation, seen)) if seen.class == view.class => {
+                world.touched_since(*generation, &view.class)
+            }
             _ => Touched::Everything,
         }
+    }
+}
+
+/// Waits until a point in time, or for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
     }
 }
 
@@ -344,9 +362,10 @@ async fn next_request<R>(requests: &mut Streaming<R>, ready_at: Instant) -> Resu
 fn user_agent(node: &Node) -> String {
     let version = match &node.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
-        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => {
-            build.version.map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch)).unwrap_or_default()
-        }
+        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build
+            .version
+            .map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch))
+            .unwrap_or_default(),
         None => String::new(),
     };
     bounded(&format!("{} {version}", node.user_agent_name)).trim().to_owned()

@@ -1,0 +1,229 @@
+//! A whole replica over real sockets, with clients that behave and clients that do not.
+
+mod replica;
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use envoy_types::pb::envoy::service::listener::v3::listener_discovery_service_client::ListenerDiscoveryServiceClient;
+use smc_mesh::resource::ResourceType;
+use smc_proto::admin::v1 as pb;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use replica::{Client, Replica, ack, subscribe};
+
+const BUYER: &str = "shop/buyer";
+const STORE: &str = "shop/store";
+
+#[tokio::test]
+async fn a_proxy_is_served_and_after_a_restart_it_is_sent_nothing_again() {
+    let mut replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    let first = client.receive().await;
+    assert!(!first.resources.is_empty());
+    client.send(ack(&first)).await;
+
+    replica.restart().await;
+    assert!(client.responses.message().await.unwrap().is_none(), "the stream ends with OK");
+
+    let mut client = Client::connect(&replica, &buyer).await;
+    let mut resume = subscribe(&buyer, ResourceType::Cluster);
+    resume.initial_resource_versions =
+        first.resources.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
+    client.send(resume).await;
+    let again = client.receive().await;
+    assert!(again.resources.is_empty() && again.removed_resources.is_empty(), "{again:?}");
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_released_proxy_loses_its_stream_and_is_refused() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    client.receive().await;
+    let mut admin = replica.admin().await;
+    let released = admin.release_proxy(pb::ReleaseProxyRequest { proxy: BUYER.to_owned() }).await.unwrap();
+    assert_eq!(released.into_inner().released, 1);
+    assert_eq!(client.ended().await, Code::PermissionDenied);
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    assert_eq!(client.ended().await, Code::PermissionDenied);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_calls_itself_by_another_name_is_refused() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let store = replica.bootstrap(STORE).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&store, ResourceType::Cluster)).await;
+    assert_eq!(client.ended().await, Code::PermissionDenied);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn garbage_and_strangers_end_their_own_connection_and_no_other() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    let first = client.receive().await;
+    client.send(ack(&first)).await;
+
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0x16, 3, 1, 255, 255, 1]] {
+        let mut socket = TcpStream::connect(replica.xds).await.unwrap();
+        socket.write_all(garbage).await.unwrap();
+        socket.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        // What comes back, if anything, is a TLS alert; then the connection is closed or reset.
+        let _ = socket.read_to_end(&mut rest).await;
+        assert!(rest.len() < 16, "{rest:?}");
+    }
+    let stranger = Replica::start().await;
+    let mut forged = stranger.bootstrap(BUYER).await;
+    forged.roots.clone_from(&buyer.roots);
+    assert!(Client::try_connect(&replica, &forged).await.is_err(), "a certificate of another authority");
+    let mut nobody = buyer.clone();
+    nobody.certificate = None;
+    assert!(Client::try_connect(&replica, &nobody).await.is_err(), "no certificate");
+    assert!(replica.metrics.text().contains("smc_handshake_failures_total 5"), "{}", replica.metrics.text());
+
+    replica.declare_another_service();
+    let next = client.receive().await;
+    assert_eq!(next.resources.len(), 1);
+    stranger.stop().await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_type_is_not_answered_and_the_rest_goes_on() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    let unknown = "type.googleapis.com/envoy.service.runtime.v3.Runtime".to_owned();
+    client
+        .send(DeltaDiscoveryRequest { type_url: unknown, ..subscribe(&buyer, ResourceType::Cluster) })
+        .await;
+    client.send(subscribe(&buyer, ResourceType::Listener)).await;
+    assert_eq!(client.receive().await.type_url, ResourceType::Listener.url());
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_newer_stream_of_a_proxy_ends_the_older() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut older = Client::connect(&replica, &buyer).await;
+    older.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    older.receive().await;
+    let mut newer = Client::connect(&replica, &buyer).await;
+    newer.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    newer.receive().await;
+    assert_eq!(older.ended().await, Code::Aborted);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
+    let replica = Replica::start().await;
+    let store = replica.bootstrap(STORE).await;
+    let mut client = Client::connect(&replica, &store).await;
+    client.send(subscribe(&store, ResourceType::Cluster)).await;
+    client.receive().await;
+    replica.remove_the_store();
+    assert_eq!(client.ended().await, Code::Unavailable);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_never_answers_is_cut() {
+    let replica = Replica::start_with(Duration::from_millis(500)).await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    client.receive().await;
+    client.ended().await;
+    let counted = "smc_xds_streams_ended_total{reason=\"stalled\"} 1";
+    assert!(replica.metrics.text().contains(counted), "{}", replica.metrics.text());
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn state_of_the_world_and_the_separate_services_are_served_and_fetching_is_not() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let channel = Client::channel(&replica, &buyer).await.unwrap();
+
+    let request = DiscoveryRequest {
+        node: Some(buyer.node()),
+        type_url: ResourceType::Listener.url().to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    let requests = tokio_stream::iter([request.clone()]);
+    // The stream must stay open, or its end would race the answer.
+    let requests = tokio_stream::StreamExt::chain(requests, tokio_stream::pending());
+    let mut lds = ListenerDiscoveryServiceClient::new(channel.clone());
+    let mut responses = lds.stream_listeners(requests).await.unwrap().into_inner();
+    let response = responses.message().await.unwrap().unwrap();
+    assert!(!response.resources.is_empty());
+    let fetched = lds.fetch_listeners(request).await.unwrap_err();
+    assert_eq!(fetched.code(), Code::Unimplemented);
+
+    let cds = DiscoveryRequest {
+        node: Some(buyer.node()),
+        type_url: ResourceType::Cluster.url().to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::iter([cds]), tokio_stream::pending());
+    let mut ads = AggregatedDiscoveryServiceClient::new(channel);
+    let mut responses = ads.stream_aggregated_resources(requests).await.unwrap().into_inner();
+    assert!(!responses.message().await.unwrap().unwrap().resources.is_empty());
+
+    let listed = replica.admin().await.list_proxies(pb::ListProxiesRequest {}).await.unwrap().into_inner();
+    let proxy = listed.proxies.into_iter().find(|proxy| proxy.workload == BUYER).unwrap();
+    assert!(proxy.participant);
+    let scopes: Vec<_> = proxy.streams.iter().map(|stream| stream.scope.as_str()).collect();
+    assert_eq!(scopes, ["lds", "ads"]);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_rejected_update_is_counted_and_shown_as_a_problem() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Listener)).await;
+    // Whoever rejects several is sent them in halves until the culprit is found.
+    let mut rejected = client.receive().await;
+    for _ in 0..8 {
+        let mut nack = ack(&rejected);
+        nack.error_detail = Some(envoy_types::pb::google::rpc::Status {
+            code: 3,
+            message: "no\nthanks".to_owned(),
+            details: vec![],
+        });
+        client.send(nack).await;
+        match tokio::time::timeout(Duration::from_millis(300), client.responses.message()).await {
+            Ok(response) => rejected = response.unwrap().unwrap(),
+            Err(_) => break,
+        }
+    }
+    let mut admin = replica.admin().await;
+    let problems = admin.list_problems(pb::ListProblemsRequest {}).await.unwrap().into_inner().problems;
+    let found = problems.iter().find(|problem| problem.object == format!("Proxy {BUYER}"));
+    let found = found.unwrap_or_else(|| panic!("{problems:?}"));
+    assert!(found.field.starts_with("lds/") && found.message.contains("thanks"), "{found:?}");
+    let config =
+        admin.get_proxy_config(pb::GetProxyConfigRequest { workload: BUYER.to_owned() }).await.unwrap();
+    let stream = config.into_inner().streams.remove(0);
+    assert!(stream.stream.unwrap().rejections >= 1);
+    replica.stop().await;
+}

@@ -1,1 +1,49 @@
-//! Placeholder.
+//! SMC's own gRPC interfaces, generated from the `.proto` files beside this one.
+//!
+//! Owns the wire forms that SMC defines itself. Refuses logic, and Envoy's protocols: those come from the
+//! crate `envoy-types`. Messages also serialize as JSON, for `-o json`: fields by their names, enums by the
+//! lower-case name of the value.
+
+use serde::Serializer;
+
+/// The administration of one controller replica.
+pub mod admin {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, reason = "generated code")]
+    pub mod v1 {
+        tonic::include_proto!("smc.admin.v1");
+    }
+}
+
+/// Enums whose values have names. Implemented for the generated ones.
+trait Named: TryFrom<i32> + Default {
+    /// What every value's name begins with.
+    const PREFIX: &'static str;
+
+    /// The value's name as the `.proto` file writes it.
+    fn name(&self) -> &'static str;
+}
+
+macro_rules! named {
+    ($type:ident, $prefix:literal) => {
+        impl Named for admin::v1::$type {
+            const PREFIX: &'static str = $prefix;
+
+            fn name(&self) -> &'static str {
+                self.as_str_name()
+            }
+        }
+    };
+}
+
+named!(Variant, "VARIANT_");
+named!(CertificateState, "CERTIFICATE_STATE_");
+named!(Severity, "SEVERITY_");
+
+/// Writes the enum value numbered `number` by its name; a number of a newer version reads `unspecified`.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn enum_name<E: Named, S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    let value = E::try_from(*number).unwrap_or_default();
+    let name = value.name();
+    serializer.serialize_str(&name.strip_prefix(E::PREFIX).unwrap_or(name).to_ascii_lowercase())
+}

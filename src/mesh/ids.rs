@@ -149,6 +149,11 @@ macro_rules! namespaced {
             pub fn name(&self) -> &str {
                 self.0.name()
             }
+
+            /// The same, as the name of an object of any kind.
+            pub fn as_name(&self) -> &NamespacedName {
+                &self.0
+            }
         }
 
         impl From<NamespacedName> for $type {
@@ -274,7 +279,9 @@ impl FromStr for ProxyUuid {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        uuid::Uuid::try_parse(text).map(Self).map_err(|_| InvalidName::new("proxy UUID", text, "is not a UUID"))
+        uuid::Uuid::try_parse(text)
+            .map(Self)
+            .map_err(|_| InvalidName::new("proxy UUID", text, "is not a UUID"))
     }
 }
 

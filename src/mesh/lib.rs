@@ -10,6 +10,7 @@
 //! request → Command → ledger::apply → Effect
 //! ```
 
+pub mod bootstrap;
 pub mod catalog;
 pub mod ids;
 pub mod interception;

@@ -33,12 +33,22 @@ pub struct Problem {
 impl Problem {
     /// A finding that takes the object or the field out of effect.
     pub fn error(object: impl fmt::Display, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, object: object.to_string(), field: field.into(), message: message.into() }
+        Self {
+            severity: Severity::Error,
+            object: object.to_string(),
+            field: field.into(),
+            message: message.into(),
+        }
     }
 
     /// A finding that leaves the object in effect.
     pub fn warning(object: impl fmt::Display, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, object: object.to_string(), field: field.into(), message: message.into() }
+        Self {
+            severity: Severity::Warning,
+            object: object.to_string(),
+            field: field.into(),
+            message: message.into(),
+        }
     }
 }
 

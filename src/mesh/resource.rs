@@ -4,6 +4,7 @@
 //! encoded content and nothing else, so it is equal on every replica and after every restart (DESIGN §3).
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// The xDS types SMC serves, in make-before-break order: what is referred to comes before what refers to
 /// it, except that secrets come first of all.
@@ -101,6 +103,23 @@ impl fmt::Display for Version {
     }
 }
 
+/// A text that is not a version of ours. A client that claims one holds something we know nothing about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("not a resource version: expected 32 hexadecimal digits")]
+pub struct InvalidVersion;
+
+impl FromStr for Version {
+    type Err = InvalidVersion;
+
+    fn from_str(text: &str) -> Result<Self, InvalidVersion> {
+        // Only the printed form: lower case, no sign, so that equal versions are equal texts.
+        if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(InvalidVersion);
+        }
+        u128::from_str_radix(text, 16).map(|n| Self(n.to_be_bytes())).map_err(|_| InvalidVersion)
+    }
+}
+
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -121,6 +140,36 @@ pub struct Resource {
     /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any), as it stands in a Delta
     /// response.
     pub delta: Bytes,
+    /// For a cluster that takes its endpoints from EDS: the name of the EDS resource. Envoy holds a new or
+    /// changed cluster back until it has been sent that resource after the cluster, even one it holds
+    /// already, so whoever sends the cluster must send this next. `None` for everything else.
+    pub warms_on: Option<Arc<str>>,
+}
+
+/// The part of a `Cluster` that says where its endpoints come from; the rest is skipped over.
+#[derive(Clone, PartialEq, Message)]
+struct ClusterEndpoints {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "3")]
+    eds: Option<EdsConfig>,
+}
+
+/// `Cluster.EdsClusterConfig`, likewise.
+#[derive(Clone, PartialEq, Message)]
+struct EdsConfig {
+    #[prost(string, tag = "2")]
+    service_name: String,
+}
+
+/// The EDS name that an encoded cluster waits for, by Envoy's rule: `service_name`, or the cluster's own.
+fn eds_name(kind: ResourceType, content: &[u8]) -> Option<Arc<str>> {
+    if kind != ResourceType::Cluster {
+        return None;
+    }
+    let cluster = ClusterEndpoints::decode(content).ok()?;
+    let service = cluster.eds?.service_name;
+    Some(if service.is_empty() { cluster.name.into() } else { service.into() })
 }
 
 impl Resource {
@@ -129,6 +178,7 @@ impl Resource {
     pub fn encode(kind: ResourceType, name: &str, message: &impl Message) -> Self {
         let value = message.encode_to_vec();
         let version = Version::of(&value);
+        let warms_on = eds_name(kind, &value);
         let any = Any { type_url: kind.url().to_owned(), value };
         let encoded_any = Bytes::from(any.encode_to_vec());
         let delta = discovery::Resource {
@@ -137,12 +187,29 @@ impl Resource {
             resource: Some(any),
             ..discovery::Resource::default()
         };
-        Self { kind, name: name.into(), version, any: encoded_any, delta: Bytes::from(delta.encode_to_vec()) }
+        let delta = Bytes::from(delta.encode_to_vec());
+        Self { kind, name: name.into(), version, any: encoded_any, delta, warms_on }
     }
 }
 
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}@{} ({} bytes)", self.kind.short(), self.name, self.version, self.any.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_reads_back_as_printed_and_nothing_else_does() {
+        let version = Version::of(b"content");
+        let text = version.to_string();
+        assert_eq!(text.parse(), Ok(version));
+        let upper = text.to_uppercase();
+        for bad in ["", "v1", &text[1..], &upper, &format!("+{}", &text[1..]), &format!("{text}0")] {
+            assert_eq!(bad.parse::<Version>(), Err(InvalidVersion), "{bad}");
+        }
     }
 }

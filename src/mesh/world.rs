@@ -54,6 +54,8 @@ pub struct Changes {
     pub classes: BTreeMap<Arc<ProxyClass>, BTreeSet<(ResourceType, Arc<str>)>>,
     /// Names of changed endpoint resources.
     pub endpoints: BTreeSet<Arc<str>>,
+    /// Classes whose whole snapshot appeared or vanished: everything in it changed, so it is not listed.
+    pub whole: BTreeSet<Arc<ProxyClass>>,
     /// Proxies that appeared, vanished, or changed their class.
     pub proxies: BTreeSet<ProxyUuid>,
 }
@@ -61,7 +63,10 @@ pub struct Changes {
 impl Changes {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.classes.is_empty() && self.endpoints.is_empty() && self.proxies.is_empty()
+        self.classes.is_empty()
+            && self.endpoints.is_empty()
+            && self.whole.is_empty()
+            && self.proxies.is_empty()
     }
 }
 
@@ -104,7 +109,11 @@ impl World {
     pub fn view(&self, uuid: ProxyUuid) -> Option<View> {
         let class = &self.proxies.get(&uuid)?.class;
         let snapshot = self.snapshots.get(class)?;
-        Some(View { class: Arc::clone(class), snapshot: Arc::clone(snapshot), endpoints: self.endpoints.clone() })
+        Some(View {
+            class: Arc::clone(class),
+            snapshot: Arc::clone(snapshot),
+            endpoints: self.endpoints.clone(),
+        })
     }
 
     /// What changed after `generation` for proxies of `class`, or everything where that is not remembered.
@@ -115,6 +124,9 @@ impl World {
         }
         let mut names = BTreeSet::new();
         for changes in self.history.iter().skip(self.history.len() - steps) {
+            if changes.whole.contains(class) {
+                return Touched::Everything;
+            }
             names.extend(changes.endpoints.iter().map(|name| (ResourceType::Endpoint, Arc::clone(name))));
             if let Some(own) = changes.classes.get(class) {
                 names.extend(own.iter().cloned());

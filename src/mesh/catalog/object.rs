@@ -80,8 +80,28 @@ pub enum Object {
     UdpRoute(UdpRoute),
     /// See [`TrafficSplit`].
     TrafficSplit(TrafficSplit),
-    /// See [`MeshConfig`].
-    MeshConfig(MeshConfig),
+    /// See [`MeshConfig`], under the name it was declared by.
+    MeshConfig(NamespacedName, MeshConfig),
+}
+
+impl Object {
+    /// Which object this is.
+    pub fn reference(&self) -> ObjectRef {
+        let (kind, name) = match self {
+            Self::Namespace(namespace) => return ObjectRef::Namespace(namespace.name.clone()),
+            Self::Service(service) => (Kind::Service, service.id.as_name()),
+            Self::ServiceAccount(account) => (Kind::ServiceAccount, account.as_name()),
+            Self::Workload(workload) => (Kind::Pod, workload.id.as_name()),
+            Self::EndpointSlice(slice) => (Kind::EndpointSlice, &slice.id),
+            Self::TrafficTarget(target) => (Kind::TrafficTarget, &target.id),
+            Self::HttpRouteGroup(group) => (Kind::HTTPRouteGroup, &group.id),
+            Self::TcpRoute(route) => (Kind::TCPRoute, &route.id),
+            Self::UdpRoute(route) => (Kind::UDPRoute, &route.id),
+            Self::TrafficSplit(split) => (Kind::TrafficSplit, &split.id),
+            Self::MeshConfig(name, _) => (Kind::MeshConfig, name),
+        };
+        ObjectRef::Namespaced(kind, name.clone())
+    }
 }
 
 /// What a source tells the catalog. Order between objects does not matter: the catalog is a function of
@@ -99,8 +119,10 @@ pub enum SourceEvent {
 pub struct Namespace {
     /// Its name, a DNS-1123 label.
     pub name: String,
-    /// Whether it carries the label `openservicemesh.io/monitored-by`.
+    /// Whether it carries the label `openservicemesh.io/monitored-by`: only then can its pods be in the mesh.
     pub monitored: bool,
+    /// Whether its annotation asks for or refuses sidecars for the pods that say nothing themselves.
+    pub injection: Option<bool>,
 }
 
 /// A Service: a name, virtual addresses, and ports.

@@ -1,1 +1,34 @@
-//! Placeholder until its helper lands.
+//! The rules of the mesh's public-key infrastructure: who is called what, what lives how long, when it is
+//! renewed, and which proxy is let in.
+//!
+//! Owns those decisions as functions of values. Refuses to make keys, to sign, to parse DER and to know the
+//! time: the shell does the cryptography and hands in serials' randomness and the time. The names follow
+//! RFC 5280 and the SPIFFE X.509-SVID standard; the two kinds of certificates are DESIGN §4.
+//!
+//! | kind | names | lives | for |
+//! |---|---|---|---|
+//! | service certificate | one URI: the SPIFFE ID | about 48 h | traffic between workloads |
+//! | proxy certificate | Common Name `<proxy-uuid>.<namespace>` | a year | proxy to control plane |
+//! | controller certificate | DNS names and addresses | about 48 h | control plane to proxy |
+
+mod admission;
+mod fingerprint;
+mod hex;
+mod lifetime;
+mod material;
+mod names;
+mod rotation;
+mod serial;
+
+pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
+pub use fingerprint::Fingerprint;
+pub(crate) use hex::decode as decode_hex;
+pub use hex::encode as encode_hex;
+pub use lifetime::{
+    BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
+    Validity, renewal_time, retry_delay,
+};
+pub use material::{SealedKey, ServiceCertificate, TrustBundle};
+pub use names::{CONTROLLER_IDENTITY, controller_identity};
+pub use rotation::{RotationPlan, plan_rotation};
+pub use serial::{InvalidSerial, SerialNumber};

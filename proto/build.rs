@@ -1,0 +1,23 @@
+//! Generates the messages and the gRPC client and server of SMC's own `.proto` files, without `protoc`.
+
+use std::error::Error;
+
+/// Enum fields, and the enum each holds: JSON names the value instead of numbering it.
+const ENUM_FIELDS: [(&str, &str); 4] = [
+    ("smc.admin.v1.ProxyCertificate.state", "CertificateState"),
+    ("smc.admin.v1.Stream.variant", "Variant"),
+    ("smc.admin.v1.BootstrapRequest.variant", "Variant"),
+    ("smc.admin.v1.Problem.severity", "Severity"),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=smc");
+    let files = protox::compile(["smc/admin/v1/admin.proto"], ["."])?;
+    let mut builder = tonic_prost_build::configure().type_attribute(".", "#[derive(serde::Serialize)]");
+    for (field, holds) in ENUM_FIELDS {
+        let serialize = format!("#[serde(serialize_with = \"crate::enum_name::<{holds}, _>\")]");
+        builder = builder.field_attribute(field, serialize);
+    }
+    builder.compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The directory around the database: its permissions, its lock, the format it declares.
+//!
+//! Everything here is checked before the database is opened, since opening one writes to it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::FORMAT_VERSION;
+use crate::error::StorageError;
+
+const LOCK: &str = "lock";
+const FORMAT: &str = "format";
+const FORMAT_BEING_WRITTEN: &str = "format.new";
+const DATABASE: &str = "db";
+
+/// The first word of the format file.
+const MAGIC: &str = "smc-ledger";
+
+/// Whether a ledger is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// One of a format that we read.
+    Ledger,
+    /// None yet; at most what is left of a creation that did not finish, and thus acknowledged nothing.
+    Nothing,
+}
+
+/// A locked directory.
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    pub(super) lock: File,
+    pub(super) found: Found,
+}
+
+impl Directory {
+    /// Takes the directory, made with mode 0700 if it is missing, for this process alone.
+    pub(super) fn take(path: &Path) -> Result<Self, StorageError> {
+        match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                return Err(StorageError::io("create the directory", path)(source));
+            }
+            _ => {}
+        }
+        // First whether it is ours at all, before a lock file is put there.
+        let found = look(path)?;
+        let lock_path = path.join(LOCK);
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(StorageError::io("open the lock file", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StorageError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => {
+                return Err(StorageError::io("lock", &lock_path)(source));
+            }
+        }
+        // Again, now that nobody else can be making one.
+        let found = if found == Found::Nothing { look(path)? } else { found };
+        Ok(Self { path: path.to_owned(), lock, found })
+    }
+
+    /// Where the database is.
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// Takes away the permissions of others, should somebody have given them.
+    pub(super) fn restrict(&self) -> Result<(), StorageError> {
+        let error = |source| StorageError::io("restrict the permissions of", &self.path)(source);
+        let others = fs::metadata(&self.path).map_err(error)?.permissions().mode() & 0o077;
+        if others == 0 {
+            return Ok(());
+        }
+        fs::set_permissions(&self.path, Permissions::from_mode(0o700))
+            .map_err(StorageError::io("restrict the permissions of", &self.path))
+    }
+
+    /// Declares the format, durably: from here on there is a ledger.
+    pub(super) fn declare(&self) -> Result<(), StorageError> {
+        let unfinished = self.path.join(FORMAT_BEING_WRITTEN);
+        let finished = self.path.join(FORMAT);
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            writeln!(file, "{MAGIC} {FORMAT_VERSION}")?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &finished)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(StorageError::io("write the format file", &finished))
+    }
+}
+
+/// Looks without touching.
+fn look(path: &Path) -> Result<Found, StorageError> {
+    let format = path.join(FORMAT);
+    match fs::read(&format) {
+        Ok(bytes) => {
+            let found = version(&bytes).ok_or_else(|| {
+                StorageError::corrupt(path, format!("{} does not name a format", format.display()))
+            })?;
+            if found > FORMAT_VERSION {
+                let (path, supported) = (path.to_owned(), FORMAT_VERSION);
+                return Err(StorageError::NewerFormat { path, found, supported });
+            }
+            return Ok(Found::Ledger);
+        }
+        Err(source) if source.kind() == ErrorKind::NotFound => {}
+        Err(source) => return Err(StorageError::io("read", &format)(source)),
+    }
+    for entry in fs::read_dir(path).map_err(StorageError::io("list", path))? {
+        let name = entry.map_err(StorageError::io("list", path))?.file_name();
+        if ![LOCK, FORMAT_BEING_WRITTEN, DATABASE].iter().any(|&ours| name == *ours) {
+            let entry = name.to_string_lossy().into_owned();
+            return Err(StorageError::NotALedger { path: path.to_owned(), entry });
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+fn version(bytes: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+    text.strip_prefix(MAGIC)?.strip_prefix(' ')?.parse().ok()
+}

@@ -1,0 +1,47 @@
+//! The client's side of the administration, for the command line and for the lab.
+//!
+//! Owns connecting. The calls are the generated ones.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use smc_proto::admin::v1::admin_client::AdminClient;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+/// No call does more than issue a certificate.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The largest answer taken. A bootstrap is 10 KiB; a list grows with the mesh, about 500 bytes per proxy.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// The generated client over a unix socket.
+pub type Client = AdminClient<Channel>;
+
+/// Nobody answers at the socket.
+#[derive(Debug, Error)]
+#[error("cannot reach a controller at {}", path.display())]
+pub struct ConnectError {
+    path: PathBuf,
+    #[source]
+    source: tonic::transport::Error,
+}
+
+/// Connects to the administration socket of a controller.
+pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
+    let path = socket.to_owned();
+    let connector = service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // The authority is never looked up: the connector above goes to the socket whatever it says.
+    let channel = Endpoint::from_static("http://smc.admin")
+        .timeout(CALL_TIMEOUT)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|source| ConnectError { path: socket.to_owned(), source })?;
+    Ok(AdminClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES))
+}

@@ -1,0 +1,223 @@
+//! What the administration reports, as messages.
+//!
+//! Owns plain conversions from the domain to the wire. Refuses to look anything up that it is not handed.
+
+use smc_mesh::catalog::{AppProtocol, Catalog};
+use smc_mesh::ids::{ProxyUuid, ServiceAccountId, WorkloadId};
+use smc_mesh::ledger::{ProxyCertificateRecord, ProxyCertificateState};
+use smc_mesh::pki::SerialNumber;
+use smc_mesh::policy::{HttpAccess, grants};
+use smc_mesh::problem::{Problem, Severity};
+use smc_mesh::session::{Scope, TypeStatus, Variant};
+use smc_mesh::smi::{HttpMatch, MethodSet};
+use smc_proto::admin::v1 as pb;
+
+use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
+use crate::xds::proxies::{OpenStream, StreamReport};
+
+/// What is known of one proxy, from the ledger, the catalog and the connections.
+#[derive(Default)]
+pub(super) struct ProxyFacts {
+    pub(super) namespace: String,
+    pub(super) certificates: Vec<pb::ProxyCertificate>,
+    pub(super) known: Option<(WorkloadId, ServiceAccountId)>,
+    pub(super) streams: Vec<pb::Stream>,
+}
+
+impl ProxyFacts {
+    pub(super) fn proxy(mut self, uuid: ProxyUuid) -> pb::Proxy {
+        self.certificates.sort_by(|a, b| (a.issued_at, &a.serial).cmp(&(b.issued_at, &b.serial)));
+        let issued = self.certificates.iter().any(|c| c.state() != pb::CertificateState::Released);
+        let discovered = self.known.is_some();
+        let (workload, account) =
+            self.known.map(|(workload, account)| (workload.to_string(), account.to_string())).unwrap_or_default();
+        pb::Proxy {
+            uuid: uuid.to_string(),
+            namespace: self.namespace,
+            workload,
+            service_account: account,
+            discovered,
+            participant: issued && discovered && !self.streams.is_empty(),
+            certificates: self.certificates,
+            streams: self.streams,
+        }
+    }
+}
+
+pub(super) fn proxy_certificate(serial: &SerialNumber, record: &ProxyCertificateRecord) -> pb::ProxyCertificate {
+    let state = match record.state {
+        ProxyCertificateState::Unclaimed => pb::CertificateState::Unclaimed,
+        ProxyCertificateState::Claimed { .. } => pb::CertificateState::Claimed,
+        ProxyCertificateState::Released { .. } => pb::CertificateState::Released,
+    };
+    pb::ProxyCertificate {
+        serial: serial.to_string(),
+        state: state.into(),
+        issued_at: record.issued_at.0,
+        expires_at: record.validity.not_after.0,
+    }
+}
+
+pub(super) fn stream(stream: &OpenStream, report: &StreamReport) -> pb::Stream {
+    let variant = match stream.variant {
+        Variant::Delta => pb::Variant::Delta,
+        Variant::Sotw => pb::Variant::Sotw,
+    };
+    let scope = match stream.scope {
+        Scope::Aggregated => "ads",
+        Scope::Only(kind) => kind.short(),
+    };
+    pb::Stream {
+        variant: variant.into(),
+        scope: scope.to_owned(),
+        peer: stream.peer.to_string(),
+        opened_at: stream.opened_at.0,
+        acked_at: report.acked_at.map_or(0, |at| at.0),
+        rejections: report.rejections,
+        user_agent: report.user_agent.clone(),
+    }
+}
+
+pub(super) fn stream_config(open: &OpenStream) -> pb::StreamConfig {
+    let report = open.report();
+    let types = report.status.types.iter().map(|(kind, status)| pb::TypeConfig {
+        r#type: kind.short().to_owned(),
+        wildcard: status.wildcard,
+        subscribed: status.subscribed.clone(),
+        resources: resources(status),
+    });
+    pb::StreamConfig { types: types.collect(), stream: Some(stream(open, &report)) }
+}
+
+/// All resources that are known of on a stream, sent or rejected, sorted by name.
+fn resources(status: &TypeStatus) -> Vec<pb::ResourceConfig> {
+    let mut names: Vec<_> = status.sent.keys().chain(status.acked.keys()).chain(status.rejected.keys()).collect();
+    names.sort();
+    names.dedup();
+    let resource = |name: &String| {
+        let rejected = status.rejected.get(name);
+        pb::ResourceConfig {
+            name: name.clone(),
+            sent: status.sent.get(name).cloned().unwrap_or_default(),
+            acked: status.acked.get(name).cloned().unwrap_or_default(),
+            rejected: rejected.map(|rejected| rejected.version.clone()).unwrap_or_default(),
+            rejection: rejected.map(|rejected| rejected.message.clone()).unwrap_or_default(),
+        }
+    };
+    names.into_iter().map(resource).collect()
+}
+
+pub(super) fn problem(problem: Problem) -> pb::Problem {
+    let severity = match problem.severity {
+        Severity::Error => pb::Severity::Error,
+        Severity::Warning => pb::Severity::Warning,
+    };
+    let Problem { object, field, message, .. } = problem;
+    pb::Problem { severity: severity.into(), object, field, message }
+}
+
+pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
+    let mut services = Vec::new();
+    for service in catalog.services() {
+        let ports = service.ports.iter().map(|port| pb::ServicePort {
+            name: port.name.clone().unwrap_or_default(),
+            port: port.port.into(),
+            protocol: protocol(port.protocol).to_owned(),
+            endpoints: catalog
+                .endpoints(&service.id, port)
+                .iter()
+                .map(|endpoint| std::net::SocketAddr::new(endpoint.ip, endpoint.port).to_string())
+                .collect(),
+        });
+        services.push(pb::Service {
+            name: service.id.to_string(),
+            cluster_ips: service.cluster_ips.iter().map(ToString::to_string).collect(),
+            headless: service.headless,
+            ports: ports.collect(),
+            service_accounts: catalog.accounts_behind(&service.id).iter().map(ToString::to_string).collect(),
+            splits: catalog.splits_of(&service.id).iter().map(|split| split.id.to_string()).collect(),
+        });
+    }
+    services
+}
+
+fn protocol(protocol: AppProtocol) -> &'static str {
+    match protocol {
+        AppProtocol::Http => "http",
+        AppProtocol::Http2 => "http2",
+        AppProtocol::Tcp => "tcp",
+        AppProtocol::TcpServerFirst => "tcp-server-first",
+        AppProtocol::Https => "https",
+    }
+}
+
+/// Every permission that TrafficTargets give, one row per source and target.
+pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
+    let mut destinations: Vec<_> = catalog.traffic_targets().map(|target| target.destination.clone()).collect();
+    destinations.sort();
+    destinations.dedup();
+    let mut rules = Vec::new();
+    for destination in &destinations {
+        for grant in grants(catalog, destination) {
+            let (any_http, http) = match &grant.http {
+                HttpAccess::Any => (true, Vec::new()),
+                HttpAccess::Only(matches) => (false, matches.iter().map(http_match).collect()),
+            };
+            rules.extend(grant.sources.iter().map(|source| pb::Rule {
+                source: source.to_string(),
+                destination: destination.to_string(),
+                target: grant.target.to_string(),
+                ports: grant.ports.iter().flatten().map(|&port| port.into()).collect(),
+                all_ports: grant.ports.is_none(),
+                http: http.clone(),
+                any_http,
+            }));
+        }
+    }
+    rules.sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
+    pb::ListPolicyResponse { permissive: catalog.mesh_config().permissive, rules }
+}
+
+/// A match as people write one: methods, path, headers.
+fn http_match(route: &HttpMatch) -> String {
+    let methods = match &route.methods {
+        MethodSet::Any => "*".to_owned(),
+        MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
+    };
+    let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
+    let mut text = format!("{methods} {path}");
+    for (name, value) in &route.headers {
+        text.push_str(&format!(" {name}~{}", value.as_str()));
+    }
+    text
+}
+
+pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCaStatusResponse {
+    let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
+    pb::GetCaStatusResponse {
+        trust_domain: status.trust_domain.to_string(),
+        roots: status.root.iter().map(authority).collect(),
+        issuer: status.issuing.as_ref().map(authority),
+        service_certificates: services
+            .map(|one| pb::ServiceCertificate {
+                service_account: one.name.clone(),
+                serial: one.serial.to_string(),
+                not_before: one.not_before.0,
+                not_after: one.not_after.0,
+            })
+            .collect(),
+        proxy_certificates_unclaimed: count(status.proxy_unclaimed),
+        proxy_certificates_claimed: count(status.proxy_claimed),
+        proxy_certificates_released: count(status.proxy_released),
+        state_hash: status.state_hash,
+        warnings: status.warnings,
+    }
+}
+
+fn authority(ca: &CaStatus) -> pb::Authority {
+    pb::Authority { serial: ca.serial.to_string(), not_before: ca.not_before.0, not_after: ca.not_after.0 }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,227 @@
+//! The RPCs of the administration.
+//!
+//! Owns finding out; [`super::report`] puts it into messages. Every call looks at one consistent state of the
+//! catalog, the ledger and the connections each, not at one moment across the three.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use smc_mesh::bootstrap::{Bootstrap, ControllerAddress};
+use smc_mesh::ids::{NamespacedName, ProxyName, ServiceAccountId, WorkloadId};
+use smc_mesh::session::Variant;
+use smc_mesh::world::World;
+use smc_proto::admin::v1::admin_server::Admin;
+use smc_proto::admin::v1::{self as pb};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use tracing::info;
+
+use super::report;
+use crate::ca::{CaError, CertificateManager};
+use crate::error::causes;
+use crate::publisher::{Ask, Gone};
+use crate::xds::proxies::Proxies;
+
+/// Envoy's administration port unless asked otherwise.
+const ENVOY_ADMIN_PORT: u16 = 15000;
+
+/// Answers the administration's calls.
+pub(crate) struct AdminService {
+    /// The catalog, by question.
+    pub(crate) ask: Ask,
+    /// The certificate authority and its ledger.
+    pub(crate) ca: Arc<dyn CertificateManager>,
+    /// Who is connected.
+    pub(crate) proxies: Proxies,
+    /// The latest world.
+    pub(crate) worlds: watch::Receiver<Option<Arc<World>>>,
+    /// Where bootstraps send proxies.
+    pub(crate) controller: ControllerAddress,
+    /// The name that the controller's certificate proves.
+    pub(crate) controller_name: String,
+}
+
+/// A pod that the catalog knows.
+struct KnownPod {
+    proxy: ProxyName,
+    account: ServiceAccountId,
+    in_mesh: bool,
+}
+
+impl AdminService {
+    async fn pod(&self, name: &str) -> Result<KnownPod, Status> {
+        let id: WorkloadId = name.parse().map_err(|error| invalid(&error))?;
+        let found = self
+            .ask
+            .about(move |mesh| {
+                let catalog = mesh.compiler.catalog();
+                let workload = catalog.workload(&id)?;
+                let proxy = ProxyName::new(workload.proxy, id.namespace()).ok()?;
+                let account = workload.service_account.clone();
+                Some(KnownPod { proxy, account, in_mesh: catalog.in_mesh(workload) })
+            })
+            .await
+            .map_err(|gone| shutting_down(&gone))?;
+        found.ok_or_else(|| Status::not_found(format!("there is no Pod {name}")))
+    }
+
+    fn proxy_list(&self) -> Vec<pb::Proxy> {
+        let mut found: BTreeMap<_, report::ProxyFacts> = BTreeMap::new();
+        self.ca.ledger().read(|ledger| {
+            for (serial, record) in ledger.proxy_certificates() {
+                let facts = found.entry(record.proxy.uuid).or_default();
+                facts.namespace = record.proxy.namespace.to_string();
+                facts.certificates.push(report::proxy_certificate(serial, record));
+            }
+        });
+        if let Some(world) = self.worlds.borrow().as_ref() {
+            for (uuid, known) in &world.proxies {
+                let facts = found.entry(*uuid).or_default();
+                facts.namespace = known.workload.namespace().to_owned();
+                facts.known = Some((known.workload.clone(), known.class.account.clone()));
+            }
+        }
+        for (uuid, streams) in self.proxies.streams() {
+            let facts = found.entry(uuid).or_default();
+            facts.streams = streams.iter().map(|stream| report::stream(stream, &stream.report())).collect();
+        }
+        let mut proxies: Vec<_> = found.into_iter().map(|(uuid, facts)| facts.proxy(uuid)).collect();
+        proxies.sort_by(|a, b| (&a.namespace, &a.workload, &a.uuid).cmp(&(&b.namespace, &b.workload, &b.uuid)));
+        proxies
+    }
+
+    fn bootstrap_json(
+        &self,
+        pod: &KnownPod,
+        issued: &crate::ca::IssuedProxy,
+        variant: Variant,
+        admin_port: u16,
+    ) -> String {
+        let bootstrap = Bootstrap {
+            proxy: &pod.proxy,
+            account: &pod.account,
+            controller: &self.controller,
+            controller_name: &self.controller_name,
+            chain_pem: &issued.chain_pem,
+            key_pem: &issued.key_pem,
+            roots_pem: &self.ca.bundle().pem,
+            variant,
+            admin_port,
+        };
+        format!("{:#}\n", bootstrap.json())
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn list_proxies(
+        &self,
+        _: Request<pb::ListProxiesRequest>,
+    ) -> Result<Response<pb::ListProxiesResponse>, Status> {
+        Ok(Response::new(pb::ListProxiesResponse { proxies: self.proxy_list() }))
+    }
+
+    async fn get_proxy_config(
+        &self,
+        request: Request<pb::GetProxyConfigRequest>,
+    ) -> Result<Response<pb::GetProxyConfigResponse>, Status> {
+        let workload = request.into_inner().workload;
+        let uuid = self.pod(&workload).await?.proxy.uuid;
+        let streams: Vec<_> = self.proxies.streams_of(uuid).iter().map(|s| report::stream_config(s)).collect();
+        if streams.is_empty() {
+            return Err(Status::failed_precondition(format!("the proxy of Pod {workload} is not connected")));
+        }
+        let text = uuid.to_string();
+        let proxy = self.proxy_list().into_iter().find(|proxy| proxy.uuid == text);
+        Ok(Response::new(pb::GetProxyConfigResponse { proxy, streams }))
+    }
+
+    async fn bootstrap(
+        &self,
+        request: Request<pb::BootstrapRequest>,
+    ) -> Result<Response<pb::BootstrapResponse>, Status> {
+        let request = request.into_inner();
+        let variant = match request.variant() {
+            pb::Variant::Sotw => Variant::Sotw,
+            pb::Variant::Delta | pb::Variant::Unspecified => Variant::Delta,
+        };
+        let admin_port = match u16::try_from(request.envoy_admin_port) {
+            Ok(0) => ENVOY_ADMIN_PORT,
+            Ok(port) => port,
+            Err(_) => return Err(Status::invalid_argument("envoy_admin_port must be 0 to 65535")),
+        };
+        let pod = self.pod(&request.workload).await?;
+        if !pod.in_mesh {
+            let text = format!(
+                "Pod {} is not in the mesh: its Namespace lacks the label openservicemesh.io/monitored-by, or \
+                 injection is disabled",
+                request.workload
+            );
+            return Err(Status::failed_precondition(text));
+        }
+        let issued = self.ca.issue_proxy(&pod.proxy).await.map_err(|error| authority(&error))?;
+        info!(workload = request.workload, serial = %issued.serial, "proxy certificate issued");
+        let bootstrap = self.bootstrap_json(&pod, &issued, variant, admin_port);
+        Ok(Response::new(pb::BootstrapResponse { bootstrap, serial: issued.serial.to_string() }))
+    }
+
+    async fn release_proxy(
+        &self,
+        request: Request<pb::ReleaseProxyRequest>,
+    ) -> Result<Response<pb::ReleaseProxyResponse>, Status> {
+        let text = request.into_inner().proxy;
+        let proxy = match text.parse::<NamespacedName>() {
+            Ok(_) => self.pod(&text).await?.proxy,
+            Err(_) => text.parse().map_err(|error| invalid(&error))?,
+        };
+        let serials = self.ca.release(&proxy).await.map_err(|error| authority(&error))?;
+        info!(%proxy, released = serials.len(), "proxy released");
+        let released = u32::try_from(serials.len()).unwrap_or(u32::MAX);
+        Ok(Response::new(pb::ReleaseProxyResponse { released }))
+    }
+
+    async fn list_problems(
+        &self,
+        _: Request<pb::ListProblemsRequest>,
+    ) -> Result<Response<pb::ListProblemsResponse>, Status> {
+        let declared = self.ask.about(|mesh| mesh.problems()).await.map_err(|gone| shutting_down(&gone))?;
+        let all: BTreeSet<_> = declared.into_iter().chain(self.proxies.problems()).collect();
+        Ok(Response::new(pb::ListProblemsResponse { problems: all.into_iter().map(report::problem).collect() }))
+    }
+
+    async fn list_services(
+        &self,
+        _: Request<pb::ListServicesRequest>,
+    ) -> Result<Response<pb::ListServicesResponse>, Status> {
+        let services = self.ask.about(|mesh| report::services(mesh.compiler.catalog())).await;
+        let services = services.map_err(|gone| shutting_down(&gone))?;
+        Ok(Response::new(pb::ListServicesResponse { services }))
+    }
+
+    async fn list_policy(
+        &self,
+        _: Request<pb::ListPolicyRequest>,
+    ) -> Result<Response<pb::ListPolicyResponse>, Status> {
+        let policy = self.ask.about(|mesh| report::policy(mesh.compiler.catalog())).await;
+        Ok(Response::new(policy.map_err(|gone| shutting_down(&gone))?))
+    }
+
+    async fn get_ca_status(
+        &self,
+        _: Request<pb::GetCaStatusRequest>,
+    ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
+        Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list())))
+    }
+}
+
+fn invalid(error: &dyn std::error::Error) -> Status {
+    Status::invalid_argument(causes(error))
+}
+
+fn authority(error: &CaError) -> Status {
+    Status::unavailable(format!("certificate authority: {}", causes(error)))
+}
+
+fn shutting_down(gone: &Gone) -> Status {
+    Status::unavailable(causes(gone))
+}

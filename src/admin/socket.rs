@@ -1,0 +1,141 @@
+//! The unix socket of the administration.
+//!
+//! Owns the file: only its owner may use it, it replaces one that a dead process left behind and never one that is
+//! in use, and it is gone when the server ends.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use smc_proto::admin::v1::admin_server::AdminServer;
+use thiserror::Error;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tracing::warn;
+
+use super::AdminService;
+
+/// Why there is no administration socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// Another controller serves here.
+    #[error("another process answers at the administration socket {}", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is no socket is in the way, and not ours to remove.
+    #[error("{} exists and is not a socket", path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} the administration socket {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A bound socket, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct AdminSocket {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(path = %self.0.display(), %error, "cannot remove the administration socket");
+        }
+    }
+}
+
+impl AdminSocket {
+    /// Binds the socket, in place of one at which nobody answers.
+    pub(crate) async fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |action| move |source| SocketError::Io { action, path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at")(error)),
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(SocketError::NotASocket { path: path.to_owned() });
+            }
+            Ok(_) => match UnixStream::connect(path).await {
+                Ok(_) => return Err(SocketError::InUse { path: path.to_owned() }),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(failed("remove the stale file of"))?;
+                }
+                Err(error) => return Err(failed("try")(error)),
+            },
+        }
+        // Bound under another name, closed to others, and only then put in its place: at no moment can
+        // somebody else connect.
+        let hidden = path.with_extension("binding");
+        let _ = std::fs::remove_file(&hidden);
+        let listener = UnixListener::bind(&hidden).map_err(failed("bind"))?;
+        let file = SocketFile(hidden.clone());
+        std::fs::set_permissions(&hidden, Permissions::from_mode(0o600)).map_err(failed("restrict"))?;
+        std::fs::rename(&hidden, path).map_err(failed("place"))?;
+        drop(file);
+        Ok(Self { listener, file: SocketFile(path.to_owned()) })
+    }
+}
+
+/// Serves until `shutdown`; the file is gone when this returns.
+pub(crate) async fn serve(
+    socket: AdminSocket,
+    service: AdminService,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let AdminSocket { listener, file } = socket;
+    let served = Server::builder()
+        .add_service(AdminServer::new(service))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown.cancelled_owned())
+        .await;
+    drop(file);
+    served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_one_in_use_is_not_and_none_is_left_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "the listener leaves its file behind");
+        let bound = AdminSocket::bind(&path).await.unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(AdminSocket::bind(&path).await, Err(SocketError::InUse { .. })));
+        assert!(path.exists());
+        drop(bound);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(AdminSocket::bind(&path).await, Err(SocketError::NotASocket { .. })));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

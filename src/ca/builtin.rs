@@ -1,0 +1,309 @@
+//! The built-in authority: keys of its own, sealed in the ledger, and signatures made here.
+
+mod founding;
+mod signing;
+
+use std::sync::Arc;
+
+use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_mesh::ledger::{ControllerCertificateRecord, Operation, Rejection, Reply, ServiceCertificateRecord};
+use smc_mesh::pki::{Lifetimes, SerialNumber, ServiceCertificate, TrustBundle, service_identity};
+use smc_raft::{ReplicatedLedger, SharedLedger};
+use tokio::sync::broadcast;
+use zeroize::Zeroizing;
+
+use super::error::CaError;
+use super::manager::{
+    Announcement, CertificateManager, ControllerNames, IssuedController, IssuedProxy, IssuedService, Pending,
+};
+use super::profile;
+use super::seal::{KeyEncryption, Purpose, SealContext, SealError};
+use super::status::{self, AuthorityStatus, Issued};
+use crate::env::Env;
+use signing::IssuingCa;
+
+/// Announcements that a slow receiver may lag behind by: a cold start of a thousand identities fits. Who
+/// loses some reads the ledger.
+const ANNOUNCEMENTS: usize = 1024;
+
+/// What the authority is configured with.
+#[derive(Debug, Clone)]
+pub struct CaSettings {
+    /// The trust domain. It is fixed when the ledger is founded.
+    pub trust_domain: TrustDomain,
+    /// How long certificates live.
+    pub lifetimes: Lifetimes,
+}
+
+/// See the module.
+pub struct BuiltinCa {
+    ledger: Arc<dyn ReplicatedLedger>,
+    keys: Arc<dyn KeyEncryption>,
+    env: Env,
+    settings: CaSettings,
+    issuing: IssuingCa,
+    bundle: TrustBundle,
+    announcements: broadcast::Sender<Announcement>,
+}
+
+impl BuiltinCa {
+    /// Founds the authority if the ledger has none, and takes it up in either case.
+    pub async fn open(
+        ledger: Arc<dyn ReplicatedLedger>,
+        keys: Arc<dyn KeyEncryption>,
+        env: Env,
+        settings: CaSettings,
+    ) -> Result<Self, CaError> {
+        let authority = founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
+        let issuing = IssuingCa::unseal(&authority, &*keys)?;
+        let bundle = TrustBundle { pem: authority.root.certificate_pem };
+        let (announcements, _) = broadcast::channel(ANNOUNCEMENTS);
+        Ok(Self { ledger, keys, env, settings, issuing, bundle, announcements })
+    }
+
+    async fn commit(&self, what: &str, operation: Operation) -> Result<Result<Reply, Rejection>, CaError> {
+        founding::commit(&*self.ledger, &self.env, what, operation).await
+    }
+
+    async fn recorded(&self, what: &str, operation: Operation) -> Result<(), CaError> {
+        match self.commit(what, operation).await? {
+            Ok(Reply::Recorded) => Ok(()),
+            Ok(_) => Err(CaError::NoAnswer(what.to_owned())),
+            Err(source) => Err(CaError::Rejected { what: what.to_owned(), source }),
+        }
+    }
+
+    /// Tells whoever listens. That nobody does is no error.
+    fn announce(&self, announcement: Announcement) {
+        let _ = self.announcements.send(announcement);
+    }
+
+    async fn sign_service(&self, account: ServiceAccountId) -> Result<IssuedService, CaError> {
+        let what = format!("a service certificate for {account}");
+        let name = account.to_string();
+        let replaces = self
+            .ledger
+            .local()
+            .read(|ledger| ledger.service_certificate(&account).map(|record| record.serial));
+        let random = self.env.random_u64()?;
+        let leaf = self.issuing.sign(
+            &what,
+            &self.env,
+            |now, issuer| self.settings.lifetimes.service_validity(now, issuer, random),
+            |serial, validity| profile::service(&self.settings.trust_domain, &account, serial, validity),
+        )?;
+        if service_identity(&leaf.reads_as, &self.settings.trust_domain).as_ref() != Some(&account) {
+            return Err(CaError::Missigned(what));
+        }
+        let context = SealContext { purpose: Purpose::Service, name: &name, serial: leaf.serial };
+        let key = self
+            .keys
+            .seal(context, leaf.key_pem.as_bytes())
+            .map_err(|source| CaError::Sealing { what: what.clone(), source })?;
+        let record = ServiceCertificateRecord {
+            serial: leaf.serial,
+            validity: leaf.validity,
+            issued_at: leaf.issued_at,
+            issuer: self.issuing.serial(),
+            chain_pem: leaf.chain_pem.clone(),
+            key,
+        };
+        let operation = Operation::RecordServiceCertificate {
+            account: account.clone(),
+            replaces,
+            record: Box::new(record),
+        };
+        match self.commit(&what, operation).await? {
+            Ok(Reply::Recorded) => {}
+            Ok(_) => return Err(CaError::NoAnswer(what)),
+            // Somebody else renewed at the same moment. Theirs is the one that everybody serves.
+            Err(Rejection::Superseded { .. }) => {
+                return self.service(&account)?.ok_or(CaError::NoAnswer(what));
+            }
+            Err(source) => return Err(CaError::Rejected { what, source }),
+        }
+        self.announce(Announcement::ServiceIssued { account, serial: leaf.serial });
+        Ok(IssuedService {
+            serial: leaf.serial,
+            validity: leaf.validity,
+            issued_at: leaf.issued_at,
+            certificate: ServiceCertificate { chain_pem: leaf.chain_pem, key_pem: leaf.key_pem },
+        })
+    }
+
+    async fn sign_proxy(&self, proxy: ProxyName) -> Result<IssuedProxy, CaError> {
+        let what = format!("a proxy certificate for {proxy}");
+        let leaf = self.issuing.sign(
+            &what,
+            &self.env,
+            |now, issuer| self.settings.lifetimes.proxy_validity(now, issuer),
+            |serial, validity| profile::proxy(&proxy, serial, validity),
+        )?;
+        if leaf.reads_as.common_names != [proxy.to_string()] || !leaf.reads_as.uris.is_empty() {
+            return Err(CaError::Missigned(what));
+        }
+        let operation = Operation::RecordProxyCertificate {
+            serial: leaf.serial,
+            proxy: proxy.clone(),
+            validity: leaf.validity,
+            issuer: self.issuing.serial(),
+            fingerprint: leaf.reads_as.fingerprint,
+        };
+        self.recorded(&what, operation).await?;
+        self.announce(Announcement::ProxyIssued { proxy, serial: leaf.serial });
+        Ok(IssuedProxy {
+            serial: leaf.serial,
+            validity: leaf.validity,
+            chain_pem: leaf.chain_pem,
+            key_pem: leaf.key_pem,
+        })
+    }
+
+    async fn sign_controller(&self, names: ControllerNames) -> Result<IssuedController, CaError> {
+        let what = "a controller certificate".to_owned();
+        let random = self.env.random_u64()?;
+        let leaf = self.issuing.sign(
+            &what,
+            &self.env,
+            |now, issuer| self.settings.lifetimes.service_validity(now, issuer, random),
+            |serial, validity| profile::controller(&names, serial, validity),
+        )?;
+        let ips = names.ips.iter().map(ToString::to_string);
+        let record = ControllerCertificateRecord {
+            names: names.dns.iter().cloned().chain(ips).collect(),
+            validity: leaf.validity,
+            issuer: self.issuing.serial(),
+            fingerprint: leaf.reads_as.fingerprint,
+        };
+        let operation =
+            Operation::RecordControllerCertificate { serial: leaf.serial, record: Box::new(record) };
+        self.recorded(&what, operation).await?;
+        Ok(IssuedController {
+            serial: leaf.serial,
+            validity: leaf.validity,
+            issued_at: leaf.issued_at,
+            chain_pem: leaf.chain_pem,
+            key_pem: leaf.key_pem,
+        })
+    }
+}
+
+impl CertificateManager for BuiltinCa {
+    fn issue_service(&self, account: &ServiceAccountId) -> Pending<'_, Result<IssuedService, CaError>> {
+        Box::pin(self.sign_service(account.clone()))
+    }
+
+    fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError> {
+        let record = self.ledger.local().read(|ledger| ledger.service_certificate(account).cloned());
+        let Some(record) = record else { return Ok(None) };
+        let name = account.to_string();
+        let context = SealContext { purpose: Purpose::Service, name: &name, serial: record.serial };
+        let key_pem = self.keys.open(context, &record.key).and_then(text).map_err(|source| {
+            CaError::Sealing { what: format!("the service certificate of {account}"), source }
+        })?;
+        Ok(Some(IssuedService {
+            serial: record.serial,
+            validity: record.validity,
+            issued_at: record.issued_at,
+            certificate: ServiceCertificate { chain_pem: record.chain_pem, key_pem },
+        }))
+    }
+
+    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>> {
+        Box::pin(self.sign_proxy(proxy.clone()))
+    }
+
+    fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>> {
+        Box::pin(self.sign_controller(names.clone()))
+    }
+
+    fn bundle(&self) -> TrustBundle {
+        self.bundle.clone()
+    }
+
+    fn trust_domain(&self) -> &TrustDomain {
+        &self.settings.trust_domain
+    }
+
+    fn claim(&self, serial: SerialNumber) -> Pending<'_, Result<bool, CaError>> {
+        Box::pin(async move {
+            let what = format!("the claim of proxy certificate {serial}");
+            match self.commit(&what, Operation::ClaimProxyCertificate(serial)).await? {
+                Ok(Reply::Claimed { first }) => {
+                    if first {
+                        self.announce(Announcement::ProxyClaimed { serial });
+                    }
+                    Ok(first)
+                }
+                Ok(_) => Err(CaError::NoAnswer(what)),
+                Err(source) => Err(CaError::Rejected { what, source }),
+            }
+        })
+    }
+
+    fn release(&self, proxy: &ProxyName) -> Pending<'_, Result<Vec<SerialNumber>, CaError>> {
+        let proxy = proxy.clone();
+        Box::pin(async move {
+            let what = format!("the release of {proxy}");
+            match self.commit(&what, Operation::ReleaseProxy(proxy.clone())).await? {
+                Ok(Reply::Released { serials }) => {
+                    self.announce(Announcement::ProxyReleased { proxy, serials: serials.clone() });
+                    Ok(serials)
+                }
+                Ok(_) => Err(CaError::NoAnswer(what)),
+                Err(source) => Err(CaError::Rejected { what, source }),
+            }
+        })
+    }
+
+    fn prune(&self) -> Pending<'_, Result<usize, CaError>> {
+        Box::pin(async move {
+            let now = self.env.now();
+            if !self.ledger.local().read(|ledger| ledger.is_prunable(now)) {
+                return Ok(0);
+            }
+            let what = "pruning".to_owned();
+            match self.commit(&what, Operation::Prune).await? {
+                Ok(Reply::Pruned { certificates }) => Ok(certificates),
+                Ok(_) => Err(CaError::NoAnswer(what)),
+                Err(source) => Err(CaError::Rejected { what, source }),
+            }
+        })
+    }
+
+    fn status(&self) -> AuthorityStatus {
+        let CaSettings { trust_domain, lifetimes } = &self.settings;
+        let now = self.env.now();
+        self.ledger.local().read(|ledger| status::status(ledger, trust_domain, lifetimes, now))
+    }
+
+    fn list(&self) -> Vec<Issued> {
+        self.ledger.local().read(status::list)
+    }
+
+    fn barrier(&self) -> Pending<'_, Result<(), CaError>> {
+        Box::pin(async move {
+            let what = "the freshness of the ledger".to_owned();
+            self.ledger.barrier().await.map_err(|source| CaError::NotCommitted { what, source })
+        })
+    }
+
+    fn ledger(&self) -> &SharedLedger {
+        self.ledger.local()
+    }
+
+    fn announcements(&self) -> broadcast::Receiver<Announcement> {
+        self.announcements.subscribe()
+    }
+}
+
+/// The text that was sealed, without leaving a copy behind.
+fn text(mut octets: Zeroizing<Vec<u8>>) -> Result<Zeroizing<String>, SealError> {
+    match String::from_utf8(std::mem::take(&mut *octets)) {
+        Ok(text) => Ok(Zeroizing::new(text)),
+        Err(error) => {
+            drop(Zeroizing::new(error.into_bytes()));
+            Err(SealError::Refused)
+        }
+    }
+}

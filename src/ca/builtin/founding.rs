@@ -1,0 +1,106 @@
+//! Founding the authority, once, and taking it up again.
+
+use rcgen::{Issuer, KeyPair};
+use smc_mesh::ledger::{Authority, CaCertificate, Command, Operation, Rejection, Reply};
+use smc_mesh::pki::{IssuerEnding, SerialNumber};
+use smc_raft::ReplicatedLedger;
+use zeroize::Zeroizing;
+
+use super::CaSettings;
+use crate::ca::error::CaError;
+use crate::ca::profile;
+use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
+use crate::env::Env;
+
+/// Commits one operation.
+pub(super) async fn commit(
+    ledger: &dyn ReplicatedLedger,
+    env: &Env,
+    what: &str,
+    operation: Operation,
+) -> Result<Result<Reply, Rejection>, CaError> {
+    let mut outcomes = ledger
+        .propose(vec![Command { at: env.now(), operation }])
+        .await
+        .map_err(|source| CaError::NotCommitted { what: what.to_owned(), source })?;
+    outcomes.pop().ok_or_else(|| CaError::NoAnswer(what.to_owned()))
+}
+
+/// The authority that the ledger holds, founded now if it held none. Of several replicas that found at the
+/// same moment one succeeds, and all take up that one's.
+pub(super) async fn found_or_load(
+    ledger: &dyn ReplicatedLedger,
+    keys: &dyn KeyEncryption,
+    env: &Env,
+    settings: &CaSettings,
+) -> Result<Authority, CaError> {
+    let what = "the founding of the authority";
+    ledger.barrier().await.map_err(|source| CaError::NotCommitted { what: what.to_owned(), source })?;
+    if ledger.local().read(|ledger| ledger.authority().is_none()) {
+        let authority = generate(keys, env, settings)?;
+        match commit(ledger, env, what, Operation::InitAuthority(Box::new(authority))).await? {
+            Ok(Reply::Founded) => {
+                tracing::info!(trust_domain = %settings.trust_domain, "the authority is founded");
+            }
+            Err(Rejection::AlreadyFounded(_)) => {}
+            Ok(_) => return Err(CaError::NoAnswer(what.to_owned())),
+            Err(source) => return Err(CaError::Rejected { what: what.to_owned(), source }),
+        }
+    }
+    let authority = ledger.local().read(|ledger| ledger.authority().cloned());
+    let authority = authority.ok_or_else(|| CaError::NoAnswer(what.to_owned()))?;
+    if authority.trust_domain != settings.trust_domain {
+        return Err(CaError::OtherTrustDomain {
+            stored: authority.trust_domain,
+            configured: settings.trust_domain.clone(),
+        });
+    }
+    Ok(authority)
+}
+
+/// A new root and an issuing CA under it. The root's key is in memory here and nowhere else.
+fn generate(keys: &dyn KeyEncryption, env: &Env, settings: &CaSettings) -> Result<Authority, CaError> {
+    let domain = settings.trust_domain.as_str();
+    let now = env.now();
+    let signing = |what: &str| {
+        let what = what.to_owned();
+        move |source| CaError::Signing { what, source }
+    };
+    let seal = |purpose, serial, key: &KeyPair, what: &str| {
+        let pem = Zeroizing::new(key.serialize_pem());
+        keys.seal(SealContext { purpose, name: domain, serial }, pem.as_bytes())
+            .map_err(|source| CaError::Sealing { what: what.to_owned(), source })
+    };
+
+    let what = "the root CA";
+    let serial = SerialNumber::draw(env.random()?);
+    let validity = settings.lifetimes.root_validity(now);
+    let root_key = Zeroizing::new(KeyPair::generate().map_err(signing(what))?);
+    let params = profile::root(serial, &validity).map_err(signing(what))?;
+    let certificate = params.self_signed(&*root_key).map_err(signing(what))?;
+    let root_issuer = Issuer::from_params(&params, &*root_key);
+    let root = CaCertificate {
+        serial,
+        validity,
+        certificate_pem: certificate.pem(),
+        key: seal(Purpose::Root, serial, &root_key, what)?,
+    };
+
+    let what = "the issuing CA";
+    let serial = SerialNumber::draw(env.random()?);
+    let validity = settings
+        .lifetimes
+        .issuing_validity(now, &root.validity)
+        .map_err(|source: IssuerEnding| CaError::IssuerEnding { what: what.to_owned(), source })?;
+    let key = Zeroizing::new(KeyPair::generate().map_err(signing(what))?);
+    let certificate = profile::issuing(serial, &validity)
+        .and_then(|params| params.signed_by(&*key, &root_issuer))
+        .map_err(signing(what))?;
+    let issuing = CaCertificate {
+        serial,
+        validity,
+        certificate_pem: certificate.pem(),
+        key: seal(Purpose::Issuing, serial, &key, what)?,
+    };
+    Ok(Authority { trust_domain: settings.trust_domain.clone(), root, issuing })
+}

@@ -1,0 +1,167 @@
+//! The interface to whoever issues certificates: the seeds' `certificate.Manager`.
+//!
+//! | seeds | here |
+//! |---|---|
+//! | `IssueCertificate`, `RotateCertificate` | [`CertificateManager::issue_service`], `issue_proxy`, `issue_controller` |
+//! | `GetCertificate` | [`CertificateManager::service`] |
+//! | `GetRootCertificate` | [`CertificateManager::bundle`] |
+//! | `ListCertificates` | [`CertificateManager::list`] |
+//! | `ReleaseCertificate` | [`CertificateManager::release`] |
+//! | `GetAnnouncementsChannel` | [`CertificateManager::announcements`] |
+
+use std::fmt;
+use std::net::IpAddr;
+
+use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_mesh::pki::{SerialNumber, ServiceCertificate, TrustBundle, Validity};
+use smc_mesh::time::Timestamp;
+pub use smc_raft::Pending;
+use smc_raft::SharedLedger;
+use tokio::sync::broadcast;
+use zeroize::Zeroizing;
+
+use super::error::CaError;
+use super::status::{AuthorityStatus, Issued};
+
+/// A service certificate with what is on record about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedService {
+    /// Its serial number.
+    pub serial: SerialNumber,
+    /// When it is valid.
+    pub validity: Validity,
+    /// When it was issued.
+    pub issued_at: Timestamp,
+    /// The certificate and its key.
+    pub certificate: ServiceCertificate,
+}
+
+/// A certificate for one proxy, as its bootstrap carries it. Nobody else has the key.
+#[derive(Clone)]
+pub struct IssuedProxy {
+    /// Its serial number.
+    pub serial: SerialNumber,
+    /// When it is valid.
+    pub validity: Validity,
+    /// Concatenated PEM certificates, the leaf first, then its issuer.
+    pub chain_pem: String,
+    /// The leaf's private key, PKCS#8 PEM.
+    pub key_pem: Zeroizing<String>,
+}
+
+impl fmt::Debug for IssuedProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedProxy").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+/// A certificate that a controller serves with.
+#[derive(Clone)]
+pub struct IssuedController {
+    /// Its serial number.
+    pub serial: SerialNumber,
+    /// When it is valid.
+    pub validity: Validity,
+    /// When it was issued.
+    pub issued_at: Timestamp,
+    /// Concatenated PEM certificates, the leaf first, then its issuer.
+    pub chain_pem: String,
+    /// The leaf's private key, PKCS#8 PEM.
+    pub key_pem: Zeroizing<String>,
+}
+
+impl fmt::Debug for IssuedController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuedController").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+/// What a controller is called. [`smc_mesh::pki::controller_identity`] should be among the DNS names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ControllerNames {
+    /// DNS names.
+    pub dns: Vec<String>,
+    /// Addresses.
+    pub ips: Vec<IpAddr>,
+}
+
+/// Something happened to the certificates. A receiver that lags behind has lost some and reads the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Announcement {
+    /// An identity has a new certificate.
+    ServiceIssued {
+        /// The identity.
+        account: ServiceAccountId,
+        /// The certificate.
+        serial: SerialNumber,
+    },
+    /// A proxy was issued a certificate.
+    ProxyIssued {
+        /// The proxy.
+        proxy: ProxyName,
+        /// The certificate.
+        serial: SerialNumber,
+    },
+    /// A proxy connected with a certificate for the first time.
+    ProxyClaimed {
+        /// The certificate.
+        serial: SerialNumber,
+    },
+    /// A proxy's certificates were released: its streams are to end.
+    ProxyReleased {
+        /// The proxy.
+        proxy: ProxyName,
+        /// The certificates.
+        serials: Vec<SerialNumber>,
+    },
+}
+
+/// Issues, keeps and releases certificates.
+pub trait CertificateManager: Send + Sync {
+    /// Issues a new service certificate, which takes the place of the current one. If another replica was
+    /// faster, the answer is the certificate that it issued.
+    fn issue_service(&self, account: &ServiceAccountId) -> Pending<'_, Result<IssuedService, CaError>>;
+
+    /// The current certificate of an identity, the same on every replica and after every restart. It may
+    /// have ended. `None` if there is none.
+    fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError>;
+
+    /// Issues a certificate for a proxy, unclaimed.
+    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>>;
+
+    /// Issues a certificate for a controller to serve with.
+    fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>>;
+
+    /// What everybody in the mesh trusts.
+    fn bundle(&self) -> TrustBundle;
+
+    /// The trust domain of all identities.
+    fn trust_domain(&self) -> &TrustDomain;
+
+    /// Claims a proxy certificate; the answer is whether it was unclaimed. An error means that the proxy
+    /// must not be served.
+    fn claim(&self, serial: SerialNumber) -> Pending<'_, Result<bool, CaError>>;
+
+    /// Releases all certificates of a proxy; the answer is which of them were not released yet. From here on
+    /// none of them is let in.
+    fn release(&self, proxy: &ProxyName) -> Pending<'_, Result<Vec<SerialNumber>, CaError>>;
+
+    /// Forgets what has ended; the answer is how many certificates that were.
+    fn prune(&self) -> Pending<'_, Result<usize, CaError>>;
+
+    /// The state of the authority.
+    fn status(&self) -> AuthorityStatus;
+
+    /// Everything on record, sorted by kind and name.
+    fn list(&self) -> Vec<Issued>;
+
+    /// Waits until [`Self::ledger`] holds everything that any replica acknowledged before this call. Comes
+    /// before a read that decides something, such as whether a certificate was released.
+    fn barrier(&self) -> Pending<'_, Result<(), CaError>>;
+
+    /// The ledger, for decisions such as [`smc_mesh::pki::admit`].
+    fn ledger(&self) -> &SharedLedger;
+
+    /// What happens from now on.
+    fn announcements(&self) -> broadcast::Receiver<Announcement>;
+}

@@ -1,0 +1,202 @@
+//! Sealing private keys with a key-encryption key (KEK).
+//!
+//! Owns the KEK file and the encryption: AES-256-GCM (NIST SP 800-38D) with a random 96-bit nonce, good for
+//! 2^32 keys under one KEK (§8.3), which a mesh does not reach in centuries. What a sealed key belongs to is
+//! authenticated with it, so that it cannot be put in the place of another. Refuses to hold a KEK that
+//! others may read.
+
+mod key_file;
+
+use std::sync::Arc;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest;
+use smc_mesh::pki::{SealedKey, SerialNumber, encode_hex};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+pub use key_file::KeyFileError;
+
+use crate::env::{Entropy, NoEntropy};
+
+/// What a private key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The mesh's root.
+    Root,
+    /// The CA that signs.
+    Issuing,
+    /// A service certificate.
+    Service,
+}
+
+/// What a sealed key belongs to. The same context is needed to open it.
+#[derive(Debug, Clone, Copy)]
+pub struct SealContext<'a> {
+    /// What the key is for.
+    pub purpose: Purpose,
+    /// Whose it is: a trust domain or an identity.
+    pub name: &'a str,
+    /// The serial number of its certificate.
+    pub serial: SerialNumber,
+}
+
+/// Why a key could not be sealed or opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SealError {
+    /// It was sealed with another KEK.
+    #[error("it is sealed with the key-encryption key {sealed_with}, and the one at hand is {at_hand}")]
+    OtherKey {
+        /// The id of the KEK it was sealed with.
+        sealed_with: String,
+        /// The id of the KEK at hand.
+        at_hand: String,
+    },
+    /// It is damaged, or belongs to something else.
+    #[error("the sealed key is damaged, or is that of another certificate")]
+    Refused,
+    /// There is no randomness.
+    #[error(transparent)]
+    NoEntropy(#[from] NoEntropy),
+}
+
+/// Something that can seal keys and open them again: a file here, later a key-management service, which
+/// unwraps a data key once at start, so that sealing itself needs no network.
+pub trait KeyEncryption: Send + Sync {
+    /// Seals `key`.
+    fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError>;
+
+    /// Opens what [`Self::seal`] made for the same context.
+    fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError>;
+}
+
+/// A KEK that lies in a file.
+pub struct LocalKey {
+    id: String,
+    key: LessSafeKey,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl LocalKey {
+    fn new(octets: &[u8; 32], entropy: Arc<dyn Entropy>) -> Result<Self, NoEntropy> {
+        // 64 bits of a hash of 256 random bits: enough to tell two KEKs apart, nothing to guess one from.
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(b"smc key-encryption key id\0");
+        hash.update(octets);
+        let id = encode_hex(hash.finish().as_ref()).chars().take(16).collect();
+        // 32 octets are always a key; ring cannot say so in a type.
+        let key = UnboundKey::new(&AES_256_GCM, octets).map_err(|_| NoEntropy)?;
+        Ok(Self { id, key: LessSafeKey::new(key), entropy })
+    }
+
+    /// Names the KEK without telling anything about it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl std::fmt::Debug for LocalKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl KeyEncryption for LocalKey {
+    fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError> {
+        let mut nonce = [0; NONCE_LEN];
+        self.entropy.fill(&mut nonce)?;
+        // The plaintext is encrypted in place, so no copy of it is left behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(key.len()));
+        text.extend_from_slice(key);
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), aad(context), &mut text)
+            .map_err(|_| SealError::Refused)?;
+        let sealed = [&nonce, text.as_slice(), tag.as_ref()].concat();
+        Ok(SealedKey { encryption_key: self.id.clone(), sealed })
+    }
+
+    fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError> {
+        if sealed.encryption_key != self.id {
+            return Err(SealError::OtherKey {
+                sealed_with: sealed.encryption_key.clone(),
+                at_hand: self.id.clone(),
+            });
+        }
+        let (nonce, text) = sealed.sealed.split_at_checked(NONCE_LEN).ok_or(SealError::Refused)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Refused)?;
+        let mut text = Zeroizing::new(text.to_vec());
+        let length =
+            self.key.open_in_place(nonce, aad(context), &mut text).map_err(|_| SealError::Refused)?.len();
+        text.truncate(length);
+        Ok(text)
+    }
+}
+
+/// What is authenticated with the key. The name comes last, so that no two contexts give the same octets.
+fn aad(context: SealContext<'_>) -> Aad<Vec<u8>> {
+    let purpose: &[u8] = match context.purpose {
+        Purpose::Root => b"root",
+        Purpose::Issuing => b"issuing",
+        Purpose::Service => b"service",
+    };
+    Aad::from(
+        [b"smc sealed key 1\0", purpose, b"\0", context.serial.as_bytes(), context.name.as_bytes()].concat(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::fixed::SeededEntropy;
+
+    fn key(octet: u8) -> LocalKey {
+        LocalKey::new(&[octet; 32], Arc::new(SeededEntropy::new(1))).unwrap()
+    }
+
+    fn context(name: &str, serial: u8) -> SealContext<'_> {
+        SealContext { purpose: Purpose::Service, name, serial: SerialNumber::draw([serial; 16]) }
+    }
+
+    #[test]
+    fn a_sealed_key_opens_in_its_own_context_alone() {
+        let kek = key(1);
+        let sealed = kek.seal(context("a/b", 1), b"secret").unwrap();
+        assert_eq!(**kek.open(context("a/b", 1), &sealed).unwrap(), *b"secret");
+        let issuing = SealContext { purpose: Purpose::Issuing, ..context("a/b", 1) };
+        for other in [context("a/c", 1), context("a/b", 2), issuing] {
+            assert_eq!(kek.open(other, &sealed), Err(SealError::Refused), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_sealed_key_does_not_open() {
+        let kek = key(1);
+        let good = kek.seal(context("a/b", 1), b"secret").unwrap();
+        for cut in 0..good.sealed.len() {
+            let mut short = good.clone();
+            short.sealed.truncate(cut);
+            assert_eq!(kek.open(context("a/b", 1), &short), Err(SealError::Refused), "cut at {cut}");
+            let mut flipped = good.clone();
+            flipped.sealed[cut] ^= 1;
+            assert_eq!(kek.open(context("a/b", 1), &flipped), Err(SealError::Refused), "flipped at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_key_encryption_key_is_named_as_such() {
+        let sealed = key(1).seal(context("a/b", 1), b"secret").unwrap();
+        let error = key(2).open(context("a/b", 1), &sealed).unwrap_err();
+        assert!(matches!(error, SealError::OtherKey { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_same_key_sealed_twice_looks_different_and_debug_shows_neither() {
+        let kek = key(1);
+        let seal = || kek.seal(context("a/b", 1), b"secret").unwrap();
+        let (first, second) = (seal(), seal());
+        assert_ne!(first.sealed, second.sealed);
+        assert!(!first.sealed.windows(6).any(|window| window == b"secret"));
+        assert_eq!(format!("{kek:?}"), format!("LocalKey {{ id: {:?}, .. }}", kek.id()));
+    }
+}

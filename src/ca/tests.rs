@@ -1,0 +1,78 @@
+//! The authority on a real ledger, with real certificates and real TLS handshakes.
+
+mod admission;
+mod issuing;
+mod rotating;
+mod secrecy;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
+use smc_mesh::pki::Lifetimes;
+use smc_mesh::time::Timestamp;
+use smc_raft::{LocalLedger, ReplicatedLedger};
+
+use super::seal::LocalKey;
+use super::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNames};
+use crate::env::Env;
+use crate::env::fixed::{self, SettableClock};
+
+const START: Timestamp = Timestamp(1_800_000_000);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+/// An authority in a directory, with a clock to move.
+struct World {
+    ca: Arc<BuiltinCa>,
+    env: Env,
+    clock: Arc<SettableClock>,
+}
+
+fn settings(domain: &str) -> CaSettings {
+    CaSettings { trust_domain: TrustDomain::new(domain).unwrap(), lifetimes: Lifetimes::default() }
+}
+
+async fn open(dir: &Path, env: &Env, domain: &str) -> Result<BuiltinCa, CaError> {
+    let keys = Arc::new(LocalKey::load_or_create(&dir.join("kek"), true, env).unwrap());
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(LocalLedger::open(&dir.join("ledger")).unwrap());
+    BuiltinCa::open(ledger, keys, env.clone(), settings(domain)).await
+}
+
+async fn world_at(dir: &Path, start: Timestamp, seed: u64) -> World {
+    let (env, clock) = fixed::env(start, seed);
+    let ca = Arc::new(open(dir, &env, "cluster.local").await.unwrap());
+    World { ca, env, clock }
+}
+
+async fn world(dir: &Path) -> World {
+    world_at(dir, START, 1).await
+}
+
+fn account(name: &str) -> ServiceAccountId {
+    ServiceAccountId::new("bookstore", name).unwrap()
+}
+
+fn proxy(name: &str) -> ProxyName {
+    let workload = WorkloadId::new("bookstore", name).unwrap();
+    ProxyName::new(ProxyUuid::derived(&workload), "bookstore").unwrap()
+}
+
+fn names() -> ControllerNames {
+    ControllerNames {
+        dns: vec!["smc-controller.smc-system".to_owned(), "localhost".to_owned()],
+        ips: vec!["127.0.0.1".parse().unwrap()],
+    }
+}
+
+/// An error with all its causes.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,194 @@
+//! Who gets through the TLS handshake, and who is admitted after it.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use smc_mesh::pki::{Admission, KnownWorkload, Refusal, TrustBundle, admit};
+use tempfile::TempDir;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::ca::tls::ServerTls;
+use crate::ca::verify::peer_certificate;
+
+async fn server(world: &World) -> ServerTls {
+    let manager: Arc<dyn CertificateManager> = Arc::<BuiltinCa>::clone(&world.ca);
+    ServerTls::start(manager, world.env.clone(), names()).await.unwrap()
+}
+
+/// A client that trusts `bundle` at the time the world has, and shows `identity` (chain, key).
+fn client(bundle: &TrustBundle, identity: Option<(&str, &str)>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(bundle.pem.as_bytes()) {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(Fixed))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+            builder
+                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+                .unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+#[derive(Debug)]
+struct Fixed;
+
+impl rustls::time_provider::TimeProvider for Fixed {
+    fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(START.since(Timestamp(0))))
+    }
+}
+
+/// Shakes hands as the server would, and gives the client's certificate.
+async fn handshake(
+    server: &ServerTls,
+    client: ClientConfig,
+    name: &'static str,
+) -> std::io::Result<CertificateDer<'static>> {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let connector = TlsConnector::from(Arc::new(client));
+    let (accepted, _connected) = tokio::join!(
+        TlsAcceptor::from(server.config()).accept(near),
+        connector.connect(ServerName::try_from(name).unwrap(), far),
+    );
+    let accepted = accepted?;
+    assert_eq!(accepted.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    Ok(accepted.get_ref().1.peer_certificates().unwrap()[0].clone())
+}
+
+fn decide(world: &World, der: &[u8]) -> Result<Admission, Refusal> {
+    let peer = peer_certificate(der).unwrap();
+    let find = |uuid| {
+        (uuid == proxy("v1").uuid).then(|| KnownWorkload {
+            workload: WorkloadId::new("bookstore", "v1").unwrap(),
+            service_account: account("bookstore-v1"),
+        })
+    };
+    world.ca.ledger().read(|ledger| admit(&peer, ledger, find, world.env.now()))
+}
+
+#[tokio::test]
+async fn a_proxy_gets_in_with_its_certificate_until_it_is_released() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let server = server(&world).await;
+    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let bundle = world.ca.bundle();
+    for name in ["smc-controller.smc-system", "localhost", "127.0.0.1"] {
+        let client = client(&bundle, Some((&issued.chain_pem, &issued.key_pem)));
+        let shown = handshake(&server, client, name).await.unwrap();
+        let admission = decide(&world, &shown).unwrap();
+        assert_eq!((admission.proxy, admission.serial), (proxy("v1"), issued.serial));
+        assert_eq!(admission.service_account, account("bookstore-v1"));
+    }
+    world.ca.release(&proxy("v1")).await.unwrap();
+    let client = client(&bundle, Some((&issued.chain_pem, &issued.key_pem)));
+    let shown = handshake(&server, client, "localhost").await.unwrap();
+    assert!(matches!(decide(&world, &shown), Err(Refusal::Released { .. })));
+}
+
+#[tokio::test]
+async fn a_service_certificate_opens_a_connection_and_gets_nothing() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let server = server(&world).await;
+    let issued = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let client = client(&world.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
+    let shown = handshake(&server, client, "localhost").await.unwrap();
+    assert_eq!(decide(&world, &shown), Err(Refusal::OtherKind("a service certificate")));
+}
+
+#[tokio::test]
+async fn the_controllers_own_certificate_and_no_certificate_do_not_pass_the_handshake() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let server = server(&world).await;
+    let own = world.ca.issue_controller(&names()).await.unwrap();
+    let bundle = world.ca.bundle();
+    for identity in [None, Some((own.chain_pem.as_str(), own.key_pem.as_str()))] {
+        assert!(handshake(&server, client(&bundle, identity), "localhost").await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_mesh_does_not_pass_the_handshake() {
+    let (dir, other_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (here, other) = (world(dir.path()).await, world_at(other_dir.path(), START, 9).await);
+    let server = server(&here).await;
+    // The same proxy, the same names, another root.
+    let issued = other.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let client = client(&here.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
+    assert!(handshake(&server, client, "localhost").await.is_err());
+}
+
+#[tokio::test]
+async fn an_ended_proxy_certificate_does_not_pass_the_handshake() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let server = server(&world).await;
+    world.clock.advance(366 * DAY);
+    let client = client(&world.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
+    assert!(handshake(&server, client, "localhost").await.is_err());
+}
+
+#[tokio::test]
+async fn a_workload_that_poses_as_the_controller_is_not_believed() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let svid = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let chain = CertificateDer::pem_slice_iter(svid.chain_pem.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(svid.key_pem.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut impostor = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    impostor.alpn_protocols = vec![b"h2".to_vec()];
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let config = client(&world.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
+    let connector = TlsConnector::from(Arc::new(config));
+    let (_accepted, connected) = tokio::join!(
+        TlsAcceptor::from(Arc::new(impostor)).accept(near),
+        connector.connect(ServerName::try_from("smc-controller.smc-system").unwrap(), far),
+    );
+    let error = connected.err().unwrap().to_string();
+    assert!(error.contains("not valid for name"), "{error}");
+}
+
+#[tokio::test]
+async fn the_server_renews_its_own_certificate_and_drops_no_connection_for_it() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let server = Arc::new(server(&world).await);
+    let before = server.config();
+    world.clock.advance(40 * HOUR);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn({
+        let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
+        async move { server.run(shutdown).await }
+    });
+    let renewed = async {
+        while Arc::ptr_eq(&before, &server.config()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
+    shutdown.cancel();
+    task.await.unwrap();
+    assert_eq!(world.ca.ledger().read(|ledger| ledger.controller_certificates().count()), 2);
+}

@@ -1,0 +1,144 @@
+//! The rotator: everybody has a certificate, in time, and nobody gets the same one twice.
+
+use std::collections::BTreeSet;
+
+use smc_mesh::pki::ServiceCertificate;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::ca::rotation::Rotator;
+
+struct Running {
+    wanted: watch::Sender<BTreeSet<ServiceAccountId>>,
+    issued: mpsc::Receiver<(ServiceAccountId, ServiceCertificate)>,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+fn run(world: &World, wanted: &[&str]) -> Running {
+    let (wanted, receiver) = watch::channel(wanted.iter().map(|name| account(name)).collect());
+    let (sender, issued) = mpsc::channel(4);
+    let shutdown = CancellationToken::new();
+    let rotator = Rotator {
+        manager: Arc::<BuiltinCa>::clone(&world.ca) as Arc<dyn CertificateManager>,
+        env: world.env.clone(),
+        wanted: receiver,
+        issued: sender,
+    };
+    let task = tokio::spawn(rotator.run(shutdown.clone()));
+    Running { wanted, issued, shutdown, task }
+}
+
+impl Running {
+    async fn next(&mut self) -> (String, ServiceCertificate) {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.issued.recv()).await;
+        let (account, certificate) = next.expect("a certificate in time").expect("a running rotator");
+        (account.name().to_owned(), certificate)
+    }
+
+    async fn nothing(&mut self) {
+        let next = tokio::time::timeout(Duration::from_millis(300), self.issued.recv()).await;
+        assert!(next.is_err(), "{:?}", next.map(|next| next.map(|(account, _)| account)));
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(Duration::from_secs(5), self.task).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_identity_gets_a_certificate_once_and_the_same_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let names: Vec<String> = (0..100).map(|n| format!("account-{n:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let before = world(dir.path()).await;
+    let mut running = run(&before, &names);
+    let mut first = Vec::new();
+    for _ in &names {
+        first.push(running.next().await);
+    }
+    running.nothing().await;
+    running.stop().await;
+    first.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(first.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
+    drop(before);
+
+    let after = world_at(dir.path(), START.plus(HOUR), 2).await;
+    let mut running = run(&after, &names);
+    for expected in first {
+        assert_eq!(running.next().await, expected);
+    }
+    running.nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_before_it_ends() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let mut running = run(&world, &["v1"]);
+    let (_, first) = running.next().await;
+    let end = world.ca.service(&account("v1")).unwrap().unwrap().validity.not_after;
+    world.clock.advance(40 * HOUR);
+    assert!(world.env.now() < end);
+    // The timer looks again within a minute; a change of what is wanted makes it look now.
+    running.wanted.send_modify(|_| {});
+    let (_, second) = running.next().await;
+    assert_ne!(first, second);
+    running.nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_identity_that_appears_is_served_and_one_that_is_gone_is_not_renewed() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let mut running = run(&world, &["v1"]);
+    running.next().await;
+    running.wanted.send_replace([account("v2")].into());
+    assert_eq!(running.next().await.0, "v2");
+    world.clock.advance(40 * HOUR);
+    running.wanted.send_modify(|_| {});
+    assert_eq!(running.next().await.0, "v2");
+    running.nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_somebody_else_issued_is_handed_on() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let mut running = run(&world, &["v1"]);
+    let (_, first) = running.next().await;
+    running.nothing().await;
+    let by_hand = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let (_, second) = running.next().await;
+    assert_ne!(first, second);
+    assert_eq!(second, by_hand);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_ended_is_forgotten() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    world.ca.issue_service(&account("v1")).await.unwrap();
+    assert_eq!(world.ca.prune().await.unwrap(), 0);
+    world.clock.advance(366 * DAY);
+    assert_eq!(world.ca.prune().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn it_ends_when_nobody_listens() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let Running { issued, task, wanted, .. } = run(&world, &["v1"]);
+    drop(issued);
+    tokio::time::timeout(Duration::from_secs(5), task).await.unwrap().unwrap();
+    drop(wanted);
+}

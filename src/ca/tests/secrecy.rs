@@ -1,0 +1,97 @@
+//! Private keys exist outside memory only sealed, and show up in no text.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+
+use super::*;
+use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
+
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { todo.push(path) } else { found.push(path) }
+        }
+    }
+    found
+}
+
+/// Everything by which a key could be recognised: its PEM text, the lines of it, its DER, the bare scalar,
+/// and both of these in hexadecimal digits.
+fn traces(key_pem: &str) -> Vec<Vec<u8>> {
+    let der = PrivatePkcs8KeyDer::from_pem_slice(key_pem.as_bytes()).unwrap().secret_pkcs8_der().to_vec();
+    // RFC 5915 within RFC 5208: the scalar of P-256 is the octet string `04 20 …`.
+    let at = der.windows(2).position(|pair| pair == [0x04, 0x20]).expect("a P-256 private key");
+    let scalar = der[at + 2..at + 34].to_vec();
+    let digits = |octets: &[u8]| smc_mesh::pki::encode_hex(octets).into_bytes();
+    let mut traces = vec![digits(&scalar), digits(&der), scalar, der];
+    // The first line of base64 is the same for every key: version, algorithm, curve.
+    traces.extend(
+        key_pem.lines().skip(2).filter(|line| !line.starts_with('-')).map(|line| line.as_bytes().to_vec()),
+    );
+    traces.push(b"PRIVATE KEY".to_vec());
+    traces
+}
+
+#[tokio::test]
+async fn no_private_key_is_in_any_file() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let mut keys = vec![
+        world.ca.issue_service(&account("v1")).await.unwrap().certificate.key_pem,
+        world.ca.issue_service(&account("v1")).await.unwrap().certificate.key_pem,
+        world.ca.issue_proxy(&proxy("v1")).await.unwrap().key_pem,
+        world.ca.issue_controller(&names()).await.unwrap().key_pem,
+    ];
+    let authority = world.ca.ledger().read(|ledger| ledger.authority().cloned()).unwrap();
+    let kek = LocalKey::load(&dir.path().join("kek"), &world.env).unwrap();
+    for (purpose, ca) in [(Purpose::Root, &authority.root), (Purpose::Issuing, &authority.issuing)] {
+        let context = SealContext { purpose, name: "cluster.local", serial: ca.serial };
+        let pem = kek.open(context, &ca.key).unwrap();
+        keys.push(zeroize::Zeroizing::new(String::from_utf8(pem.to_vec()).unwrap()));
+    }
+    drop(world);
+    // Opened once more, so that some of it has moved from RocksDB's log to its tables.
+    drop(world_at(dir.path(), START, 2).await);
+
+    // The search finds what is there: the root's certificate, in the middle of its text.
+    let line = authority.root.certificate_pem.lines().nth(4).unwrap().as_bytes().to_vec();
+    let mut in_files = 0;
+    for path in files(&dir.path().join("ledger")) {
+        let bytes = fs::read(&path).unwrap();
+        in_files += usize::from(bytes.windows(line.len()).any(|window| window == line));
+        for trace in keys.iter().flat_map(|key| traces(key)) {
+            let found = bytes.windows(trace.len()).any(|window| window == trace);
+            assert!(!found, "{} has {:?}", path.display(), String::from_utf8_lossy(&trace));
+        }
+    }
+    assert!(in_files > 0, "the search finds nothing at all");
+}
+
+#[tokio::test]
+async fn no_private_key_is_in_any_debug_text() {
+    let dir = TempDir::new().unwrap();
+    let World { ca, .. } = world(dir.path()).await;
+    let service = ca.issue_service(&account("v1")).await.unwrap();
+    let proxy = ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let controller = ca.issue_controller(&names()).await.unwrap();
+    let texts = [
+        format!("{service:?}"),
+        format!("{proxy:?}"),
+        format!("{controller:?}"),
+        ca.ledger().read(|ledger| format!("{ledger:?}")),
+        format!("{:?}", ca.list()),
+    ];
+    for key in [&service.certificate.key_pem, &proxy.key_pem, &controller.key_pem] {
+        for trace in traces(key) {
+            let trace = String::from_utf8_lossy(&trace);
+            assert!(texts.iter().all(|text| !text.contains(&*trace)), "{trace}");
+        }
+    }
+}

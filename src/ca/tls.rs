@@ -1,0 +1,148 @@
+//! The TLS side of the control plane's server.
+//!
+//! Owns the server's own certificate and its renewal, and the demand for a client certificate of this mesh.
+//! Which proxy the client is, and whether it is let in, is decided after the handshake by
+//! [`smc_mesh::pki::admit`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{RootCertStore, ServerConfig};
+use smc_mesh::pki::{TrustBundle, renewal_time, retry_delay};
+use smc_mesh::time::Timestamp;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::error::CaError;
+use super::manager::{CertificateManager, ControllerNames, IssuedController};
+use crate::env::{Clock, Env};
+
+/// The longest sleep. The wall clock may jump, and the timer does not know.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+
+/// A server's TLS configuration that renews its certificate by itself, while [`ServerTls::run`] runs.
+pub struct ServerTls {
+    manager: Arc<dyn CertificateManager>,
+    env: Env,
+    names: ControllerNames,
+    serving: watch::Sender<Serving>,
+}
+
+struct Serving {
+    config: Arc<ServerConfig>,
+    renewal: Timestamp,
+}
+
+impl ServerTls {
+    /// Issues the first certificate.
+    pub async fn start(
+        manager: Arc<dyn CertificateManager>,
+        env: Env,
+        names: ControllerNames,
+    ) -> Result<Self, CaError> {
+        let serving = issue(&*manager, &env, &names).await?;
+        Ok(Self { manager, env, names, serving: watch::Sender::new(serving) })
+    }
+
+    /// The configuration for the next connection. Connections that are open keep theirs.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.serving.borrow().config)
+    }
+
+    /// Renews the certificate before it ends, until `shutdown`.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut failures = 0u32;
+        loop {
+            let left = self.serving.borrow().renewal.since(self.env.now());
+            let pause = match failures.checked_sub(1) {
+                Some(attempt) => retry_delay(attempt, self.env.random_u64().unwrap_or(0)),
+                None => left.min(LOOK_AGAIN),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            if self.serving.borrow().renewal > self.env.now() {
+                continue;
+            }
+            match issue(&*self.manager, &self.env, &self.names).await {
+                Ok(serving) => {
+                    failures = 0;
+                    self.serving.send_replace(serving);
+                }
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "cannot renew the server's own certificate; will try again");
+                }
+            }
+        }
+    }
+}
+
+async fn issue(
+    manager: &dyn CertificateManager,
+    env: &Env,
+    names: &ControllerNames,
+) -> Result<Serving, CaError> {
+    let issued = manager.issue_controller(names).await?;
+    let renewal = renewal_time(&issued.serial, issued.issued_at, &issued.validity);
+    let config = server_config(&issued, &manager.bundle(), Arc::clone(&env.clock))?;
+    Ok(Serving { config: Arc::new(config), renewal })
+}
+
+/// TLS 1.2 and 1.3, HTTP/2, a client certificate that chains to the bundle. Sessions are not resumed: a
+/// resumed session would skip the look at the client's certificate, and streams live for hours anyway.
+fn server_config(
+    issued: &IssuedController,
+    bundle: &TrustBundle,
+    clock: Arc<dyn Clock>,
+) -> Result<ServerConfig, CaError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(bundle.pem.as_bytes()) {
+        roots.add(root.map_err(tls)?).map_err(tls)?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(tls)?;
+    let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(tls)?;
+    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).map_err(tls)?;
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(EnvTime(clock)))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(tls)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(tls)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn tls(error: impl std::error::Error + Send + Sync + 'static) -> CaError {
+    CaError::Tls(Box::new(error))
+}
+
+/// The clock of [`Env`] for certificate verification.
+struct EnvTime(Arc<dyn Clock>);
+
+impl fmt::Debug for EnvTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EnvTime")
+    }
+}
+
+impl TimeProvider for EnvTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().0).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}

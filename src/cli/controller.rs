@@ -1,0 +1,144 @@
+//! `smc controller`: runs a replica until it is told to stop.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use smc_mesh::bootstrap::ControllerAddress;
+use smc_mesh::ids::TrustDomain;
+use smc_raft::LocalLedger;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{Outcome, Verdict, duration};
+use crate::ca::seal::LocalKey;
+use crate::config::Config;
+use crate::env::Env;
+use crate::server::{Server, Storage};
+use crate::telemetry::{self, LogFormat, LogLevel};
+
+/// Flags of `smc controller`.
+#[derive(Debug, Args)]
+pub(super) struct ControllerArgs {
+    /// The directory of Kubernetes YAML that declares the mesh; watched for changes
+    #[arg(long, value_name = "DIR")]
+    mesh_dir: PathBuf,
+    /// Where the controller keeps its state
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The key-encryption key that seals the certificate authority's keys
+    #[arg(long, value_name = "FILE")]
+    kek_file: PathBuf,
+    /// Make the key-encryption key if the file is not there
+    #[arg(long)]
+    create_kek: bool,
+    /// Where proxies connect to
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:15128")]
+    xds_listen: SocketAddr,
+    /// The address written into bootstraps; needed unless --xds-listen names one address
+    #[arg(long, value_name = "HOST:PORT")]
+    xds_address: Option<ControllerAddress>,
+    /// The administration's unix socket [default: DATA_DIR/admin.sock]
+    #[arg(long, value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
+    /// Where /metrics, /healthz and /readyz are served; off if absent
+    #[arg(long, value_name = "ADDR")]
+    metrics_listen: Option<SocketAddr>,
+    /// The domain that every identity belongs to
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
+    trust_domain: TrustDomain,
+    /// Which log lines are written
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// How long service certificates live
+    #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
+    service_cert_lifetime: Duration,
+}
+
+pub(super) async fn run(args: ControllerArgs) -> Outcome {
+    let ControllerArgs {
+        mesh_dir,
+        data_dir,
+        kek_file,
+        create_kek,
+        xds_listen,
+        xds_address,
+        admin_socket,
+        metrics_listen,
+        trust_domain,
+        log_level,
+        log_format,
+        service_cert_lifetime,
+    } = args;
+    telemetry::start_logging(&log_level, log_format);
+    let shutdown = CancellationToken::new();
+    let signals = Signals::new()?;
+    let env = Env::system();
+    let storage = open_storage(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
+    let config = Config {
+        mesh_dir,
+        xds_listen,
+        xds_address,
+        admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
+        metrics_listen,
+        trust_domain,
+        service_cert_lifetime,
+    };
+    let handle = Server::start(config, env, storage, shutdown.clone()).await?;
+    let joined = handle.join();
+    tokio::pin!(joined);
+    tokio::select! {
+        ended = &mut joined => ended?,
+        () = signals.any() => {
+            shutdown.cancel();
+            joined.await?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Why the replica's state could not be opened.
+type StorageUnusable = Box<dyn std::error::Error + Send + Sync>;
+
+/// Opens what the replica keeps its state in; files are read and written on the way.
+async fn open_storage(
+    data_dir: PathBuf,
+    kek_file: PathBuf,
+    create_kek: bool,
+    env: Env,
+) -> Result<Storage, StorageUnusable> {
+    let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
+        // Sealed keys and the record of every certificate: nobody else's business.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir)?;
+        let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
+        let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
+        let failure = ledger.failure();
+        Ok(Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) })
+    });
+    opened.await?
+}
+
+/// The signals that end a controller.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn any(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line of `smc`.
+//!
+//! Owns flags, output and exit codes. Refuses to do the work: each subcommand calls the part it belongs to.
+
+mod ca;
+mod controller;
+mod duration;
+mod mesh;
+mod output;
+mod proxy;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::admin::client::{Client, ConnectError, connect};
+use crate::error::causes;
+use crate::init::InitArgs;
+
+/// The exit codes of `smc`: `sysexits.h` where it has one.
+mod exit {
+    /// It failed, for the reason on standard error.
+    pub(super) const FAILED: u8 = 1;
+    /// The command line cannot be used (`EX_USAGE`).
+    pub(super) const USAGE: u8 = 64;
+    /// It worked, and what was looked for is wrong: `smc mesh problems` found errors.
+    pub(super) const FINDINGS: u8 = 79;
+}
+
+/// A service mesh control plane: configures Envoy sidecars from SMI policy.
+#[derive(Debug, Parser)]
+#[command(name = "smc", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a controller.
+    Controller(Box<controller::ControllerArgs>),
+    /// Sidecars: write a bootstrap, list, inspect, release.
+    #[command(subcommand)]
+    Proxy(proxy::ProxyCommand),
+    /// The declared mesh: problems, services, policy.
+    #[command(subcommand)]
+    Mesh(mesh::MeshCommand),
+    /// The certificate authority.
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
+    /// Program traffic interception in the current network namespace.
+    Init(InitArgs),
+}
+
+/// How subcommands that ask a controller reach it.
+#[derive(Debug, Clone, Args)]
+struct AdminArgs {
+    /// The controller's administration socket
+    #[arg(long, value_name = "PATH", env = "SMC_ADMIN_SOCKET")]
+    admin_socket: PathBuf,
+}
+
+impl AdminArgs {
+    async fn client(&self) -> Result<Client, ConnectError> {
+        connect(&self.admin_socket).await
+    }
+}
+
+/// What a subcommand came to.
+type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A subcommand that worked may still have found something.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Findings,
+}
+
+/// Parses the command line and runs it.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, and are no errors. If the terminal is gone there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match dispatch(cli.command) {
+        Ok(Verdict::Ok) => ExitCode::SUCCESS,
+        Ok(Verdict::Findings) => ExitCode::from(exit::FINDINGS),
+        Err(error) => {
+            output::complain(&causes(error.as_ref()));
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Outcome {
+    match command {
+        Command::Controller(args) => many_threads()?.block_on(controller::run(*args)),
+        Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
+        Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
+        Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
+        Command::Init(args) => {
+            let dry_run = args.dry_run;
+            crate::init::run(args.into(), dry_run)?;
+            Ok(Verdict::Ok)
+        }
+    }
+}
+
+fn many_threads() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_line_that_cannot_be_used_is_refused() {
+        let controller = ["smc", "controller", "--mesh-dir", "m", "--data-dir", "d", "--kek-file", "k"];
+        assert!(Cli::try_parse_from(controller).is_ok());
+        for extra in [
+            vec!["--xds-listen", "nowhere"],
+            vec!["--xds-address", "0.0.0.0:1"],
+            vec!["--trust-domain", "Not A Domain"],
+            vec!["--service-cert-lifetime", "soon"],
+            vec!["--log-level", "info,=="],
+            vec!["--frobnicate"],
+        ] {
+            let line = controller.iter().copied().chain(extra.iter().copied());
+            assert!(Cli::try_parse_from(line).is_err(), "{extra:?}");
+        }
+        assert!(Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! What a controller replica is configured with.
+//!
+//! Owns the settings and their meaning, once they have been read. Refuses to read them: that is [`crate::cli`]'s, or
+//! a simulation's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use smc_mesh::bootstrap::ControllerAddress;
+use smc_mesh::ids::TrustDomain;
+
+/// Settings of one replica, fixed while it runs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The directory of Kubernetes YAML that declares the mesh.
+    pub mesh_dir: PathBuf,
+    /// Where proxies connect to; port 0 takes a free one.
+    pub xds_listen: SocketAddr,
+    /// Where bootstraps tell proxies to connect; `None` means where the replica listens, which must then not be
+    /// the unspecified address.
+    pub xds_address: Option<ControllerAddress>,
+    /// The unix socket of the administration.
+    pub admin_socket: PathBuf,
+    /// Where `/metrics`, `/healthz` and `/readyz` are served; `None` serves none.
+    pub metrics_listen: Option<SocketAddr>,
+    /// The domain that every identity belongs to.
+    pub trust_domain: TrustDomain,
+    /// How long service certificates live, before jitter.
+    pub service_cert_lifetime: Duration,
+}

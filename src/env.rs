@@ -1,0 +1,109 @@
+//! What the process takes from the world around it: the time of day and randomness.
+//!
+//! Owns the only calls to the system's clock. Everything else is handed an [`Env`], so that a test or a
+//! simulation can be its world. Timers are tokio's, which a simulation steers by itself.
+
+pub mod fixed;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use smc_mesh::time::Timestamp;
+use thiserror::Error;
+
+/// A source of the time of day. It may jump in both directions.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// A source of randomness, good enough for keys.
+pub trait Entropy: Send + Sync {
+    /// Fills the whole of `bytes`.
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), NoEntropy>;
+}
+
+/// The system gave no randomness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the system gives no randomness")]
+pub struct NoEntropy;
+
+/// The world around the process. Cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Env {
+    /// The real world.
+    pub fn system() -> Self {
+        Self { clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy(SystemRandom::new())) }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Fresh random octets.
+    pub fn random<const N: usize>(&self) -> Result<[u8; N], NoEntropy> {
+        let mut octets = [0; N];
+        self.entropy.fill(&mut octets)?;
+        Ok(octets)
+    }
+
+    /// A fresh random number, evenly distributed.
+    pub fn random_u64(&self) -> Result<u64, NoEntropy> {
+        self.random().map(u64::from_be_bytes)
+    }
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is handed")]
+    fn now(&self) -> Timestamp {
+        let seconds = |span: std::time::Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+        Timestamp(match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => seconds(after),
+            Err(before) => -seconds(before.duration()),
+        })
+    }
+}
+
+struct SystemEntropy(SystemRandom);
+
+impl Entropy for SystemEntropy {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), NoEntropy> {
+        self.0.fill(bytes).map_err(|_| NoEntropy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_world_repeats_itself_and_the_real_one_does_not() {
+        let draw = |seed| fixed::env(Timestamp(7), seed).0.random::<24>().unwrap();
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let real = Env::system();
+        assert_ne!(real.random::<24>(), real.random::<24>());
+        assert!(real.now() > Timestamp(1_700_000_000));
+    }
+
+    #[test]
+    fn a_settable_clock_stands_still_until_it_is_moved() {
+        let (env, clock) = fixed::env(Timestamp(7), 1);
+        assert_eq!(env.now(), Timestamp(7));
+        clock.advance(std::time::Duration::from_secs(3));
+        assert_eq!(env.now(), Timestamp(10));
+        clock.set(Timestamp(-5));
+        assert_eq!(env.now(), Timestamp(-5));
+    }
+}

@@ -1,0 +1,405 @@
+//! How an event changes the catalog, and whom it touches.
+//!
+//! Owns the upkeep of the index and the working out of [`Impact`]. The plan is the same for every kind: take
+//! the answers before, change the objects, recompute what the index says depends on them, take the answers
+//! after, and name whoever's differ. Refuses to guess: where "who" would be intricate, it names more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::backing::Backing;
+use super::index::{Standing, selects};
+use super::{
+    Catalog, EndpointSlice, Impact, Kind, Namespace, Object, ObjectRef, Service, SourceEvent, Workload,
+};
+use crate::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
+use crate::policy;
+use crate::smi::{HttpRouteGroup, MeshConfig, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
+
+impl Catalog {
+    /// Takes one event and says what may look different now; an event that tells nothing new touches
+    /// nothing. Costs what it touches, not what the mesh holds, except for a [`MeshConfig`] and for
+    /// permissive mode, where a service touches everybody.
+    pub fn apply(&mut self, event: SourceEvent) -> Impact {
+        match event {
+            SourceEvent::Upsert(object) => self.upsert(object),
+            SourceEvent::Remove(reference) => self.remove(&reference),
+        }
+    }
+
+    fn upsert(&mut self, object: Object) -> Impact {
+        match object {
+            Object::Namespace(new) => self.set_namespace(&new.name.clone(), Some(new)),
+            Object::Service(new) => self.set_service(&new.id.clone(), Some(new)),
+            Object::ServiceAccount(new) => {
+                self.service_accounts.insert(new);
+                Impact::default()
+            }
+            Object::Workload(new) => self.set_workload(&new.id.clone(), Some(new)),
+            Object::EndpointSlice(new) => self.set_slice(&new.id.clone(), Some(new)),
+            Object::TrafficTarget(new) => self.set_target(&new.id.clone(), Some(new)),
+            Object::HttpRouteGroup(new) => self.set_http_route_group(&new.id.clone(), Some(new)),
+            Object::TcpRoute(new) => self.set_tcp_route(&new.id.clone(), Some(new)),
+            Object::UdpRoute(new) => {
+                self.udp_routes.insert(new.id.clone(), new);
+                Impact::default()
+            }
+            Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
+            Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
+        }
+    }
+
+    fn remove(&mut self, reference: &ObjectRef) -> Impact {
+        let (kind, name) = match reference {
+            ObjectRef::Namespace(name) => return self.set_namespace(name, None),
+            ObjectRef::Namespaced(kind, name) => (*kind, name),
+        };
+        match kind {
+            Kind::Namespace => self.set_namespace(name.name(), None),
+            Kind::Service => self.set_service(&name.clone().into(), None),
+            Kind::ServiceAccount => {
+                self.service_accounts.remove(&ServiceAccountId::from(name.clone()));
+                Impact::default()
+            }
+            Kind::Pod => self.set_workload(&name.clone().into(), None),
+            Kind::EndpointSlice => self.set_slice(name, None),
+            Kind::TrafficTarget => self.set_target(name, None),
+            Kind::HTTPRouteGroup => self.set_http_route_group(name, None),
+            Kind::TCPRoute => self.set_tcp_route(name, None),
+            Kind::UDPRoute => {
+                self.udp_routes.remove(name);
+                Impact::default()
+            }
+            Kind::TrafficSplit => self.set_split(name, None),
+            Kind::MeshConfig => self.set_mesh_config(name, None),
+        }
+    }
+
+    fn set_namespace(&mut self, name: &str, new: Option<Namespace>) -> Impact {
+        if self.namespaces.get(name) == new.as_ref() {
+            return Impact::default();
+        }
+        match new {
+            Some(new) => self.namespaces.insert(name.to_owned(), new),
+            None => self.namespaces.remove(name),
+        };
+        let workloads = self.index.workloads_in.get(name).cloned().unwrap_or_default();
+        let services = workloads
+            .iter()
+            .filter_map(|id| self.workloads.get(id))
+            .flat_map(|workload| self.services_holding(workload))
+            .chain(workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten())
+            .cloned()
+            .collect();
+        self.refresh(&services, &BTreeSet::new(), workloads)
+    }
+
+    fn set_workload(&mut self, id: &WorkloadId, new: Option<Workload>) -> Impact {
+        let old = self.workloads.get(id);
+        if old == new.as_ref() {
+            return Impact::default();
+        }
+        let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
+        let selecting = match (old, &new) {
+            (Some(old), Some(new)) if old.labels == new.labels => selected.clone(),
+            (_, Some(new)) => self.services_selecting(new),
+            (_, None) => BTreeSet::new(),
+        };
+        let mut services: BTreeSet<ServiceId> = selected.union(&selecting).cloned().collect();
+        services.extend(old.into_iter().chain(&new).flat_map(|state| self.services_holding(state)).cloned());
+        for service in &services {
+            self.index.set_selected(service, id, selecting.contains(service));
+        }
+        if let Some(old) = self.workloads.remove(id) {
+            self.index.file_workload(&old, false);
+        }
+        if let Some(new) = new {
+            self.index.file_workload(&new, true);
+            self.workloads.insert(id.clone(), new);
+        }
+        self.refresh(&services, &BTreeSet::new(), BTreeSet::from([id.clone()]))
+    }
+
+    fn set_service(&mut self, id: &ServiceId, new: Option<Service>) -> Impact {
+        let old = self.services.get(id);
+        if old == new.as_ref() {
+            return Impact::default();
+        }
+        let same_selector = old.map(|old| &old.selector) == new.as_ref().map(|new| &new.selector);
+        if let Some(old) = self.services.remove(id) {
+            self.index.file_service(&old, false);
+        }
+        if let Some(new) = new {
+            self.index.file_service(&new, true);
+            self.services.insert(id.clone(), new);
+        }
+        if !same_selector {
+            self.select_pods_of(id);
+        }
+        let changed = BTreeSet::from([id.clone()]);
+        self.refresh(&changed, &changed, BTreeSet::new())
+    }
+
+    fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Impact {
+        if self.slices.get(id) == new.as_ref() {
+            return Impact::default();
+        }
+        let mut services = BTreeSet::new();
+        if let Some(old) = self.slices.remove(id) {
+            self.index.file_slice(&old, false);
+            services.insert(old.service);
+        }
+        if let Some(new) = new {
+            self.index.file_slice(&new, true);
+            services.insert(new.service.clone());
+            self.slices.insert(id.clone(), new);
+        }
+        self.refresh(&services, &BTreeSet::new(), BTreeSet::new())
+    }
+
+    fn set_target(&mut self, id: &NamespacedName, new: Option<TrafficTarget>) -> Impact {
+        if self.traffic_targets.get(id) == new.as_ref() {
+            return Impact::default();
+        }
+        let mut impact = Impact::default();
+        // In permissive mode nobody looks at access policy.
+        let enforced = !self.mesh_config().permissive;
+        for target in self.traffic_targets.get(id).into_iter().chain(&new).filter(|_| enforced) {
+            impact.accounts.insert(target.destination.clone());
+            impact.accounts.extend(target.sources.iter().cloned());
+        }
+        if let Some(old) = self.traffic_targets.remove(id) {
+            self.index.file_target(&old, false);
+        }
+        if let Some(new) = new {
+            self.index.file_target(&new, true);
+            self.traffic_targets.insert(id.clone(), new);
+        }
+        impact
+    }
+
+    fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Impact {
+        if self.http_route_groups.get(id) == new.as_ref() {
+            return Impact::default();
+        }
+        let mut impact = self.around_route(RuleKind::HttpRouteGroup, id, |catalog| {
+            match new {
+                Some(new) => catalog.http_route_groups.insert(id.clone(), new),
+                None => catalog.http_route_groups.remove(id),
+            };
+        });
+        for split in self.index.splits_using.get(id).into_iter().flatten() {
+            if let Some(split) = self.traffic_splits.get(split) {
+                impact.accounts.extend(self.accounts_mentioning(&split.root));
+            }
+        }
+        impact
+    }
+
+    fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) -> Impact {
+        if self.tcp_routes.get(id) == new.as_ref() {
+            return Impact::default();
+        }
+        self.around_route(RuleKind::TcpRoute, id, |catalog| {
+            match new {
+                Some(new) => catalog.tcp_routes.insert(id.clone(), new),
+                None => catalog.tcp_routes.remove(id),
+            };
+        })
+    }
+
+    /// Changes a route object and names whom that touches by the targets that refer to it: the
+    /// destination if what the target grants has changed, the sources if it came to grant anything at all
+    /// or ceased to.
+    fn around_route(
+        &mut self,
+        kind: RuleKind,
+        id: &NamespacedName,
+        change: impl FnOnce(&mut Self),
+    ) -> Impact {
+        let targets = self.index.targets_using.get(&(kind, id.clone())).cloned().unwrap_or_default();
+        let grants = |catalog: &Self| -> Vec<_> {
+            let targets = targets.iter().filter_map(|target| catalog.traffic_targets.get(target));
+            targets.map(|target| policy::grant(catalog, target)).collect()
+        };
+        let before = grants(self);
+        change(self);
+        let after = grants(self);
+        let mut impact = Impact::default();
+        if self.mesh_config().permissive {
+            return impact;
+        }
+        let targets = targets.iter().filter_map(|target| self.traffic_targets.get(target));
+        for (target, (before, after)) in targets.zip(before.into_iter().zip(after)) {
+            if before != after {
+                impact.accounts.insert(target.destination.clone());
+            }
+            if before.is_some() != after.is_some() {
+                impact.accounts.extend(target.sources.iter().cloned());
+            }
+        }
+        impact
+    }
+
+    fn set_split(&mut self, id: &NamespacedName, new: Option<TrafficSplit>) -> Impact {
+        let old = self.traffic_splits.get(id);
+        if old == new.as_ref() {
+            return Impact::default();
+        }
+        let roots: BTreeSet<ServiceId> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
+        let mut impact = Impact::default();
+        for root in &roots {
+            impact.accounts.extend(self.accounts_mentioning(root));
+        }
+        if let Some(old) = self.traffic_splits.remove(id) {
+            self.index.file_split(&old, false);
+        }
+        if let Some(new) = new {
+            self.index.file_split(&new, true);
+            self.traffic_splits.insert(id.clone(), new);
+        }
+        for root in &roots {
+            impact.accounts.extend(self.accounts_mentioning(root));
+        }
+        impact
+    }
+
+    fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Impact {
+        let before = self.mesh_config();
+        match new {
+            Some(new) => self.mesh_configs.insert(name.clone(), new),
+            None => self.mesh_configs.remove(name),
+        };
+        let after = self.mesh_config();
+        // The lifetime of certificates is no part of any answer about policy or endpoints.
+        let everything = before.permissive != after.permissive || before.egress != after.egress;
+        Impact { everything, ..Impact::default() }
+    }
+
+    /// The services whose selector matches the workload.
+    fn services_selecting(&self, workload: &Workload) -> BTreeSet<ServiceId> {
+        let candidates = self.index.services_filed_under(workload.id.namespace(), &workload.labels);
+        let matching = candidates.filter(|id| {
+            self.services.get(id).is_some_and(|service| selects(&service.selector, &workload.labels))
+        });
+        matching.cloned().collect()
+    }
+
+    /// The services with a slice that holds an address of the workload.
+    fn services_holding(&self, workload: &Workload) -> impl Iterator<Item = &ServiceId> {
+        let namespace = workload.id.namespace();
+        let slices = workload.ips.iter().flat_map(move |&ip| self.index.slices_at(namespace, ip));
+        slices.filter_map(|slice| self.slices.get(slice)).map(|slice| &slice.service)
+    }
+
+    /// Selects pods anew for a service whose selector is new, or that is gone.
+    fn select_pods_of(&mut self, id: &ServiceId) {
+        let was = self.index.selected.get(id).cloned().unwrap_or_default();
+        let selector = self.services.get(id).map(|service| &service.selector);
+        let candidates = selector.map(|selector| self.index.pods_filed_under(id.namespace(), selector));
+        let is: BTreeSet<WorkloadId> = candidates
+            .into_iter()
+            .flatten()
+            .filter(|pod| self.workloads.get(pod).zip(selector).is_some_and(|(w, s)| selects(s, &w.labels)))
+            .cloned()
+            .collect();
+        for pod in was.symmetric_difference(&is) {
+            self.index.set_selected(id, pod, is.contains(pod));
+        }
+    }
+
+    /// Recomputes what is behind `services` and the sidecars of `workloads` and of all that stand behind
+    /// those services otherwise than before. The objects have already been changed; of `changed` services
+    /// the objects themselves are new, so whoever mentions them is touched.
+    fn refresh(
+        &mut self,
+        services: &BTreeSet<ServiceId>,
+        changed: &BTreeSet<ServiceId>,
+        mut workloads: BTreeSet<WorkloadId>,
+    ) -> Impact {
+        let mut impact = Impact::default();
+        let mut rewired = changed.clone();
+        let mut fresh: Vec<(&ServiceId, Option<Backing>)> = Vec::new();
+        for id in services {
+            let service = self.services.get(id);
+            let new = service.map(|service| Backing::of(self, service));
+            let old = self.index.backings.get(id);
+            if old == new.as_ref() {
+                continue;
+            }
+            if old.map(|old| &old.endpoints) != new.as_ref().map(|new| &new.endpoints) {
+                impact.endpoints.insert(id.clone());
+            }
+            // Callers validate exactly the accounts behind a service, and listen on the addresses of a
+            // headless one; nothing else of the backing shows in what they are served.
+            let headless = service.is_some_and(|service| service.headless);
+            if old.map(|old| &old.accounts) != new.as_ref().map(|new| &new.accounts)
+                || headless && old.map(|old| &old.addresses) != new.as_ref().map(|new| &new.addresses)
+            {
+                rewired.insert(id.clone());
+            }
+            workloads.extend(changed_leads(old, new.as_ref()));
+            fresh.push((id, new));
+        }
+        for id in &rewired {
+            impact.accounts.extend(self.accounts_mentioning(id));
+        }
+        for (id, new) in fresh {
+            self.index.set_backing(id, new);
+        }
+        for id in &rewired {
+            impact.accounts.extend(self.accounts_mentioning(id));
+        }
+        for id in &workloads {
+            self.restand(id, &mut impact);
+        }
+        impact
+    }
+
+    /// Recomputes the sidecar of one workload.
+    fn restand(&mut self, id: &WorkloadId, impact: &mut Impact) {
+        let new = self
+            .workloads
+            .get(id)
+            .filter(|workload| self.in_mesh(workload))
+            .map(|workload| Standing { proxy: workload.proxy, class: Arc::new(self.class_of(workload)) });
+        if self.index.standings.get(id) == new.as_ref() {
+            return;
+        }
+        impact.proxies.extend(new.as_ref().map(|standing| standing.proxy));
+        let (old, accounts) = self.index.set_standing(id, new);
+        impact.proxies.extend(old.map(|standing| standing.proxy));
+        impact.accounts.extend(accounts);
+    }
+
+    /// The accounts whose answers mention the service: those that may call it, or a root whose traffic is
+    /// split to it, or that may call it because one of its own leaves is open to them.
+    fn accounts_mentioning(&self, service: &ServiceId) -> BTreeSet<ServiceAccountId> {
+        if self.mesh_config().permissive {
+            return self.accounts().cloned().collect();
+        }
+        let roots = self.index.splits_into.get(service).into_iter().flatten();
+        let roots = roots.filter_map(|split| self.traffic_splits.get(split)).map(|split| &split.root);
+        let mut related: BTreeSet<&ServiceId> = roots.chain([service]).collect();
+        let splits = related.iter().filter_map(|root| self.index.splits_of.get(root)).flatten();
+        let leaves: Vec<&ServiceId> = splits
+            .filter_map(|split| self.traffic_splits.get(split))
+            .flat_map(|split| split.backends.iter().map(|backend| &backend.service))
+            .collect();
+        related.extend(leaves);
+        related
+            .into_iter()
+            .filter_map(|service| self.index.backings.get(service))
+            .flat_map(|backing| &backing.accounts)
+            .flat_map(|account| policy::allowed_inbound_accounts(self, account))
+            .collect()
+    }
+}
+
+/// The workloads that the service leads to otherwise than before.
+fn changed_leads(old: Option<&Backing>, new: Option<&Backing>) -> BTreeSet<WorkloadId> {
+    let (empty, none) = (Backing::default(), Backing::default());
+    let (old, new) = (&old.unwrap_or(&empty).leads, &new.unwrap_or(&none).leads);
+    let differs = |id: &&WorkloadId| old.get(*id) != new.get(*id);
+    old.keys().filter(differs).chain(new.keys().filter(differs)).cloned().collect()
+}

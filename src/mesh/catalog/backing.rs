@@ -1,0 +1,151 @@
+//! What is behind one service: workloads, identities, addresses, endpoints.
+//!
+//! Owns the rules by which they follow from the service, its selected pods and its EndpointSlices. Refuses
+//! to keep them: [`super::index`] caches the answer, and an event recomputes it for the services it touches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::{
+    AppProtocol, Catalog, Endpoint, EndpointSlice, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
+};
+use crate::ids::{ServiceAccountId, WorkloadId};
+
+/// What is behind one service, of what is in the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Backing {
+    /// Each workload behind the service, ready or not, and the ports of it that the service leads to.
+    pub(super) leads: BTreeMap<WorkloadId, BTreeSet<(u16, AppProtocol)>>,
+    /// Their identities. Readiness does not count, so that a pod that comes and goes changes no listener
+    /// and no certificate validation.
+    pub(super) accounts: BTreeSet<ServiceAccountId>,
+    /// Their addresses, ready or not, for the same reason.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Where traffic can be sent, per service port, sorted. Every declared port has an entry.
+    pub(super) endpoints: BTreeMap<u16, Vec<Endpoint>>,
+}
+
+impl Backing {
+    /// Works out what is behind `service`.
+    ///
+    /// Endpoints follow from the ready pods it selects. Where EndpointSlices exist for it, they take
+    /// precedence (whoever wrote them knows more than the selector says), including their word on
+    /// readiness, which Kubernetes bends for `publishNotReadyAddresses`.
+    pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
+        let mut backing = Self {
+            endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
+            ..Self::default()
+        };
+        let sliced = catalog.index.slices_of.contains_key(&service.id);
+        for id in catalog.index.selected.get(&service.id).into_iter().flatten() {
+            let Some(workload) = catalog.workloads.get(id).filter(|w| catalog.in_mesh(w)) else { continue };
+            backing.add_workload(workload);
+            for port in &service.ports {
+                let Some(target) = target_port(port, workload) else { continue };
+                backing.lead(workload, target, port.protocol);
+                if !sliced && workload.ready {
+                    for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
+                        backing.add_endpoint(port, ip, target, workload);
+                    }
+                }
+            }
+        }
+        for slice in catalog.slices_of(&service.id) {
+            for endpoint in &slice.endpoints {
+                for &ip in &endpoint.addresses {
+                    if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
+                        backing.add_slice_endpoint(service, slice, endpoint, ip, workload);
+                    }
+                }
+            }
+        }
+        for endpoints in backing.endpoints.values_mut() {
+            endpoints.sort_unstable();
+            endpoints.dedup();
+        }
+        backing
+    }
+
+    fn add_slice_endpoint(
+        &mut self,
+        service: &Service,
+        slice: &EndpointSlice,
+        endpoint: &SliceEndpoint,
+        ip: IpAddr,
+        workload: &Workload,
+    ) {
+        self.add_workload(workload);
+        for slice_port in &slice.ports {
+            for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
+                self.lead(workload, slice_port.port, port.protocol);
+                if endpoint.ready {
+                    self.add_endpoint(port, ip, slice_port.port, workload);
+                }
+            }
+        }
+    }
+
+    fn add_workload(&mut self, workload: &Workload) {
+        self.leads.entry(workload.id.clone()).or_default();
+        self.accounts.insert(workload.service_account.clone());
+        self.addresses.extend(workload.ips.iter().copied());
+    }
+
+    fn lead(&mut self, workload: &Workload, port: u16, protocol: AppProtocol) {
+        self.leads.entry(workload.id.clone()).or_default().insert((port, protocol));
+    }
+
+    fn add_endpoint(&mut self, port: &ServicePort, ip: IpAddr, target: u16, workload: &Workload) {
+        self.endpoints.entry(port.port).or_default().push(Endpoint {
+            ip,
+            port: target,
+            workload: workload.id.clone(),
+            service_account: workload.service_account.clone(),
+        });
+    }
+}
+
+/// The port of `workload` that `port` leads to; `None` if it names a container port the pod lacks.
+pub(super) fn target_port(port: &ServicePort, workload: &Workload) -> Option<u16> {
+    match &port.target {
+        TargetPort::Number(number) => Some(*number),
+        TargetPort::Name(name) => workload.ports.get(name).copied(),
+    }
+}
+
+/// Whether the service has addresses of the family of `ip`. One without addresses of its own (headless,
+/// or not given any yet) takes every family.
+fn has_family(service: &Service, ip: IpAddr) -> bool {
+    service.cluster_ips.is_empty() || service.cluster_ips.iter().any(|own| own.is_ipv4() == ip.is_ipv4())
+}
+
+impl Catalog {
+    /// The slices of a service, sorted by name.
+    pub(super) fn slices_of(&self, service: &crate::ids::ServiceId) -> impl Iterator<Item = &EndpointSlice> {
+        self.index.slices_of.get(service).into_iter().flatten().filter_map(|name| self.slices.get(name))
+    }
+
+    /// The in-mesh workload that answers at `ip` of a slice: one of the slice's own namespace (or one
+    /// namespace could draw another's pods behind its service) that has this address, and is the one
+    /// meant if the slice names one. A finished pod keeps its address in its status while a new one has
+    /// it already, so among several the only ready one counts; if that does not decide, none does.
+    pub(super) fn workload_at(
+        &self,
+        slice: &EndpointSlice,
+        endpoint: &SliceEndpoint,
+        ip: IpAddr,
+    ) -> Option<&Workload> {
+        let key = (slice.id.namespace().to_owned(), ip);
+        let candidates = self.index.at_address.get(&key)?.iter();
+        let candidates: Vec<&Workload> = candidates
+            .filter(|id| endpoint.workload.as_ref().is_none_or(|meant| meant == *id))
+            .filter_map(|id| self.workloads.get(id))
+            .filter(|workload| self.in_mesh(workload))
+            .collect();
+        if let [only] = candidates[..] {
+            return Some(only);
+        }
+        let mut ready = candidates.into_iter().filter(|workload| workload.ready);
+        ready.next().filter(|_| ready.next().is_none())
+    }
+}

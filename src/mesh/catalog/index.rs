@@ -1,0 +1,240 @@
+//! What follows from the objects, kept so that a change looks only at what it touches.
+//!
+//! Owns the maps from one thing to the things that depend on it, and the cached answers. Refuses policy.
+//! Everything here is a function of the objects: the property tests hold the incremental upkeep to that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::backing::Backing;
+use super::{EndpointSlice, Service, Workload};
+use crate::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use crate::smi::{RuleKind, TrafficSplit, TrafficTarget};
+use crate::world::ProxyClass;
+
+/// One label that services of one namespace select by: namespace, key, value.
+type Label = (String, String, String);
+
+/// A sidecar in the mesh: which it is and what it is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) proxy: ProxyUuid,
+    pub(super) class: Arc<ProxyClass>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Index {
+    /// Workloads by namespace, and by each of their labels.
+    pub(super) workloads_in: BTreeMap<String, BTreeSet<WorkloadId>>,
+    labelled: BTreeMap<Label, BTreeSet<WorkloadId>>,
+    /// Services by the first label of their selector: a pod with given labels need only be held against
+    /// the services filed under one of them.
+    by_selector: BTreeMap<Label, BTreeSet<ServiceId>>,
+    /// The workloads each service's selector matches, in the mesh or not.
+    pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
+    /// The same from the other side.
+    pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
+    /// EndpointSlices by service.
+    pub(super) slices_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    /// Slices by the addresses they hold, per namespace.
+    slices_at: BTreeMap<(String, IpAddr), BTreeSet<NamespacedName>>,
+    /// Workloads by address, per namespace.
+    pub(super) at_address: BTreeMap<(String, IpAddr), BTreeSet<WorkloadId>>,
+
+    /// What is behind each service; one entry per service.
+    pub(super) backings: BTreeMap<ServiceId, Backing>,
+    /// The services that each in-mesh workload is behind.
+    pub(super) services_of: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
+    /// The services that workloads of each account are behind.
+    pub(super) services_behind: BTreeMap<ServiceAccountId, BTreeSet<ServiceId>>,
+    /// The sidecar of each in-mesh workload.
+    pub(super) standings: BTreeMap<WorkloadId, Standing>,
+    /// How many sidecars each class has, per account. No account is here without a class.
+    pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
+    /// In-mesh workloads by the sidecar they claim. More than one is a conflict.
+    pub(super) by_proxy: BTreeMap<ProxyUuid, BTreeSet<WorkloadId>>,
+
+    /// Targets by destination and by source.
+    pub(super) targets_to: BTreeMap<ServiceAccountId, BTreeSet<NamespacedName>>,
+    pub(super) targets_from: BTreeMap<ServiceAccountId, BTreeSet<NamespacedName>>,
+    /// Targets by the routes their rules refer to.
+    pub(super) targets_using: BTreeMap<(RuleKind, NamespacedName), BTreeSet<NamespacedName>>,
+    /// Splits by root, by leaf, and by the HTTPRouteGroups they refer to.
+    pub(super) splits_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    pub(super) splits_into: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    pub(super) splits_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+}
+
+/// Adds or removes `value` under `key`, leaving no empty set behind.
+pub(super) fn set<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: V, present: bool) {
+    if present {
+        map.entry(key).or_default().insert(value);
+    } else if let Some(values) = map.get_mut(&key) {
+        values.remove(&value);
+        if values.is_empty() {
+            map.remove(&key);
+        }
+    }
+}
+
+/// Whether all of `selector` stand among `labels`. The empty selector matches nothing: Kubernetes leaves
+/// the endpoints of such a service to somebody else.
+pub(super) fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+impl Index {
+    /// Files or unfiles a workload by namespace, label and address.
+    pub(super) fn file_workload(&mut self, workload: &Workload, present: bool) {
+        let namespace = workload.id.namespace();
+        set(&mut self.workloads_in, namespace.to_owned(), workload.id.clone(), present);
+        for (key, value) in &workload.labels {
+            let label = (namespace.to_owned(), key.clone(), value.clone());
+            set(&mut self.labelled, label, workload.id.clone(), present);
+        }
+        for &ip in &workload.ips {
+            set(&mut self.at_address, (namespace.to_owned(), ip), workload.id.clone(), present);
+        }
+    }
+
+    /// Files or unfiles a service by its selector.
+    pub(super) fn file_service(&mut self, service: &Service, present: bool) {
+        if let Some((key, value)) = service.selector.first_key_value() {
+            let label = (service.id.namespace().to_owned(), key.clone(), value.clone());
+            set(&mut self.by_selector, label, service.id.clone(), present);
+        }
+    }
+
+    /// Files or unfiles a slice by service and address.
+    pub(super) fn file_slice(&mut self, slice: &EndpointSlice, present: bool) {
+        // A slice belongs to a service of its own namespace: the label that ties them holds a bare name.
+        if slice.service.namespace() == slice.id.namespace() {
+            set(&mut self.slices_of, slice.service.clone(), slice.id.clone(), present);
+        }
+        for &ip in slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses) {
+            set(&mut self.slices_at, (slice.id.namespace().to_owned(), ip), slice.id.clone(), present);
+        }
+    }
+
+    /// Files or unfiles a target by all that it names.
+    pub(super) fn file_target(&mut self, target: &TrafficTarget, present: bool) {
+        set(&mut self.targets_to, target.destination.clone(), target.id.clone(), present);
+        for source in &target.sources {
+            set(&mut self.targets_from, source.clone(), target.id.clone(), present);
+        }
+        for rule in &target.rules {
+            set(&mut self.targets_using, (rule.kind, rule.name.clone()), target.id.clone(), present);
+        }
+    }
+
+    /// Files or unfiles a split by all that it names.
+    pub(super) fn file_split(&mut self, split: &TrafficSplit, present: bool) {
+        set(&mut self.splits_of, split.root.clone(), split.id.clone(), present);
+        for backend in &split.backends {
+            set(&mut self.splits_into, backend.service.clone(), split.id.clone(), present);
+        }
+        for group in &split.matches {
+            set(&mut self.splits_using, group.clone(), split.id.clone(), present);
+        }
+    }
+
+    /// Records whether a service selects a workload.
+    pub(super) fn set_selected(&mut self, service: &ServiceId, workload: &WorkloadId, selected: bool) {
+        set(&mut self.selected, service.clone(), workload.clone(), selected);
+        set(&mut self.selecting, workload.clone(), service.clone(), selected);
+    }
+
+    /// The services whose selector may match a pod with these labels: those filed under one of them.
+    pub(super) fn services_filed_under(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &ServiceId> {
+        let label =
+            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
+        labels.iter().filter_map(move |pair| self.by_selector.get(&label(pair))).flatten()
+    }
+
+    /// The pods that this selector may match: those that have the rarest of its labels.
+    pub(super) fn pods_filed_under(
+        &self,
+        namespace: &str,
+        selector: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &WorkloadId> {
+        let label =
+            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
+        let having = selector.iter().map(|pair| self.labelled.get(&label(pair)));
+        // A label that no pod has makes the rarest set the empty one: `None` sorts first.
+        having.min_by_key(|pods| pods.map(BTreeSet::len)).flatten().into_iter().flatten()
+    }
+
+    /// The slices of `namespace` that hold the address.
+    pub(super) fn slices_at(&self, namespace: &str, ip: IpAddr) -> impl Iterator<Item = &NamespacedName> {
+        self.slices_at.get(&(namespace.to_owned(), ip)).into_iter().flatten()
+    }
+
+    /// Installs what is behind a service; `None`: there is no such service.
+    pub(super) fn set_backing(&mut self, service: &ServiceId, new: Option<Backing>) {
+        let old = self.backings.remove(service);
+        let none = Backing::default();
+        let (was, is) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
+        for workload in was.leads.keys().filter(|id| !is.leads.contains_key(*id)) {
+            set(&mut self.services_of, workload.clone(), service.clone(), false);
+        }
+        for workload in is.leads.keys().filter(|id| !was.leads.contains_key(*id)) {
+            set(&mut self.services_of, workload.clone(), service.clone(), true);
+        }
+        for account in was.accounts.difference(&is.accounts) {
+            set(&mut self.services_behind, account.clone(), service.clone(), false);
+        }
+        for account in is.accounts.difference(&was.accounts) {
+            set(&mut self.services_behind, account.clone(), service.clone(), true);
+        }
+        if let Some(new) = new {
+            self.backings.insert(service.clone(), new);
+        }
+    }
+
+    /// Installs a workload's sidecar and returns the one it had. The second value says whether an account
+    /// has gained or lost a class by it.
+    pub(super) fn set_standing(
+        &mut self,
+        workload: &WorkloadId,
+        new: Option<Standing>,
+    ) -> (Option<Standing>, BTreeSet<ServiceAccountId>) {
+        let mut accounts = BTreeSet::new();
+        if let Some(standing) = &new {
+            set(&mut self.by_proxy, standing.proxy, workload.clone(), true);
+            let classes = self.classes.entry(standing.class.account.clone()).or_default();
+            let count = classes.entry(Arc::clone(&standing.class)).or_insert(0);
+            if *count == 0 {
+                accounts.insert(standing.class.account.clone());
+            }
+            *count += 1;
+        }
+        let old = match new {
+            Some(standing) => self.standings.insert(workload.clone(), standing),
+            None => self.standings.remove(workload),
+        };
+        if let Some(standing) = &old {
+            if self.standings.get(workload).is_none_or(|now| now.proxy != standing.proxy) {
+                set(&mut self.by_proxy, standing.proxy, workload.clone(), false);
+            }
+            let account = &standing.class.account;
+            if let Some(classes) = self.classes.get_mut(account) {
+                if let Some(count) = classes.get_mut(&standing.class) {
+                    *count -= 1;
+                    if *count == 0 {
+                        classes.remove(&standing.class);
+                        accounts.insert(account.clone());
+                    }
+                }
+                if classes.is_empty() {
+                    self.classes.remove(account);
+                }
+            }
+        }
+        (old, accounts)
+    }
+}

@@ -1,0 +1,88 @@
+//! What is wrong with Services and what is, or is not, behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::named;
+use crate::catalog::backing::target_port;
+use crate::catalog::{Catalog, InboundPort, Kind, Service};
+use crate::problem::Problem;
+
+pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
+    let mut addresses = BTreeMap::new();
+    for service in catalog.services.values() {
+        check_service(catalog, service, problems);
+        for &ip in &service.cluster_ips {
+            if let Some(other) = addresses.insert(ip, &service.id) {
+                let message = format!("has {ip}, which is Service {other}'s: callers cannot tell them apart");
+                let object = named(Kind::Service, service.id.as_name());
+                problems.push(Problem::error(object, "spec.clusterIPs", message));
+            }
+        }
+    }
+    for class in catalog.index.classes.values().flat_map(BTreeMap::keys) {
+        for (one, other) in class.inbound.iter().zip(class.inbound.iter().skip(1)) {
+            if one.port == other.port {
+                report_protocols(one, other, problems);
+                report_protocols(other, one, problems);
+            }
+        }
+    }
+}
+
+/// Every service that leads to the port one way is told of one that does it the other way.
+fn report_protocols(one: &InboundPort, other: &InboundPort, problems: &mut Vec<Problem>) {
+    let Some(rival) = other.services.first() else { return };
+    for service in &one.services {
+        let message = format!(
+            "lead to port {} of a pod as {:?}, but those of Service {rival} as {:?}",
+            one.port, one.protocol, other.protocol
+        );
+        problems.push(Problem::warning(named(Kind::Service, service.as_name()), "spec.ports", message));
+    }
+}
+
+fn check_service(catalog: &Catalog, service: &Service, problems: &mut Vec<Problem>) {
+    let object = named(Kind::Service, service.id.as_name());
+    let monitored = catalog.namespaces.get(service.id.namespace()).is_some_and(|ns| ns.monitored);
+    let mut numbers = BTreeSet::new();
+    for (index, port) in service.ports.iter().enumerate() {
+        if !numbers.insert(port.port) {
+            let message = format!("is {}, which another port of the service is already", port.port);
+            problems.push(Problem::error(&object, format!("spec.ports[{index}].port"), message));
+        }
+    }
+    if service.ports.is_empty() && monitored {
+        problems.push(Problem::warning(&object, "spec.ports", "has none; the mesh carries nothing to it"));
+    }
+
+    let selected = catalog.index.selected.get(&service.id).into_iter().flatten();
+    let selected = selected.filter_map(|id| catalog.workloads.get(id));
+    let (inside, outside): (Vec<_>, Vec<_>) = selected.partition(|workload| catalog.in_mesh(workload));
+    if let (Some(_), Some(pod)) = (inside.first(), outside.first()) {
+        let message = format!(
+            "matches {} pods outside the mesh, such as {}; callers in the mesh do not reach them",
+            outside.len(),
+            pod.id
+        );
+        problems.push(Problem::warning(&object, "spec.selector", message));
+    }
+    for (index, port) in service.ports.iter().enumerate() {
+        let lacking: Vec<_> = inside.iter().filter(|pod| target_port(port, pod).is_none()).collect();
+        if let Some(pod) = lacking.first() {
+            let message = format!(
+                "is a name that {} of its pods do not have, such as {}; they get nothing on port {}",
+                lacking.len(),
+                pod.id,
+                port.port
+            );
+            problems.push(Problem::warning(&object, format!("spec.ports[{index}].targetPort"), message));
+        }
+    }
+
+    // The root of a split often stands for its leaves, and has no pods of its own.
+    let root = catalog.index.splits_of.contains_key(&service.id);
+    if monitored && !root && catalog.workloads_behind(&service.id).next().is_none() {
+        let message = "has nothing in the mesh behind it; callers are refused";
+        problems.push(Problem::warning(&object, "spec.selector", message));
+    }
+}

@@ -1,0 +1,75 @@
+//! What is wrong between TrafficSplits, services and HTTPRouteGroups.
+
+use super::named;
+use crate::catalog::{Catalog, Kind, ObjectRef, Service};
+use crate::problem::Problem;
+use crate::smi::TrafficSplit;
+
+pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
+    for split in catalog.traffic_splits.values() {
+        let object = named(Kind::TrafficSplit, &split.id);
+        check_groups(catalog, split, &object, problems);
+        if split.backends.iter().all(|backend| backend.weight == 0) {
+            let message = "have no weight between them; the traffic goes where it would without the split";
+            problems.push(Problem::error(&object, "spec.backends", message));
+        }
+        if split.matches.is_empty()
+            && let Some(other) =
+                catalog.splits_of(&split.root).into_iter().find(|other| other.matches.is_empty())
+            && other.id != split.id
+        {
+            let message = format!(
+                "is {}, whose traffic TrafficSplit {} takes already; only what that one cannot split is left",
+                split.root, other.id
+            );
+            problems.push(Problem::error(&object, "spec.service", message));
+        }
+        if let Some(root) = catalog.services.get(&split.root) {
+            check_backends(catalog, split, root, &object, problems);
+        } else {
+            let message = format!("is {}, which does not exist; there is nothing to split", split.root);
+            problems.push(Problem::error(&object, "spec.service", message));
+        }
+    }
+}
+
+fn check_groups(catalog: &Catalog, split: &TrafficSplit, object: &ObjectRef, problems: &mut Vec<Problem>) {
+    for name in split.matches.iter().filter(|name| !catalog.http_route_groups.contains_key(name)) {
+        let message = format!("names HTTPRouteGroup {name}, which does not exist or cannot be read");
+        problems.push(Problem::error(object, "spec.matches", message));
+    }
+}
+
+fn check_backends(
+    catalog: &Catalog,
+    split: &TrafficSplit,
+    root: &Service,
+    object: &ObjectRef,
+    problems: &mut Vec<Problem>,
+) {
+    for port in root.ports.iter().filter(|port| !split.matches.is_empty() && !port.protocol.is_http()) {
+        let message = format!("cannot be applied to port {} of {}, which is not HTTP", port.port, root.id);
+        problems.push(Problem::warning(object, "spec.matches", message));
+    }
+    for (index, backend) in split.backends.iter().enumerate() {
+        let (field, leaf) = (format!("spec.backends[{index}].service"), &backend.service);
+        let Some(service) = catalog.services.get(leaf) else {
+            let message = format!("is {leaf}, which does not exist (yet); it gets no traffic");
+            problems.push(Problem::warning(object, field, message));
+            continue;
+        };
+        for port in &root.ports {
+            let message = match service.ports.iter().find(|own| own.port == port.port) {
+                None => {
+                    format!("is {leaf}, which lacks port {} of {}: none of its traffic", port.port, root.id)
+                }
+                Some(own) if own.protocol != port.protocol => format!(
+                    "is {leaf}, where port {} is not the same protocol as on {}: requests may fail",
+                    port.port, root.id
+                ),
+                Some(_) => continue,
+            };
+            problems.push(Problem::warning(object, field.clone(), message));
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What holds for every mesh and every order of events.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::fixtures::{
+    account, group, http_rule, ip, name, permissive, pod, port, service, service_id, slice, split, target,
+    tcp_route, tcp_rule,
+};
+use super::{
+    AppProtocol, Catalog, EndpointSlice, Namespace, Object, ObjectRef, Service, ServicePort, SourceEvent,
+    TargetPort, Workload,
+};
+use crate::ids::{ProxyUuid, ServiceAccountId, ServiceId};
+use crate::policy::{inbound_access, outbound_services, split_plan};
+use crate::smi::{Rule, UdpRoute};
+
+// A universe small enough that things meet: two namespaces, a few names of each kind.
+const NAMESPACES: [&str; 2] = ["a", "b"];
+const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
+const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
+const PODS: [&str; 6] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2"];
+const APPS: [&str; 3] = ["one", "two", "three"];
+const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"];
+const PATHS: [&str; 3] = ["/a", "/b", "/c"];
+
+fn namespace_of(name: &str) -> &str {
+    name.split_once('/').unwrap().0
+}
+
+fn ports() -> impl Strategy<Value = Vec<ServicePort>> {
+    let target = prop_oneof![Just(TargetPort::Number(8080)), Just(TargetPort::Name("web".to_owned()))];
+    let protocol = select(vec![AppProtocol::Http, AppProtocol::Http2, AppProtocol::Tcp]);
+    let one = (select(vec![80_u16, 81]), target, protocol);
+    vec(one, 0..3).prop_map(|ports| {
+        let ports = ports.into_iter();
+        let ports = ports
+            .map(|(number, target, protocol)| (number, ServicePort { target, ..port(number, protocol) }));
+        ports.collect::<BTreeMap<_, _>>().into_values().collect()
+    })
+}
+
+fn a_service() -> impl Strategy<Value = Object> {
+    (select(&SERVICES[..]), select(&APPS[..]), ports(), 0..4).prop_map(|(id, app, ports, shape)| {
+        let service = service(id, app, &ports);
+        Object::Service(match shape {
+            0 => Service { headless: true, cluster_ips: vec![], ..service },
+            1 => Service { selector: BTreeMap::new(), ..service },
+            2 => Service { cluster_ips: vec![ip("fd01::1")], ..service },
+            _ => service,
+        })
+    })
+}
+
+fn a_pod() -> impl Strategy<Value = Object> {
+    let identity = (select(&PODS[..]), select(vec!["x", "y", "z"]), select(&APPS[..]));
+    let state = (subsequence(&ADDRESSES[..], 0..3), any::<bool>(), any::<bool>(), 0..8, 0..8);
+    (identity, state).prop_map(|((id, account, app), (ips, ready, named, injection, proxy))| {
+        let account = format!("{}/{account}", namespace_of(id));
+        let pod = pod(id, &account, app, "10.0.0.1");
+        Object::Workload(Workload {
+            ips: ips.into_iter().map(ip).collect(),
+            ready,
+            ports: if named { [("web".to_owned(), 9090)].into() } else { BTreeMap::new() },
+            injection: match injection {
+                0 => Some(false),
+                1 => Some(true),
+                _ => None,
+            },
+            // Now and then two pods claim one sidecar.
+            proxy: if proxy == 0 { proxies()[0] } else { pod.proxy },
+            ..pod
+        })
+    })
+}
+
+fn proxies() -> Vec<ProxyUuid> {
+    PODS.iter().map(|id| ProxyUuid::derived(&id.parse().unwrap())).collect()
+}
+
+fn a_slice() -> impl Strategy<Value = Object> {
+    let which = (select(vec!["a/e1", "a/e2", "b/e1"]), select(&SERVICES[..]));
+    let what = (subsequence(&ADDRESSES[..], 0..4), any::<bool>(), proptest::option::of(select(&PODS[..])));
+    (which, what).prop_map(|((id, service), (addresses, ready, pod))| {
+        let slice = slice(id, service, &[("p80", 7070), ("p81", 8080)], &addresses);
+        let mut endpoints = slice.endpoints.clone();
+        if let Some(first) = endpoints.first_mut() {
+            first.ready = ready;
+            first.workload = pod.map(|pod| pod.parse().unwrap());
+        }
+        Object::EndpointSlice(EndpointSlice { endpoints, ..slice })
+    })
+}
+
+fn rules(namespace: &'static str) -> impl Strategy<Value = Vec<Rule>> {
+    let matches = proptest::option::of(subsequence(&PATHS[..], 0..3));
+    let http = (select(vec!["g1", "g2"]), matches)
+        .prop_map(move |(name, matches)| http_rule(&format!("{namespace}/{name}"), matches.as_deref()));
+    let tcp = select(vec!["t1", "t2"]).prop_map(move |name| tcp_rule(&format!("{namespace}/{name}")));
+    vec(prop_oneof![http, tcp], 1..3)
+}
+
+fn a_target() -> impl Strategy<Value = Object> {
+    let sources = btree_set(select(&ACCOUNTS[..]), 1..3);
+    select(vec![("a/k1", "a"), ("a/k2", "a"), ("b/k1", "b")]).prop_flat_map(move |(id, namespace)| {
+        (select(&ACCOUNTS[..]), sources.clone(), rules(namespace)).prop_map(
+            move |(destination, sources, rules)| {
+                let sources: Vec<&str> = sources.into_iter().collect();
+                target(id, destination, &sources, &rules)
+            },
+        )
+    })
+}
+
+fn a_split() -> impl Strategy<Value = Object> {
+    let backends = btree_set(select(vec!["s1", "s2", "s3", "s4"]), 1..4);
+    let which = (select(vec!["a/d1", "a/d2", "b/d1"]), select(vec!["s1", "s2", "s3"]));
+    (which, backends, vec(0_u32..3, 3), subsequence(vec!["g1", "g2"], 0..3)).prop_map(
+        |((id, root), backends, weights, groups)| {
+            let full = |name: &str| format!("{}/{name}", namespace_of(id));
+            let backends: Vec<_> = backends.into_iter().map(full).zip(weights).collect();
+            let backends: Vec<_> = backends.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
+            let groups: Vec<_> = groups.into_iter().map(full).collect();
+            let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+            split(id, &full(root), &backends, &groups)
+        },
+    )
+}
+
+fn an_object() -> impl Strategy<Value = Object> {
+    let namespace = (select(&NAMESPACES[..]), proptest::bool::weighted(0.8), proptest::option::weighted(0.2, any::<bool>()))
+        .prop_map(|(name, monitored, injection)| {
+            Object::Namespace(Namespace { name: name.to_owned(), monitored, injection })
+        });
+    let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
+        .prop_map(|(id, paths)| group(id, &paths));
+    let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
+        .prop_map(|(id, ports)| tcp_route(id, &ports));
+    let config = (select(&NAMESPACES[..]), any::<bool>()).prop_map(|(name, on)| permissive(name, on));
+    let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
+    let identity = select(&ACCOUNTS[..]).prop_map(|name| Object::ServiceAccount(account(name)));
+    prop_oneof![
+        3 => namespace,
+        8 => a_service(),
+        12 => a_pod(),
+        4 => a_slice(),
+        6 => a_target(),
+        4 => group,
+        3 => tcp,
+        6 => a_split(),
+        1 => config,
+        1 => udp,
+        1 => identity,
+    ]
+}
+
+/// An object, and whether it is told of or taken away.
+fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
+    vec((an_object(), 0..4), 1..most).prop_map(|steps| {
+        let event = |(object, action): (Object, i32)| match action {
+            0 => SourceEvent::Remove(object.reference()),
+            _ => SourceEvent::Upsert(object),
+        };
+        steps.into_iter().map(event).collect()
+    })
+}
+
+/// A mesh where everything hangs together, so that a random event has something to touch: `a/z` may reach
+/// `a/x` and `b/x` may reach `a/y`, both of whom are leaves of a split.
+fn furnished() -> Vec<Object> {
+    let web = |id: &str, app: &str| Object::Service(service(id, app, &[port(80, AppProtocol::Http)]));
+    vec![
+        Object::Namespace(Namespace { name: "a".to_owned(), monitored: true, injection: None }),
+        Object::Namespace(Namespace { name: "b".to_owned(), monitored: true, injection: None }),
+        web("a/s1", "one"),
+        web("a/s2", "two"),
+        web("a/s3", "three"),
+        Object::Workload(pod("a/p1", "a/x", "one", "10.0.0.1")),
+        Object::Workload(pod("a/p2", "a/y", "two", "10.0.0.2")),
+        Object::Workload(pod("a/p3", "a/z", "three", "10.0.0.3")),
+        Object::Workload(pod("b/p1", "b/x", "one", "10.0.0.1")),
+        tcp_route("a/t1", &[]),
+        group("a/g1", &["/a"]),
+        target("a/k1", "a/x", &["a/z"], &[tcp_rule("a/t1")]),
+        target("a/k2", "a/y", &["b/x"], &[http_rule("a/g1", None)]),
+        split("a/d1", "a/s3", &[("a/s1", 1), ("a/s2", 1)], &[]),
+        split("a/d2", "a/s3", &[("a/s2", 1)], &["a/g1"]),
+    ]
+}
+
+/// Everything an identity is served, except for endpoints, put into words.
+fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for class in catalog.classes(id) {
+        writeln!(text, "{class:?}").unwrap();
+        for inbound in &class.inbound {
+            writeln!(text, "  {:?}", inbound_access(catalog, id, inbound)).unwrap();
+        }
+    }
+    let look = |text: &mut String, service: &ServiceId| {
+        let declared = catalog.service(service);
+        let behind = catalog.accounts_behind(service);
+        writeln!(text, "  {declared:?} {behind:?} {:?}", catalog.headless_addresses(service)).unwrap();
+    };
+    for (service, accounts) in outbound_services(catalog, id) {
+        writeln!(text, "{service} {accounts:?}").unwrap();
+        look(&mut text, &service);
+        for port in catalog.service(&service).into_iter().flat_map(|service| &service.ports) {
+            let plan = split_plan(catalog, &service, port);
+            writeln!(text, "  {} {plan:?}", port.port).unwrap();
+            for arm in plan.into_iter().flat_map(|plan| plan.arms) {
+                for (leaf, _) in arm.weights {
+                    look(&mut text, &leaf);
+                }
+            }
+        }
+    }
+    text
+}
+
+/// What is promised of every account, service and sidecar by name.
+struct Observed {
+    accounts: BTreeMap<ServiceAccountId, (bool, String)>,
+    endpoints: BTreeMap<ServiceId, String>,
+    proxies: BTreeMap<ProxyUuid, String>,
+}
+
+fn observe(catalog: &Catalog) -> Observed {
+    let accounts = ACCOUNTS.iter().map(|text| account(text));
+    let accounts = accounts.map(|id| (id.clone(), (catalog.runs_in_mesh(&id), answers(catalog, &id))));
+    let endpoints = SERVICES.iter().map(|text| service_id(text)).map(|id| {
+        let ports = catalog.service(&id).into_iter().flat_map(|service| &service.ports);
+        let endpoints: Vec<_> = ports.map(|port| (port.port, catalog.endpoints(&id, port))).collect();
+        let text = format!("{endpoints:?}");
+        (id, text)
+    });
+    let proxies = proxies().into_iter().map(|proxy| {
+        let workload = catalog.workload_by_proxy(proxy).map(|workload| &workload.id);
+        (proxy, format!("{workload:?} {:?}", workload.and_then(|id| catalog.class(id))))
+    });
+    Observed { accounts: accounts.collect(), endpoints: endpoints.collect(), proxies: proxies.collect() }
+}
+
+/// The objects that remain after the events, by name.
+fn remaining(events: &[SourceEvent]) -> BTreeMap<ObjectRef, Object> {
+    let mut objects = BTreeMap::new();
+    for event in events {
+        match event {
+            SourceEvent::Upsert(object) => objects.insert(object.reference(), object.clone()),
+            SourceEvent::Remove(reference) => objects.remove(reference),
+        };
+    }
+    objects
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_an_impact_does_not_name_is_as_it_was(begin in any::<bool>(), events in events(40)) {
+        let mut catalog = if begin { Catalog::of(furnished()) } else { Catalog::default() };
+        let mut before = observe(&catalog);
+        for event in events {
+            let told = format!("{event:?}");
+            let impact = catalog.apply(event);
+            let after = observe(&catalog);
+            for (id, (ran, answers)) in &before.accounts {
+                let (runs, now) = &after.accounts[id];
+                // Who runs nothing in the mesh is served nothing.
+                if (*ran || *runs) && !impact.everything && !impact.accounts.contains(id) {
+                    prop_assert_eq!(answers, now, "{} after {}", id, &told);
+                }
+            }
+            for (id, endpoints) in &before.endpoints {
+                if !impact.endpoints.contains(id) {
+                    prop_assert_eq!(endpoints, &after.endpoints[id], "{} after {}", id, &told);
+                }
+            }
+            for (id, proxy) in &before.proxies {
+                if !impact.proxies.contains(id) {
+                    prop_assert_eq!(proxy, &after.proxies[id], "{} after {}", id, &told);
+                }
+            }
+            before = after;
+        }
+    }
+
+    #[test]
+    fn the_catalog_is_a_function_of_the_set_of_objects(
+        (events, order) in events(60).prop_flat_map(|events| {
+            let objects: Vec<Object> = remaining(&events).into_values().collect();
+            (Just(events), Just(objects).prop_shuffle())
+        })
+    ) {
+        let mut incremental = Catalog::default();
+        for event in events {
+            incremental.apply(event);
+        }
+        let scratch = Catalog::of(order);
+        prop_assert_eq!(&incremental, &scratch);
+        prop_assert_eq!(incremental.problems(), scratch.problems());
+    }
+
+    #[test]
+    fn an_event_that_tells_nothing_new_touches_nothing(events in events(40)) {
+        let mut catalog = Catalog::default();
+        for event in events {
+            catalog.apply(event.clone());
+            let told = catalog.clone();
+            prop_assert!(catalog.apply(event).is_empty());
+            prop_assert!(catalog == told);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_always_a_ready_way_into_the_mesh(events in events(60)) {
+        let mut catalog = Catalog::default();
+        for event in events {
+            catalog.apply(event);
+        }
+        for service in catalog.services() {
+            let behind = catalog.accounts_behind(&service.id);
+            for endpoint in service.ports.iter().flat_map(|port| catalog.endpoints(&service.id, port)) {
+                let workload = catalog.workload(&endpoint.workload).unwrap();
+                prop_assert!(catalog.in_mesh(workload));
+                prop_assert!(workload.ips.contains(&endpoint.ip));
+                prop_assert_eq!(workload.id.namespace(), service.id.namespace());
+                prop_assert!(behind.contains(&endpoint.service_account));
+                let inbound = catalog.inbound_ports(&workload.id);
+                prop_assert!(inbound.iter().any(|p| p.port == endpoint.port && p.services.contains(&service.id)));
+            }
+        }
+    }
+}

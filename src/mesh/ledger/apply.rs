@@ -1,0 +1,273 @@
+//! What each command does. Every check comes before the first change, so a rejected command leaves the
+//! state as it was (but for the ledger's time).
+
+use super::bounds::{
+    MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
+    MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+};
+use super::command::{Command, Operation, Rejection, Reply};
+use super::record::{
+    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
+    ServiceCertificateRecord, SupersededCertificate,
+};
+use super::state::{Ledger, ServiceCertificates};
+use crate::ids::{ProxyName, ServiceAccountId};
+use crate::pki::{SealedKey, SerialNumber, Validity};
+use crate::time::Timestamp;
+
+impl Ledger {
+    /// Applies one command, and says what it did or why it did nothing. A function of the state and the
+    /// command alone.
+    pub fn apply(&mut self, command: &Command) -> Result<Reply, Rejection> {
+        self.now = self.now.max(command.at);
+        match &command.operation {
+            Operation::InitAuthority(authority) => self.init_authority(authority),
+            Operation::RecordServiceCertificate { account, replaces, record } => {
+                self.record_service(account, *replaces, record)
+            }
+            Operation::RecordProxyCertificate { serial, proxy, validity, issuer, fingerprint } => {
+                let record = ProxyCertificateRecord {
+                    proxy: proxy.clone(),
+                    validity: *validity,
+                    issued_at: self.now(),
+                    issuer: *issuer,
+                    fingerprint: *fingerprint,
+                    state: ProxyCertificateState::Unclaimed,
+                };
+                self.record_proxy(*serial, record)
+            }
+            Operation::RecordControllerCertificate { serial, record } => {
+                self.record_controller(*serial, record)
+            }
+            Operation::ClaimProxyCertificate(serial) => self.claim(serial),
+            Operation::ReleaseProxy(proxy) => Ok(self.release(proxy)),
+            Operation::Prune => Ok(self.prune(command.at)),
+        }
+    }
+
+    fn init_authority(&mut self, authority: &Authority) -> Result<Reply, Rejection> {
+        if let Some(existing) = &self.authority {
+            return Err(Rejection::AlreadyFounded(existing.trust_domain.clone()));
+        }
+        let Authority { root, issuing, .. } = authority;
+        for ca in [root, issuing] {
+            check_len("the certificate of a CA", ca.certificate_pem.len(), MAX_PEM_LEN)?;
+            check_key(&ca.key)?;
+        }
+        if root.serial == issuing.serial {
+            return Err(Rejection::DuplicateSerial(root.serial));
+        }
+        check_within(root.serial, &root.validity, &root.validity)?;
+        check_within(issuing.serial, &issuing.validity, &root.validity)?;
+        self.serials.extend([root.serial, issuing.serial]);
+        self.authority = Some(authority.clone());
+        Ok(Reply::Founded)
+    }
+
+    fn record_service(
+        &mut self,
+        account: &ServiceAccountId,
+        replaces: Option<SerialNumber>,
+        record: &ServiceCertificateRecord,
+    ) -> Result<Reply, Rejection> {
+        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
+        check_key(&record.key)?;
+        self.check_issued(record.serial, &record.validity, record.issuer)?;
+        let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
+        match self.services.get_mut(account) {
+            Some(certificates) => {
+                let current = &certificates.current;
+                if replaces != Some(current.serial) {
+                    return Err(Rejection::Superseded { account: account.clone(), current: current.serial });
+                }
+                certificates.superseded.push(SupersededCertificate {
+                    serial: current.serial,
+                    validity: current.validity,
+                    issuer: current.issuer,
+                });
+                if certificates.superseded.len() > MAX_SUPERSEDED {
+                    self.serials.remove(&certificates.superseded.remove(0).serial);
+                }
+                certificates.current = record.clone();
+            }
+            None if full => {
+                return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
+            }
+            None => {
+                let certificates = ServiceCertificates { current: record.clone(), superseded: Vec::new() };
+                self.services.insert(account.clone(), certificates);
+            }
+        }
+        self.serials.insert(record.serial);
+        Ok(Reply::Recorded)
+    }
+
+    fn record_proxy(
+        &mut self,
+        serial: SerialNumber,
+        record: ProxyCertificateRecord,
+    ) -> Result<Reply, Rejection> {
+        self.check_issued(serial, &record.validity, record.issuer)?;
+        if self.proxies.len() >= MAX_PROXY_CERTIFICATES {
+            return Err(Rejection::Full { what: "proxy certificates", max: MAX_PROXY_CERTIFICATES });
+        }
+        let live = self.certificates_of(&record.proxy).filter(|(_, other)| !other.state.is_released());
+        if live.count() >= MAX_CERTIFICATES_PER_PROXY {
+            return Err(Rejection::Full {
+                what: "live certificates of this proxy",
+                max: MAX_CERTIFICATES_PER_PROXY,
+            });
+        }
+        self.by_proxy.entry(record.proxy.clone()).or_default().insert(serial);
+        self.serials.insert(serial);
+        self.proxies.insert(serial, record);
+        Ok(Reply::Recorded)
+    }
+
+    fn record_controller(
+        &mut self,
+        serial: SerialNumber,
+        record: &ControllerCertificateRecord,
+    ) -> Result<Reply, Rejection> {
+        check_len("the list of names", record.names.len(), MAX_NAMES)?;
+        for name in &record.names {
+            check_len("a name", name.len(), 253)?;
+        }
+        self.check_issued(serial, &record.validity, record.issuer)?;
+        if self.controllers.len() >= MAX_CONTROLLER_CERTIFICATES {
+            let first =
+                self.controllers.iter().min_by_key(|(serial, old)| (old.validity.not_after, **serial));
+            if let Some(first) = first.map(|(serial, _)| *serial) {
+                self.controllers.remove(&first);
+                self.serials.remove(&first);
+            }
+        }
+        self.serials.insert(serial);
+        self.controllers.insert(serial, record.clone());
+        Ok(Reply::Recorded)
+    }
+
+    fn claim(&mut self, serial: &SerialNumber) -> Result<Reply, Rejection> {
+        let at = self.now();
+        let record = self.proxies.get_mut(serial).ok_or(Rejection::UnknownProxyCertificate(*serial))?;
+        match record.state {
+            ProxyCertificateState::Unclaimed => {
+                record.state = ProxyCertificateState::Claimed { at };
+                Ok(Reply::Claimed { first: true })
+            }
+            ProxyCertificateState::Claimed { .. } => Ok(Reply::Claimed { first: false }),
+            ProxyCertificateState::Released { .. } => Err(Rejection::Released(*serial)),
+        }
+    }
+
+    fn release(&mut self, proxy: &ProxyName) -> Reply {
+        let at = self.now();
+        let mut serials = Vec::new();
+        for serial in self.by_proxy.get(proxy).into_iter().flatten() {
+            if let Some(record) = self.proxies.get_mut(serial)
+                && !record.state.is_released()
+            {
+                record.state = ProxyCertificateState::Released { at };
+                serials.push(*serial);
+            }
+        }
+        Reply::Released { serials }
+    }
+
+    /// By the command's own time and not the ledger's, which one wild clock can push ahead for good.
+    fn prune(&mut self, now: Timestamp) -> Reply {
+        let before = self.serials.len();
+        self.proxies.retain(|serial, record| {
+            let keep = !proxy_is_past(record, now);
+            if !keep {
+                self.serials.remove(serial);
+                if let Some(serials) = self.by_proxy.get_mut(&record.proxy) {
+                    serials.remove(serial);
+                    if serials.is_empty() {
+                        self.by_proxy.remove(&record.proxy);
+                    }
+                }
+            }
+            keep
+        });
+        self.controllers.retain(|serial, record| {
+            let keep = !is_past(&record.validity, now);
+            if !keep {
+                self.serials.remove(serial);
+            }
+            keep
+        });
+        self.services.retain(|_, certificates| {
+            certificates.superseded.retain(|old| {
+                let keep = !is_past(&old.validity, now);
+                if !keep {
+                    self.serials.remove(&old.serial);
+                }
+                keep
+            });
+            // Whatever it superseded may outlive it, if lifetimes were shortened.
+            let keep = !is_past(&certificates.current.validity, now) || !certificates.superseded.is_empty();
+            if !keep {
+                self.serials.remove(&certificates.current.serial);
+            }
+            keep
+        });
+        Reply::Pruned { certificates: before - self.serials.len() }
+    }
+
+    /// Whether [`Operation::Prune`] at `now` would forget anything, so that idle meshes write no log.
+    pub fn is_prunable(&self, now: Timestamp) -> bool {
+        self.proxies.values().any(|record| proxy_is_past(record, now))
+            || self.controllers.values().any(|record| is_past(&record.validity, now))
+            || self.services.values().any(|certificates| {
+                certificates.superseded.iter().any(|old| is_past(&old.validity, now))
+                    || (is_past(&certificates.current.validity, now) && certificates.superseded.is_empty())
+            })
+    }
+
+    /// What holds for every certificate that is put on record: a fresh serial, one of our issuers, and a
+    /// life within the issuer's.
+    fn check_issued(
+        &self,
+        serial: SerialNumber,
+        validity: &Validity,
+        issuer: SerialNumber,
+    ) -> Result<(), Rejection> {
+        let authority = self.authority.as_ref().ok_or(Rejection::NotFounded)?;
+        if authority.issuing.serial != issuer {
+            return Err(Rejection::UnknownIssuer { serial, issuer });
+        }
+        if self.serials.contains(&serial) {
+            return Err(Rejection::DuplicateSerial(serial));
+        }
+        check_within(serial, validity, &authority.issuing.validity)
+    }
+}
+
+fn check_within(serial: SerialNumber, validity: &Validity, issuer: &Validity) -> Result<(), Rejection> {
+    let within = issuer.not_before <= validity.not_before
+        && validity.not_before < validity.not_after
+        && validity.not_after <= issuer.not_after;
+    if within { Ok(()) } else { Err(Rejection::OutlivesIssuer(serial)) }
+}
+
+fn check_len(what: &'static str, len: usize, max: usize) -> Result<(), Rejection> {
+    if len > max { Err(Rejection::TooLong { what, len, max }) } else { Ok(()) }
+}
+
+fn check_key(key: &SealedKey) -> Result<(), Rejection> {
+    check_len("the sealed key", key.sealed.len(), MAX_SEALED_LEN)?;
+    check_len("the name of the key-encryption key", key.encryption_key.len(), 256)
+}
+
+fn is_past(validity: &Validity, now: Timestamp) -> bool {
+    validity.not_after.plus(PRUNE_MARGIN) < now
+}
+
+fn proxy_is_past(record: &ProxyCertificateRecord, now: Timestamp) -> bool {
+    let released_long_ago = match record.state {
+        ProxyCertificateState::Released { at } => at.plus(RELEASED_KEPT) < now,
+        ProxyCertificateState::Unclaimed | ProxyCertificateState::Claimed { .. } => false,
+    };
+    released_long_ago || is_past(&record.validity, now)
+}

@@ -1,0 +1,180 @@
+//! The state of the ledger, and questions about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::record::{
+    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ServiceCertificateRecord,
+    SupersededCertificate,
+};
+use crate::ids::{ProxyName, ServiceAccountId};
+use crate::pki::{SerialNumber, encode_hex};
+use crate::time::Timestamp;
+
+/// What was issued, claimed and released: one in-memory value, changed by [`Ledger::apply`] alone.
+///
+/// Its JSON form is canonical (sorted maps, one text per value) and is what snapshots hold and hashes cover.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Image")]
+pub struct Ledger {
+    /// The latest time any command carried.
+    pub(super) now: Timestamp,
+    pub(super) authority: Option<Authority>,
+    pub(super) services: BTreeMap<ServiceAccountId, ServiceCertificates>,
+    pub(super) proxies: BTreeMap<SerialNumber, ProxyCertificateRecord>,
+    pub(super) controllers: BTreeMap<SerialNumber, ControllerCertificateRecord>,
+    /// Index: the certificates of each proxy.
+    #[serde(skip)]
+    pub(super) by_proxy: BTreeMap<ProxyName, BTreeSet<SerialNumber>>,
+    /// Index: every serial number on record, of whatever kind.
+    #[serde(skip)]
+    pub(super) serials: BTreeSet<SerialNumber>,
+}
+
+/// The certificates of one identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ServiceCertificates {
+    pub(super) current: ServiceCertificateRecord,
+    /// Oldest first, [`super::MAX_SUPERSEDED`] at most.
+    pub(super) superseded: Vec<SupersededCertificate>,
+}
+
+/// The stored part of the state; the indexes follow from it.
+#[derive(Deserialize)]
+struct Image {
+    now: Timestamp,
+    authority: Option<Authority>,
+    services: BTreeMap<ServiceAccountId, ServiceCertificates>,
+    proxies: BTreeMap<SerialNumber, ProxyCertificateRecord>,
+    controllers: BTreeMap<SerialNumber, ControllerCertificateRecord>,
+}
+
+impl Default for Ledger {
+    /// The state before the first command.
+    fn default() -> Self {
+        Self {
+            now: Timestamp(0),
+            authority: None,
+            services: BTreeMap::new(),
+            proxies: BTreeMap::new(),
+            controllers: BTreeMap::new(),
+            by_proxy: BTreeMap::new(),
+            serials: BTreeSet::new(),
+        }
+    }
+}
+
+impl From<Image> for Ledger {
+    fn from(image: Image) -> Self {
+        let Image { now, authority, services, proxies, controllers } = image;
+        let mut by_proxy: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (serial, record) in &proxies {
+            by_proxy.entry(record.proxy.clone()).or_default().insert(*serial);
+        }
+        let mut serials: BTreeSet<SerialNumber> = proxies.keys().chain(controllers.keys()).copied().collect();
+        for certificates in services.values() {
+            serials.insert(certificates.current.serial);
+            serials.extend(certificates.superseded.iter().map(|old| old.serial));
+        }
+        if let Some(authority) = &authority {
+            serials.extend([authority.root.serial, authority.issuing.serial]);
+        }
+        Self { now, authority, services, proxies, controllers, by_proxy, serials }
+    }
+}
+
+/// The SHA-256 of a ledger's canonical form: equal states, equal hashes, and in practice the reverse.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct StateHash([u8; 32]);
+
+impl StateHash {
+    /// The hash of a canonical form that is at hand.
+    pub fn of(canonical: &[u8]) -> Self {
+        Self(Sha256::digest(canonical).into())
+    }
+}
+
+impl fmt::Display for StateHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode_hex(&self.0))
+    }
+}
+
+impl fmt::Debug for StateHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Ledger {
+    /// The latest time any command carried.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The mesh's authority, once it is founded.
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
+    }
+
+    /// Whether this is the serial number of a CA that signs for the mesh now.
+    pub fn is_issuer(&self, serial: &SerialNumber) -> bool {
+        self.authority.as_ref().is_some_and(|authority| authority.issuing.serial == *serial)
+    }
+
+    /// The current certificate of an identity. It may have ended.
+    pub fn service_certificate(&self, account: &ServiceAccountId) -> Option<&ServiceCertificateRecord> {
+        self.services.get(account).map(|certificates| &certificates.current)
+    }
+
+    /// The current certificates of all identities, sorted by identity.
+    pub fn service_certificates(
+        &self,
+    ) -> impl Iterator<Item = (&ServiceAccountId, &ServiceCertificateRecord)> + '_ {
+        self.services.iter().map(|(account, certificates)| (account, &certificates.current))
+    }
+
+    /// What the current certificate of an identity took the place of, oldest first.
+    pub fn superseded_certificates(&self, account: &ServiceAccountId) -> &[SupersededCertificate] {
+        self.services.get(account).map_or(&[], |certificates| &certificates.superseded)
+    }
+
+    /// The proxy certificate with this serial number, in whatever state.
+    pub fn proxy_certificate(&self, serial: &SerialNumber) -> Option<&ProxyCertificateRecord> {
+        self.proxies.get(serial)
+    }
+
+    /// All proxy certificates on record, sorted by serial number.
+    pub fn proxy_certificates(&self) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
+        self.proxies.iter()
+    }
+
+    /// The certificates of one proxy, sorted by serial number.
+    pub fn certificates_of(
+        &self,
+        proxy: &ProxyName,
+    ) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
+        let serials = self.by_proxy.get(proxy).into_iter().flatten();
+        serials.filter_map(|serial| self.proxies.get_key_value(serial))
+    }
+
+    /// All controller certificates on record, sorted by serial number.
+    pub fn controller_certificates(
+        &self,
+    ) -> impl Iterator<Item = (&SerialNumber, &ControllerCertificateRecord)> + '_ {
+        self.controllers.iter()
+    }
+
+    /// The canonical form: compact JSON.
+    pub fn canonical(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+
+    /// The hash of the canonical form.
+    pub fn state_hash(&self) -> Result<StateHash, serde_json::Error> {
+        self.canonical().map(|bytes| StateHash::of(&bytes))
+    }
+}

@@ -1,0 +1,268 @@
+//! Reading one encoded resource: what it refers to, and what is wrong with it taken by itself.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
+use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route, route_action::ClusterSpecifier};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
+use prost::{DecodeError, Message, Name};
+
+use super::Facts;
+use crate::resource::{Resource, ResourceType, Version};
+
+pub(super) fn inspect(resource: &Resource) -> Facts {
+    let mut reader = Reader { facts: Facts::default() };
+    if let Err(error) = reader.resource(resource) {
+        reader.fault(format!("cannot be decoded: {error}"));
+    }
+    reader.facts
+}
+
+struct Reader {
+    facts: Facts,
+}
+
+impl Reader {
+    fn fault(&mut self, fault: impl Into<String>) {
+        self.facts.faults.push(fault.into());
+    }
+
+    fn refer(&mut self, kind: ResourceType, name: &str) {
+        if name.is_empty() {
+            self.fault(format!("refers to a {} without a name", kind.short()));
+        } else {
+            self.facts.references.insert((kind, name.into()));
+        }
+    }
+
+    fn resource(&mut self, resource: &Resource) -> Result<(), DecodeError> {
+        let any = Any::decode(&*resource.any)?;
+        if any.type_url != resource.kind.url() {
+            self.fault(format!("has the type URL {}", any.type_url));
+        }
+        if Version::of(&any.value) != resource.version {
+            self.fault("its version is not the hash of its content");
+        }
+        let value = &*any.value;
+        let name = match resource.kind {
+            ResourceType::Secret => self.secret(tls::Secret::decode(value)?),
+            ResourceType::Cluster => self.cluster(Cluster::decode(value)?)?,
+            ResourceType::Endpoint => self.endpoints(ClusterLoadAssignment::decode(value)?),
+            ResourceType::Listener => self.listener(Listener::decode(value)?)?,
+            ResourceType::Route => self.routes(RouteConfiguration::decode(value)?),
+        };
+        if name.is_empty() || name != *resource.name {
+            self.fault(format!("its content calls it {name:?}"));
+        }
+        Ok(())
+    }
+
+    fn secret(&mut self, secret: tls::Secret) -> String {
+        match &secret.r#type {
+            Some(tls::secret::Type::TlsCertificate(certificate)) => {
+                if certificate.certificate_chain.is_none() || certificate.private_key.is_none() {
+                    self.fault("lacks the certificate or the key");
+                }
+            }
+            Some(tls::secret::Type::ValidationContext(context)) => {
+                if context.trusted_ca.is_none() {
+                    self.fault("trusts no root");
+                }
+                if context.match_typed_subject_alt_names.is_empty() {
+                    self.fault("accepts every identity");
+                }
+            }
+            _ => self.fault("is neither a certificate nor a validation context"),
+        }
+        secret.name
+    }
+
+    fn cluster(&mut self, cluster: Cluster) -> Result<String, DecodeError> {
+        use cluster::{ClusterDiscoveryType, DiscoveryType};
+        let eds =
+            cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+        if eds {
+            let config = cluster.eds_cluster_config.unwrap_or_default();
+            let name = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
+            self.refer(ResourceType::Endpoint, name);
+            if cluster.transport_socket.is_none() {
+                self.fault("goes to the mesh in clear text");
+            }
+        }
+        if let Some(context) = unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
+            self.tls(context.common_tls_context);
+        }
+        Ok(cluster.name)
+    }
+
+    fn endpoints(&mut self, assignment: ClusterLoadAssignment) -> String {
+        let mut seen = BTreeSet::new();
+        for host in assignment.endpoints.iter().flat_map(|locality| &locality.lb_endpoints) {
+            let Some(HostIdentifier::Endpoint(endpoint)) = &host.host_identifier else {
+                self.fault("has an endpoint without an address");
+                continue;
+            };
+            let Some(address) = &endpoint.address else {
+                self.fault("has an endpoint without an address");
+                continue;
+            };
+            if !seen.insert(address.encode_to_vec()) {
+                self.fault("has an address twice");
+            }
+        }
+        assignment.cluster_name
+    }
+
+    fn listener(&mut self, listener: Listener) -> Result<String, DecodeError> {
+        if listener.filter_chains.is_empty() && listener.default_filter_chain.is_none() {
+            self.fault("has no filter chain");
+        }
+        let (mut names, mut matches) = (BTreeSet::new(), BTreeSet::new());
+        for chain in &listener.filter_chains {
+            if !chain.name.is_empty() && !names.insert(&chain.name) {
+                self.fault(format!("has two filter chains {}", chain.name));
+            }
+            for matched in alternatives(chain.filter_chain_match.as_ref()) {
+                if !matches.insert(matched) {
+                    self.fault(format!("filter chain {} matches what another one matches", chain.name));
+                }
+            }
+        }
+        for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
+            self.chain(chain)?;
+        }
+        Ok(listener.name)
+    }
+
+    fn chain(&mut self, chain: &FilterChain) -> Result<(), DecodeError> {
+        if let Some(context) = unpack::<tls::DownstreamTlsContext>(chain.transport_socket.as_ref())? {
+            if !context.require_client_certificate.is_some_and(|required| required.value) {
+                self.fault(format!("filter chain {} lets in clients without a certificate", chain.name));
+            }
+            self.tls(context.common_tls_context);
+        }
+        if chain.filters.is_empty() {
+            self.fault(format!("filter chain {} has no filter", chain.name));
+        }
+        for filter in &chain.filters {
+            let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
+            if config.type_url == HttpConnectionManager::type_url() {
+                self.http(HttpConnectionManager::decode(&*config.value)?);
+            } else if config.type_url == TcpProxy::type_url() {
+                self.tcp(TcpProxy::decode(&*config.value)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn http(&mut self, manager: HttpConnectionManager) {
+        match manager.route_specifier {
+            Some(RouteSpecifier::Rds(rds)) => self.refer(ResourceType::Route, &rds.route_config_name),
+            Some(RouteSpecifier::RouteConfig(routes)) => {
+                self.routes(routes);
+            }
+            _ => self.fault("has an HTTP chain without routes"),
+        }
+    }
+
+    fn tcp(&mut self, proxy: TcpProxy) {
+        match proxy.cluster_specifier {
+            Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {
+                self.refer(ResourceType::Cluster, &cluster);
+            }
+            Some(tcp_proxy::ClusterSpecifier::WeightedClusters(split)) => {
+                self.weights(split.clusters.iter().map(|part| (&*part.name, part.weight)));
+            }
+            None => self.fault("has a TCP chain without a cluster"),
+        }
+    }
+
+    fn routes(&mut self, routes: RouteConfiguration) -> String {
+        let (mut names, mut domains) = (BTreeSet::new(), BTreeSet::new());
+        for host in &routes.virtual_hosts {
+            if !names.insert(&host.name) || !host.domains.iter().all(|domain| domains.insert(domain)) {
+                self.fault(format!("has two virtual hosts of one name or domain: {}", host.name));
+            }
+            for route in &host.routes {
+                let Some(route::Action::Route(action)) = &route.action else { continue };
+                match &action.cluster_specifier {
+                    Some(ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, cluster),
+                    Some(ClusterSpecifier::WeightedClusters(split)) => {
+                        let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
+                        self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));
+                    }
+                    _ => self.fault("has a route that leads nowhere"),
+                }
+            }
+        }
+        routes.name
+    }
+
+    /// Envoy's bounds: at least one part, and a sum from 1 to 2³²−1.
+    fn weights<'a>(&mut self, parts: impl Iterator<Item = (&'a str, u32)>) {
+        let mut sum = 0_u64;
+        for (cluster, weight) in parts {
+            sum += u64::from(weight);
+            self.refer(ResourceType::Cluster, cluster);
+        }
+        if sum == 0 || sum > u64::from(u32::MAX) {
+            self.fault(format!("has weights that sum to {sum}"));
+        }
+    }
+
+    fn tls(&mut self, context: Option<tls::CommonTlsContext>) {
+        use tls::common_tls_context::ValidationContextType;
+        let context = context.unwrap_or_default();
+        for certificate in &context.tls_certificate_sds_secret_configs {
+            self.refer(ResourceType::Secret, &certificate.name);
+        }
+        match &context.validation_context_type {
+            Some(ValidationContextType::ValidationContextSdsSecretConfig(validation)) => {
+                self.refer(ResourceType::Secret, &validation.name);
+            }
+            _ => self.fault("does not say whom it believes"),
+        }
+    }
+}
+
+/// The TLS context of a transport socket, if it is one of this type.
+fn unpack<T: Message + Name + Default>(socket: Option<&TransportSocket>) -> Result<Option<T>, DecodeError> {
+    match socket.and_then(|socket| socket.config_type.as_ref()) {
+        Some(transport_socket::ConfigType::TypedConfig(any)) if any.type_url == T::type_url() => {
+            T::decode(&*any.value).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Each single combination that a filter chain matches: Envoy refuses two chains that share one.
+fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String, String, String)> {
+    let Some(matched) = matched else { return vec![Default::default()] };
+    let or_any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
+    let port = matched.destination_port.map(wrapped);
+    let prefixes = matched
+        .prefix_ranges
+        .iter()
+        .map(|range| format!("{}/{}", range.address_prefix, range.prefix_len.map_or(0, wrapped)));
+    let prefixes = or_any(prefixes.collect());
+    let names = or_any(matched.server_names.clone());
+    let mut all = Vec::with_capacity(prefixes.len() * names.len());
+    for prefix in &prefixes {
+        all.extend(
+            names.iter().map(|name| (port, prefix.clone(), name.clone(), matched.transport_protocol.clone())),
+        );
+    }
+    all
+}
+
+fn wrapped(number: UInt32Value) -> u32 {
+    number.value
+}

@@ -1,0 +1,202 @@
+use std::time::Duration;
+
+use super::*;
+use crate::ledger::{Authority, CaCertificate, Command, Operation};
+use crate::pki::SealedKey;
+
+const NOW: Timestamp = Timestamp(1_800_000_000);
+
+fn year() -> Validity {
+    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
+}
+
+fn serial(n: u8) -> SerialNumber {
+    SerialNumber::draw([n; 16])
+}
+
+fn proxy() -> ProxyName {
+    ProxyName::new(ProxyUuid(uuid::Uuid::from_bytes([7; 16])), "bookstore").unwrap()
+}
+
+fn workload(namespace: &str) -> KnownWorkload {
+    KnownWorkload {
+        workload: WorkloadId::new(namespace, "v1").unwrap(),
+        service_account: ServiceAccountId::new(namespace, "bookstore-v1").unwrap(),
+    }
+}
+
+/// What the proxy of these tests shows: certificate 2, issued to it, valid for a year.
+fn peer() -> PeerCertificate {
+    PeerCertificate {
+        serial: serial(2).as_bytes().to_vec(),
+        common_names: vec![proxy().to_string()],
+        uris: vec![],
+        validity: year(),
+        ca: false,
+        client_auth: true,
+        fingerprint: Fingerprint::of(b"the certificate"),
+    }
+}
+
+fn apply(ledger: &mut Ledger, operation: Operation) {
+    ledger.apply(&Command { at: NOW, operation }).unwrap();
+}
+
+fn ledger() -> Ledger {
+    let ca = |n| CaCertificate {
+        serial: serial(n),
+        validity: year(),
+        certificate_pem: String::new(),
+        key: SealedKey { encryption_key: String::new(), sealed: vec![] },
+    };
+    let trust_domain = TrustDomain::new("cluster.local").unwrap();
+    let mut ledger = Ledger::default();
+    apply(
+        &mut ledger,
+        Operation::InitAuthority(Box::new(Authority { trust_domain, root: ca(0), issuing: ca(1) })),
+    );
+    apply(
+        &mut ledger,
+        Operation::RecordProxyCertificate {
+            serial: serial(2),
+            proxy: proxy(),
+            validity: year(),
+            issuer: serial(1),
+            fingerprint: peer().fingerprint,
+        },
+    );
+    ledger
+}
+
+fn decide(peer: &PeerCertificate) -> Result<Admission, Refusal> {
+    admit(peer, &ledger(), |_| Some(workload("bookstore")), NOW)
+}
+
+#[test]
+fn a_proxy_with_its_own_certificate_is_let_in_as_its_workload() {
+    let admission = decide(&peer()).unwrap();
+    assert_eq!(admission.proxy, proxy());
+    assert_eq!(admission.service_account.to_string(), "bookstore/bookstore-v1");
+    assert!(admission.first_claim);
+}
+
+#[test]
+fn a_claimed_certificate_is_let_in_again_without_a_second_claim() {
+    let mut ledger = ledger();
+    apply(&mut ledger, Operation::ClaimProxyCertificate(serial(2)));
+    let admission = admit(&peer(), &ledger, |_| Some(workload("bookstore")), NOW).unwrap();
+    assert!(!admission.first_claim);
+}
+
+#[test]
+fn a_service_certificate_is_not_a_proxy_certificate() {
+    let svid = "spiffe://cluster.local/ns/bookstore/sa/bookstore-v1".to_owned();
+    // Not even if it copies the name and the serial number of one.
+    let refusal = decide(&PeerCertificate { uris: vec![svid], ..peer() }).unwrap_err();
+    assert_eq!(refusal, Refusal::OtherKind("a service certificate"));
+}
+
+#[test]
+fn a_proxy_certificate_is_not_a_service_certificate() {
+    let domain = TrustDomain::new("cluster.local").unwrap();
+    assert_eq!(service_identity(&peer(), &domain), None);
+    let uri = |uris: &[&str], ca| PeerCertificate {
+        uris: uris.iter().map(|&uri| uri.to_owned()).collect(),
+        ca,
+        ..peer()
+    };
+    let good = "spiffe://cluster.local/ns/a/sa/b";
+    assert_eq!(service_identity(&uri(&[good], false), &domain).unwrap().to_string(), "a/b");
+    for (uris, ca) in
+        [(&[good, good][..], false), (&[good], true), (&["spiffe://other/ns/a/sa/b"], false), (&[], false)]
+    {
+        assert_eq!(service_identity(&uri(uris, ca), &domain), None, "{uris:?} {ca}");
+    }
+}
+
+#[test]
+fn a_certificate_authority_and_a_mere_server_are_not_proxies() {
+    assert!(matches!(decide(&PeerCertificate { ca: true, ..peer() }), Err(Refusal::OtherKind(_))));
+    assert!(matches!(decide(&PeerCertificate { client_auth: false, ..peer() }), Err(Refusal::OtherKind(_))));
+}
+
+#[test]
+fn a_certificate_without_exactly_one_canonical_proxy_name_is_refused() {
+    let name = proxy().to_string();
+    let upper = name.to_uppercase();
+    for names in [
+        vec![],
+        vec![name.as_str(), name.as_str()],
+        vec!["bookstore"],
+        vec!["not-a-uuid.bookstore"],
+        vec![upper.as_str()],
+        vec![""],
+    ] {
+        let common_names = names.iter().map(|&name| name.to_owned()).collect();
+        let refusal = decide(&PeerCertificate { common_names, ..peer() }).unwrap_err();
+        assert!(matches!(refusal, Refusal::BadName(_)), "{names:?}: {refusal}");
+    }
+}
+
+#[test]
+fn a_serial_that_is_not_on_record_is_refused() {
+    for octets in [serial(3).as_bytes().to_vec(), vec![1], vec![], vec![0; 4096]] {
+        let refusal = decide(&PeerCertificate { serial: octets, ..peer() }).unwrap_err();
+        assert!(matches!(refusal, Refusal::NotIssued { .. }), "{refusal}");
+        assert!(refusal.to_string().len() < 300);
+    }
+}
+
+#[test]
+fn a_certificate_that_shares_only_its_serial_with_an_issued_one_is_refused() {
+    let forged = PeerCertificate { fingerprint: Fingerprint::of(b"another"), ..peer() };
+    assert_eq!(decide(&forged), Err(Refusal::NotTheIssued { proxy: proxy(), serial: serial(2) }));
+}
+
+#[test]
+fn a_name_other_than_the_recorded_one_is_refused() {
+    let common_names = vec![format!("{}.payments", proxy().uuid)];
+    let refusal = decide(&PeerCertificate { common_names, ..peer() }).unwrap_err();
+    assert!(matches!(refusal, Refusal::NotTheIssued { .. }), "{refusal}");
+}
+
+#[test]
+fn a_released_certificate_is_refused_for_good() {
+    let mut ledger = ledger();
+    apply(&mut ledger, Operation::ReleaseProxy(proxy()));
+    let refusal = admit(&peer(), &ledger, |_| Some(workload("bookstore")), NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::Released { proxy: proxy(), serial: serial(2) });
+    assert!(!refusal.temporary());
+}
+
+#[test]
+fn a_certificate_outside_its_validity_is_refused() {
+    for moment in [NOW.minus(Duration::from_secs(1)), year().not_after.plus(Duration::from_secs(1))] {
+        let refusal = admit(&peer(), &ledger(), |_| Some(workload("bookstore")), moment).unwrap_err();
+        assert!(matches!(refusal, Refusal::NotNow { .. }), "{refusal}");
+    }
+    assert!(admit(&peer(), &ledger(), |_| Some(workload("bookstore")), year().not_after).is_ok());
+}
+
+#[test]
+fn a_proxy_without_a_workload_is_refused_for_now() {
+    let refusal = admit(&peer(), &ledger(), |_| None, NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::NoWorkload(proxy()));
+    assert!(refusal.temporary());
+}
+
+#[test]
+fn a_proxy_whose_workload_is_in_another_namespace_is_refused() {
+    let refusal = admit(&peer(), &ledger(), |_| Some(workload("payments")), NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::OtherPod(proxy()));
+}
+
+#[test]
+fn a_node_that_calls_itself_by_another_name_is_refused() {
+    let admission = decide(&peer()).unwrap();
+    assert_eq!(admission.check_node(&proxy().to_string()), Ok(()));
+    for other in ["", "bookstore", &format!("{}.payments", proxy().uuid), &"x".repeat(1 << 20)] {
+        let refusal = admission.check_node(other).unwrap_err();
+        assert!(refusal.to_string().len() < 400);
+    }
+}

@@ -1,0 +1,132 @@
+//! Which service certificates are to be issued now, and when to look again.
+//!
+//! Owns the schedule as a function of what is wanted, what the ledger holds, and the time. Refuses to issue.
+
+use std::collections::BTreeSet;
+
+use super::renewal_time;
+use crate::ids::ServiceAccountId;
+use crate::ledger::Ledger;
+use crate::time::Timestamp;
+
+/// What is due.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RotationPlan {
+    /// Identities to issue to now: those without a live certificate first, since their proxies wait, then
+    /// by the end of what they have.
+    pub due: Vec<ServiceAccountId>,
+    /// When the next identity falls due; `None` if there is none to wait for.
+    pub next: Option<Timestamp>,
+}
+
+/// Plans for `wanted`, the identities that exist.
+pub fn plan_rotation(wanted: &BTreeSet<ServiceAccountId>, ledger: &Ledger, now: Timestamp) -> RotationPlan {
+    let mut due = Vec::new();
+    let mut next: Option<Timestamp> = None;
+    for account in wanted {
+        let live = ledger
+            .service_certificate(account)
+            .filter(|record| record.validity.contains(now) && ledger.is_issuer(&record.issuer));
+        let Some(record) = live else {
+            due.push((None, account));
+            continue;
+        };
+        let renewal = renewal_time(&record.serial, record.issued_at, &record.validity);
+        if renewal <= now {
+            due.push((Some(record.validity.not_after), account));
+        } else {
+            next = Some(next.map_or(renewal, |earlier| earlier.min(renewal)));
+        }
+    }
+    due.sort();
+    RotationPlan { due: due.into_iter().map(|(_, account)| account.clone()).collect(), next }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::TrustDomain;
+    use crate::ledger::{Authority, CaCertificate, Command, Operation, ServiceCertificateRecord};
+    use crate::pki::{SealedKey, SerialNumber, Validity};
+
+    const START: Timestamp = Timestamp(1_800_000_000);
+
+    fn after(seconds: u64) -> Timestamp {
+        START.plus(Duration::from_secs(seconds))
+    }
+
+    fn sealed() -> SealedKey {
+        SealedKey { encryption_key: String::new(), sealed: vec![] }
+    }
+
+    fn account(name: &str) -> ServiceAccountId {
+        ServiceAccountId::new("bookstore", name).unwrap()
+    }
+
+    /// A ledger with certificates that end so many seconds after the start.
+    fn ledger(ends: &[(&str, u64)]) -> Ledger {
+        let decade = Validity { not_before: START, not_after: after(315_360_000) };
+        let ca = |n| CaCertificate {
+            serial: SerialNumber::draw([n; 16]),
+            validity: decade,
+            certificate_pem: String::new(),
+            key: sealed(),
+        };
+        let trust_domain = TrustDomain::new("cluster.local").unwrap();
+        let mut ledger = Ledger::default();
+        let mut operations =
+            vec![Operation::InitAuthority(Box::new(Authority { trust_domain, root: ca(0), issuing: ca(1) }))];
+        for (n, (name, end)) in (2..).zip(ends) {
+            operations.push(Operation::RecordServiceCertificate {
+                account: account(name),
+                replaces: None,
+                record: Box::new(ServiceCertificateRecord {
+                    serial: SerialNumber::draw([n; 16]),
+                    validity: Validity { not_before: START, not_after: after(*end) },
+                    issued_at: START,
+                    issuer: SerialNumber::draw([1; 16]),
+                    chain_pem: String::new(),
+                    key: sealed(),
+                }),
+            });
+        }
+        for operation in operations {
+            ledger.apply(&Command { at: START, operation }).unwrap();
+        }
+        ledger
+    }
+
+    fn plan(wanted: &[&str], ledger: &Ledger, now: Timestamp) -> (Vec<String>, Option<Timestamp>) {
+        let plan = plan_rotation(&wanted.iter().map(|name| account(name)).collect(), ledger, now);
+        (plan.due.iter().map(|account| account.name().to_owned()).collect(), plan.next)
+    }
+
+    #[test]
+    fn an_identity_without_a_certificate_is_due_at_once() {
+        assert_eq!(plan(&["v1"], &ledger(&[]), START), (vec!["v1".to_owned()], None));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_before_it_ends_and_not_when_it_is_young() {
+        let ledger = ledger(&[("v1", 1000)]);
+        let (due, next) = plan(&["v1"], &ledger, after(500));
+        assert!(due.is_empty());
+        let next = next.unwrap();
+        assert!(next > after(500) && next <= after(667), "{next:?}");
+        assert_eq!(plan(&["v1"], &ledger, next).0, ["v1"]);
+    }
+
+    #[test]
+    fn those_without_a_live_certificate_come_first_then_those_that_end_first() {
+        let ledger = ledger(&[("a", 1000), ("b", 900), ("ended", 100)]);
+        let (due, _) = plan(&["a", "b", "ended", "fresh"], &ledger, after(800));
+        assert_eq!(due, ["ended", "fresh", "b", "a"]);
+    }
+
+    #[test]
+    fn an_identity_that_is_gone_is_left_to_end() {
+        assert_eq!(plan(&[], &ledger(&[("v1", 100)]), after(99)), (vec![], None));
+    }
+}

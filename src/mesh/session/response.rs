@@ -1,0 +1,94 @@
+//! A response, and its bytes.
+//!
+//! Owns the framing of `DiscoveryResponse` and `DeltaDiscoveryResponse`. Refuses to encode resources: they
+//! were encoded once when they were made, and a thousand streams copy the same bytes.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+use super::Variant;
+use crate::resource::{Resource, ResourceType};
+
+// Field numbers of envoy/service/discovery/v3/discovery.proto. The first two are the same in both messages.
+const VERSION: u32 = 1;
+const RESOURCES: u32 = 2;
+const TYPE_URL: u32 = 4;
+const NONCE: u32 = 5;
+const REMOVED: u32 = 6;
+
+/// A message to the client. `Debug` shows names and sizes, no content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// Which message it is.
+    pub variant: Variant,
+    /// The type of all its resources.
+    pub kind: ResourceType,
+    /// State of the World: the version of the set. Delta: empty, since each resource has its own.
+    pub version: String,
+    /// What the client's answer will carry: a number that grows by one with every response of the stream.
+    pub nonce: String,
+    /// What the client shall hold.
+    pub resources: Vec<Arc<Resource>>,
+    /// What the client shall drop, or wait for no longer. Delta only.
+    pub removed: Vec<Arc<str>>,
+}
+
+impl Response {
+    /// Writes the message, as prost would.
+    pub fn encode(&self, buffer: &mut impl BufMut) {
+        put_string(VERSION, &self.version, buffer);
+        for resource in &self.resources {
+            let body = self.body(resource);
+            encode_key(RESOURCES, WireType::LengthDelimited, buffer);
+            encode_varint(body.len() as u64, buffer);
+            buffer.put_slice(body);
+        }
+        put_string(TYPE_URL, self.kind.url(), buffer);
+        put_string(NONCE, &self.nonce, buffer);
+        for name in &self.removed {
+            put_bytes(REMOVED, name, buffer);
+        }
+    }
+
+    /// How many bytes [`Response::encode`] writes.
+    pub fn encoded_len(&self) -> usize {
+        let resources: usize = self.resources.iter().map(|r| field_len(RESOURCES, self.body(r).len())).sum();
+        let removed: usize = self.removed.iter().map(|name| field_len(REMOVED, name.len())).sum();
+        string_len(VERSION, &self.version)
+            + resources
+            + string_len(TYPE_URL, self.kind.url())
+            + string_len(NONCE, &self.nonce)
+            + removed
+    }
+
+    fn body<'a>(&self, resource: &'a Resource) -> &'a Bytes {
+        match self.variant {
+            Variant::Sotw => &resource.any,
+            Variant::Delta => &resource.delta,
+        }
+    }
+}
+
+/// A string field; an empty one is left out (proto3).
+fn put_string(tag: u32, text: &str, buffer: &mut impl BufMut) {
+    if !text.is_empty() {
+        put_bytes(tag, text, buffer);
+    }
+}
+
+/// An element of a repeated string field, which is written even if empty.
+fn put_bytes(tag: u32, text: &str, buffer: &mut impl BufMut) {
+    encode_key(tag, WireType::LengthDelimited, buffer);
+    encode_varint(text.len() as u64, buffer);
+    buffer.put_slice(text.as_bytes());
+}
+
+fn string_len(tag: u32, text: &str) -> usize {
+    if text.is_empty() { 0 } else { field_len(tag, text.len()) }
+}
+
+fn field_len(tag: u32, length: usize) -> usize {
+    key_len(tag) + encoded_len_varint(length as u64) + length
+}

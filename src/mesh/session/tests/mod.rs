@@ -1,0 +1,10 @@
+//! The protocol as scenarios (`delta`, `sotw`, `ordering`), the bytes (`encoding`), and properties that
+//! hold with a model of Envoy (`model`, `properties`).
+
+mod delta;
+mod encoding;
+mod model;
+mod ordering;
+mod properties;
+mod sotw;
+mod support;

@@ -1,0 +1,155 @@
+//! Clusters (CDS): service ports of the mesh, ports of the application beside the proxy, and the way out.
+//!
+//! Owns how a cluster connects: protocol, TLS, limits. Where it connects to comes by EDS.
+
+use std::net::IpAddr;
+
+use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
+use envoy_types::pb::envoy::config::cluster::v3 as cluster;
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+
+use super::{names, proto, tls};
+use crate::catalog::AppProtocol;
+use crate::ids::ServiceId;
+
+/// How long a TCP and TLS handshake may take. Envoy's default, written out since it is part of the answer
+/// to "how fast does a client notice a dead pod".
+const CONNECT_TIMEOUT_SECONDS: i64 = 5;
+
+/// A port of a service: mutual TLS to whatever EDS names under `endpoints`.
+pub(super) fn service(
+    service: &ServiceId,
+    port: u16,
+    protocol: AppProtocol,
+    endpoints: &str,
+) -> cluster::Cluster {
+    cluster::Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        eds_cluster_config: Some(EdsClusterConfig {
+            eds_config: Some(proto::ads()),
+            service_name: endpoints.to_owned(),
+        }),
+        lb_policy: LbPolicy::RoundRobin.into(),
+        transport_socket: Some(tls::upstream(service)),
+        ..base(names::cluster(service, port), protocol)
+    }
+}
+
+/// A port of a headless service: mutual TLS to the very address that the client dialled, at `target` if
+/// pods listen on another port than the service's. Who picks a pod by its address means that pod.
+pub(super) fn pod(
+    service: &ServiceId,
+    port: u16,
+    protocol: AppProtocol,
+    target: Option<u16>,
+) -> cluster::Cluster {
+    cluster::Cluster {
+        lb_config: target.map(|target| {
+            LbConfig::OriginalDstLbConfig(cluster::cluster::OriginalDstLbConfig {
+                upstream_port_override: Some(proto::number(target)),
+                ..cluster::cluster::OriginalDstLbConfig::default()
+            })
+        }),
+        transport_socket: Some(tls::upstream(service)),
+        ..original_destination(names::pod_cluster(service, port), protocol)
+    }
+}
+
+/// A port of the application beside the proxy, in clear text over the loopback interface.
+pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> cluster::Cluster {
+    fixed(names::local_cluster(port, protocol), protocol, loopback, port)
+}
+
+/// Wherever the application dialled, unchanged. Only with egress on.
+pub(super) fn passthrough() -> cluster::Cluster {
+    original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
+}
+
+/// Envoy's own admin server.
+pub(super) fn admin(loopback: IpAddr, port: u16) -> cluster::Cluster {
+    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, loopback, port)
+}
+
+fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {
+    let host = endpoint::LbEndpoint {
+        host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint::Endpoint {
+            address: Some(proto::address(ip, port)),
+            ..endpoint::Endpoint::default()
+        })),
+        ..endpoint::LbEndpoint::default()
+    };
+    cluster::Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+        load_assignment: Some(endpoint::ClusterLoadAssignment {
+            cluster_name: name.clone(),
+            endpoints: vec![endpoint::LocalityLbEndpoints {
+                lb_endpoints: vec![host],
+                ..endpoint::LocalityLbEndpoints::default()
+            }],
+            ..endpoint::ClusterLoadAssignment::default()
+        }),
+        ..base(name, protocol)
+    }
+}
+
+fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster {
+    cluster::Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        ..base(name, protocol)
+    }
+}
+
+/// What all clusters have in common.
+fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
+    // The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some.
+    let unlimited = || Some(proto::number(u32::MAX));
+    cluster::Cluster {
+        name,
+        connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
+        circuit_breakers: Some(cluster::CircuitBreakers {
+            thresholds: vec![cluster::circuit_breakers::Thresholds {
+                max_connections: unlimited(),
+                max_pending_requests: unlimited(),
+                max_requests: unlimited(),
+                max_retries: unlimited(),
+                ..cluster::circuit_breakers::Thresholds::default()
+            }],
+            ..cluster::CircuitBreakers::default()
+        }),
+        typed_extension_protocol_options: http_options(protocol).into_iter().collect(),
+        ..cluster::Cluster::default()
+    }
+}
+
+/// What a cluster speaks: one entry at most for the map, whose order thus cannot matter. `http` carries on
+/// with whatever the client began; `http2` is always HTTP/2.
+fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
+    use upstreams::http_protocol_options as options;
+    let choice = match protocol {
+        AppProtocol::Http => {
+            options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
+                http_protocol_options: Some(core::Http1ProtocolOptions::default()),
+                http2_protocol_options: Some(core::Http2ProtocolOptions::default()),
+                ..options::UseDownstreamHttpConfig::default()
+            })
+        }
+        AppProtocol::Http2 => {
+            options::UpstreamProtocolOptions::ExplicitHttpConfig(options::ExplicitHttpConfig {
+                protocol_config: Some(options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
+                    core::Http2ProtocolOptions::default(),
+                )),
+            })
+        }
+        AppProtocol::Tcp | AppProtocol::TcpServerFirst | AppProtocol::Https => return None,
+    };
+    let options = upstreams::HttpProtocolOptions {
+        upstream_protocol_options: Some(choice),
+        ..upstreams::HttpProtocolOptions::default()
+    };
+    Some(("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), pack_any(options)))
+}

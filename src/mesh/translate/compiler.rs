@@ -1,0 +1,339 @@
+//! The compiler: takes events and certificates, keeps the world of snapshots up to date.
+//!
+//! Owns what has to be recomputed when: only the classes that the catalog names, and of endpoints only
+//! those of the services that it names. A snapshot that fails the lint is not served: the one before it
+//! stays, and the fault is reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::draft::{Draft, Part};
+use super::endpoints::EndpointTable;
+use super::intern::Interner;
+use super::outbound::{self, Reach};
+use super::proto::Families;
+use super::settings::Settings;
+use crate::pki::{ServiceCertificate, TrustBundle};
+use super::{inbound, names};
+use crate::catalog::{Catalog, Impact, SourceEvent};
+use crate::ids::{ProxyUuid, ServiceAccountId};
+use crate::policy;
+use crate::problem::Problem;
+use crate::resource::ResourceType;
+use crate::world::{Changes, KnownProxy, ProxyClass, Snapshot, World};
+
+/// Something that the world depends on.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// What a source told.
+    Source(SourceEvent),
+    /// The roots that are trusted from now on.
+    Bundle(TrustBundle),
+    /// The certificate of an identity from now on.
+    Certificate(ServiceAccountId, ServiceCertificate),
+}
+
+/// Keeps a [`World`] up to date with its inputs. Equal last inputs, in whatever order and however they are
+/// grouped, give equal snapshots, endpoints and proxies.
+#[derive(Debug)]
+pub struct Compiler {
+    settings: Settings,
+    catalog: Catalog,
+    bundle: Option<TrustBundle>,
+    certificates: BTreeMap<ServiceAccountId, ServiceCertificate>,
+    classes: BTreeMap<Arc<ProxyClass>, Class>,
+    endpoints: EndpointTable,
+    /// How many classes are served with each outbound half, by its number.
+    halves: BTreeMap<u64, usize>,
+    next_half: u64,
+    interner: Interner,
+    world: Arc<World>,
+}
+
+/// What is kept of a class.
+#[derive(Debug, Default)]
+struct Class {
+    /// Its proxies.
+    members: BTreeSet<ProxyUuid>,
+    /// The outbound half that it is served.
+    outbound: Option<Arc<OutboundHalf>>,
+    /// What could not be translated as declared in its inbound half.
+    problems: BTreeSet<Problem>,
+    /// Why its newest snapshot is not served.
+    faults: Vec<Problem>,
+}
+
+/// An outbound half that classes share.
+#[derive(Debug)]
+struct OutboundHalf {
+    number: u64,
+    part: Part,
+    /// What the lint found in it.
+    faults: Vec<Problem>,
+}
+
+/// The outbound halves made in one round. In permissive mode all identities reach the same, so the reach
+/// is neither worked out nor compared for each of them: `None` stands for it.
+type Round = BTreeMap<(Option<Reach>, Families), Arc<OutboundHalf>>;
+
+impl Compiler {
+    /// A compiler of an empty mesh.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            catalog: Catalog::default(),
+            bundle: None,
+            certificates: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            endpoints: EndpointTable::default(),
+            halves: BTreeMap::new(),
+            next_half: 0,
+            interner: Interner::default(),
+            world: Arc::new(World::default()),
+        }
+    }
+
+    /// Takes inputs and brings the world up to date with all of them at once. Returns whether what is
+    /// served changed; then the world has a new generation.
+    pub fn apply(&mut self, inputs: impl IntoIterator<Item = Input>) -> bool {
+        let mut impact = Impact::default();
+        for input in inputs {
+            match input {
+                Input::Source(event) => impact.merge(self.catalog.apply(event)),
+                Input::Bundle(bundle) => {
+                    impact.everything |= self.bundle.as_ref() != Some(&bundle);
+                    self.bundle = Some(bundle);
+                }
+                Input::Certificate(account, certificate) => {
+                    if self.certificates.get(&account) != Some(&certificate) {
+                        impact.accounts.insert(account.clone());
+                        self.certificates.insert(account, certificate);
+                    }
+                }
+            }
+        }
+        !impact.is_empty() && self.recompute(&impact)
+    }
+
+    /// What is served now.
+    pub fn world(&self) -> Arc<World> {
+        Arc::clone(&self.world)
+    }
+
+    /// The mesh as it was declared.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// All that is wrong with the declared mesh, sorted.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems: BTreeSet<Problem> = self.catalog.problems().into_iter().collect();
+        for class in self.classes.values() {
+            problems.extend(class.problems.iter().chain(&class.faults).cloned());
+        }
+        problems.into_iter().collect()
+    }
+
+    fn recompute(&mut self, impact: &Impact) -> bool {
+        // The reader of an old world keeps it: cloning shares everything.
+        let mut world = World::clone(&self.world);
+        let mut changes = Changes::default();
+        let mut touched = self.place_proxies(impact, &mut world, &mut changes);
+        if impact.everything {
+            touched.extend(self.classes.keys().cloned());
+        } else {
+            for account in &impact.accounts {
+                touched.extend(
+                    self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned(),
+                );
+            }
+        }
+        let mut round = Round::new();
+        for class in touched {
+            let Some(snapshot) = self.compile(&class, &mut round) else { continue };
+            let Some(before) = world.snapshots.get(&class) else {
+                changes.whole.insert(Arc::clone(&class));
+                world.snapshots.insert(class, Arc::new(snapshot));
+                continue;
+            };
+            let names = differences(before, &snapshot);
+            if !names.is_empty() {
+                world.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
+                changes.classes.insert(class, names);
+            }
+        }
+        if impact.everything {
+            self.endpoints.touch_all();
+        }
+        impact.endpoints.iter().for_each(|service| self.endpoints.touch(service));
+        changes.endpoints = self.endpoints.refresh(&self.catalog, &mut world);
+        self.interner.sweep();
+        if changes.is_empty() {
+            return false;
+        }
+        world.record(changes);
+        self.world = Arc::new(world);
+        true
+    }
+
+    /// Puts the touched proxies into their classes; returns the classes that are new, and drops those that
+    /// lost their last proxy.
+    fn place_proxies(
+        &mut self,
+        impact: &Impact,
+        world: &mut World,
+        changes: &mut Changes,
+    ) -> BTreeSet<Arc<ProxyClass>> {
+        let mut fresh = BTreeSet::new();
+        let mut left = BTreeSet::new();
+        for &uuid in &impact.proxies {
+            let now = self.known(uuid);
+            let before = world.proxies.get(&uuid).cloned();
+            if now == before {
+                continue;
+            }
+            changes.proxies.insert(uuid);
+            if let Some(before) = before {
+                if let Some(class) = self.classes.get_mut(&before.class) {
+                    class.members.remove(&uuid);
+                }
+                left.insert(before.class);
+            }
+            match now {
+                Some(now) => {
+                    let class = self.classes.entry(Arc::clone(&now.class)).or_insert_with(|| {
+                        fresh.insert(Arc::clone(&now.class));
+                        Class::default()
+                    });
+                    class.members.insert(uuid);
+                    world.proxies.insert(uuid, now);
+                }
+                None => {
+                    world.proxies.remove(&uuid);
+                }
+            }
+        }
+        for class in left {
+            if self.classes.get(&class).is_some_and(|class| class.members.is_empty()) {
+                fresh.remove(&class);
+                let gone = self.classes.remove(&class);
+                self.release(gone.and_then(|gone| gone.outbound));
+                if world.snapshots.remove(&class).is_some() {
+                    changes.whole.insert(class);
+                }
+            }
+        }
+        fresh
+    }
+
+    /// The proxy as the catalog knows it now.
+    fn known(&self, uuid: ProxyUuid) -> Option<KnownProxy> {
+        let workload = self.catalog.workload_by_proxy(uuid)?;
+        let class = self.catalog.class(&workload.id)?;
+        Some(KnownProxy { workload: workload.id.clone(), class: Arc::clone(class) })
+    }
+
+    /// Makes the snapshot of a class anew. `None` if it cannot be made yet or does not pass the lint: then
+    /// what is served stays.
+    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round) -> Option<Snapshot> {
+        if self.bundle.is_none() || !self.certificates.contains_key(&class.account) {
+            return None;
+        }
+        let half = self.outbound_half(class, round)?;
+        let part = self.whole(class, &half)?;
+        let mut faults = part.lint(class, None);
+        faults.extend(half.faults.iter().cloned());
+        let state = self.classes.get_mut(class)?;
+        state.problems = part.problems;
+        state.faults = faults;
+        if !state.faults.is_empty() {
+            return None;
+        }
+        let old = state.outbound.replace(Arc::clone(&half));
+        // Acquired before the old half is released, so that what both name is not encoded anew.
+        self.acquire(&half);
+        self.release(old);
+        Some(part.snapshot)
+    }
+
+    /// The outbound half of a class, made once in a round for all that reach the same.
+    fn outbound_half(&mut self, class: &ProxyClass, round: &mut Round) -> Option<Arc<OutboundHalf>> {
+        let bundle = self.bundle.as_ref()?;
+        let families = Families::new(class.ipv4, class.ipv6);
+        let reach = || policy::outbound_services(&self.catalog, &class.account);
+        let key = ((!self.catalog.mesh_config().permissive).then(reach), families);
+        if let Some(half) = round.get(&key) {
+            return Some(Arc::clone(half));
+        }
+        let everyones = if key.0.is_none() { reach() } else { Reach::new() };
+        let reach = key.0.as_ref().unwrap_or(&everyones);
+        let part =
+            outbound::translate(&self.catalog, &self.settings, bundle, reach, families, &mut self.interner);
+        // The other half brings the certificate.
+        let faults = part.lint(class, Some((ResourceType::Secret, names::SERVICE_CERTIFICATE)));
+        let half = Arc::new(OutboundHalf { number: self.next_half, part, faults });
+        self.next_half += 1;
+        round.insert(key, Arc::clone(&half));
+        Some(half)
+    }
+
+    /// The whole snapshot of a class; the facts are those of what was added to the outbound half.
+    fn whole(&mut self, class: &ProxyClass, half: &OutboundHalf) -> Option<Part> {
+        let (bundle, certificate) = (self.bundle.as_ref()?, self.certificates.get(&class.account)?);
+        let mut draft = Draft::new(&mut self.interner, half.part.snapshot.clone());
+        inbound::translate(&self.catalog, &self.settings, bundle, certificate, class, &mut draft);
+        Some(draft.finish())
+    }
+
+    fn acquire(&mut self, half: &OutboundHalf) {
+        let users = self.halves.entry(half.number).or_insert(0);
+        *users += 1;
+        if *users == 1 {
+            self.endpoints.acquire(&half.part.sets);
+        }
+    }
+
+    fn release(&mut self, half: Option<Arc<OutboundHalf>>) {
+        let Some(half) = half else { return };
+        let Some(users) = self.halves.get_mut(&half.number) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.halves.remove(&half.number);
+            self.endpoints.release(&half.part.sets);
+        }
+    }
+}
+
+/// The names of what differs between two snapshots.
+fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, Arc<str>)> {
+    use imbl::ordmap::DiffItem;
+    let tables = [
+        (ResourceType::Secret, &before.secrets, &after.secrets),
+        (ResourceType::Cluster, &before.clusters, &after.clusters),
+        (ResourceType::Listener, &before.listeners, &after.listeners),
+        (ResourceType::Route, &before.routes, &after.routes),
+    ];
+    let mut names = BTreeSet::new();
+    for (kind, before, after) in tables {
+        for item in before.diff(after) {
+            match item {
+                DiffItem::Add(name, _) | DiffItem::Remove(name, _) => {
+                    names.insert((kind, Arc::clone(name)));
+                }
+                DiffItem::Update { old, new } => {
+                    if old.1.version != new.1.version {
+                        names.insert((kind, Arc::clone(new.0)));
+                    }
+                }
+            }
+        }
+    }
+    for item in before.endpoints.diff(&after.endpoints) {
+        match item {
+            imbl::ordset::DiffItem::Add(name) | imbl::ordset::DiffItem::Remove(name) => {
+                names.insert((ResourceType::Endpoint, Arc::clone(name)));
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,100 @@
+//! A snapshot, or a part of one, in the making.
+//!
+//! Owns the rule that names are unique, and collects what the lint needs: facts about each resource, and
+//! what was found wrong on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::endpoint::EndpointSet;
+use super::intern::Interner;
+use crate::lint::{self, Facts};
+use crate::problem::Problem;
+use crate::resource::{Resource, ResourceType};
+use crate::world::{ProxyClass, Snapshot};
+
+/// The part and what is known of it.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// The resources.
+    pub(super) snapshot: Snapshot,
+    /// What its EDS names stand for.
+    pub(super) sets: BTreeMap<Arc<str>, EndpointSet>,
+    /// Facts about each resource of its own.
+    pub(super) facts: Vec<(Arc<Resource>, Arc<Facts>)>,
+    /// What could not be translated as declared.
+    pub(super) problems: BTreeSet<Problem>,
+    /// Resources that would have replaced another of the same name: a defect of translation.
+    pub(super) duplicates: Vec<Arc<Resource>>,
+}
+
+impl Part {
+    /// What is wrong with the resources that this part adds, for proxies of `class`. They may refer to each
+    /// other, to what the draft started from, and to `elsewhere`.
+    pub(super) fn lint(&self, class: &ProxyClass, elsewhere: Option<(ResourceType, &str)>) -> Vec<Problem> {
+        let facts = self.facts.iter().map(|(resource, facts)| (&**resource, &**facts));
+        let mut problems = lint::check(class, facts, |kind, name| {
+            let table = match kind {
+                ResourceType::Secret => &self.snapshot.secrets,
+                ResourceType::Cluster => &self.snapshot.clusters,
+                ResourceType::Endpoint => return self.snapshot.endpoints.contains(name),
+                ResourceType::Listener => &self.snapshot.listeners,
+                ResourceType::Route => &self.snapshot.routes,
+            };
+            table.contains_key(name) || elsewhere == Some((kind, name))
+        });
+        problems.extend(self.duplicates.iter().map(|resource| lint::duplicate(class, resource)));
+        problems
+    }
+}
+
+/// A part together with the place where resources are encoded.
+pub(super) struct Draft<'a> {
+    interner: &'a mut Interner,
+    part: Part,
+}
+
+impl<'a> Draft<'a> {
+    /// A draft that starts from the resources of `base`.
+    pub(super) fn new(interner: &'a mut Interner, base: Snapshot) -> Self {
+        Self { interner, part: Part { snapshot: base, ..Part::default() } }
+    }
+
+    /// Adds a resource.
+    pub(super) fn add(&mut self, kind: ResourceType, name: &str, message: &impl Message) {
+        let interned = self.interner.encode(kind, name, message);
+        let resource = interned.resource;
+        let snapshot = &mut self.part.snapshot;
+        let table = match kind {
+            ResourceType::Secret => &mut snapshot.secrets,
+            ResourceType::Cluster => &mut snapshot.clusters,
+            ResourceType::Listener => &mut snapshot.listeners,
+            ResourceType::Route => &mut snapshot.routes,
+            // Held by the world, for all proxies.
+            ResourceType::Endpoint => return,
+        };
+        if table.insert(Arc::clone(&resource.name), Arc::clone(&resource)).is_some() {
+            self.part.duplicates.push(Arc::clone(&resource));
+        }
+        self.part.facts.push((resource, interned.facts));
+    }
+
+    /// Adds the name of an endpoint set.
+    pub(super) fn add_endpoints(&mut self, name: &str, set: EndpointSet) {
+        let name: Arc<str> = name.into();
+        self.part.snapshot.endpoints.insert(Arc::clone(&name));
+        self.part.sets.insert(name, set);
+    }
+
+    /// Notes what could not be translated as declared.
+    pub(super) fn report(&mut self, problem: Problem) {
+        self.part.problems.insert(problem);
+    }
+
+    /// The finished part.
+    pub(super) fn finish(self) -> Part {
+        self.part
+    }
+}

@@ -1,0 +1,52 @@
+//! An SMI HTTP match in Envoy's words, for routes and for RBAC alike.
+//!
+//! Owns the one reading of path, methods and headers, so that what is split and what is allowed can never
+//! differ for the same HTTPRouteGroup.
+
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
+
+use crate::smi::{HttpMatch, MethodSet, Pattern};
+
+/// The method and header conditions, all of which must hold.
+pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
+    let method = match &http.methods {
+        MethodSet::Any => None,
+        MethodSet::Only(methods) => {
+            let methods: Vec<_> = methods.iter().map(|method| regex_syntax::escape(method)).collect();
+            Some(header(":method", &methods.join("|")))
+        }
+    };
+    let headers = http.headers.iter().map(|(name, pattern)| {
+        // HTTP/2 carries the host as a pseudo-header, and Envoy knows it by that name only.
+        header(if name == "host" { ":authority" } else { name }, pattern.as_str())
+    });
+    method.into_iter().chain(headers).collect()
+}
+
+/// A pattern that must match the whole text.
+pub(super) fn pattern(pattern: &Pattern) -> RegexMatcher {
+    regex(pattern.as_str())
+}
+
+fn header(name: &str, pattern: &str) -> HeaderMatcher {
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {
+            match_pattern: Some(MatchPattern::SafeRegex(regex(pattern))),
+            ignore_case: false,
+        })),
+        ..HeaderMatcher::default()
+    }
+}
+
+fn regex(pattern: &str) -> RegexMatcher {
+    RegexMatcher { regex: pattern.to_owned(), engine_type: None }
+}
+
+/// This method only.
+pub(super) fn method(method: &str) -> Vec<HeaderMatcher> {
+    vec![header(":method", &regex_syntax::escape(method))]
+}

@@ -1,0 +1,79 @@
+//! The few protobuf spellings that several resource types share.
+//!
+//! Owns nothing of the mesh: addresses, wrappers, "ask the ADS stream".
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
+
+/// Whole seconds. Zero turns most of Envoy's timeouts off.
+pub(super) const fn seconds(seconds: i64) -> Duration {
+    Duration { seconds, nanos: 0 }
+}
+
+/// A number in its wrapper.
+pub(super) fn number(value: impl Into<u32>) -> UInt32Value {
+    UInt32Value { value: value.into() }
+}
+
+/// A switch in its wrapper.
+pub(super) const fn switch(value: bool) -> BoolValue {
+    BoolValue { value }
+}
+
+/// "Ask for it on the ADS stream, and wait until it comes": with Envoy's default of 15 s a listener
+/// would go live without its routes when the controller is slow, and answer 404.
+pub(super) fn ads() -> core::ConfigSource {
+    core::ConfigSource {
+        initial_fetch_timeout: Some(seconds(0)),
+        resource_api_version: core::ApiVersion::V3.into(),
+        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(
+            core::AggregatedConfigSource {},
+        )),
+        ..core::ConfigSource::default()
+    }
+}
+
+/// A TCP address.
+pub(super) fn address(ip: IpAddr, port: u16) -> core::Address {
+    core::Address {
+        address: Some(core::address::Address::SocketAddress(core::SocketAddress {
+            address: ip.to_string(),
+            port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
+            ..core::SocketAddress::default()
+        })),
+    }
+}
+
+/// Exactly this address, as a prefix.
+pub(super) fn host_prefix(ip: IpAddr) -> core::CidrRange {
+    let length: u32 = if ip.is_ipv4() { 32 } else { 128 };
+    core::CidrRange { address_prefix: ip.to_string(), prefix_len: Some(number(length)) }
+}
+
+/// The address families of a proxy's pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Families {
+    /// Only IPv6.
+    pub(super) ipv6_only: bool,
+    /// Both.
+    pub(super) dual: bool,
+}
+
+impl Families {
+    /// A pod that has no address yet counts as IPv4: its listeners must stand when the address comes.
+    pub(super) const fn new(ipv4: bool, ipv6: bool) -> Self {
+        Self { ipv6_only: ipv6 && !ipv4, dual: ipv4 && ipv6 }
+    }
+
+    /// The address that means "any", for listening.
+    pub(super) const fn any(self) -> IpAddr {
+        if self.ipv6_only { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
+    }
+
+    /// The address that the application beside the proxy is reached at.
+    pub(super) const fn loopback(self) -> IpAddr {
+        if self.ipv6_only { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) }
+    }
+}

@@ -1,0 +1,164 @@
+//! Routes (RDS): from a service's virtual address to its clusters, and from the wire to the application.
+//!
+//! Owns the order of routes and the spelling of weights. The address that was dialled has already chosen
+//! the service (see [`super::listener`]), so no route looks at host names and an application may send any.
+
+use envoy_types::pb::envoy::config::route::v3 as route;
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatcher;
+use route::route_action::ClusterSpecifier;
+use route::route_match::PathSpecifier;
+
+use super::rbac::Rules;
+use super::{http_match, proto};
+use crate::smi::HttpMatch;
+
+/// Where traffic goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// All of it to this cluster.
+    One(String),
+    /// To these clusters by weight: two or more, each weight positive, the sum within 32 bits.
+    Split(Vec<(String, u32)>),
+}
+
+impl Destination {
+    /// Splits by `weights`; those of zero are left out. `None` if nothing is left.
+    pub(super) fn weighted(weights: impl IntoIterator<Item = (String, u32)>) -> Option<Self> {
+        let mut weights: Vec<_> = weights.into_iter().filter(|(_, weight)| *weight > 0).collect();
+        if weights.len() < 2 {
+            return weights.pop().map(|(cluster, _)| Self::One(cluster));
+        }
+        weights.sort();
+        // Envoy refuses a sum beyond 32 bits; halving all keeps the shares to within rounding.
+        while weights.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>() > u64::from(u32::MAX) {
+            for (_, weight) in &mut weights {
+                *weight = (*weight / 2).max(1);
+            }
+        }
+        Some(Self::Split(weights))
+    }
+}
+
+/// A part of a service's traffic: what matches any of these, or the rest.
+pub(super) struct Arm {
+    /// The matches; `None` takes everything.
+    pub(super) matches: Option<Vec<HttpMatch>>,
+    /// Where it goes.
+    pub(super) destination: Destination,
+}
+
+/// The routes to a service port. The first arm that matches takes a request.
+pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
+    let routes = arms.iter().flat_map(|arm| {
+        let matches = match &arm.matches {
+            None => vec![everything()],
+            Some(matches) => matches.iter().map(one).collect(),
+        };
+        matches.into_iter().map(|matched| to(matched, &arm.destination))
+    });
+    configuration(name, routes.collect(), None)
+}
+
+/// The route to the application, for those whom `rules` let in.
+///
+/// The rules stand here and not in the listener: a new policy then holds for the next request on every
+/// connection that exists, and no connection is drained for it.
+pub(super) fn inbound(name: &str, cluster: String, rules: Rules) -> route::RouteConfiguration {
+    configuration(name, vec![to(everything(), &Destination::One(cluster))], Some(rules))
+}
+
+/// One path, read only, to one cluster.
+pub(super) fn statistics(name: &str, path: &str, cluster: &str) -> route::RouteConfiguration {
+    let matched = route::RouteMatch {
+        path_specifier: Some(PathSpecifier::Path(path.to_owned())),
+        headers: http_match::method("GET"),
+        ..route::RouteMatch::default()
+    };
+    configuration(name, vec![to(matched, &Destination::One(cluster.to_owned()))], None)
+}
+
+fn configuration(name: &str, routes: Vec<route::Route>, rules: Option<Rules>) -> route::RouteConfiguration {
+    route::RouteConfiguration {
+        name: name.to_owned(),
+        virtual_hosts: vec![route::VirtualHost {
+            name: name.to_owned(),
+            domains: vec!["*".to_owned()],
+            routes,
+            // One entry: the map's order cannot matter.
+            typed_per_filter_config: rules.map(Rules::per_route).into_iter().collect(),
+            ..route::VirtualHost::default()
+        }],
+        ..route::RouteConfiguration::default()
+    }
+}
+
+fn everything() -> route::RouteMatch {
+    route::RouteMatch {
+        path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
+        ..route::RouteMatch::default()
+    }
+}
+
+fn one(http: &HttpMatch) -> route::RouteMatch {
+    let path: Option<RegexMatcher> = http.path.as_ref().map(http_match::pattern);
+    route::RouteMatch {
+        path_specifier: Some(
+            path.map_or_else(|| PathSpecifier::Prefix("/".to_owned()), PathSpecifier::SafeRegex),
+        ),
+        headers: http_match::headers(http),
+        ..route::RouteMatch::default()
+    }
+}
+
+fn to(matched: route::RouteMatch, destination: &Destination) -> route::Route {
+    let specifier = match destination {
+        Destination::One(cluster) => ClusterSpecifier::Cluster(cluster.clone()),
+        Destination::Split(weights) => ClusterSpecifier::WeightedClusters(route::WeightedCluster {
+            clusters: weights
+                .iter()
+                .map(|(cluster, weight)| route::weighted_cluster::ClusterWeight {
+                    name: cluster.clone(),
+                    weight: Some(proto::number(*weight)),
+                    ..route::weighted_cluster::ClusterWeight::default()
+                })
+                .collect(),
+            ..route::WeightedCluster::default()
+        }),
+    };
+    route::Route {
+        r#match: Some(matched),
+        action: Some(route::route::Action::Route(route::RouteAction {
+            cluster_specifier: Some(specifier),
+            // The mesh adds no deadline of its own (Envoy's default is 15 s).
+            timeout: Some(proto::seconds(0)),
+            ..route::RouteAction::default()
+        })),
+        ..route::Route::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weighted(weights: &[(&str, u32)]) -> Option<Destination> {
+        Destination::weighted(weights.iter().map(|&(name, weight)| (name.to_owned(), weight)))
+    }
+
+    #[test]
+    fn weights_are_sorted_positive_and_sum_within_32_bits() {
+        assert_eq!(weighted(&[]), None);
+        assert_eq!(weighted(&[("a", 0)]), None);
+        assert_eq!(weighted(&[("a", 0), ("b", 7)]), Some(Destination::One("b".to_owned())));
+        assert_eq!(
+            weighted(&[("b", 90), ("a", 10)]),
+            Some(Destination::Split(vec![("a".to_owned(), 10), ("b".to_owned(), 90)]))
+        );
+        let Some(Destination::Split(huge)) = weighted(&[("a", u32::MAX), ("b", u32::MAX), ("c", 1)]) else {
+            panic!("not split");
+        };
+        assert!(huge.iter().map(|(_, w)| u64::from(*w)).sum::<u64>() <= u64::from(u32::MAX));
+        assert!(huge.iter().all(|(_, weight)| *weight > 0));
+        assert_eq!(huge[0].1, huge[1].1);
+    }
+}

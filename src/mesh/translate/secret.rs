@@ -1,0 +1,79 @@
+//! Secrets (SDS): who the proxy is, and whom it believes.
+//!
+//! Owns the two shapes of a secret: a certificate with its key, and a validation context. A validation
+//! context always names identities: one that only named roots would let every workload of the mesh pass
+//! for every other.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+
+use super::names;
+use super::settings::Settings;
+use crate::pki::{ServiceCertificate, TrustBundle};
+use crate::ids::ServiceAccountId;
+
+/// The proxy's own certificate and key.
+pub(super) fn service_certificate(certificate: &ServiceCertificate) -> tls::Secret {
+    tls::Secret {
+        name: names::SERVICE_CERTIFICATE.to_owned(),
+        r#type: Some(tls::secret::Type::TlsCertificate(tls::TlsCertificate {
+            certificate_chain: Some(inline(&certificate.chain_pem)),
+            private_key: Some(inline(&certificate.key_pem)),
+            ..tls::TlsCertificate::default()
+        })),
+    }
+}
+
+/// Any identity of the mesh.
+pub(super) fn anyone_in_mesh(name: &str, settings: &Settings, bundle: &TrustBundle) -> tls::Secret {
+    validation(name, bundle, vec![MatchPattern::Prefix(mesh_prefix(settings))])
+}
+
+/// Exactly these identities. With none, nobody: Envoy reads an empty list as "anyone", so an identity
+/// stands there that is never issued (all that are issued lie under `/ns/`).
+pub(super) fn exactly(
+    name: &str,
+    settings: &Settings,
+    bundle: &TrustBundle,
+    accounts: &BTreeSet<ServiceAccountId>,
+) -> tls::Secret {
+    let mut patterns: Vec<_> = accounts
+        .iter()
+        .map(|account| MatchPattern::Exact(settings.trust_domain.spiffe_id(account)))
+        .collect();
+    if patterns.is_empty() {
+        patterns.push(MatchPattern::Exact(format!("spiffe://{}/nobody", settings.trust_domain)));
+    }
+    validation(name, bundle, patterns)
+}
+
+/// What every SPIFFE ID of the mesh begins with.
+pub(super) fn mesh_prefix(settings: &Settings) -> String {
+    format!("spiffe://{}/ns/", settings.trust_domain)
+}
+
+fn validation(name: &str, bundle: &TrustBundle, identities: Vec<MatchPattern>) -> tls::Secret {
+    let matchers = identities.into_iter().map(|pattern| tls::SubjectAltNameMatcher {
+        san_type: tls::subject_alt_name_matcher::SanType::Uri.into(),
+        matcher: Some(StringMatcher { match_pattern: Some(pattern), ignore_case: false }),
+        ..tls::SubjectAltNameMatcher::default()
+    });
+    tls::Secret {
+        name: name.to_owned(),
+        r#type: Some(tls::secret::Type::ValidationContext(tls::CertificateValidationContext {
+            trusted_ca: Some(inline(&bundle.pem)),
+            match_typed_subject_alt_names: matchers.collect(),
+            ..tls::CertificateValidationContext::default()
+        })),
+    }
+}
+
+fn inline(text: &str) -> DataSource {
+    DataSource {
+        specifier: Some(data_source::Specifier::InlineString(text.to_owned())),
+        ..DataSource::default()
+    }
+}

@@ -1,0 +1,35 @@
+//! What translation needs to know besides the mesh: the trust domain, the ports, the certificates.
+//!
+//! Owns these values. Refuses to make any of them: the ports are the contract with `smc init`, the
+//! certificates come from the certificate manager.
+
+use crate::ids::TrustDomain;
+
+/// Settings that hold for the whole life of a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The domain every identity belongs to.
+    pub trust_domain: TrustDomain,
+    /// Where interception sends what the application dials.
+    pub outbound_port: u16,
+    /// Where interception sends what others dial.
+    pub inbound_port: u16,
+    /// Where Prometheus finds Envoy's statistics, in clear text and nothing else; `None` offers none.
+    pub prometheus_port: Option<u16>,
+    /// Envoy's own admin port on the loopback address, which the statistics come from.
+    pub admin_port: u16,
+}
+
+impl Settings {
+    /// The ports that OSM made customary: 15001 out, 15003 in, 15010 statistics, 15000 admin.
+    pub fn new(trust_domain: TrustDomain) -> Self {
+        Self {
+            trust_domain,
+            outbound_port: 15001,
+            inbound_port: 15003,
+            prometheus_port: Some(15010),
+            admin_port: 15000,
+        }
+    }
+}
+

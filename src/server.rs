@@ -1,0 +1,271 @@
+//! One controller replica: its parts, how they are wired, started, watched and stopped.
+//!
+//! ```text
+//! source ─batches→ publisher ─worlds→ xds streams → proxies
+//!                   ↑      └wanted→ rotator ─certificates┐
+//!                   └────────────────────────────────────┘
+//! ```
+//!
+//! Owns every task. A task that ends before it was asked to ends the replica, with an error that names it: a half
+//! replica would serve stale state and look alive. Refuses ambient anything: time, randomness and storage are passed
+//! in, so that a test or a simulation can run several replicas in one process.
+
+mod shutdown;
+mod tasks;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use smc_mesh::bootstrap::{ControllerAddress, Host};
+use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
+use smc_mesh::translate::{Compiler, Input, Settings};
+use smc_raft::{ReplicatedLedger, StorageError};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::{AdminService, AdminSocket, SocketError};
+use crate::ca::rotation::Rotator;
+use crate::ca::seal::KeyEncryption;
+use crate::ca::tls::ServerTls;
+use crate::ca::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNames};
+use crate::config::Config;
+use crate::env::Env;
+use crate::publisher::{Inputs, Publisher};
+use crate::sources::{DirectorySource, Source};
+use crate::telemetry::Metrics;
+use crate::xds;
+use crate::xds::proxies::Proxies;
+use crate::xds::service::XdsService;
+use shutdown::Stages;
+use tasks::Tasks;
+
+/// Batches that a source may be ahead of the publisher: none is gained by more, since a source folds what changes
+/// meanwhile into its next batch.
+const BATCH_QUEUE: usize = 4;
+
+/// Certificates that may be ahead of the publisher, which applies many at once.
+const CERTIFICATE_QUEUE: usize = 256;
+
+/// What a replica keeps its state in.
+pub struct Storage {
+    /// The ledger of the certificate authority.
+    pub ledger: Arc<dyn ReplicatedLedger>,
+    /// Turns to `Some` when the storage under the ledger failed and takes nothing any more.
+    pub failure: watch::Receiver<Option<Arc<StorageError>>>,
+    /// Seals the authority's keys.
+    pub keys: Arc<dyn KeyEncryption>,
+}
+
+/// Why a replica did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The service certificates' lifetime is out of bounds.
+    #[error("the lifetime of service certificates is not usable")]
+    Lifetime(#[from] InvalidLifetime),
+    /// Proxies could not be told where to connect.
+    #[error("bootstraps need an address that proxies can connect to; give one, since the replica listens on all")]
+    NoAddress,
+    /// A port could not be taken.
+    #[error("cannot listen on {address} for {purpose}")]
+    Listen {
+        /// What for.
+        purpose: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The administration socket could not be taken.
+    #[error(transparent)]
+    Admin(#[from] SocketError),
+    /// The certificate authority could not be opened.
+    #[error("cannot open the certificate authority")]
+    Authority(#[source] CaError),
+    /// The controller has no certificate of its own.
+    #[error("cannot issue the controller's own certificate")]
+    OwnCertificate(#[source] CaError),
+}
+
+/// Why a running replica ended without being asked to.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// A task returned or failed.
+    #[error("the task {task:?} ended: {reason}")]
+    Task {
+        /// Its name.
+        task: &'static str,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Where a running replica can be reached.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// The xDS port.
+    pub xds: SocketAddr,
+    /// The metrics port.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// A running replica. Dropping it drops everything at once; [`Handle::join`] ends it in order.
+pub struct Handle {
+    addresses: Addresses,
+    proxies: Proxies,
+    metrics: Metrics,
+    tasks: Tasks,
+    stages: Stages,
+}
+
+impl Handle {
+    /// Where it can be reached.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Who is connected to it.
+    pub fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Runs until the shutdown that was passed to [`Server::start`] is asked for, or a task ends by itself; then
+    /// drains: streams end with OK, connections with GOAWAY, and the tasks after them. Returns within ten seconds
+    /// of the request, whatever proxies do.
+    pub async fn join(self) -> Result<(), ServerError> {
+        shutdown::run(self.tasks, self.stages).await
+    }
+}
+
+/// See [`Server::start`].
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a replica. When this returns, it listens; it answers proxies as soon as its source has synced.
+    /// `shutdown` ends it, provided that the handle is joined.
+    pub async fn start(
+        config: Config,
+        env: Env,
+        storage: Storage,
+        shutdown: CancellationToken,
+    ) -> Result<Handle, StartError> {
+        let Config {
+            mesh_dir,
+            xds_listen,
+            xds_address,
+            admin_socket,
+            metrics_listen,
+            trust_domain,
+            service_cert_lifetime,
+        } = config;
+        let metrics = Metrics::new();
+        let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
+        let xds_listener = listen("xDS", xds_listen).await?;
+        let xds = xds_listener.local_addr().unwrap_or(xds_listen);
+        let controller = address_for_proxies(xds_address, xds)?;
+        let admin = AdminSocket::bind(&admin_socket).await?;
+        let ca = Arc::clone(&storage.ledger);
+        let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
+        let ca = BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
+        let ca: Arc<dyn CertificateManager> = Arc::new(ca);
+        let names = certificate_names(&controller);
+        let tls = ServerTls::start(Arc::clone(&ca), env.clone(), names).await.map_err(StartError::OwnCertificate)?;
+        let tls = Arc::new(tls);
+
+        let stages = Stages::new(shutdown);
+        let mut tasks = Tasks::default();
+        let mut compiler = Compiler::new(Settings::new(trust_domain));
+        compiler.apply([Input::Bundle(ca.bundle())]);
+        let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
+        let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
+        let (world_sender, worlds) = watch::channel(None);
+        let (wanted_sender, wanted) = watch::channel(BTreeSet::new());
+        let (publisher, ask) =
+            Publisher::new(compiler, Inputs { batches, certificates }, world_sender, wanted_sender, metrics.clone());
+        let proxies = Proxies::new(metrics.clone());
+        let streams = TaskTracker::new();
+        let context = xds::stream::Context {
+            worlds: worlds.clone(),
+            ca: Arc::clone(&ca),
+            proxies: proxies.clone(),
+            env: env.clone(),
+            metrics: metrics.clone(),
+            tasks: streams.clone(),
+            draining: stages.draining.clone(),
+        };
+        let service = XdsService::new(Arc::new(context));
+        let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), service, metrics.clone()));
+
+        tasks.spawn("publisher", publisher.run(stages.stopping.clone()));
+        let source = DirectorySource::new(mesh_dir);
+        tasks.spawn_fallible("source", source.run(batch_sender, stages.stopping.clone()));
+        let rotator = Rotator { manager: Arc::clone(&ca), env: env.clone(), wanted, issued };
+        tasks.spawn("certificate rotation", rotator.run(stages.stopping.clone()));
+        let renewal = stages.stopping.clone();
+        tasks.spawn("controller certificate", async move { tls.run(renewal).await });
+        let (draining, closing) = (stages.draining.clone(), stages.closing.clone());
+        tasks.spawn("xDS", xds::acceptor::run(xds_listener, handling, draining, closing));
+        tasks.spawn("releases", tasks::releases(Arc::clone(&ca), proxies.clone(), stages.stopping.clone()));
+        tasks.spawn_fallible("storage", tasks::storage(storage.failure, stages.stopping.clone()));
+        let census = tasks::census(Arc::clone(&ca), metrics.clone(), stages.stopping.clone());
+        tasks.spawn("certificate census", census);
+        tasks.spawn("readiness", tasks::readiness(worlds.clone(), xds, stages.stopping.clone()));
+        let service = AdminService {
+            ask,
+            ca,
+            proxies: proxies.clone(),
+            worlds: worlds.clone(),
+            controller,
+            controller_name: CONTROLLER_IDENTITY.to_owned(),
+        };
+        tasks.spawn_fallible("administration", crate::admin::serve(admin, service, stages.stopping.clone()));
+        let metrics_address = match metrics_listen {
+            None => None,
+            Some(address) => {
+                let listener = listen("metrics", address).await?;
+                let bound = listener.local_addr().unwrap_or(address);
+                let (worlds, draining) = (worlds, stages.draining.clone());
+                let ready = move || !draining.is_cancelled() && worlds.borrow().is_some();
+                let serving = crate::telemetry::serve(listener, metrics.clone(), ready, stages.stopping.clone());
+                tasks.spawn("metrics", serving);
+                Some(bound)
+            }
+        };
+        let addresses = Addresses { xds, metrics: metrics_address };
+        Ok(Handle { addresses, proxies, metrics, tasks, stages: stages.with_streams(streams) })
+    }
+}
+
+async fn listen(purpose: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { purpose, address, source })
+}
+
+/// Where proxies are told to connect.
+fn address_for_proxies(given: Option<ControllerAddress>, bound: SocketAddr) -> Result<ControllerAddress, StartError> {
+    match given {
+        Some(address) => Ok(address),
+        None if bound.ip().is_unspecified() => Err(StartError::NoAddress),
+        None => Ok(ControllerAddress { host: Host::Ip(bound.ip()), port: bound.port() }),
+    }
+}
+
+/// What the controller's certificate proves: the fixed name that bootstraps ask for, and how it is reached.
+fn certificate_names(controller: &ControllerAddress) -> ControllerNames {
+    let mut names = ControllerNames { dns: vec![CONTROLLER_IDENTITY.to_owned()], ips: Vec::<IpAddr>::new() };
+    match &controller.host {
+        Host::Name(name) if name != CONTROLLER_IDENTITY => names.dns.push(name.clone()),
+        Host::Name(_) => {}
+        Host::Ip(ip) => names.ips.push(*ip),
+    }
+    names
+}

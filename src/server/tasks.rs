@@ -1,0 +1,200 @@
+//! The tasks of a replica: a table that watches over them, and the small ones that belong to no other part.
+//!
+//! Owns supervision. Every task has a name and is expected to run until it is told to stop.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc_mesh::ledger::ProxyCertificateState;
+use smc_mesh::world::World;
+use smc_raft::StorageError;
+use thiserror::Error;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::ServerError;
+use crate::ca::{Announcement, CertificateManager};
+use crate::error::causes;
+use crate::telemetry::Metrics;
+use crate::xds::proxies::Proxies;
+
+/// How often certificates are counted for the metrics: once per usual scrape.
+const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The running tasks. Dropping it aborts them.
+#[derive(Default)]
+pub(super) struct Tasks(JoinSet<Ended>);
+
+/// A task that returned.
+struct Ended {
+    task: &'static str,
+    result: Result<(), String>,
+}
+
+impl Tasks {
+    /// Starts a task that cannot fail.
+    pub(super) fn spawn(&mut self, task: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(async move {
+            future.await;
+            Ended { task, result: Ok(()) }
+        });
+    }
+
+    /// Starts a task that can.
+    pub(super) fn spawn_fallible<E: std::error::Error + Send>(
+        &mut self,
+        task: &'static str,
+        future: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        self.0.spawn(async move {
+            let result = future.await.map_err(|error| causes(&error));
+            Ended { task, result }
+        });
+    }
+
+    /// Waits for the next task to end, and says why that is wrong while nobody asked for it.
+    pub(super) async fn unexpected_end(&mut self) -> ServerError {
+        match self.0.join_next().await {
+            Some(Ok(Ended { task, result: Ok(()) })) => failed(task, "it returned although nobody asked it to"),
+            Some(Ok(Ended { task, result: Err(reason) })) => failed(task, reason),
+            Some(Err(panic)) => failed("unknown", panic),
+            None => failed("all", "nothing is left to run"),
+        }
+    }
+
+    /// Waits for all tasks, after they were told to stop. An error at the end is still an error.
+    pub(super) async fn all_ended(&mut self) -> Result<(), ServerError> {
+        let mut outcome = Ok(());
+        while let Some(ended) = self.0.join_next().await {
+            let this = match ended {
+                Ok(Ended { result: Ok(()), .. }) => continue,
+                Ok(Ended { task, result: Err(reason) }) => failed(task, reason),
+                Err(panic) => failed("unknown", panic),
+            };
+            outcome = outcome.and(Err(this));
+        }
+        outcome
+    }
+
+    /// How many still run.
+    pub(super) fn running(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn failed(task: &'static str, reason: impl Display) -> ServerError {
+    ServerError::Task { task, reason: reason.to_string() }
+}
+
+/// Ends the streams of proxies that the certificate authority announces as released.
+pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, stopping: CancellationToken) {
+    let mut announcements = ca.announcements();
+    loop {
+        let announced = tokio::select! {
+            () = stopping.cancelled() => return,
+            announced = announcements.recv() => announced,
+        };
+        match announced {
+            Ok(Announcement::ProxyReleased { proxy, .. }) => proxies.release(proxy.uuid),
+            Ok(_) => {}
+            // Some were missed: the ledger knows which.
+            Err(RecvError::Lagged(_)) => sweep(ca.as_ref(), &proxies),
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Ends every stream whose certificate the ledger says is released.
+fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
+    for (uuid, streams) in proxies.streams() {
+        let released = ca.ledger().read(|ledger| {
+            streams.iter().any(|stream| {
+                let record = ledger.proxy_certificate(&stream.admission.serial);
+                record.is_none_or(|record| matches!(record.state, ProxyCertificateState::Released { .. }))
+            })
+        });
+        if released {
+            proxies.release(uuid);
+        }
+    }
+}
+
+/// The ledger's storage failed.
+#[derive(Debug, Error)]
+#[error("the ledger's storage failed")]
+pub(super) struct StorageFailed(#[source] Arc<StorageError>);
+
+/// Fails when the storage does.
+pub(super) async fn storage(
+    mut failure: watch::Receiver<Option<Arc<StorageError>>>,
+    stopping: CancellationToken,
+) -> Result<(), StorageFailed> {
+    loop {
+        if let Some(error) = failure.borrow_and_update().clone() {
+            return Err(StorageFailed(error));
+        }
+        tokio::select! {
+            () = stopping.cancelled() => return Ok(()),
+            changed = failure.changed() => if changed.is_err() {
+                // The ledger that could report a failure is gone; whoever holds it ends the replica.
+                stopping.cancelled().await;
+                return Ok(());
+            },
+        }
+    }
+}
+
+/// Says once that the replica serves.
+pub(super) async fn readiness(
+    mut worlds: watch::Receiver<Option<Arc<World>>>,
+    xds: SocketAddr,
+    stopping: CancellationToken,
+) {
+    tokio::select! {
+        () = stopping.cancelled() => return,
+        synced = worlds.wait_for(Option::is_some) => if synced.is_ok() {
+            info!(%xds, "ready");
+        },
+    }
+    stopping.cancelled().await;
+}
+
+/// Counts certificates and their ends for the metrics.
+pub(super) async fn census(ca: Arc<dyn CertificateManager>, metrics: Metrics, stopping: CancellationToken) {
+    let mut ticks = interval(CENSUS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            _ = ticks.tick() => count(ca.as_ref(), &metrics),
+        }
+    }
+}
+
+fn count(ca: &dyn CertificateManager, metrics: &Metrics) {
+    ca.ledger().read(|ledger| {
+        let (mut unclaimed, mut claimed, mut released) = (0, 0, 0);
+        for (_, record) in ledger.proxy_certificates() {
+            match record.state {
+                ProxyCertificateState::Unclaimed => unclaimed += 1,
+                ProxyCertificateState::Claimed { .. } => claimed += 1,
+                ProxyCertificateState::Released { .. } => released += 1,
+            }
+        }
+        metrics.certificates("proxy_unclaimed", unclaimed);
+        metrics.certificates("proxy_claimed", claimed);
+        metrics.certificates("proxy_released", released);
+        metrics.certificates("service", ledger.service_certificates().count());
+        let ends = ledger.service_certificates().map(|(_, record)| record.validity.not_after);
+        if let Some(earliest) = ends.min() {
+            metrics.certificate_expiry("service", earliest);
+        }
+    });
+}

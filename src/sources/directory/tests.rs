@@ -1,0 +1,280 @@
+//! A real directory, really watched, with real editors' ways of changing files.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use smc_mesh::catalog::SourceEvent;
+use smc_mesh::problem::Severity;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+
+/// Longer than any wait of the source that a test relies on, short enough to fail in.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn account(name: &str) -> String {
+    format!("--- {{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {name}, namespace: shop}}}}\n")
+}
+
+/// Writes a file as `kubelet`, `git` and careful editors do.
+fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    fs::write(&next, text).unwrap();
+    fs::rename(&next, path).unwrap();
+}
+
+/// A running source over a directory of its own.
+struct Running {
+    directory: tempfile::TempDir,
+    batches: mpsc::Receiver<Batch>,
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), SourceError>>,
+}
+
+impl Running {
+    /// Starts over a directory prepared by `prepare`.
+    fn start(prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mesh = directory.path().join("mesh");
+        fs::create_dir(&mesh).unwrap();
+        prepare(&mesh);
+        let (sender, batches) = mpsc::channel(1);
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(DirectorySource::new(mesh).run(sender, shutdown.clone()));
+        Self { directory, batches, shutdown, task }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join("mesh").join(name)
+    }
+
+    async fn batch(&mut self) -> Batch {
+        timeout(PATIENCE, self.batches.recv()).await.expect("a batch in time").expect("a running source")
+    }
+
+    /// Waits until the channel holds a batch, and leaves it there.
+    async fn told_without_being_heard(&self) {
+        let told = async {
+            while self.batches.is_empty() {
+                tokio::time::sleep(QUIET).await;
+            }
+        };
+        timeout(PATIENCE, told).await.expect("a batch in time");
+    }
+
+    /// Ends the source, which must not have told anything more.
+    async fn end(mut self) {
+        assert_eq!(self.batches.try_recv().ok(), None);
+        self.shutdown.cancel();
+        timeout(PATIENCE, self.task).await.expect("an end in time").unwrap().unwrap();
+    }
+}
+
+/// Events as `+object` and `-object`.
+fn told(batch: &Batch) -> Vec<String> {
+    let show = |event: &SourceEvent| match event {
+        SourceEvent::Upsert(object) => format!("+{}", object_name(object)),
+        SourceEvent::Remove(reference) => format!("-{reference}"),
+    };
+    batch.events.iter().map(show).collect()
+}
+
+fn object_name(object: &smc_mesh::catalog::Object) -> String {
+    match object {
+        smc_mesh::catalog::Object::ServiceAccount(account) => format!("ServiceAccount {account}"),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_first_batch_is_the_whole_directory_and_says_synced_even_when_there_is_nothing() {
+    let mut source = Running::start(|mesh| {
+        fs::create_dir(mesh.join("more")).unwrap();
+        fs::write(mesh.join("more/b.yaml"), account("b")).unwrap();
+        fs::write(mesh.join("a.yaml"), account("a") + "---\nbroken: [\n").unwrap();
+    });
+    let batch = source.batch().await;
+    assert_eq!(told(&batch), ["+ServiceAccount shop/a", "+ServiceAccount shop/b"]);
+    assert_eq!(batch.problems.len(), 1);
+    assert!(batch.synced);
+    source.end().await;
+
+    let mut empty = Running::start(|_| {});
+    assert_eq!(empty.batch().await, Batch { events: vec![], problems: vec![], synced: true });
+    empty.end().await;
+}
+
+#[tokio::test]
+async fn edits_replacements_new_files_new_directories_and_removals_are_told_and_nothing_else_is() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    fs::write(source.path("a.yaml"), account("a") + &account("b")).unwrap();
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/b"]);
+    replace(&source.path("a.yaml"), &account("b"));
+    assert_eq!(told(&source.batch().await), ["-ServiceAccount shop/a"]);
+    fs::create_dir(source.path("new")).unwrap();
+    replace(&source.path("new/c.yaml"), &account("c"));
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/c"]);
+    // A change deep down is noticed as well, in a directory that came later than the watch.
+    replace(&source.path("new/c.yaml"), &(account("c") + &account("d")));
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/d"]);
+    fs::remove_file(source.path("a.yaml")).unwrap();
+    assert_eq!(told(&source.batch().await), ["-ServiceAccount shop/b"]);
+    fs::remove_dir_all(source.path("new")).unwrap();
+    assert_eq!(told(&source.batch().await), ["-ServiceAccount shop/c", "-ServiceAccount shop/d"]);
+    // Comments and other files change nothing.
+    fs::write(source.path("notes.txt"), account("x")).unwrap();
+    fs::write(source.path("empty.yaml"), "# nothing\n").unwrap();
+    tokio::time::sleep(4 * QUIET).await;
+    source.end().await;
+}
+
+#[tokio::test]
+async fn an_object_that_moves_to_another_file_is_not_told_at_all() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    fs::rename(source.path("a.yaml"), source.path("z.yaml")).unwrap();
+    tokio::time::sleep(6 * QUIET).await;
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_config_map_swap_is_one_change() {
+    let mut source = Running::start(|mesh| {
+        fs::create_dir(mesh.join("..v1")).unwrap();
+        fs::write(mesh.join("..v1/a.yaml"), account("a")).unwrap();
+        symlink("..v1", mesh.join("..data")).unwrap();
+        symlink("..data/a.yaml", mesh.join("a.yaml")).unwrap();
+    });
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/a"]);
+    fs::create_dir(source.path("..v2")).unwrap();
+    fs::write(source.path("..v2/a.yaml"), account("b")).unwrap();
+    symlink("..v2", source.path("..data_tmp")).unwrap();
+    fs::rename(source.path("..data_tmp"), source.path("..data")).unwrap();
+    fs::remove_dir_all(source.path("..v1")).unwrap();
+    assert_eq!(told(&source.batch().await), ["-ServiceAccount shop/a", "+ServiceAccount shop/b"]);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn what_a_file_declared_stays_while_it_is_broken_and_goes_when_it_is_mended_without() {
+    let mut source = Running::start(|mesh| {
+        fs::write(mesh.join("a.yaml"), account("a") + &account("b")).unwrap();
+    });
+    source.batch().await;
+    replace(&source.path("a.yaml"), &(account("a") + "---\nkind: [ServiceAcc\n" + &account("c")));
+    let broken = source.batch().await;
+    assert_eq!(told(&broken), ["+ServiceAccount shop/c"], "b is kept, and c is read all the same");
+    let severities: Vec<Severity> = broken.problems.iter().map(|problem| problem.severity).collect();
+    assert_eq!(severities, [Severity::Error, Severity::Warning]);
+    assert!(broken.problems[1].message.contains("ServiceAccount shop/b"), "{:?}", broken.problems);
+    replace(&source.path("a.yaml"), &account("a"));
+    let mended = source.batch().await;
+    assert_eq!(told(&mended), ["-ServiceAccount shop/b", "-ServiceAccount shop/c"]);
+    assert_eq!(mended.problems, []);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_empty_for_a_moment_withdraws_nothing() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    for _ in 0..3 {
+        fs::write(source.path("a.yaml"), "").unwrap();
+        tokio::time::sleep(QUIET + QUIET / 5).await;
+        fs::write(source.path("a.yaml"), account("a")).unwrap();
+        tokio::time::sleep(4 * QUIET).await;
+    }
+    source.end().await;
+}
+
+#[tokio::test]
+async fn while_the_directory_is_away_everything_stays_and_when_it_is_back_it_is_followed_again() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    let (mesh, away) = (source.directory.path().join("mesh"), source.directory.path().join("away"));
+    fs::rename(&mesh, &away).unwrap();
+    let gone = source.batch().await;
+    assert_eq!((told(&gone), gone.problems.len()), (vec![], 1));
+    fs::create_dir(&mesh).unwrap();
+    replace(&mesh.join("b.yaml"), &account("b"));
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        events.extend(told(&source.batch().await));
+    }
+    events.sort();
+    assert_eq!(events, ["+ServiceAccount shop/b", "-ServiceAccount shop/a"]);
+    replace(&mesh.join("b.yaml"), &(account("b") + &account("c")));
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/c"]);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_directory_that_was_never_there_is_an_error_that_names_it() {
+    let (sender, _batches) = mpsc::channel(1);
+    let run = DirectorySource::new("/nowhere/at/all").run(sender, CancellationToken::new());
+    let error = timeout(PATIENCE, run).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+}
+
+#[tokio::test]
+async fn the_source_ends_when_nobody_listens_and_when_a_full_channel_is_shut_down() {
+    let source = Running::start(|_| {});
+    drop(source.batches);
+    timeout(PATIENCE, source.task).await.unwrap().unwrap().unwrap();
+
+    let source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    // The first batch fills the channel, the second has to wait for room.
+    source.told_without_being_heard().await;
+    replace(&source.path("a.yaml"), &account("b"));
+    tokio::time::sleep(8 * QUIET).await;
+    source.shutdown.cancel();
+    timeout(PATIENCE, source.task).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn changes_while_nobody_takes_batches_arrive_as_one() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.told_without_being_heard().await;
+    replace(&source.path("a.yaml"), &(account("a") + &account("b")));
+    tokio::time::sleep(4 * QUIET).await;
+    for name in ["c", "d", "e"] {
+        replace(&source.path(&format!("{name}.yaml")), &account(name));
+        tokio::time::sleep(2 * QUIET).await;
+    }
+    assert_eq!(told(&source.batch().await), ["+ServiceAccount shop/a"]);
+    // One batch waits to be sent; whatever came later is in the next, however many files it was.
+    let mut rest = told(&source.batch().await);
+    if rest.len() < 4 {
+        rest.extend(told(&source.batch().await));
+    }
+    let all = ["b", "c", "d", "e"].map(|name| format!("+ServiceAccount shop/{name}"));
+    assert_eq!(rest, all);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn an_unreadable_file_keeps_what_it_declared() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    // Root reads everything, so take what nobody can read: a link that leads nowhere.
+    fs::remove_file(source.path("a.yaml")).unwrap();
+    symlink("nowhere", source.path("a.yaml")).unwrap();
+    let batch = source.batch().await;
+    assert_eq!(told(&batch), Vec::<String>::new());
+    assert_eq!(batch.problems.len(), 2, "{:?}", batch.problems);
+    source.end().await;
+}
+
+#[test]
+fn reading_once_gives_the_same_as_the_first_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), account("a") + &account("a")).unwrap();
+    let batch = DirectorySource::new(directory.path()).read_once().unwrap();
+    assert_eq!(told(&batch), ["+ServiceAccount shop/a"]);
+    assert!(batch.problems[0].message.contains("a.yaml:1 and again at a.yaml:2"), "{:?}", batch.problems);
+    assert!(DirectorySource::new(directory.path().join("x")).read_once().is_err());
+}

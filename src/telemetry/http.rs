@@ -1,0 +1,112 @@
+//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.
+//!
+//! Owns three paths. Alive means that this task answers; ready means that the sources have synced and streams
+//! are served. Neither depends on anything outside the process.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::Metrics;
+
+/// Scrapers and probes are a handful.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a client may take to send its request line and headers.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to wait after a failed `accept`, as for the xDS port.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Serves until `shutdown`, then drops what is still open: a scrape is short and will be tried again.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    metrics: Metrics,
+    ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, _)) => {
+                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+                let (metrics, ready) = (metrics.clone(), ready.clone());
+                connections.spawn(async move {
+                    connection(socket, &metrics, ready).await;
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept connections for metrics; trying again");
+                tokio::time::sleep(ACCEPT_BACK_OFF).await;
+            }
+        }
+    }
+}
+
+async fn connection(socket: TcpStream, metrics: &Metrics, ready: impl Fn() -> bool) {
+    let answers = service_fn(|request: Request<Incoming>| {
+        let response = answer(request.method(), request.uri().path(), metrics, &ready);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(socket), answers)
+        .await;
+    if let Err(error) = served {
+        debug!(%error, "metrics connection ended");
+    }
+}
+
+fn answer(method: &Method, path: &str, metrics: &Metrics, ready: impl Fn() -> bool) -> Response<Full<Bytes>> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let (status, kind, body) = match (method, path) {
+        (&Method::GET, "/metrics") => (StatusCode::OK, OPEN_METRICS, metrics.text()),
+        (&Method::GET, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+        (&Method::GET, "/readyz") if ready() => (StatusCode::OK, TEXT, "ready\n".to_owned()),
+        (&Method::GET, "/readyz") => (StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready\n".to_owned()),
+        (&Method::GET, _) => (StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "method not allowed\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_is_told_apart_from_life() {
+        let metrics = Metrics::new();
+        let status = |path, ready| answer(&Method::GET, path, &metrics, || ready).status();
+        assert_eq!(status("/healthz", false), StatusCode::OK);
+        assert_eq!(status("/readyz", false), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status("/readyz", true), StatusCode::OK);
+        assert_eq!(status("/nothing", true), StatusCode::NOT_FOUND);
+        let post = answer(&Method::POST, "/metrics", &metrics, || true);
+        assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

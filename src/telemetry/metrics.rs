@@ -1,0 +1,225 @@
+//! The metrics of one replica, in the OpenMetrics text format.
+//!
+//! Owns their names, labels and buckets. No label has more than a handful of values: what is per proxy or per
+//! object belongs into `smc proxy` and `smc mesh`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use smc_mesh::problem::{Problem, Severity};
+use smc_mesh::resource::ResourceType;
+use smc_mesh::session::Variant;
+use smc_mesh::time::Timestamp;
+
+/// One label and its value.
+type Label = [(&'static str, &'static str); 1];
+type Counters = Family<Label, Counter>;
+type Gauges = Family<Label, Gauge>;
+type Histograms = Family<Label, Histogram, fn() -> Histogram>;
+
+/// The metrics of one replica. Cheap to clone; every replica of a process has its own.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    proxies: Gauge,
+    streams: Gauges,
+    streams_ended: Counters,
+    pushes: Counters,
+    pushed_resources: Counters,
+    acks: Counters,
+    nacks: Counters,
+    convergence: Histograms,
+    recompute: Histogram,
+    problems: Gauges,
+    handshakes_failed: Counter,
+    connections_refused: Counter,
+    refusals: Counters,
+    certificates: Gauges,
+    expiry: Gauges,
+}
+
+/// 100 µs to about 26 s.
+fn latency() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("smc");
+        let mut metrics = Self {
+            registry: Arc::default(),
+            proxies: Gauge::default(),
+            streams: Gauges::default(),
+            streams_ended: Counters::default(),
+            pushes: Counters::default(),
+            pushed_resources: Counters::default(),
+            acks: Counters::default(),
+            nacks: Counters::default(),
+            convergence: Histograms::new_with_constructor(latency),
+            recompute: latency(),
+            problems: Gauges::default(),
+            handshakes_failed: Counter::default(),
+            connections_refused: Counter::default(),
+            refusals: Counters::default(),
+            certificates: Gauges::default(),
+            expiry: Gauges::default(),
+        };
+        let m = &metrics;
+        registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
+        registry.register("xds_streams", "Open xDS streams", m.streams.clone());
+        registry.register("xds_streams_ended", "Ended xDS streams by reason", m.streams_ended.clone());
+        registry.register("xds_pushes", "Responses sent", m.pushes.clone());
+        registry.register("xds_pushed_resources", "Resources sent", m.pushed_resources.clone());
+        registry.register("xds_acks", "Responses acknowledged", m.acks.clone());
+        registry.register("xds_nacks", "Responses rejected by a proxy", m.nacks.clone());
+        let help = "From sending a response to its acknowledgement";
+        registry.register("xds_convergence_seconds", help, m.convergence.clone());
+        let help = "From a change of the mesh to the new world";
+        registry.register("recompute_seconds", help, m.recompute.clone());
+        registry.register("problems", "What is wrong with the declared mesh", m.problems.clone());
+        let help = "Connections that did not authenticate";
+        registry.register("handshake_failures", help, m.handshakes_failed.clone());
+        let help = "Connections closed because there were too many";
+        registry.register("connections_refused", help, m.connections_refused.clone());
+        registry.register("refusals", "Proxies refused by reason", m.refusals.clone());
+        registry.register("certificates", "Certificates in the ledger", m.certificates.clone());
+        let help = "When a certificate ends, seconds since the epoch; the earliest of its kind";
+        registry.register("certificate_expiry_timestamp_seconds", help, m.expiry.clone());
+        metrics.registry = Arc::new(registry);
+        metrics
+    }
+
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail; were an encoder to, the scrape would lack the `# EOF` that
+        // OpenMetrics demands and be refused.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    pub(crate) fn proxies_connected(&self, count: usize) {
+        self.proxies.set(whole(count));
+    }
+
+    pub(crate) fn stream_opened(&self, variant: Variant) {
+        self.streams.get_or_create(&[("variant", variant_name(variant))]).inc();
+    }
+
+    pub(crate) fn stream_ended(&self, variant: Variant, reason: &'static str) {
+        self.streams.get_or_create(&[("variant", variant_name(variant))]).dec();
+        self.streams_ended.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    pub(crate) fn pushed(&self, kind: ResourceType, resources: usize) {
+        self.pushes.get_or_create(&of(kind)).inc();
+        self.pushed_resources.get_or_create(&of(kind)).inc_by(u64::try_from(resources).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn acked(&self, kind: ResourceType, since_pushed: Option<Duration>) {
+        self.acks.get_or_create(&of(kind)).inc();
+        if let Some(span) = since_pushed {
+            self.convergence.get_or_create(&of(kind)).observe(span.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn rejected(&self, kind: ResourceType) {
+        self.nacks.get_or_create(&of(kind)).inc();
+    }
+
+    pub(crate) fn recomputed(&self, span: Duration) {
+        self.recompute.observe(span.as_secs_f64());
+    }
+
+    pub(crate) fn problems(&self, problems: &[Problem]) {
+        for (severity, label) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
+            let count = problems.iter().filter(|problem| problem.severity == severity).count();
+            self.problems.get_or_create(&[("severity", label)]).set(whole(count));
+        }
+    }
+
+    pub(crate) fn handshake_failed(&self) {
+        self.handshakes_failed.inc();
+    }
+
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    pub(crate) fn certificates(&self, state: &'static str, count: usize) {
+        self.certificates.get_or_create(&[("kind", state)]).set(whole(count));
+    }
+
+    pub(crate) fn certificate_expiry(&self, kind: &'static str, at: Timestamp) {
+        self.expiry.get_or_create(&[("kind", kind)]).set(at.0);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+fn of(kind: ResourceType) -> Label {
+    [("type", kind.short())]
+}
+
+/// How a variant is named in metrics and tables.
+fn variant_name(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Sotw => "sotw",
+        Variant::Delta => "delta",
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_ends_as_open_metrics_demands_and_carries_what_was_counted() {
+        let metrics = Metrics::new();
+        metrics.pushed(ResourceType::Cluster, 3);
+        metrics.problems(&[Problem::error("Pod a/b", "", "bad")]);
+        let text = metrics.text();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        for line in [
+            "smc_xds_pushes_total{type=\"cds\"} 1",
+            "smc_xds_pushed_resources_total{type=\"cds\"} 3",
+            "smc_problems{severity=\"error\"} 1",
+            "smc_problems{severity=\"warning\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn two_replicas_in_one_process_count_apart() {
+        let (one, other) = (Metrics::new(), Metrics::new());
+        one.handshake_failed();
+        assert!(one.text().contains("smc_handshake_failures_total 1"));
+        assert!(other.text().contains("smc_handshake_failures_total 0"));
+    }
+}

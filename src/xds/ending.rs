@@ -1,0 +1,76 @@
+//! Why an xDS stream ended, and what the proxy is told.
+//!
+//! Owns the mapping to gRPC statuses. A stream that ends for a reason of ours and without anybody's fault ends
+//! with OK: Envoy then comes back without a warning.
+
+use smc_mesh::session::ProtocolError;
+use thiserror::Error;
+use tonic::Status;
+
+use super::admission::NotAdmitted;
+use super::proxies::{Stop, TooManyStreams};
+
+/// The end of a stream.
+#[derive(Debug, Error)]
+pub(super) enum Ending {
+    #[error("the proxy closed it")]
+    Closed,
+    #[error("the connection broke: {}", .0.message())]
+    Broken(Status),
+    #[error("the server is shutting down")]
+    Draining,
+    #[error("refused: {}", crate::error::causes(.0))]
+    NotAdmitted(#[from] NotAdmitted),
+    #[error("the proxy's certificate was released")]
+    Released,
+    #[error("the proxy opened a newer stream")]
+    Superseded,
+    #[error("the proxy's pod changed its identity")]
+    Identity,
+    #[error("the proxy broke the protocol: {0}")]
+    Protocol(#[from] ProtocolError),
+    #[error("the proxy does not read")]
+    Stalled,
+    #[error(transparent)]
+    TooMany(#[from] TooManyStreams),
+}
+
+impl Ending {
+    /// What the proxy is told; `None` is OK.
+    pub(super) fn status(&self) -> Option<Status> {
+        let text = self.to_string();
+        match self {
+            Self::Closed | Self::Broken(_) | Self::Draining | Self::Identity => None,
+            Self::NotAdmitted(refused) => Some(refused.status()),
+            Self::Released => Some(Status::permission_denied(text)),
+            Self::Superseded => Some(Status::aborted(text)),
+            Self::Protocol(_) => Some(Status::invalid_argument(text)),
+            Self::Stalled | Self::TooMany(_) => Some(Status::resource_exhausted(text)),
+        }
+    }
+
+    /// The label it is counted under.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Broken(_) => "broken",
+            Self::Draining => "draining",
+            Self::NotAdmitted(_) => "refused",
+            Self::Released => "released",
+            Self::Superseded => "superseded",
+            Self::Identity => "identity",
+            Self::Protocol(_) => "protocol",
+            Self::Stalled => "stalled",
+            Self::TooMany(_) => "too_many",
+        }
+    }
+}
+
+impl From<Stop> for Ending {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Released => Self::Released,
+            Stop::Superseded => Self::Superseded,
+        }
+    }
+}

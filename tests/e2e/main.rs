@@ -3,6 +3,13 @@
 //! Each test has a lab of its own and declares just the mesh it needs. What takes effect some time after it was
 //! declared is waited for with a bound ([`eventually`]); what must hold all the time is checked on every request.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking; helpers outside of #[test] functions are tests, too"
+)]
+
 mod access;
 mod continuity;
 mod live;

@@ -248,12 +248,11 @@ impl PodTask {
             );
             match process::run(command, "").await {
                 Ok(_) if self.is_for_this_proxy(&file) => break,
-                Ok(_) => {}
                 Err(error) if started.elapsed() > PATIENCE && !complained => {
                     complained = true;
                     self.report(Change::Problem(format!("no bootstrap yet: {}", error.chain()))).await;
                 }
-                Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
             tokio::time::sleep(BOOTSTRAP_RETRY).await;
         }

@@ -3,7 +3,7 @@
 //! Pure. The lab understands the few kinds a kubelet needs; everything else, and whatever can't be read, is passed
 //! on byte for byte, so that the controller sees and reports it itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -144,10 +144,11 @@ impl MeshFiles {
     }
 
     /// The directory the controller reads: Pods with the status a kubelet gives them, Services with the virtual IPs
-    /// `services` has for them, everything else unchanged.
+    /// `services` has for them, everything else unchanged. Pods in `absent` are left out.
     pub(super) fn publish(
         &self,
         pods: &BTreeMap<NamespacedName, PodStatus>,
+        absent: &BTreeSet<NamespacedName>,
         services: &BTreeMap<NamespacedName, Vec<IpAddr>>,
         node: &str,
     ) -> Files {
@@ -160,6 +161,7 @@ impl MeshFiles {
             for part in parts {
                 match part {
                     Part::Text(document) => text.push_str(document),
+                    Part::Pod(name, _) if absent.contains(name) => continue,
                     Part::Pod(name, value) => {
                         let value = match pods.get(name) {
                             Some(status) => with_status(value.clone(), status, node),
@@ -261,7 +263,8 @@ mod tests {
     fn a_pod_gets_its_status_and_its_neighbours_stay_as_they_are() {
         let broken = "kind: [unclosed\n";
         let input = files(&[("a.yaml", &format!("# top\n---\n{POD}---\n{broken}"))]);
-        let published = MeshFiles::parse(&input).publish(&status(true), &BTreeMap::new(), "node");
+        let published =
+            MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
         let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
         let documents = documents(&text);
         assert_eq!(documents.len(), 2, "{text}");
@@ -279,7 +282,10 @@ mod tests {
             ("broken.yaml", "\t{{{\n"),
             ("notes.txt", "hello"),
         ]);
-        assert_eq!(MeshFiles::parse(&input).publish(&status(true), &BTreeMap::new(), "node"), input);
+        assert_eq!(
+            MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node"),
+            input
+        );
     }
 
     #[test]
@@ -288,17 +294,25 @@ mod tests {
         let mesh = MeshFiles::parse(&input);
         assert!(mesh.pods.is_empty());
         assert_eq!(mesh.problems.len(), 1);
-        assert_eq!(mesh.publish(&BTreeMap::new(), &BTreeMap::new(), "node"), input);
+        assert_eq!(mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), "node"), input);
     }
 
     #[test]
     fn a_duplicate_pod_is_passed_on_but_only_the_first_runs() {
         let input = files(&[("a.yaml", POD), ("b.yaml", POD)]);
         let mesh = MeshFiles::parse(&input);
-        let published = mesh.publish(&status(true), &BTreeMap::new(), "node");
+        let published = mesh.publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
         assert_eq!(mesh.pods.len(), 1);
         assert_ne!(published["a.yaml"], input["a.yaml"]);
         assert_eq!(published["b.yaml"], input["b.yaml"]);
+    }
+
+    #[test]
+    fn a_pod_that_is_ending_is_left_out_and_its_neighbours_stay() {
+        let input = files(&[("a.yaml", &format!("x: y\n---\n{POD}"))]);
+        let absent = status(true).into_keys().collect();
+        let published = MeshFiles::parse(&input).publish(&BTreeMap::new(), &absent, &BTreeMap::new(), "node");
+        assert_eq!(documents(std::str::from_utf8(&published["a.yaml"]).unwrap()), ["x: y\n"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One Pod, from its namespaces to its last process.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +79,8 @@ pub(super) enum Change {
 pub(super) struct PodTask {
     pub(super) plan: PodPlan,
     pub(super) incarnation: u64,
+    /// In the certificate and the bootstrap of its proxy, if it has one.
+    pub(super) proxy_uuid: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) cancel: CancellationToken,
 }
@@ -244,12 +247,12 @@ impl PodTask {
                 ],
             );
             match process::run(command, "").await {
-                Ok(_) => break,
+                Ok(_) if self.is_for_this_proxy(&file) => break,
                 Err(error) if started.elapsed() > PATIENCE && !complained => {
                     complained = true;
                     self.report(Change::Problem(format!("no bootstrap yet: {}", error.chain()))).await;
                 }
-                Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
             tokio::time::sleep(BOOTSTRAP_RETRY).await;
         }
@@ -291,6 +294,12 @@ impl PodTask {
                 failure_threshold: 3,
             }),
         })
+    }
+
+    /// The controller may not have seen yet that a Pod was made anew, and then answers for the one before.
+    fn is_for_this_proxy(&self, bootstrap: &Path) -> bool {
+        let Some(uuid) = &self.proxy_uuid else { return false };
+        std::fs::read_to_string(bootstrap).is_ok_and(|text| text.contains(uuid.as_str()))
     }
 
     fn log(&self, container: &str) -> LogFile {

@@ -82,6 +82,8 @@ struct Supervisor {
     virtual_ips: BTreeMap<NamespacedName, Vec<IpAddr>>,
     incarnations: u64,
     tasks: JoinSet<()>,
+    /// Pods that wait for the controller to be ready; `None` once it is.
+    waiting: Option<Vec<PodTask>>,
     publication: Publication,
     announced: bool,
     started: Instant,
@@ -103,8 +105,8 @@ pub async fn run(config_path: &Path) -> Result<ExitCode, LabError> {
     let controller = Arc::new(Controller::new(&shared.config, &state));
     let mut supervisor = Supervisor::new(shared);
     supervisor.seen = read_source(Path::new(config::SOURCE))?;
-    supervisor.accept();
-    supervisor.publish().await?;
+    // The controller finds the Pods as they will be: with their addresses, and their proxies' UUIDs.
+    supervisor.change().await?;
     let (commands, command_queue) = mpsc::channel(QUEUE);
     let server = server::serve(&state, commands, Arc::clone(&controller));
     let work = supervisor.run(event_queue, command_queue, &controller);
@@ -161,6 +163,7 @@ impl Supervisor {
             virtual_ips: BTreeMap::new(),
             incarnations: 0,
             tasks: JoinSet::new(),
+            waiting: Some(Vec::new()),
             publication,
             announced: false,
             started: Instant::now(),
@@ -186,8 +189,9 @@ impl Supervisor {
             }
             say("the controller is ready");
         }
-        self.reconcile();
-        self.publish().await?;
+        for task in self.waiting.take().into_iter().flatten() {
+            self.tasks.spawn(task.run());
+        }
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -331,6 +335,7 @@ impl Supervisor {
         let task = PodTask {
             plan: plan.clone(),
             incarnation,
+            proxy_uuid: proxy_uuid.clone(),
             shared: Arc::clone(&self.shared),
             cancel: cancel.clone(),
         };
@@ -353,7 +358,10 @@ impl Supervisor {
         if let Err(error) = self.publication.hosts(name, addresses, &services) {
             say(&format!("{name}: {}", error.chain()));
         }
-        self.tasks.spawn(task.run());
+        match &mut self.waiting {
+            Some(waiting) => waiting.push(task),
+            None => drop(self.tasks.spawn(task.run())),
+        }
     }
 
     fn note(&mut self, event: Event) {
@@ -412,7 +420,11 @@ impl Supervisor {
     async fn publish(&mut self) -> Result<(), LabError> {
         let pods = self.statuses();
         let services = kube_proxy::services(&self.mesh, &pods, &self.virtual_ips);
-        let files = self.mesh.publish(&pods, &self.virtual_ips, network::NODE_NAME);
+        // A Pod that is made anew is another Pod: until the old one is gone, the controller sees neither. It must not
+        // take the new one's declaration for the old one, whose proxy has another certificate.
+        let ending = self.pods.iter().filter(|(_, pod)| pod.cancel.is_cancelled());
+        let ending = ending.map(|(name, _)| name.clone()).collect();
+        let files = self.mesh.publish(&pods, &ending, &self.virtual_ips, network::NODE_NAME);
         self.publication.files(files)?;
         for (name, pod) in &self.pods {
             self.publication.hosts(name, &pod.plan.addresses, &services)?;

@@ -39,7 +39,9 @@ use smc_mesh::world::View;
 /// The snapshot as a bootstrap without a control plane.
 fn static_bootstrap(view: &View) -> Bootstrap {
     let routes: BTreeMap<String, RouteConfiguration> =
-        decode::<RouteConfiguration>(view, ResourceType::Route).map(|route| (route.name.clone(), route)).collect();
+        decode::<RouteConfiguration>(view, ResourceType::Route)
+            .map(|route| (route.name.clone(), route))
+            .collect();
     let mut clusters: Vec<Cluster> = decode(view, ResourceType::Cluster).collect();
     for cluster in &mut clusters {
         if let Some(eds) = cluster.eds_cluster_config.take() {
@@ -93,7 +95,8 @@ fn local_secrets<T: Message + Name + Default>(
     socket: Option<&mut TransportSocket>,
     common: impl Fn(&mut T) -> &mut Option<tls::CommonTlsContext>,
 ) {
-    let Some(transport_socket::ConfigType::TypedConfig(any)) = socket.and_then(|s| s.config_type.as_mut()) else {
+    let Some(transport_socket::ConfigType::TypedConfig(any)) = socket.and_then(|s| s.config_type.as_mut())
+    else {
         return;
     };
     let mut context = T::decode(&*any.value).unwrap();
@@ -132,7 +135,8 @@ fn certificates() -> (String, String, String) {
     let issuer = rcgen::Issuer::new(root, root_key);
     let key = rcgen::KeyPair::generate().unwrap();
     let mut leaf = rcgen::CertificateParams::default();
-    leaf.subject_alt_names = vec![rcgen::SanType::URI("spiffe://cluster.local/ns/shop/sa/a".try_into().unwrap())];
+    leaf.subject_alt_names =
+        vec![rcgen::SanType::URI("spiffe://cluster.local/ns/shop/sa/a".try_into().unwrap())];
     let chain = leaf.signed_by(&key, &issuer).unwrap().pem();
     (root_certificate, chain, key.serialize_pem())
 }
@@ -149,7 +153,8 @@ fn compile(accounts: &[&str], inputs: Vec<Input>) -> Compiler {
 /// What Envoy says of each of these pods' snapshots; all must be taken.
 fn validate(compiler: &Compiler, pods: &[&str]) {
     #[allow(clippy::disallowed_methods, reason = "where make put Envoy")]
-    let envoy: PathBuf = std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)").into();
+    let envoy: PathBuf =
+        std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)").into();
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(compiler.problems().iter().filter(|p| p.message.contains("stays in force")).count(), 0);
     for pod in pods {
@@ -188,7 +193,7 @@ fn envoy_takes_http_routes_and_tcp_ports() {
         service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst), (5432, 5432, Tcp), (443, 8443, Https)]),
         group(
             "shop/routes",
-            json!([
+            &json!([
                 {"name": "buy", "pathRegex": "/buy/[a-z]+(/.*)?", "methods": ["GET", "HEAD"]},
                 {"name": "user", "pathRegex": "/", "headers": [{"user-agent": "curl/.*"}, {"host": "b(\\.shop)?"}]},
                 {"name": "any", "methods": ["*"]},
@@ -229,7 +234,7 @@ fn envoy_takes_splits_by_weight_and_by_match() {
         service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
         service("shop/b-v1", "b", &["10.9.0.2"], &[(80, 8080, Http), (90, 9090, Tcp)]),
         service("shop/db", "db", &["10.9.0.3"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        group("shop/beta", json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
+        group("shop/beta", &json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
         tcp("shop/all", &[]),
         split("shop/s1", "b", &[("b-v1", 1_000_000), ("db", 1_000_000)], &["beta"]),
         split("shop/s2", "b", &[("b-v1", 90), ("db", 10), ("gone", 5), ("b", 0)], &[]),
@@ -275,7 +280,12 @@ fn envoy_takes_the_longest_names() {
     let mesh = vec![
         namespace(&ns),
         pod(&format!("{ns}/p"), &format!("{ns}/{name}"), "a", &["10.1.0.1"]),
-        service(&format!("{ns}/{name}"), "a", &["10.9.0.1"], &[(65535, 65535, TcpServerFirst), (80, 8080, Http)]),
+        service(
+            &format!("{ns}/{name}"),
+            "a",
+            &["10.9.0.1"],
+            &[(65535, 65535, TcpServerFirst), (80, 8080, Http)],
+        ),
         mesh_config(true, true),
     ];
     validate(&compile(&[&format!("{ns}/{name}")], mesh), &[&format!("{ns}/p")]);

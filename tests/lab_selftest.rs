@@ -1,6 +1,8 @@
 //! The lab itself, without controller and Envoy: namespaces, names, virtual IPs, live changes, interception rules, and
 //! above all that nothing is left of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -301,6 +303,12 @@ async fn what_cannot_work_is_said_in_one_line() {
     let options = LabOptions { ready_timeout, ..LabOptions::without_controller(directory.path()) };
     let error = Lab::start(options).await.unwrap_err().chain();
     assert!(error.contains("shop/web-1"), "{error}");
+    let meshed = SHOP
+        .replace("{name: shop}\n---", "{name: shop, labels: {openservicemesh.io/monitored-by: smc}}\n---");
+    fs::write(directory.path().join("shop.yaml"), meshed).unwrap();
+    let options = LabOptions { ready_timeout, ..LabOptions::without_controller(directory.path()) };
+    let error = Lab::start(options).await.unwrap_err().chain();
+    assert!(error.contains("without a controller"), "{error}");
 }
 
 #[test]

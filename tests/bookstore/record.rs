@@ -74,7 +74,7 @@ pub enum CallError {
     #[error("name not resolved")]
     #[serde(rename = "name not resolved")]
     NameNotResolved,
-    /// Nobody listens there: the answer of a host, not of a proxy.
+    /// Nobody listens there; behind a sidecar, that the sidecar has nothing to offer to anyone.
     #[error("connection refused")]
     #[serde(rename = "connection refused")]
     ConnectionRefused,

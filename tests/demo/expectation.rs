@@ -19,8 +19,9 @@ pub enum Expected {
     Answered,
     /// The sidecar of the server answers 403: the caller may connect, but not ask this.
     Forbidden,
-    /// The caller does not get through. Where it is stopped is the mesh's choice: at its own sidecar (no route, or a
-    /// connection closed) or at the server's (403).
+    /// The caller does not get through. Where it is stopped is the mesh's choice: at its own sidecar, which refuses the
+    /// connection if it has no service to offer at all, closes it if it has none at that address, or has no route
+    /// (404); or at the server's (closed, or 403). That the server itself is well is shown by those who may call it.
     Refused,
 }
 
@@ -111,7 +112,8 @@ impl Expected {
                 by_proxy
                     && matches!(
                         observed.outcome,
-                        Outcome::Status(403 | 404) | Outcome::Failed(CallError::ConnectionClosed)
+                        Outcome::Status(403 | 404)
+                            | Outcome::Failed(CallError::ConnectionClosed | CallError::ConnectionRefused)
                     )
             }
         }
@@ -151,7 +153,8 @@ mod tests {
             (Expected::Refused, Outcome::Status(404), proxy, true),
             (Expected::Refused, Outcome::Status(404), app, false),
             (Expected::Refused, Outcome::Failed(CallError::ConnectionClosed), proxy, true),
-            (Expected::Refused, Outcome::Failed(CallError::ConnectionRefused), proxy, false),
+            (Expected::Refused, Outcome::Failed(CallError::ConnectionRefused), proxy, true),
+            (Expected::Refused, Outcome::Failed(CallError::Unreachable), proxy, false),
             (Expected::Refused, Outcome::Failed(CallError::NameNotResolved), proxy, false),
             (Expected::Refused, Outcome::Failed(CallError::TimedOut), proxy, false),
             (Expected::Refused, Outcome::Status(503), proxy, false),

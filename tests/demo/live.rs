@@ -1,6 +1,7 @@
 //! The demo for a person: a table that moves, a split that shifts before their eyes, until Ctrl-C.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
@@ -28,8 +29,8 @@ pub(super) async fn run(
     stage: &mut impl Stage,
     shift_after: Duration,
     end: &CancellationToken,
+    mut screen: Screen<impl Write>,
 ) -> Result<(), DemoError> {
-    let screen = Screen::open().map_err(|source| DemoError::Output { source })?;
     let mut show = Show::new(shift_after);
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -47,7 +48,7 @@ pub(super) async fn run(
             }
             () = wait_until(poll) => show.poll(stage).await?,
             line = stage.next_line() => {
-                let heard = hear(&line.ok_or(DemoError::Ended)?);
+                let heard = hear(&line?.ok_or(DemoError::Ended)?);
                 count(&mut show.total, &heard);
                 count(&mut show.second, &heard);
             }
@@ -148,5 +149,62 @@ impl Show {
             weights: self.weights,
             events: &self.events,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::super::scripted_stage::{LAWFUL, Script, Scripted};
+    use super::*;
+
+    #[derive(Debug, Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Paper {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_person_sees_the_table_and_the_shift_until_they_end_it() {
+        let paper = Paper::default();
+        let end = CancellationToken::new();
+        let mut stage = Scripted::new(Script { works_from: 0, ..LAWFUL });
+        let screen = Screen::new(paper.clone(), true).unwrap();
+        let watcher = async {
+            let patience = Instant::now() + Duration::from_mins(1);
+            while !paper.text().contains("acknowledged it within") && Instant::now() < patience {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            end.cancel();
+        };
+        let (shown, ()) = tokio::join!(run(&mut stage, Duration::from_millis(500), &end, screen), watcher);
+        shown.unwrap();
+        let text = paper.text();
+        for expected in [
+            "split bookstore → v1 50 : v2 50",
+            "✓ bookbuyer     bookstore      GET /books-bought",
+            "✓ bookthief     bookstore      GET /buy/*",
+            "traffic flows; the split shifts to 10/90",
+            "split bookstore → v1 10 : v2 90",
+            "wrote the split 10/90",
+            "acknowledged it within",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert!(text.starts_with("\x1b[2J") && text.ends_with("\x1b[?7h"), "the terminal is restored");
     }
 }

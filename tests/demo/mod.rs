@@ -4,6 +4,7 @@
 //! watches, shifts, watches again, and judges what it saw against a table of what policy says ([`unattended`],
 //! [`verdict`]). It never looks into the mesh to find out what should happen: the applications say what did.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,18 +12,23 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::convergence::ProxyConfigError;
+use self::lab_stage::LabStage;
+use self::screen::Screen;
 use self::stage::{Stage, StageError};
 use self::unattended::Plan;
+use crate::lab::Variant;
 
 pub mod convergence;
 mod course;
 pub mod expectation;
 pub mod follow;
+mod lab_stage;
 mod live;
 pub mod manifests;
 pub mod report;
 mod screen;
+#[cfg(test)]
+mod scripted_stage;
 pub mod share;
 pub mod stage;
 pub mod table;
@@ -56,6 +62,18 @@ pub struct DemoArgs {
     /// Without --once: seconds to watch before the split shifts.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub shift_after: u32,
+    /// The program under test; otherwise the one beside this one.
+    #[arg(long)]
+    pub smc: Option<PathBuf>,
+    /// Envoy; otherwise SMC_ENVOY, then the one in PATH.
+    #[arg(long)]
+    pub envoy: Option<PathBuf>,
+    /// The xDS variant the proxies speak.
+    #[arg(long, value_enum, default_value_t)]
+    pub variant: Variant,
+    /// Keep the lab's logs and state at the end.
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// Why the demo could not be given. That policy was not kept is no error but an exit code.
@@ -69,7 +87,7 @@ pub enum DemoError {
         source: std::io::Error,
     },
     /// The lab could not do something.
-    #[error("the lab could not do its part")]
+    #[error("the lab failed")]
     Stage(#[from] StageError),
     /// The lab ended while we were watching.
     #[error("the lab ended before the demo did")]
@@ -81,7 +99,7 @@ pub enum DemoError {
         proxy: &'static str,
         /// What was wrong.
         #[source]
-        source: ProxyConfigError,
+        source: serde_json::Error,
     },
     /// Standard output is gone.
     #[error("cannot write to standard output")]
@@ -106,6 +124,43 @@ pub enum DemoError {
     },
 }
 
+impl DemoError {
+    /// The error and everything it carries, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text = format!("{text}: {error}");
+            source = error.source();
+        }
+        text
+    }
+}
+
+/// Starts the demo mesh in a lab, gives the demo, and ends the lab; also on SIGINT and SIGTERM.
+pub async fn demo(args: DemoArgs) -> Result<ExitCode, DemoError> {
+    let end = CancellationToken::new();
+    let given = async {
+        let mesh = tempfile::tempdir().map_err(|source| DemoError::Manifests { source })?;
+        manifests::write_to(mesh.path()).map_err(|source| DemoError::Manifests { source })?;
+        // Given up while it starts, the lab ends with the future that starts it.
+        let mut stage = tokio::select! {
+            stage = LabStage::start(&args, mesh.path()) => stage?,
+            () = end.cancelled() => return Ok(ExitCode::FAILURE),
+        };
+        let code = run_on(&args, &mut stage, &end).await;
+        let stopped = stage.stop().await;
+        let code = code?;
+        stopped?;
+        Ok(code)
+    };
+    tokio::select! {
+        code = given => code,
+        // Without an error, the demo now ends by itself.
+        Err(error) = end_on_signal(&end) => Err(error),
+    }
+}
+
 /// Gives the demo on a stage that is up. Ends when the verdict is in, or else on `end`; the stage is left running for
 /// its owner to stop.
 ///
@@ -119,7 +174,8 @@ pub async fn run_on(
 ) -> Result<ExitCode, DemoError> {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     if !args.once {
-        live::run(stage, seconds(args.shift_after), end).await?;
+        let screen = Screen::standard_output().map_err(|source| DemoError::Output { source })?;
+        live::run(stage, seconds(args.shift_after), end, screen).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = Plan {
@@ -138,8 +194,8 @@ pub async fn run_on(
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Cancels `end` on SIGINT or SIGTERM. Runs until then; to be dropped when the demo ends by itself.
-pub async fn end_on_signal(end: &CancellationToken) -> Result<(), DemoError> {
+/// Cancels `end` on SIGINT or SIGTERM, and returns then.
+async fn end_on_signal(end: &CancellationToken) -> Result<(), DemoError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| DemoError::Signal { source })?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|source| DemoError::Signal { source })?;
     tokio::select! {

@@ -1,6 +1,6 @@
-//! Puts a picture on standard output: over itself on a terminal, one after another otherwise.
+//! Puts pictures where a person sees them: over one another on a terminal, one after another elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Stdout, Write};
 
 /// Cursor home.
 const HOME: &str = "\x1b[H";
@@ -15,16 +15,26 @@ const LEAVE: &str = "\x1b[?25h\x1b[?7h";
 
 /// Where pictures go.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct Screen<W: Write> {
+    out: W,
     terminal: bool,
 }
 
-impl Screen {
+impl Screen<Stdout> {
     /// Prepares standard output.
-    pub(super) fn open() -> io::Result<Self> {
-        let screen = Self { terminal: io::stdout().is_terminal() };
-        if screen.terminal {
-            write(ENTER)?;
+    pub(super) fn standard_output() -> io::Result<Self> {
+        let out = io::stdout();
+        let terminal = out.is_terminal();
+        Self::new(out, terminal)
+    }
+}
+
+impl<W: Write> Screen<W> {
+    /// Prepares an output that is, or is not, a terminal.
+    pub(super) fn new(out: W, terminal: bool) -> io::Result<Self> {
+        let mut screen = Self { out, terminal };
+        if terminal {
+            screen.write(ENTER)?;
         }
         Ok(screen)
     }
@@ -35,16 +45,21 @@ impl Screen {
     }
 
     /// Shows a picture.
-    pub(super) fn show(&self, lines: &[String]) -> io::Result<()> {
-        write(&frame(self.terminal, lines))
+    pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
+        self.write(&frame(self.terminal, lines))
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
     }
 }
 
-impl Drop for Screen {
+impl<W: Write> Drop for Screen<W> {
     fn drop(&mut self) {
         if self.terminal {
             // A terminal that is gone needs no restoring.
-            let _ = write(LEAVE);
+            let _ = self.write(LEAVE);
         }
     }
 }
@@ -61,12 +76,6 @@ fn frame(terminal: bool, lines: &[String]) -> String {
     // On a terminal the end erases what a longer picture left; in a file a blank line parts one picture from the next.
     frame.push_str(if terminal { end } else { "\n" });
     frame
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 #[cfg(test)]

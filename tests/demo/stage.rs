@@ -15,7 +15,7 @@ pub struct Line {
 
 /// The lab could not do something.
 #[derive(Debug, thiserror::Error)]
-#[error("{action}")]
+#[error("cannot {action}")]
 pub struct StageError {
     /// What was to be done.
     pub action: String,
@@ -27,7 +27,7 @@ pub struct StageError {
 /// A running mesh.
 pub trait Stage: Send {
     /// The next line of any application, in the order printed. None when the stage has ended. Must be cancel-safe.
-    fn next_line(&mut self) -> impl Future<Output = Option<Line>> + Send;
+    fn next_line(&mut self) -> impl Future<Output = Result<Option<Line>, StageError>> + Send;
 
     /// Writes a file into the mesh directory.
     fn apply(&mut self, file_name: &str, yaml: &str) -> impl Future<Output = Result<(), StageError>> + Send;

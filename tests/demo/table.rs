@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::expectation::{EXPECTATIONS, expectation_of};
+use super::expectation::{EXPECTATIONS, Expected, expectation_of};
 use super::manifests::Weights;
 use super::report::policy;
 use super::tally::{Calls, Edge, Observed, Tally};
@@ -76,7 +76,12 @@ fn edges(tally: &Tally) -> Vec<Edge> {
 fn call_row(edge: &Edge, total: &Calls, recent: &Calls, recent_seconds: u64) -> String {
     let expected = expectation_of(edge).map(|expectation| expectation.expected);
     let accepted = |observed: &Observed| expected.is_some_and(|expected| expected.accepts(observed));
-    let mark = if recent.results.is_empty() {
+    // A breach stays marked, however long ago it was.
+    let breached = !expected.is_some_and(Expected::is_allowed)
+        && total.results.keys().any(|observed| observed.by_application);
+    let mark = if breached {
+        "✗"
+    } else if recent.results.is_empty() {
         "·"
     } else if recent.results.keys().all(accepted) {
         "✓"
@@ -158,6 +163,26 @@ mod tests {
             }
         }
         tally
+    }
+
+    #[test]
+    fn a_breach_stays_marked_after_it_has_passed() {
+        let breach = tally(&[(
+            r#"{"kind":"call","t_ms":1,"from":"bookthief","to":"bookstore","method":"GET","path":"/buy/x","status":200,"error":null,"version":"v1","identity_seen":null}"#,
+            1,
+        )]);
+        let nothing = Tally::default();
+        let picture = Picture {
+            total: &breach,
+            recent: &nothing,
+            recent_seconds: 10,
+            elapsed: Duration::from_secs(75),
+            weights: WEIGHTS_BEFORE,
+            events: &[],
+        };
+        assert!(
+            draw(&picture).iter().any(|line| line.starts_with("✗ bookthief     bookstore      GET /buy/*"))
+        );
     }
 
     #[test]

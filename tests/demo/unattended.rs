@@ -80,7 +80,7 @@ impl Watch {
             return Ok(None);
         }
         let Ok(line) = timeout_at(until, stage.next_line()).await else { return Ok(None) };
-        let heard = hear(&line.ok_or(DemoError::Ended)?);
+        let heard = hear(&line?.ok_or(DemoError::Ended)?);
         count(&mut self.ever, &heard);
         if let Some(settled) = &mut self.settled {
             count(settled, &heard);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use smc_tests::demo::{DemoArgs, demo};
 use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, echo, fetch, tcp};
 use smc_tests::lab::{
     EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, Variant, enter,
@@ -36,6 +37,8 @@ enum Command {
     Smc(SmcArgs),
     /// End a lab.
     Down(NameArgs),
+    /// Run the bookstore in a lab of its own, and show who calls whom.
+    Demo(DemoArgs),
     /// Servers that answer with what they saw.
     Echo(EchoArgs),
     /// An HTTP client that reports as JSON.
@@ -195,6 +198,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
             }
             Err(LabError::Refused(format!("the lab `{}` does not end", lab.name())))
         }
+        Command::Demo(args) => demo(args).await.map_err(|error| LabError::Refused(error.chain())),
         Command::Echo(args) => echo(args).await.map(|()| ExitCode::SUCCESS),
         Command::Fetch(args) => {
             let results = fetch(&args).await?;

@@ -1,9 +1,8 @@
 //! The lab's kubelet and kube-proxy: follows the mesh directory, keeps the Pods it declares running, and keeps names,
 //! virtual IPs and what the controller reads up to date.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -22,14 +20,15 @@ use super::LabError;
 use super::addresses::Pool;
 use super::config::{self, Config};
 use super::controller::Controller;
-use super::kube_proxy::{self, ServiceView};
+use super::kube_proxy;
 use super::mesh_files::{Files, MeshFiles, PodStatus};
 use super::names::NamespacedName;
 use super::plan::{self, PodPlan};
 use super::pod::{Change, Event, PodTask, Shared};
+use super::publication::Publication;
 use super::reports::PodInfo;
 use super::state_dir::StateDir;
-use super::{enter, hosts, network, process, server};
+use super::{enter, network, process, server, virtual_ips};
 
 /// How often the mesh directory is read. A change counts once two readings agree: editors don't write at once.
 const POLL: Duration = Duration::from_millis(300);
@@ -83,9 +82,7 @@ struct Supervisor {
     virtual_ips: BTreeMap<NamespacedName, Vec<IpAddr>>,
     incarnations: u64,
     tasks: JoinSet<()>,
-    published: Files,
-    hosts: BTreeMap<NamespacedName, String>,
-    nat: [String; 2],
+    publication: Publication,
     announced: bool,
     started: Instant,
 }
@@ -151,6 +148,7 @@ fn read_source(directory: &Path) -> Result<Files, LabError> {
 
 impl Supervisor {
     fn new(shared: Arc<Shared>) -> Self {
+        let publication = Publication::new(shared.state.clone(), shared.config.dual_stack);
         Self {
             shared,
             acted: Files::new(),
@@ -163,9 +161,7 @@ impl Supervisor {
             virtual_ips: BTreeMap::new(),
             incarnations: 0,
             tasks: JoinSet::new(),
-            published: Files::new(),
-            hosts: BTreeMap::new(),
-            nat: [String::new(), String::new()],
+            publication,
             announced: false,
             started: Instant::now(),
         }
@@ -272,37 +268,8 @@ impl Supervisor {
             say(problem);
         }
         self.mesh = mesh;
-        self.assign_virtual_ips();
-    }
-
-    /// Virtual IPs for the services that have none. Two passes: what is written down must not be handed out.
-    fn assign_virtual_ips(&mut self) {
-        let given = |service: &Service| -> Option<Vec<IpAddr>> {
-            let spec = service.spec.as_ref()?;
-            let list = spec.cluster_ips.clone().filter(|list| !list.is_empty());
-            let list = list.or_else(|| spec.cluster_ip.clone().map(|ip| vec![ip]))?;
-            let list: Vec<String> = list.into_iter().filter(|ip| !ip.is_empty()).collect();
-            // `None` is what headless services say.
-            (!list.is_empty()).then(|| list.iter().filter_map(|ip| ip.parse().ok()).collect())
-        };
-        let services = &self.mesh.services;
-        let reserved: BTreeSet<IpAddr> = services.values().filter_map(given).flatten().collect();
-        self.service_addresses.reserve(reserved);
-        self.service_addresses.retain(|name| services.contains_key(name));
-        self.virtual_ips.clear();
-        for (name, service) in services {
-            let spec = service.spec.as_ref();
-            let external = spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName");
-            let addresses = match given(service) {
-                Some(addresses) => addresses,
-                None if external => Vec::new(),
-                None => match self.service_addresses.get(name) {
-                    Some((v4, v6)) => families(service, self.shared.config.dual_stack, v4, v6),
-                    None => Vec::new(),
-                },
-            };
-            self.virtual_ips.insert(name.clone(), addresses);
-        }
+        let dual_stack = self.shared.config.dual_stack;
+        self.virtual_ips = virtual_ips::assign(&mut self.service_addresses, &self.mesh.services, dual_stack);
     }
 
     /// Starts what is declared and does not run; ends what runs and is not declared, or not like this any more.
@@ -344,7 +311,11 @@ impl Supervisor {
         }
         let (v4, v6) = self.pod_addresses.get(name).ok_or("no address is left")?;
         let addresses = if self.shared.config.dual_stack { vec![v4, v6] } else { vec![v4] };
-        PodPlan::new(name, pod, &self.mesh, addresses)
+        let plan = PodPlan::new(name, pod, &self.mesh, addresses)?;
+        if plan.in_mesh && !self.shared.config.controller {
+            return Err("it is in the mesh, but the lab runs without a controller".to_owned());
+        }
+        Ok(plan)
     }
 
     fn start(&mut self, name: &NamespacedName, plan: PodPlan) {
@@ -363,8 +334,6 @@ impl Supervisor {
             shared: Arc::clone(&self.shared),
             cancel: cancel.clone(),
         };
-        // Its own files must be there before it starts.
-        self.hosts.remove(name);
         let running = LabPod {
             plan,
             incarnation,
@@ -377,8 +346,11 @@ impl Supervisor {
             cancel,
         };
         self.pods.insert(name.clone(), running);
-        let services = self.services(&self.statuses());
-        if let Err(error) = self.write_hosts(name, &services) {
+        // Its files must be there before it starts.
+        let services = kube_proxy::services(&self.mesh, &self.statuses(), &self.virtual_ips);
+        let addresses = &task.plan.addresses;
+        self.publication.forget(name);
+        if let Err(error) = self.publication.hosts(name, addresses, &services) {
             say(&format!("{name}: {}", error.chain()));
         }
         self.tasks.spawn(task.run());
@@ -412,7 +384,7 @@ impl Supervisor {
             Change::Ended => {
                 self.pods.remove(&name);
                 self.pod_addresses.release(&name);
-                self.hosts.remove(&name);
+                self.publication.forget(&name);
                 say(&format!("{name} is gone"));
                 self.reconcile();
             }
@@ -436,90 +408,16 @@ impl Supervisor {
             .collect()
     }
 
-    fn services(&self, pods: &BTreeMap<NamespacedName, PodStatus>) -> BTreeMap<NamespacedName, ServiceView> {
-        kube_proxy::services(&self.mesh, pods, &self.virtual_ips)
-    }
-
     /// Brings everything that follows from Pods and files up to date: the controller's directory, names, rules.
     async fn publish(&mut self) -> Result<(), LabError> {
         let pods = self.statuses();
-        let services = self.services(&pods);
+        let services = kube_proxy::services(&self.mesh, &pods, &self.virtual_ips);
         let files = self.mesh.publish(&pods, &self.virtual_ips, network::NODE_NAME);
-        self.write_published(files)?;
-        for name in self.pods.keys().cloned().collect::<Vec<_>>() {
-            self.write_hosts(&name, &services)?;
+        self.publication.files(files)?;
+        for (name, pod) in &self.pods {
+            self.publication.hosts(name, &pod.plan.addresses, &services)?;
         }
-        for (index, (program, ipv6)) in
-            [("iptables-restore", false), ("ip6tables-restore", true)].into_iter().enumerate()
-        {
-            if ipv6 && !self.shared.config.dual_stack {
-                continue;
-            }
-            let table = kube_proxy::nat_table(&services, ipv6);
-            if self.nat[index] != table {
-                process::run(process::command(program, &["--wait", "5"]), &table).await?;
-                self.nat[index] = table;
-            }
-        }
-        Ok(())
-    }
-
-    /// Each file whole: written beside, then renamed into place.
-    fn write_published(&mut self, files: Files) -> Result<(), LabError> {
-        let directory = self.shared.state.published();
-        let beside = self.shared.state.path().join("publishing");
-        for name in self.published.keys().filter(|name| !files.contains_key(*name)) {
-            let path = directory.join(name);
-            fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
-        }
-        for (name, bytes) in &files {
-            if self.published.get(name) != Some(bytes) {
-                let path = directory.join(name);
-                fs::write(&beside, bytes).map_err(LabError::file("write", &beside))?;
-                fs::rename(&beside, &path).map_err(LabError::file("create", &path))?;
-            }
-        }
-        self.published = files;
-        Ok(())
-    }
-
-    /// The Pod's files of /etc. They are mounted in the Pod, so they are changed in place.
-    fn write_hosts(
-        &mut self,
-        name: &NamespacedName,
-        services: &BTreeMap<NamespacedName, ServiceView>,
-    ) -> Result<(), LabError> {
-        let Some(pod) = self.pods.get(name) else { return Ok(()) };
-        let text = hosts::hosts(name, &pod.plan.addresses, services);
-        let written = self.hosts.get(name);
-        if written == Some(&text) {
-            return Ok(());
-        }
-        let directory = self.shared.state.pod(name);
-        if written.is_none() {
-            fs::create_dir_all(&directory).map_err(LabError::file("create", &directory))?;
-            let other = [
-                ("resolv.conf", "# The lab has no DNS: names are in /etc/hosts.\n"),
-                ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
-            ];
-            for (file, content) in other {
-                let path = directory.join(file);
-                fs::write(&path, content).map_err(LabError::file("write", &path))?;
-            }
-        }
-        let path = directory.join("hosts");
-        let failed = LabError::file("write", &path);
-        let write = || {
-            let mut file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-            // Never shorter while it is written: a reader meanwhile sees whole lines, old or new.
-            let length = file.metadata()?.len();
-            let padding = usize::try_from(length).unwrap_or(0).saturating_sub(text.len());
-            file.write_all(format!("{text}{}", "\n".repeat(padding)).as_bytes())?;
-            file.set_len(text.len() as u64)
-        };
-        write().map_err(failed)?;
-        self.hosts.insert(name.clone(), text);
-        Ok(())
+        self.publication.rules(&services).await
     }
 
     fn report(&self) -> Vec<PodInfo> {
@@ -552,24 +450,6 @@ impl Supervisor {
             say(&format!("up: {all} pods are ready after {:.1} s", self.started.elapsed().as_secs_f64()));
         }
     }
-}
-
-/// The families a service asks for, as Kubernetes reads its spec; one family unless it wants two.
-fn families(service: &Service, dual_stack: bool, v4: IpAddr, v6: IpAddr) -> Vec<IpAddr> {
-    if !dual_stack {
-        return vec![v4];
-    }
-    let spec = service.spec.as_ref();
-    let asked = spec.and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
-    let mut list: Vec<IpAddr> = asked.iter().map(|family| if family == "IPv6" { v6 } else { v4 }).collect();
-    if list.is_empty() {
-        list.push(v4);
-    }
-    let policy = spec.and_then(|spec| spec.ip_family_policy.as_deref());
-    if list.len() == 1 && matches!(policy, Some("PreferDualStack" | "RequireDualStack")) {
-        list.push(if list[0] == v4 { v6 } else { v4 });
-    }
-    list
 }
 
 /// Tells the person who watches.

@@ -131,9 +131,10 @@ fn a_split() -> impl Strategy<Value = Object> {
 }
 
 fn an_object() -> impl Strategy<Value = Object> {
-    let namespace = (select(&NAMESPACES[..]), any::<bool>(), select(vec![None, Some(false), Some(true)]))
-        .prop_map(|(name, monitored, injection)| Namespace { name: name.to_owned(), monitored, injection })
-        .prop_map(Object::Namespace);
+    let namespace = (select(&NAMESPACES[..]), proptest::bool::weighted(0.8), proptest::option::weighted(0.2, any::<bool>()))
+        .prop_map(|(name, monitored, injection)| {
+            Object::Namespace(Namespace { name: name.to_owned(), monitored, injection })
+        });
     let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
@@ -167,27 +168,50 @@ fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
     })
 }
 
+/// A mesh where everything hangs together, so that a random event has something to touch: `a/z` may reach
+/// `a/x` and `b/x` may reach `a/y`, both of whom are leaves of a split.
+fn furnished() -> Vec<Object> {
+    let web = |id: &str, app: &str| Object::Service(service(id, app, &[port(80, AppProtocol::Http)]));
+    vec![
+        Object::Namespace(Namespace { name: "a".to_owned(), monitored: true, injection: None }),
+        Object::Namespace(Namespace { name: "b".to_owned(), monitored: true, injection: None }),
+        web("a/s1", "one"),
+        web("a/s2", "two"),
+        web("a/s3", "three"),
+        Object::Workload(pod("a/p1", "a/x", "one", "10.0.0.1")),
+        Object::Workload(pod("a/p2", "a/y", "two", "10.0.0.2")),
+        Object::Workload(pod("a/p3", "a/z", "three", "10.0.0.3")),
+        Object::Workload(pod("b/p1", "b/x", "one", "10.0.0.1")),
+        tcp_route("a/t1", &[]),
+        group("a/g1", &["/a"]),
+        target("a/k1", "a/x", &["a/z"], &[tcp_rule("a/t1")]),
+        target("a/k2", "a/y", &["b/x"], &[http_rule("a/g1", None)]),
+        split("a/d1", "a/s3", &[("a/s1", 1), ("a/s2", 1)], &[]),
+        split("a/d2", "a/s3", &[("a/s2", 1)], &["a/g1"]),
+    ]
+}
+
 /// Everything an identity is served, except for endpoints, put into words.
 fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for class in catalog.classes(id) {
-        write!(text, "{class:?}\n").unwrap();
+        writeln!(text, "{class:?}").unwrap();
         for inbound in &class.inbound {
-            write!(text, "  {:?}\n", inbound_access(catalog, id, inbound)).unwrap();
+            writeln!(text, "  {:?}", inbound_access(catalog, id, inbound)).unwrap();
         }
     }
     let look = |text: &mut String, service: &ServiceId| {
         let declared = catalog.service(service);
         let behind = catalog.accounts_behind(service);
-        write!(text, "  {declared:?} {behind:?} {:?}\n", catalog.headless_addresses(service)).unwrap();
+        writeln!(text, "  {declared:?} {behind:?} {:?}", catalog.headless_addresses(service)).unwrap();
     };
     for (service, accounts) in outbound_services(catalog, id) {
-        write!(text, "{service} {accounts:?}\n").unwrap();
+        writeln!(text, "{service} {accounts:?}").unwrap();
         look(&mut text, &service);
         for port in catalog.service(&service).into_iter().flat_map(|service| &service.ports) {
             let plan = split_plan(catalog, &service, port);
-            write!(text, "  {} {plan:?}\n", port.port).unwrap();
+            writeln!(text, "  {} {plan:?}", port.port).unwrap();
             for arm in plan.into_iter().flat_map(|plan| plan.arms) {
                 for (leaf, _) in arm.weights {
                     look(&mut text, &leaf);
@@ -237,8 +261,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_an_impact_does_not_name_is_as_it_was(events in events(60)) {
-        let mut catalog = Catalog::default();
+    fn what_an_impact_does_not_name_is_as_it_was(begin in any::<bool>(), events in events(40)) {
+        let mut catalog = if begin { Catalog::of(furnished()) } else { Catalog::default() };
         let mut before = observe(&catalog);
         for event in events {
             let told = format!("{event:?}");

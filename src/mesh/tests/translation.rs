@@ -16,7 +16,9 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteConfiguration, route, route_action::ClusterSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
-use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, UpstreamConnectMode, tcp_proxy,
+};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
@@ -43,7 +45,7 @@ fn shop(more: impl IntoIterator<Item = Input>) -> Compiler {
         pod("shop/db", "shop/db", "db", &["10.1.0.4"]),
         service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
         service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
-        group("shop/all-http", json!([{"name": "all"}])),
+        group("shop/all-http", &json!([{"name": "all"}])),
         tcp("shop/all-tcp", &[]),
     ]);
     compiler.apply(more);
@@ -222,9 +224,17 @@ fn the_handshake_of_a_tcp_port_admits_only_who_is_allowed() {
 }
 
 #[test]
+fn a_tcp_application_hears_of_a_client_only_after_the_handshake() {
+    let db = view(&shop([a_may_call("shop/db")]), "shop/db").unwrap();
+    let chain = chain(&db, names::INBOUND_LISTENER, "inbound_3306_tcp-server-first");
+    let proxy: TcpProxy = configured(&chain).unwrap();
+    assert_eq!(proxy.upstream_connect_mode(), UpstreamConnectMode::OnDownstreamTlsHandshake);
+}
+
+#[test]
 fn an_http_port_admits_the_mesh_and_judges_each_request() {
     let mut compiler = shop([
-        group("shop/buy", json!([{"name": "buy", "pathRegex": "/buy/.*", "methods": ["GET", "HEAD"]}])),
+        group("shop/buy", &json!([{"name": "buy", "pathRegex": "/buy/.*", "methods": ["GET", "HEAD"]}])),
         target("shop/one", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "buy")]),
         target("shop/two", "shop/b1", &["shop/db", "shop/b2"], &[("HTTPRouteGroup", "all-http")]),
     ]);
@@ -278,7 +288,7 @@ fn a_new_http_policy_changes_routes_and_no_listener_of_the_destination() {
 fn a_split_goes_to_the_leaves_by_weight_matches_first() {
     let compiler = shop([
         service("shop/b-v1", "b", &["10.9.0.3"], &[(80, 8080, Http)]),
-        group("shop/beta", json!([{"name": "beta", "headers": [{"x-beta": "yes"}]}])),
+        group("shop/beta", &json!([{"name": "beta", "headers": [{"x-beta": "yes"}]}])),
         split("shop/s1", "b", &[("b-v1", 1)], &["beta"]),
         split("shop/s2", "b", &[("b-v1", 90), ("db", 5), ("b", 10)], &[]),
         service("shop/db", "db", &["10.9.0.2"], &[(80, 8080, Http)]),

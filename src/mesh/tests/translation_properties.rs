@@ -16,7 +16,8 @@ use smc_mesh::catalog::{AppProtocol, Kind, Object, ObjectRef, SourceEvent};
 use smc_mesh::ids::NamespacedName;
 use smc_mesh::lint;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::translate::{Compiler, Input, TrustBundle};
+use smc_mesh::pki::TrustBundle;
+use smc_mesh::translate::{Compiler, Input};
 use smc_mesh::world::{Touched, View, World};
 
 const NAMESPACES: [&str; 2] = ["n0", "n1"];
@@ -90,7 +91,7 @@ fn groups() -> impl Strategy<Value = Input> {
             }
             one
         });
-        group(&name, matches.collect())
+        group(&name, &matches.collect())
     })
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Owns the matching and where policy is enforced:
 //! - HTTP: any identity of the mesh may connect, and each request is authorised by the route's RBAC rules.
-//! - everything else: the TLS handshake itself admits only the identities that are allowed. RBAC alone
-//!   would be too late: it looks at the client's first bytes, and a server that speaks first has by then
-//!   spoken. It stands behind the handshake all the same, so that a resumed session is judged again.
+//! - everything else: the TLS handshake itself admits only the identities that are allowed, and the
+//!   application hears of a connection only after it. RBAC alone would be too late: it looks at the
+//!   client's first bytes, and a server that speaks first has by then spoken. It stands behind the
+//!   handshake all the same, so that a resumed session is judged again.
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
@@ -57,7 +58,7 @@ fn chain(chain: Chain) -> listener::FilterChain {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
         (
-            vec![authorise, tcp::proxy(&name, &local)],
+            vec![authorise, tcp::proxy_after_handshake(&name, &local)],
             names::inbound_port_validation(chain.port, chain.protocol),
         )
     };

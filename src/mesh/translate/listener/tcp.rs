@@ -6,11 +6,26 @@ use envoy_types::util::pack_any;
 use tcp_proxy::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight};
 
 use super::filter;
-use crate::translate::access_log;
 use crate::translate::route::Destination;
+use crate::translate::{access_log, proto};
 
-/// Carries bytes to `destination`.
+/// Carries bytes to `destination`, connecting to it as soon as a client has connected.
 pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::Filter {
+    pack(base(stat_prefix, destination))
+}
+
+/// Carries bytes to `destination`, connecting to it once the client has proved who it is: an application
+/// never hears of a client that it would not be allowed to serve.
+pub(super) fn proxy_after_handshake(stat_prefix: &str, destination: &Destination) -> listener::Filter {
+    pack(tcp_proxy::TcpProxy {
+        upstream_connect_mode: tcp_proxy::UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
+        // Demanded with that mode; none, so what the client sends waits in the socket.
+        max_early_data_bytes: Some(proto::number(0_u32)),
+        ..base(stat_prefix, destination)
+    })
+}
+
+fn base(stat_prefix: &str, destination: &Destination) -> tcp_proxy::TcpProxy {
     let specifier = match destination {
         Destination::One(cluster) => ClusterSpecifier::Cluster(cluster.clone()),
         Destination::Split(weights) => ClusterSpecifier::WeightedClusters(WeightedCluster {
@@ -24,13 +39,14 @@ pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::F
                 .collect(),
         }),
     };
-    filter(
-        "envoy.filters.network.tcp_proxy",
-        pack_any(tcp_proxy::TcpProxy {
-            stat_prefix: stat_prefix.to_owned(),
-            cluster_specifier: Some(specifier),
-            access_log: vec![access_log::tcp()],
-            ..tcp_proxy::TcpProxy::default()
-        }),
-    )
+    tcp_proxy::TcpProxy {
+        stat_prefix: stat_prefix.to_owned(),
+        cluster_specifier: Some(specifier),
+        access_log: vec![access_log::tcp()],
+        ..tcp_proxy::TcpProxy::default()
+    }
+}
+
+fn pack(proxy: tcp_proxy::TcpProxy) -> listener::Filter {
+    filter("envoy.filters.network.tcp_proxy", pack_any(proxy))
 }

@@ -1,0 +1,75 @@
+//! The lab as the demo's stage: real Pods, real Envoys, and the logs that the applications leave there.
+
+use std::error::Error;
+use std::path::Path;
+
+use super::DemoArgs;
+use super::follow::Follower;
+use super::manifests::APPLICATIONS;
+use super::stage::{Line, Stage, StageError};
+use crate::lab::{Lab, LabError, LabOptions};
+
+/// A lab that runs the demo mesh.
+#[derive(Debug)]
+pub(super) struct LabStage {
+    lab: Lab,
+    lines: Follower,
+}
+
+impl LabStage {
+    /// Starts the lab on a mesh directory, of which it takes a copy, and waits until its Pods are ready.
+    pub(super) async fn start(args: &DemoArgs, mesh: &Path) -> Result<Self, StageError> {
+        let options = LabOptions {
+            smc: args.smc.clone(),
+            envoy: args.envoy.clone(),
+            variant: args.variant,
+            keep_state: args.keep,
+            ..LabOptions::new(mesh)
+        };
+        let lab = Lab::start(options).await.map_err(failed("start the demo mesh"))?;
+        let logs = APPLICATIONS.iter().map(|(pod, container)| {
+            let name = pod.parse().map_err(|problem: String| StageError {
+                action: format!("find the log of {pod}"),
+                source: problem.into(),
+            })?;
+            Ok(((*pod).to_owned(), lab.state_dir().pod_log(&name, container)))
+        });
+        let logs = logs.collect::<Result<Vec<_>, StageError>>()?;
+        Ok(Self { lines: Follower::new(logs), lab })
+    }
+
+    /// Ends the lab and everything in it.
+    pub(super) async fn stop(self) -> Result<(), StageError> {
+        self.lab.stop().await.map_err(failed("end the lab"))
+    }
+}
+
+impl Stage for LabStage {
+    async fn next_line(&mut self) -> Result<Option<Line>, StageError> {
+        tokio::select! {
+            line = self.lines.next_line() => {
+                line.map(Some).map_err(failed("read the applications' logs"))
+            }
+            () = self.lab.ended() => Ok(None),
+        }
+    }
+
+    async fn apply(&mut self, file_name: &str, yaml: &str) -> Result<(), StageError> {
+        self.lab.apply(file_name, yaml).await.map_err(failed(&format!("apply {file_name}")))
+    }
+
+    async fn smc(&mut self, arguments: &[&str]) -> Result<String, StageError> {
+        let action = format!("run `smc {}`", arguments.join(" "));
+        let output = self.lab.smc(arguments).await.map_err(failed(&action))?;
+        if !output.success() {
+            let problem = format!("exit status {}: {}", output.status, output.stderr.trim());
+            return Err(StageError { action, source: LabError::Refused(problem).into() });
+        }
+        Ok(output.stdout)
+    }
+}
+
+fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {
+    let action = action.to_owned();
+    move |source| StageError { action, source: Box::new(source) }
+}

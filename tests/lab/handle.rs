@@ -1,0 +1,329 @@
+//! A running lab, to its users: change its mesh, look into its Pods, break things.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use super::control::Request;
+use super::names::NamespacedName;
+use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
+use super::state_dir::StateDir;
+use super::{LabError, config};
+
+/// How often a state that is waited for is looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// The end of a log that goes into an error.
+const LOG_TAIL: usize = 3000;
+
+/// A way to talk to a running lab; cheap to clone, for tasks that run at the same time.
+#[derive(Clone, Debug)]
+pub struct LabHandle {
+    pub(super) name: String,
+    pub(super) state: StateDir,
+    mesh: PathBuf,
+}
+
+impl LabHandle {
+    pub(super) fn new(name: String, state: StateDir, mesh: PathBuf) -> Self {
+        Self { name, state, mesh }
+    }
+
+    /// The lab that runs under this name.
+    pub async fn find(name: &str) -> Result<Self, LabError> {
+        let state = StateDir::of(name)?;
+        let not_running = |_| LabError::NotRunning(name.to_owned());
+        let config = config::Config::read(&state.config()).map_err(not_running)?;
+        UnixStream::connect(state.control_socket())
+            .await
+            .map_err(|_| LabError::NotRunning(name.to_owned()))?;
+        Ok(Self { name: name.to_owned(), state, mesh: config.source })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its state directory: logs, the controller's data, what is published to it.
+    pub fn state_dir(&self) -> &StateDir {
+        &self.state
+    }
+
+    /// The mesh directory the lab follows: a private copy, unless it was started with `follow`.
+    pub fn mesh_dir(&self) -> &Path {
+        &self.mesh
+    }
+
+    /// What the controller reads: the mesh directory with addresses and states of Pods.
+    pub fn published_dir(&self) -> PathBuf {
+        self.state.published()
+    }
+
+    /// Writes a file of the mesh directory and returns when it is published to the controller. Pods that follow from
+    /// it start afterwards.
+    pub async fn apply(&self, file: &str, yaml: &str) -> Result<(), LabError> {
+        let path = self.mesh_file(file)?;
+        let beside = self.mesh.join(format!(".{file}.new"));
+        fs::write(&beside, yaml).map_err(LabError::file("write", &beside))?;
+        fs::rename(&beside, &path).map_err(LabError::file("create", &path))?;
+        self.sync().await
+    }
+
+    /// Removes a file of the mesh directory and returns when the controller's copy is gone.
+    pub async fn remove(&self, file: &str) -> Result<(), LabError> {
+        let path = self.mesh_file(file)?;
+        fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+        self.sync().await
+    }
+
+    fn mesh_file(&self, file: &str) -> Result<PathBuf, LabError> {
+        if file.is_empty() || file.starts_with('.') || file.contains('/') {
+            return Err(LabError::Invalid { what: "file name", text: file.to_owned() });
+        }
+        Ok(self.mesh.join(file))
+    }
+
+    /// Has the lab read its mesh directory now, and returns when it is published.
+    pub async fn sync(&self) -> Result<(), LabError> {
+        self.ask(&Request::Sync).await
+    }
+
+    /// All Pods.
+    pub async fn pods(&self) -> Result<Vec<PodInfo>, LabError> {
+        self.ask(&Request::Pods).await
+    }
+
+    /// One Pod, `namespace/name`.
+    pub async fn pod(&self, pod: &str) -> Result<PodInfo, LabError> {
+        let pods = self.pods().await?;
+        let found = pods.into_iter().find(|info| info.pod == pod);
+        found.ok_or_else(|| LabError::Refused(format!("there is no pod {pod}")))
+    }
+
+    /// A Pod's first address.
+    pub async fn pod_ip(&self, pod: &str) -> Result<IpAddr, LabError> {
+        let info = self.pod(pod).await?;
+        info.addresses.first().copied().ok_or_else(|| LabError::Refused(format!("{pod} has no address")))
+    }
+
+    /// A service's first virtual IP.
+    pub async fn service_ip(&self, service: &str) -> Result<IpAddr, LabError> {
+        let services: BTreeMap<String, Vec<IpAddr>> = self.ask(&Request::Services).await?;
+        let found = services.get(service).and_then(|addresses| addresses.first().copied());
+        found.ok_or_else(|| LabError::Refused(format!("{service} has no virtual IP")))
+    }
+
+    /// Waits until a Pod is ready.
+    pub async fn wait_ready(&self, pod: &str, timeout: Duration) -> Result<(), LabError> {
+        let what = format!("{pod} to be ready");
+        self.wait(&what, timeout, |pods| pods.iter().any(|info| info.pod == pod && info.ready)).await
+    }
+
+    /// Waits until every declared Pod is ready.
+    pub async fn wait_all_ready(&self, timeout: Duration) -> Result<(), LabError> {
+        self.wait("all pods to be ready", timeout, |pods| pods.iter().all(|info| info.ready)).await
+    }
+
+    /// Waits until nothing is left of a Pod.
+    pub async fn wait_gone(&self, pod: &str, timeout: Duration) -> Result<(), LabError> {
+        let what = format!("{pod} to be gone");
+        self.wait(&what, timeout, |pods| pods.iter().all(|info| info.pod != pod)).await
+    }
+
+    /// Waits until the Pods are as `condition` wants them.
+    pub async fn wait(
+        &self,
+        what: &str,
+        timeout: Duration,
+        condition: impl Fn(&[PodInfo]) -> bool,
+    ) -> Result<(), LabError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            // Until the lab listens, and while its controller starts, there is no answer.
+            let answer = tokio::time::timeout_at(deadline, self.pods()).await;
+            let state = match answer {
+                Ok(Ok(pods)) if condition(&pods) => return Ok(()),
+                Ok(Ok(pods)) => describe(&pods),
+                Ok(Err(error)) => error.chain(),
+                Err(_) => "the lab does not answer".to_owned(),
+            };
+            if Instant::now() >= deadline {
+                let state = format!("{state}\n{}", self.lab_log_tail());
+                return Err(LabError::Timeout { what: what.to_owned(), seconds: timeout.as_secs(), state });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Runs a command in a Pod as the Pod's user, without input.
+    pub async fn exec(&self, pod: &str, argv: &[&str]) -> Result<ExecOutput, LabError> {
+        self.collect(Some(pod), None, argv, &[]).await
+    }
+
+    /// Runs a command in a Pod as the user `uid`; 0 is root, 1500 is Envoy's.
+    pub async fn exec_as(&self, pod: &str, uid: u32, argv: &[&str]) -> Result<ExecOutput, LabError> {
+        self.collect(Some(pod), Some(uid), argv, &[]).await
+    }
+
+    /// Runs a command as root in the node's namespace, for example `iptables`, to break something between Pods: all
+    /// their traffic passes the FORWARD chain there.
+    pub async fn exec_on_node(&self, argv: &[&str]) -> Result<ExecOutput, LabError> {
+        self.collect(None, None, argv, &[]).await
+    }
+
+    /// Runs `smc` against the lab's controller.
+    pub async fn smc(&self, args: &[&str]) -> Result<ExecOutput, LabError> {
+        let argv: Vec<&str> = std::iter::once(config::SMC).chain(args.iter().copied()).collect();
+        self.collect(None, None, &argv, &[]).await
+    }
+
+    /// Runs `smc ARGS -o json` and reads what it prints. A finding (exit code 79) is an answer, too.
+    pub async fn smc_json(&self, args: &[&str]) -> Result<serde_json::Value, LabError> {
+        let argv: Vec<&str> = args.iter().copied().chain(["-o", "json"]).collect();
+        let output = self.smc(&argv).await?;
+        let command = || format!("smc {}", argv.join(" "));
+        if !matches!(output.status, 0 | 79) {
+            let problem = format!("exit status {}: {}", output.status, output.stderr.trim());
+            return Err(LabError::Command { command: command(), problem });
+        }
+        serde_json::from_str(&output.stdout)
+            .map_err(|error| LabError::Command { command: command(), problem: error.to_string() })
+    }
+
+    /// Runs `smc-lab fetch ARGS` in a Pod: one result per request.
+    pub async fn fetch(&self, pod: &str, args: &[&str]) -> Result<Vec<FetchResult>, LabError> {
+        self.tool(pod, "fetch", args).await
+    }
+
+    /// Fetches one URL with GET.
+    pub async fn get(&self, pod: &str, url: &str) -> Result<FetchResult, LabError> {
+        let results = self.fetch(pod, &["--url", url]).await?;
+        results.into_iter().next().ok_or_else(|| LabError::Refused(format!("{url}: no result")))
+    }
+
+    /// Runs `smc-lab tcp ARGS` in a Pod.
+    pub async fn tcp(&self, pod: &str, args: &[&str]) -> Result<TcpResult, LabError> {
+        self.tool(pod, "tcp", args).await
+    }
+
+    async fn tool<T: DeserializeOwned>(&self, pod: &str, tool: &str, args: &[&str]) -> Result<T, LabError> {
+        let argv: Vec<&str> = [config::LAB, tool].into_iter().chain(args.iter().copied()).collect();
+        let output = self.exec(pod, &argv).await?;
+        serde_json::from_str(&output.stdout).map_err(|error| LabError::Command {
+            command: format!("smc-lab {tool} {}", args.join(" ")),
+            problem: format!("{error}: {} {}", output.stdout.trim(), output.stderr.trim()),
+        })
+    }
+
+    /// Asks Envoy's admin interface with GET, for example `/clusters` or `/stats?format=json`.
+    pub async fn envoy_admin(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
+        self.admin(pod, "GET", path).await
+    }
+
+    /// Tells Envoy's admin interface with POST, for example `/logging?level=debug`.
+    pub async fn envoy_admin_post(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
+        self.admin(pod, "POST", path).await
+    }
+
+    async fn admin(&self, pod: &str, method: &str, path: &str) -> Result<HttpReply, LabError> {
+        let (pod, method, path) = (pod.to_owned(), method.to_owned(), path.to_owned());
+        self.ask(&Request::Admin { pod, method, path }).await
+    }
+
+    /// What a container, `envoy` or `init` of a Pod printed, since the Pod's first start.
+    pub fn logs(&self, pod: &str, container: &str) -> Result<String, LabError> {
+        let name: NamespacedName = pod.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
+        if NamespacedName::new("x", container).is_none() {
+            return Err(LabError::Invalid { what: "container", text: container.to_owned() });
+        }
+        read_log(&self.state.pod_log(&name, container))
+    }
+
+    /// Which logs a Pod has.
+    pub fn log_names(&self, pod: &NamespacedName) -> Result<Vec<String>, LabError> {
+        let directory = self.state.pod_log(pod, "envoy");
+        let directory = directory.parent().unwrap_or(directory.as_path());
+        let entries = fs::read_dir(directory).map_err(LabError::file("read", directory))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter_map(|name| Some(name.strip_suffix(".log")?.to_owned())).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// What the controller printed, since its first start.
+    pub fn controller_logs(&self) -> Result<String, LabError> {
+        read_log(&self.state.controller_log())
+    }
+
+    /// Starts the controller and waits until it is ready.
+    pub async fn start_controller(&self) -> Result<(), LabError> {
+        self.ask(&Request::StartController).await
+    }
+
+    /// Sends the controller a signal and waits until it ended; returns how.
+    pub async fn stop_controller(&self, signal: Signal) -> Result<String, LabError> {
+        self.ask(&Request::StopController { signal: signal as i32 }).await
+    }
+
+    /// Kills the controller, as a crash would.
+    pub async fn kill_controller(&self) -> Result<String, LabError> {
+        self.stop_controller(Signal::SIGKILL).await
+    }
+
+    /// Stops the controller with a signal and starts it again; returns how it ended.
+    pub async fn restart_controller(&self, signal: Signal) -> Result<String, LabError> {
+        let ended = self.stop_controller(signal).await?;
+        self.start_controller().await?;
+        Ok(ended)
+    }
+
+    /// Asks the lab to end; it has when its state directory is gone.
+    pub async fn down(&self) -> Result<(), LabError> {
+        self.ask(&Request::Down).await
+    }
+
+    /// For when it does not answer any more.
+    pub(super) fn ended_error(&self) -> LabError {
+        LabError::Ended { name: self.name.clone(), log: self.lab_log_tail() }
+    }
+
+    fn lab_log_tail(&self) -> String {
+        [self.state.lab_log(), self.state.controller_log()]
+            .iter()
+            .filter_map(|path| read_log(path).ok())
+            .map(|log| tail(&log).to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+/// The Pods that are not ready, and why.
+fn describe(pods: &[PodInfo]) -> String {
+    let unready = pods.iter().filter(|pod| !pod.ready).map(|pod| {
+        let PodInfo { pod: name, running, restarts, problem, .. } = pod;
+        let problem = problem.as_deref().unwrap_or("no problem known");
+        format!("{name}: running {running}, {restarts} restarts, {problem}")
+    });
+    unready.collect::<Vec<_>>().join("\n")
+}
+
+fn read_log(path: &Path) -> Result<String, LabError> {
+    let bytes = fs::read(path).map_err(LabError::file("read", path))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn tail(log: &str) -> &str {
+    let mut start = log.len().saturating_sub(LOG_TAIL);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    &log[start..]
+}

@@ -270,7 +270,7 @@ async fn bootstraps(socket: &Path, mesh: Mesh) -> Result<Vec<Value>> {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        bootstraps.push(serde_json::from_str(&answer.json)?);
+        bootstraps.push(serde_json::from_str(&answer.bootstrap)?);
     }
     Ok(bootstraps)
 }

@@ -97,6 +97,7 @@ impl Compiler {
     /// served changed; then the world has a new generation.
     pub fn apply(&mut self, inputs: impl IntoIterator<Item = Input>) -> bool {
         let mut impact = Impact::default();
+        let mut certified = BTreeSet::new();
         for input in inputs {
             match input {
                 Input::Source(event) => impact.merge(self.catalog.apply(event)),
@@ -106,13 +107,13 @@ impl Compiler {
                 }
                 Input::Certificate(account, certificate) => {
                     if self.certificates.get(&account) != Some(&certificate) {
-                        impact.accounts.insert(account.clone());
+                        certified.insert(account.clone());
                         self.certificates.insert(account, certificate);
                     }
                 }
             }
         }
-        !impact.is_empty() && self.recompute(&impact)
+        (!impact.is_empty() || !certified.is_empty()) && self.recompute(&impact, &certified)
     }
 
     /// What is served now.
@@ -134,23 +135,31 @@ impl Compiler {
         problems.into_iter().collect()
     }
 
-    fn recompute(&mut self, impact: &Impact) -> bool {
+    /// Brings the world up to date. `certified` have a new certificate, which their outbound halves do not
+    /// depend on.
+    fn recompute(&mut self, impact: &Impact, certified: &BTreeSet<ServiceAccountId>) -> bool {
         // The reader of an old world keeps it: cloning shares everything.
         let mut world = World::clone(&self.world);
         let mut changes = Changes::default();
         let mut touched = self.place_proxies(impact, &mut world, &mut changes);
         if impact.everything {
             touched.extend(self.classes.keys().cloned());
-        } else {
-            for account in &impact.accounts {
-                touched.extend(
-                    self.catalog.classes(account).filter(|class| self.classes.contains_key(*class)).cloned(),
-                );
-            }
         }
+        touched.extend(self.classes_of(&impact.accounts));
+        // A class that was never compiled has no outbound half to keep, one that failed has an old one.
+        let (kept, fresh): (Vec<_>, Vec<_>) =
+            self.classes_of(certified).into_iter().filter(|class| !touched.contains(class)).partition(
+                |class| {
+                    self.classes
+                        .get(class)
+                        .is_some_and(|state| state.outbound.is_some() && state.faults.is_empty())
+                },
+            );
+        touched.extend(fresh);
+        let keeping = kept.into_iter().map(|class| (class, true));
         let mut round = Round::new();
-        for class in touched {
-            let Some(snapshot) = self.compile(&class, &mut round) else { continue };
+        for (class, keep) in touched.into_iter().map(|class| (class, false)).chain(keeping) {
+            let Some(snapshot) = self.compile(&class, &mut round, keep) else { continue };
             let Some(before) = world.snapshots.get(&class) else {
                 changes.whole.insert(Arc::clone(&class));
                 world.snapshots.insert(class, Arc::new(snapshot));
@@ -174,6 +183,12 @@ impl Compiler {
         world.record(changes);
         self.world = Arc::new(world);
         true
+    }
+
+    /// The classes of these identities that have proxies.
+    fn classes_of(&self, accounts: &BTreeSet<ServiceAccountId>) -> Vec<Arc<ProxyClass>> {
+        let classes = accounts.iter().flat_map(|account| self.catalog.classes(account));
+        classes.filter(|class| self.classes.contains_key(*class)).cloned().collect()
     }
 
     /// Puts the touched proxies into their classes; returns the classes that are new, and drops those that
@@ -234,12 +249,16 @@ impl Compiler {
     }
 
     /// Makes the snapshot of a class anew. `None` if it cannot be made yet or does not pass the lint: then
-    /// what is served stays.
-    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round) -> Option<Snapshot> {
+    /// what is served stays. With `keep`, the outbound half is as it was.
+    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round, keep: bool) -> Option<Snapshot> {
         if self.bundle.is_none() || !self.certificates.contains_key(&class.account) {
             return None;
         }
-        let half = self.outbound_half(class, round)?;
+        let kept = self.classes.get(class).and_then(|state| state.outbound.clone()).filter(|_| keep);
+        let half = match kept {
+            Some(half) => half,
+            None => self.outbound_half(class, round)?,
+        };
         let part = self.whole(class, &half)?;
         let mut faults = part.lint(class, None);
         faults.extend(half.faults.iter().cloned());

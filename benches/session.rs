@@ -60,7 +60,7 @@ fn session(criterion: &mut Criterion) {
         let name: Arc<str> = Arc::from("n0/s0|8080");
         let touched = Touched::Names(BTreeSet::from([(ResourceType::Cluster, name)]));
 
-        criterion.bench_function(&BenchmarkId::new("first_answer", count).to_string(), |bencher| {
+        criterion.bench_function(BenchmarkId::new("first_answer", count), |bencher| {
             let request = subscribe(&views[0], false);
             bencher.iter(|| {
                 let mut session = Session::new(Variant::Delta, Scope::Aggregated);
@@ -71,7 +71,7 @@ fn session(criterion: &mut Criterion) {
                 black_box(bytes)
             });
         });
-        criterion.bench_function(&BenchmarkId::new("unchanged_resume", count).to_string(), |bencher| {
+        criterion.bench_function(BenchmarkId::new("unchanged_resume", count), |bencher| {
             let request = subscribe(&views[0], true);
             bencher.iter(|| {
                 let mut session = Session::new(Variant::Delta, Scope::Aggregated);
@@ -80,7 +80,7 @@ fn session(criterion: &mut Criterion) {
                 black_box(session)
             });
         });
-        criterion.bench_function(&BenchmarkId::new("one_change", count).to_string(), |bencher| {
+        criterion.bench_function(BenchmarkId::new("one_change", count), |bencher| {
             let mut session = connected(&views[0]);
             let mut next = 1;
             bencher.iter(|| {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use smc_mesh::catalog::{AppProtocol, Namespace, Object, Service, ServicePort, SourceEvent, TargetPort, Workload};
+use smc_mesh::catalog::{
+    AppProtocol, Namespace, Object, Service, ServicePort, SourceEvent, TargetPort, Workload,
+};
 use smc_mesh::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_mesh::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
 
@@ -111,7 +113,9 @@ impl Mesh {
 
     /// Who may call service `i`: the `reach` before it.
     pub fn callers(&self, i: usize) -> BTreeSet<usize> {
-        (1..=self.reach.min(self.services - 1)).map(|step| (i + self.services - step) % self.services).collect()
+        (1..=self.reach.min(self.services - 1))
+            .map(|step| (i + self.services - step) % self.services)
+            .collect()
     }
 
     fn target(&self, i: usize) -> Result<TrafficTarget, InvalidName> {
@@ -119,7 +123,11 @@ impl Mesh {
         Ok(TrafficTarget {
             id: NamespacedName::new(&namespace, &format!("s{i}"))?,
             destination: self.account(i)?,
-            sources: self.callers(i).into_iter().map(|caller| self.account(caller)).collect::<Result<_, _>>()?,
+            sources: self
+                .callers(i)
+                .into_iter()
+                .map(|caller| self.account(caller))
+                .collect::<Result<_, _>>()?,
             rules: vec![Rule {
                 kind: RuleKind::HttpRouteGroup,
                 name: NamespacedName::new(&namespace, "any")?,
@@ -155,7 +163,9 @@ impl Mesh {
             ));
             for caller in self.callers(i) {
                 let namespace = Self::namespace(caller);
-                add(format_args!("    - {{kind: ServiceAccount, name: s{caller}, namespace: {namespace}}}\n"));
+                add(format_args!(
+                    "    - {{kind: ServiceAccount, name: s{caller}, namespace: {namespace}}}\n"
+                ));
             }
         }
         text

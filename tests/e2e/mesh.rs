@@ -93,6 +93,7 @@ fn service(namespace: &str, name: &str, selector: &str) -> String {
 kind: Service
 metadata: {{name: {name}, namespace: {namespace}}}
 spec:
+  ipFamilyPolicy: PreferDualStack
   selector: {{{selector}}}
   ports:
     - {{name: http, port: 80, targetPort: web}}
@@ -186,9 +187,9 @@ spec:
     }
     if !matches.is_empty() {
         writeln!(text, "  matches:").unwrap();
-        matches
-            .iter()
-            .for_each(|group| writeln!(text, "    - {{kind: HTTPRouteGroup, name: {group}}}").unwrap());
+        for group in matches {
+            writeln!(text, "    - {{kind: HTTPRouteGroup, name: {group}}}").unwrap();
+        }
     }
     text
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::mesh::{Mesh, allow, any_route, routes, split};
-use crate::{eventually, eventually_get, start};
+use crate::{eventually, start};
 use smc_tests::lab::LabHandle;
 
 /// How many requests a share is taken from.
@@ -18,20 +18,41 @@ fn mesh() -> Mesh {
         .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
 }
 
-/// Who answered how often.
+/// Who answered how often. Every request must be answered.
 async fn answers(lab: &LabHandle, url: &str, count: u32, header: Option<&str>) -> BTreeMap<String, u32> {
+    try_answers(lab, url, count, header).await.unwrap()
+}
+
+/// Who answered how often; an error if some request was not answered.
+async fn try_answers(
+    lab: &LabHandle,
+    url: &str,
+    count: u32,
+    header: Option<&str>,
+) -> Result<BTreeMap<String, u32>, String> {
     let count = count.to_string();
     let mut args = vec!["--url", url, "--count", &count, "--keep-alive"];
     if let Some(header) = header {
         args.extend(["-H", header]);
     }
-    let results = lab.fetch("clients/alice", &args).await.unwrap();
+    let results = lab.fetch("clients/alice", &args).await.map_err(|error| error.chain())?;
     let mut answers = BTreeMap::new();
     for result in &results {
-        assert_eq!(result.status, Some(200), "{result:?}");
-        *answers.entry(result.pod().unwrap().to_owned()).or_insert(0) += 1;
+        match (result.status, result.pod()) {
+            (Some(200), Some(pod)) => *answers.entry(pod.to_owned()).or_insert(0) += 1,
+            _ => return Err(format!("{result:?}")),
+        }
     }
-    answers
+    Ok(answers)
+}
+
+/// Waits, after the start, until each of `pods` answers, and nobody else: endpoints arrive one by one.
+async fn eventually_just(lab: &LabHandle, pods: &[&str], header: Option<&str>) {
+    eventually(&format!("{pods:?} answer"), async || {
+        let answers = try_answers(lab, "http://web.servers/", 60, header).await?;
+        if answers.keys().eq(pods) { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
 }
 
 fn assert_share(answers: &BTreeMap<String, u32>, pod: &str, share: f64) {
@@ -44,11 +65,11 @@ fn assert_share(answers: &BTreeMap<String, u32>, pod: &str, share: f64) {
     );
 }
 
-/// Waits until a version answers alone.
-async fn eventually_only(lab: &LabHandle, url: &str, pod: &str) {
+/// Waits until a version answers alone. Meanwhile no request may fail.
+async fn shifts_to(lab: &LabHandle, pod: &str) {
     eventually(&format!("only {pod} answers"), async || {
-        let answers = answers(lab, url, 40, None).await;
-        if answers.len() == 1 && answers.contains_key(pod) { Ok(()) } else { Err(format!("{answers:?}")) }
+        let answers = answers(lab, "http://web.servers/", 40, None).await;
+        if answers.keys().eq([pod]) { Ok(()) } else { Err(format!("{answers:?}")) }
     })
     .await;
 }
@@ -57,20 +78,21 @@ async fn eventually_only(lab: &LabHandle, url: &str, pod: &str) {
 async fn shares_follow_the_weights_and_shift_without_a_failed_request() {
     let mesh = mesh().with("split.yaml", &split("web", &[("web-v1", 75), ("web-v2", 25)], &[]));
     let lab = start(&mesh).await;
-    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    eventually_just(&lab, &["web-v1", "web-v2"], None).await;
     let before = answers(&lab, "http://web.servers/", REQUESTS, None).await;
     assert_share(&before, "web-v1", 0.75);
+    assert_share(&before, "web-v2", 0.25);
     // Leaves stay directly reachable.
     assert_share(&answers(&lab, "http://web-v2.servers/", 20, None).await, "web-v2", 1.0);
 
     // Zero is legal and gets nothing; every request of the shift is answered, or `answers` fails.
     lab.apply("split.yaml", &split("web", &[("web-v1", 0), ("web-v2", 5)], &[])).await.unwrap();
-    eventually_only(&lab, "http://web.servers/", "web-v2").await;
+    shifts_to(&lab, "web-v2").await;
     assert_share(&answers(&lab, "http://web.servers/", 200, None).await, "web-v2", 1.0);
 
     // A backend that does not exist yet takes no traffic.
     lab.apply("split.yaml", &split("web", &[("web-v1", 1), ("web-v9", 9)], &[])).await.unwrap();
-    eventually_only(&lab, "http://web.servers/", "web-v1").await;
+    shifts_to(&lab, "web-v1").await;
     let problems = lab.smc_json(&["mesh", "problems"]).await.unwrap().to_string();
     assert!(problems.contains("web-v9"), "{problems}");
     lab.stop().await.unwrap();

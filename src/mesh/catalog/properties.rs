@@ -131,7 +131,11 @@ fn a_split() -> impl Strategy<Value = Object> {
 }
 
 fn an_object() -> impl Strategy<Value = Object> {
-    let namespace = (select(&NAMESPACES[..]), proptest::bool::weighted(0.8), proptest::option::weighted(0.2, any::<bool>()))
+    let namespace = (
+        select(&NAMESPACES[..]),
+        proptest::bool::weighted(0.8),
+        proptest::option::weighted(0.2, any::<bool>()),
+    )
         .prop_map(|(name, monitored, injection)| {
             Object::Namespace(Namespace { name: name.to_owned(), monitored, injection })
         });

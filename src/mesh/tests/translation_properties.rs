@@ -15,8 +15,8 @@ use serde_json::json;
 use smc_mesh::catalog::{AppProtocol, Kind, Object, ObjectRef, SourceEvent};
 use smc_mesh::ids::NamespacedName;
 use smc_mesh::lint;
-use smc_mesh::resource::ResourceType;
 use smc_mesh::pki::TrustBundle;
+use smc_mesh::resource::ResourceType;
 use smc_mesh::translate::{Compiler, Input};
 use smc_mesh::world::{Touched, View, World};
 

@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod attackers;
 mod continuity;
 mod live;
 mod mesh;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use smc_tests::demo::{DemoArgs, demo};
-use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, echo, fetch, tcp};
+use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
 use smc_tests::lab::{
-    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, Variant, enter,
-    names_of_labs, pause, run_pid1, run_supervisor,
+    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, TcpResult, Variant,
+    enter, names_of_labs, pause, run_pid1, run_supervisor,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,6 +45,8 @@ enum Command {
     Fetch(FetchArgs),
     /// A TCP client that reports as JSON.
     Tcp(TcpArgs),
+    /// A TLS client that shows any certificate, and reports as JSON.
+    Tls(TlsArgs),
     #[command(hide = true)]
     Pid1 { config: PathBuf },
     #[command(hide = true)]
@@ -206,15 +208,18 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
             let failed = results.iter().any(|result| result.error.is_some());
             Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         }
-        Command::Tcp(args) => {
-            let result = tcp(&args).await;
-            print_json(&result);
-            Ok(if result.error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-        }
+        Command::Tcp(args) => Ok(report(&tcp(&args).await)),
+        Command::Tls(args) => Ok(report(&tls(&args).await)),
         Command::Pid1 { config } => run_pid1(&config).await.map(ExitCode::from),
         Command::Supervise { config } => run_supervisor(&config).await,
         Command::Pause(_) | Command::Enter(_) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Prints how a conversation went.
+fn report(result: &TcpResult) -> ExitCode {
+    print_json(result);
+    if result.error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 async fn up(args: UpArgs) -> Result<ExitCode, LabError> {

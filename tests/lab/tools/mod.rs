@@ -5,10 +5,12 @@ mod echo;
 mod fetch;
 mod grpc;
 mod tcp;
+mod tls;
 
 pub use echo::{EchoArgs, echo};
 pub use fetch::{FetchArgs, fetch};
 pub use tcp::{TcpArgs, tcp};
+pub use tls::{TlsArgs, tls};
 
 use std::time::Duration;
 

@@ -1,0 +1,80 @@
+//! Clients that reach a sidecar's inbound port and have no business there.
+
+use std::path::Path;
+
+use crate::mesh::{Mesh, mesh_config};
+use crate::{eventually_get, start};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use smc_tests::lab::{Lab, TcpResult};
+
+/// A certificate of an authority of the attacker's own, with the SPIFFE ID of somebody who is let in.
+fn forged(spiffe_id: &str) -> (String, String) {
+    let root_key = KeyPair::generate().unwrap();
+    let mut root = CertificateParams::default();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = Issuer::new(root, root_key);
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::default();
+    leaf.subject_alt_names = vec![SanType::URI(spiffe_id.try_into().unwrap())];
+    (leaf.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+}
+
+/// The proxy certificate that the controller issues for a pod.
+async fn proxy_certificate(lab: &Lab, pod: &str) -> (String, String) {
+    let output = lab.smc(&["proxy", "bootstrap", pod]).await.unwrap();
+    assert!(output.success(), "{output:?}");
+    let bootstrap: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    let tls =
+        "/static_resources/clusters/0/transport_socket/typed_config/common_tls_context/tls_certificates/0";
+    let text = |field: &str| {
+        let pointer = format!("{tls}/{field}/inline_string");
+        bootstrap.pointer(&pointer).and_then(serde_json::Value::as_str).unwrap().to_owned()
+    };
+    (text("certificate_chain"), text("private_key"))
+}
+
+/// Speaks HTTP over TLS to `target` from the node, with this certificate.
+async fn request(lab: &Lab, target: &str, certificate: Option<&(String, String)>) -> TcpResult {
+    let directory = lab.state_dir().path();
+    let (cert, key) = (directory.join("attacker.crt"), directory.join("attacker.key"));
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let mut args: Vec<String> =
+        ["smc-lab", "tls", target, "--server-name", "web.servers.svc.cluster.local", "--send"]
+            .map(str::to_owned)
+            .to_vec();
+    args.push(r"GET / HTTP/1.1\r\nhost: web\r\n\r\n".to_owned());
+    if let Some((chain, private_key)) = certificate {
+        std::fs::write(&cert, chain).unwrap();
+        std::fs::write(&key, private_key).unwrap();
+        args.extend(["--cert".to_owned(), path(&cert), "--key".to_owned(), path(&key)]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let output = lab.exec_on_node(&args).await.unwrap();
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port() {
+    // Everybody in the mesh is let in, so nothing but the certificate can be the reason.
+    let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let address = lab.pod_ip("servers/web-v1").await.unwrap();
+    let forged = forged("spiffe://cluster.local/ns/clients/sa/alice");
+    let proxy = proxy_certificate(&lab, "clients/alice").await;
+    for port in [8080, 7000, 7001] {
+        let target = format!("{address}:{port}");
+        // The alert says why, and thus that it was Envoy that refused, and not the way there.
+        for (what, certificate, alert) in [
+            ("no certificate", None, "CertificateRequired"),
+            ("a certificate of another authority", Some(&forged), "UnknownCA"),
+            ("a proxy certificate of this mesh", Some(&proxy), "CertificateUnknown"),
+        ] {
+            let result = request(&lab, &target, certificate).await;
+            assert!(result.connected, "{what} to {target}: {result:?}");
+            assert_eq!(result.reply, None, "{what} to {target}");
+            let error = result.error.unwrap_or_default();
+            assert!(error.contains(alert), "{what} to {target}: {error}");
+        }
+    }
+    lab.stop().await.unwrap();
+}

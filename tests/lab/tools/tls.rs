@@ -1,0 +1,127 @@
+//! `smc-lab tls`: a TLS client that trusts every server, to learn what a server says to the certificate it is shown.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::duration;
+use crate::lab::TcpResult;
+
+/// An answer that is kept for the report.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Flags of `smc-lab tls`.
+#[derive(Args, Clone, Debug)]
+pub struct TlsArgs {
+    /// HOST:PORT
+    address: String,
+    /// The name to ask for (SNI).
+    #[arg(long, default_value = "localhost")]
+    server_name: String,
+    /// A PEM file with the certificate chain to show; none is shown without it.
+    #[arg(long, requires = "key", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// A PEM file with the certificate's private key.
+    #[arg(long, requires = "cert", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Send this text, with its `\r` and `\n`.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    send: String,
+    /// Longest wait for the whole conversation.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// Connects, shows the certificate, sends, and reads what comes back once. What goes wrong is part of the result; in
+/// TLS 1.3 a refused certificate shows only when something is read.
+pub async fn tls(args: &TlsArgs) -> TcpResult {
+    let mut result = TcpResult::default();
+    let outcome = tokio::time::timeout(args.timeout, converse(args, &mut result)).await;
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => result.error = Some(error.to_string()),
+        Err(_) => result.error = Some("timeout".to_owned()),
+    }
+    result
+}
+
+async fn converse(args: &TlsArgs, result: &mut TcpResult) -> io::Result<()> {
+    let name = ServerName::try_from(args.server_name.clone()).map_err(io::Error::other)?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config(args).map_err(io::Error::other)?));
+    let stream = TcpStream::connect(&args.address).await?;
+    result.connected = true;
+    let mut stream = connector.connect(name, stream).await?;
+    let text = args.send.replace("\\r", "\r").replace("\\n", "\n");
+    stream.write_all(text.as_bytes()).await?;
+    let mut answer = vec![0; MAX_ANSWER_BYTES];
+    let length = stream.read(&mut answer).await?;
+    if length == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+    }
+    result.reply = Some(String::from_utf8_lossy(&answer[..length]).into_owned());
+    Ok(())
+}
+
+fn config(args: &TlsArgs) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
+    Ok(match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => {
+            let chain = CertificateDer::pem_file_iter(cert)?.collect::<Result<Vec<_>, _>>()?;
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key)?)?
+        }
+        _ => builder.with_no_client_auth(),
+    })
+}
+
+/// Takes every server: the question is what the server says of the client.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -27,7 +27,7 @@ demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-lab demo $(if $(filter 1,$(ONCE)),--once)
 
 test: build ## All tests, with real Envoys
-	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_BIN_DIR=$(BIN) cargo test $(CARGO_FLAGS) --workspace
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
 
 lint: setup ## Formatting and clippy, warnings denied
 	@cargo fmt --all --check

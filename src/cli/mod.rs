@@ -68,10 +68,10 @@ impl AdminArgs {
     }
 }
 
-/// The controller refused or could not do what was asked.
+/// The controller refused or could not do what was asked. The status is no source: its own text says the message again.
 #[derive(Debug, thiserror::Error)]
 #[error("the controller says: {}", .0.message())]
-struct Refused(#[from] tonic::Status);
+struct Refused(tonic::Status);
 
 /// What a subcommand came to.
 type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
@@ -133,6 +133,12 @@ mod tests {
     #[test]
     fn the_flags_do_not_contradict_each_other() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_refusal_of_the_controller_is_said_once() {
+        let refused = Refused(tonic::Status::not_found("there is no Pod a/b"));
+        assert_eq!(causes(&refused), "the controller says: there is no Pod a/b");
     }
 
     #[test]

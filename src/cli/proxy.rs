@@ -122,7 +122,7 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
                 .map_err(Refused)?
                 .into_inner();
             output.print(&answer, |ReleaseProxyResponse { released }| {
-                format!("{released} certificates released\n")
+                format!("certificates released: {released}\n")
             })?;
         }
     }

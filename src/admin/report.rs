@@ -2,7 +2,7 @@
 //!
 //! Owns plain conversions from the domain to the wire. Refuses to look anything up that it is not handed.
 
-use smc_mesh::catalog::{AppProtocol, Catalog};
+use smc_mesh::catalog::Catalog;
 use smc_mesh::ids::{ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_mesh::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_mesh::pki::SerialNumber;
@@ -128,7 +128,7 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
         let ports = service.ports.iter().map(|port| pb::ServicePort {
             name: port.name.clone().unwrap_or_default(),
             port: port.port.into(),
-            protocol: protocol(port.protocol).to_owned(),
+            protocol: port.protocol.as_str().to_owned(),
             endpoints: catalog
                 .endpoints(&service.id, port)
                 .iter()
@@ -145,16 +145,6 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
         });
     }
     services
-}
-
-fn protocol(protocol: AppProtocol) -> &'static str {
-    match protocol {
-        AppProtocol::Http => "http",
-        AppProtocol::Http2 => "http2",
-        AppProtocol::Tcp => "tcp",
-        AppProtocol::TcpServerFirst => "tcp-server-first",
-        AppProtocol::Https => "https",
-    }
 }
 
 /// Every permission that TrafficTargets give, one row per source and target.

@@ -180,6 +180,17 @@ pub enum AppProtocol {
 }
 
 impl AppProtocol {
+    /// Its name, as configuration and reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Http2 => "http2",
+            Self::Tcp => "tcp",
+            Self::TcpServerFirst => "tcp-server-first",
+            Self::Https => "https",
+        }
+    }
+
     /// Whether the mesh reads requests on it, and HTTP rules thus apply.
     pub const fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Http2)

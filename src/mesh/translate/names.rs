@@ -32,7 +32,7 @@ pub const INBOUND_VALIDATION: &str = "root-cert-for-mtls-inbound";
 
 /// Whom a connection to a port without HTTP may come from: exactly the identities allowed there.
 pub fn inbound_port_validation(port: u16, protocol: AppProtocol) -> String {
-    format!("{INBOUND_VALIDATION}:{port}_{}", self::protocol(protocol))
+    format!("{INBOUND_VALIDATION}:{port}_{}", protocol.as_str())
 }
 
 /// Who may answer for a service.
@@ -72,7 +72,7 @@ pub fn endpoints(service: &ServiceId, port: u16, only: Option<&BTreeSet<ServiceA
 
 /// A port of the application beside the proxy.
 pub fn local_cluster(port: u16, protocol: AppProtocol) -> String {
-    format!("local|{port}|{}", self::protocol(protocol))
+    format!("local|{port}|{}", protocol.as_str())
 }
 
 /// The routes to a service port.
@@ -82,21 +82,10 @@ pub fn outbound_route(service: &ServiceId, port: u16) -> String {
 
 /// The chain that takes connections to a service port.
 pub fn outbound_chain(service: &ServiceId, port: u16, protocol: AppProtocol) -> String {
-    format!("outbound_{service}_{port}_{}", self::protocol(protocol))
+    format!("outbound_{service}_{port}_{}", protocol.as_str())
 }
 
 /// The chain, and the routes, that take connections to a port of the application.
 pub fn inbound(port: u16, protocol: AppProtocol) -> String {
-    format!("inbound_{port}_{}", self::protocol(protocol))
-}
-
-/// A protocol in names.
-const fn protocol(protocol: AppProtocol) -> &'static str {
-    match protocol {
-        AppProtocol::Http => "http",
-        AppProtocol::Http2 => "http2",
-        AppProtocol::Tcp => "tcp",
-        AppProtocol::TcpServerFirst => "tcp-server-first",
-        AppProtocol::Https => "https",
-    }
+    format!("inbound_{port}_{}", protocol.as_str())
 }

@@ -104,7 +104,7 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
             announced = announcements.recv() => announced,
         };
         match announced {
-            Ok(Announcement::ProxyReleased { proxy, .. }) => proxies.release(proxy.uuid),
+            Ok(Announcement::ProxyReleased { proxy, .. }) => proxies.release(&proxy),
             Ok(_) => {}
             // Some were missed: the ledger knows which.
             Err(RecvError::Lagged(_)) => sweep(ca.as_ref(), &proxies),
@@ -115,7 +115,7 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
 
 /// Ends every stream whose certificate the ledger says is released.
 fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
-    for (uuid, streams) in proxies.streams() {
+    for (proxy, streams) in proxies.streams() {
         let released = ca.ledger().read(|ledger| {
             streams.iter().any(|stream| {
                 let record = ledger.proxy_certificate(&stream.admission.serial);
@@ -123,7 +123,7 @@ fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
             })
         });
         if released {
-            proxies.release(uuid);
+            proxies.release(&proxy);
         }
     }
 }

@@ -69,8 +69,8 @@ async fn handshake(
 
 fn decide(world: &World, der: &[u8]) -> Result<Admission, Refusal> {
     let peer = peer_certificate(der).unwrap();
-    let find = |uuid| {
-        (uuid == proxy("v1").uuid).then(|| KnownWorkload {
+    let find = |name: &ProxyName| {
+        (*name == proxy("v1")).then(|| KnownWorkload {
             workload: WorkloadId::new("bookstore", "v1").unwrap(),
             service_account: account("bookstore-v1"),
         })

@@ -34,6 +34,6 @@ mod secret;
 mod settings;
 mod tls;
 
-pub use compiler::{Compiler, Input};
 pub use crate::pki::{ServiceCertificate, TrustBundle};
+pub use compiler::{Compiler, Input};
 pub use settings::Settings;

@@ -12,8 +12,8 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher:
 
 use super::names;
 use super::settings::Settings;
-use crate::pki::{ServiceCertificate, TrustBundle};
 use crate::ids::ServiceAccountId;
+use crate::pki::{ServiceCertificate, TrustBundle};
 
 /// The proxy's own certificate and key.
 pub(super) fn service_certificate(certificate: &ServiceCertificate) -> tls::Secret {

@@ -143,6 +143,27 @@ async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
 }
 
 #[tokio::test]
+async fn a_uuid_copied_into_another_namespace_shuts_nobody_out() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    let first = client.receive().await;
+    client.send(ack(&first)).await;
+    replica.copy_the_uuid_of(&buyer);
+    let thief = replica.bootstrap("evil/thief").await;
+    assert_ne!(thief.node().id, buyer.node().id);
+    replica.declare_another_service();
+    assert_eq!(client.receive().await.resources.len(), 1, "the stream goes on");
+    for own in [&buyer, &thief] {
+        let mut client = Client::connect(&replica, own).await;
+        client.send(subscribe(own, ResourceType::Listener)).await;
+        client.receive().await;
+    }
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_proxy_that_never_answers_is_cut() {
     let replica = Replica::start_with(Duration::from_millis(500)).await;
     let buyer = replica.bootstrap(BUYER).await;

@@ -74,6 +74,22 @@ metadata: {name: another, namespace: shop}
 spec: {clusterIP: 10.96.0.11, selector: {app: store}, ports: [{name: tcp, port: 90, targetPort: 9090}]}
 ";
 
+const THIEF: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: evil, labels: {openservicemesh.io/monitored-by: osm}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: thief, namespace: evil}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: thief, namespace: evil, labels: {osm-proxy-uuid: UUID}}
+spec: {serviceAccountName: thief, containers: [{name: app}]}
+status: {podIPs: [{ip: 10.0.0.66}], conditions: [{type: Ready, status: "True"}]}
+"#;
+
 /// A running replica.
 pub(super) struct Replica {
     directory: TempDir,
@@ -156,6 +172,13 @@ impl Replica {
             certificate: Some((inline(&own["certificate_chain"]), inline(&own["private_key"]))),
             roots: inline(&tls["validation_context"]["trusted_ca"]),
         }
+    }
+
+    /// Declares a pod of another namespace that carries the UUID of `victim`'s sidecar.
+    pub(super) fn copy_the_uuid_of(&self, victim: &Credentials) {
+        let (uuid, _) = victim.node.split_once('.').unwrap();
+        let text = THIEF.replace("UUID", uuid);
+        std::fs::write(self.directory.path().join("mesh/thief.yaml"), text).unwrap();
     }
 
     pub(super) fn declare_another_service(&self) {

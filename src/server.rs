@@ -171,6 +171,7 @@ impl Server {
             metrics_listen,
             trust_domain,
             service_cert_lifetime,
+            release_grace,
             answer_limit,
         } = config;
         let metrics = Metrics::new();
@@ -230,6 +231,14 @@ impl Server {
         let (draining, closing) = (stages.draining.clone(), stages.closing.clone());
         tasks.spawn("xDS", xds::acceptor::run(xds_listener, handling, draining, closing));
         tasks.spawn("releases", tasks::releases(Arc::clone(&ca), proxies.clone(), stages.stopping.clone()));
+        let departing = tasks::Departing {
+            ca: Arc::clone(&ca),
+            ask: ask.clone(),
+            worlds: worlds.clone(),
+            env: env.clone(),
+            grace: release_grace,
+        };
+        tasks.spawn("departures", departing.run(stages.stopping.clone()));
         tasks.spawn_fallible("storage", tasks::storage(storage.failure, stages.stopping.clone()));
         let census = tasks::census(Arc::clone(&ca), metrics.clone(), stages.stopping.clone());
         tasks.spawn("certificate census", census);

@@ -54,6 +54,14 @@ impl Catalog {
         self.workloads.get(claimants.first()?)
     }
 
+    /// Those of `proxies` that no workload has, in the mesh or not, alone or not. Costs a pass over all workloads.
+    pub fn without_workload(&self, mut proxies: BTreeSet<ProxyName>) -> BTreeSet<ProxyName> {
+        for workload in self.workloads.values() {
+            proxies.remove(&workload.proxy_name());
+        }
+        proxies
+    }
+
     /// The class of an in-mesh workload's sidecar.
     pub fn class(&self, workload: &WorkloadId) -> Option<&Arc<ProxyClass>> {
         self.index.standings.get(workload).map(|standing| &standing.class)

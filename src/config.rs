@@ -26,7 +26,7 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// The domain that every identity belongs to.
     pub trust_domain: TrustDomain,
-    /// How long service certificates live, before jitter.
+    /// How long service certificates live, before jitter, where no MeshConfig says so.
     pub service_cert_lifetime: Duration,
     /// How long a pod must be gone before the certificates of its proxy are released, for good; see
     /// [`RELEASE_GRACE`].

@@ -15,12 +15,11 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use smc_mesh::bootstrap::{ControllerAddress, Host};
-use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
+use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes, WantedCertificates};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_raft::{ReplicatedLedger, StorageError};
 use thiserror::Error;
@@ -198,7 +197,7 @@ impl Server {
         let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
         let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
         let (world_sender, worlds) = watch::channel(None);
-        let (wanted_sender, wanted) = watch::channel(BTreeSet::new());
+        let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let (publisher, ask) = Publisher::new(
             compiler,
             Inputs { batches, certificates },

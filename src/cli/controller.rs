@@ -56,7 +56,7 @@ pub(super) struct ControllerArgs {
     /// How log lines look
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// How long service certificates live
+    /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
     /// How long a pod must be gone before its proxy certificates are released

@@ -32,5 +32,5 @@ pub use lifetime::{
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::{CONTROLLER_IDENTITY, controller_identity};
-pub use rotation::{RotationPlan, plan_rotation};
+pub use rotation::{RotationPlan, WantedCertificates, plan_rotation};
 pub use serial::{InvalidSerial, SerialNumber};

@@ -26,11 +26,18 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// The domain that every identity belongs to.
     pub trust_domain: TrustDomain,
-    /// How long service certificates live, before jitter.
+    /// How long service certificates live, before jitter, where no MeshConfig says so.
     pub service_cert_lifetime: Duration,
+    /// How long a pod must be gone before the certificates of its proxy are released, for good; see
+    /// [`RELEASE_GRACE`].
+    pub release_grace: Duration,
     /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
     pub answer_limit: Duration,
 }
+
+/// Long enough for a person to put back a directory that was moved away, or for a platform's API to recover; short
+/// enough that a copied key of a pod that is gone is of no use for long.
+pub const RELEASE_GRACE: Duration = Duration::from_mins(10);
 
 /// Envoy answers in milliseconds, or, while clusters warm, after 15 seconds at most (`initial_fetch_timeout`). What has
 /// not done so for a minute does not read, and holds memory for nothing.

@@ -4,11 +4,10 @@
 //! synced, and questions about the catalog are answered between two batches, so that an answer is never
 //! half of one state and half of another. Refuses to decide what a change means.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smc_mesh::ids::ServiceAccountId;
-use smc_mesh::pki::ServiceCertificate;
+use smc_mesh::pki::{ServiceCertificate, WantedCertificates};
 use smc_mesh::problem::Problem;
 use smc_mesh::translate::{Compiler, Input};
 use smc_mesh::world::World;
@@ -89,19 +88,19 @@ pub(crate) struct Publisher {
     inputs: Inputs,
     questions: mpsc::Receiver<Question>,
     worlds: watch::Sender<Option<Arc<World>>>,
-    wanted: watch::Sender<BTreeSet<ServiceAccountId>>,
+    wanted: watch::Sender<WantedCertificates>,
     synced: bool,
     metrics: Metrics,
 }
 
 impl Publisher {
     /// A publisher that has published nothing. `worlds` takes the worlds, `wanted` the identities that need
-    /// a certificate.
+    /// a certificate, and for how long.
     pub(crate) fn new(
         compiler: Compiler,
         inputs: Inputs,
         worlds: watch::Sender<Option<Arc<World>>>,
-        wanted: watch::Sender<BTreeSet<ServiceAccountId>>,
+        wanted: watch::Sender<WantedCertificates>,
         metrics: Metrics,
     ) -> (Self, Ask) {
         let (ask, questions) = mpsc::channel(MAX_QUESTIONS);
@@ -160,12 +159,16 @@ impl Publisher {
         }
     }
 
-    /// Tells the certificate authority which identities are in the mesh.
+    /// Tells the certificate authority which identities are in the mesh, and what MeshConfig says of lifetimes.
     fn want_certificates(&self) {
-        let accounts = self.mesh.compiler.catalog().accounts().cloned().collect();
+        let catalog = self.mesh.compiler.catalog();
+        let now_wanted = WantedCertificates {
+            accounts: catalog.accounts().cloned().collect(),
+            lifetime: catalog.mesh_config().service_cert_validity,
+        };
         self.wanted.send_if_modified(|wanted| {
-            let differ = *wanted != accounts;
-            *wanted = accounts;
+            let differ = *wanted != now_wanted;
+            *wanted = now_wanted;
             differ
         });
     }

@@ -15,12 +15,11 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use smc_mesh::bootstrap::{ControllerAddress, Host};
-use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
+use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes, WantedCertificates};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_raft::{ReplicatedLedger, StorageError};
 use thiserror::Error;
@@ -171,6 +170,7 @@ impl Server {
             metrics_listen,
             trust_domain,
             service_cert_lifetime,
+            release_grace,
             answer_limit,
         } = config;
         let metrics = Metrics::new();
@@ -197,7 +197,7 @@ impl Server {
         let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
         let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
         let (world_sender, worlds) = watch::channel(None);
-        let (wanted_sender, wanted) = watch::channel(BTreeSet::new());
+        let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let (publisher, ask) = Publisher::new(
             compiler,
             Inputs { batches, certificates },
@@ -230,6 +230,14 @@ impl Server {
         let (draining, closing) = (stages.draining.clone(), stages.closing.clone());
         tasks.spawn("xDS", xds::acceptor::run(xds_listener, handling, draining, closing));
         tasks.spawn("releases", tasks::releases(Arc::clone(&ca), proxies.clone(), stages.stopping.clone()));
+        let departing = tasks::Departing {
+            ca: Arc::clone(&ca),
+            ask: ask.clone(),
+            worlds: worlds.clone(),
+            env: env.clone(),
+            grace: release_grace,
+        };
+        tasks.spawn("departures", departing.run(stages.stopping.clone()));
         tasks.spawn_fallible("storage", tasks::storage(storage.failure, stages.stopping.clone()));
         let census = tasks::census(Arc::clone(&ca), metrics.clone(), stages.stopping.clone());
         tasks.spawn("certificate census", census);

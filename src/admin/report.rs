@@ -3,7 +3,7 @@
 //! Owns plain conversions from the domain to the wire. Refuses to look anything up that it is not handed.
 
 use smc_mesh::catalog::Catalog;
-use smc_mesh::ids::{ProxyUuid, ServiceAccountId, WorkloadId};
+use smc_mesh::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_mesh::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_mesh::pki::SerialNumber;
 use smc_mesh::policy::{HttpAccess, grants};
@@ -18,14 +18,13 @@ use crate::xds::proxies::{OpenStream, StreamReport};
 /// What is known of one proxy, from the ledger, the catalog and the connections.
 #[derive(Default)]
 pub(super) struct ProxyFacts {
-    pub(super) namespace: String,
     pub(super) certificates: Vec<pb::ProxyCertificate>,
     pub(super) known: Option<(WorkloadId, ServiceAccountId)>,
     pub(super) streams: Vec<pb::Stream>,
 }
 
 impl ProxyFacts {
-    pub(super) fn proxy(mut self, uuid: ProxyUuid) -> pb::Proxy {
+    pub(super) fn proxy(mut self, name: &ProxyName) -> pb::Proxy {
         self.certificates.sort_by(|a, b| (a.issued_at, &a.serial).cmp(&(b.issued_at, &b.serial)));
         let issued = self.certificates.iter().any(|c| c.state() != pb::CertificateState::Released);
         let discovered = self.known.is_some();
@@ -34,8 +33,8 @@ impl ProxyFacts {
             .map(|(workload, account)| (workload.to_string(), account.to_string()))
             .unwrap_or_default();
         pb::Proxy {
-            uuid: uuid.to_string(),
-            namespace: self.namespace,
+            uuid: name.uuid.to_string(),
+            namespace: name.namespace.to_string(),
             workload,
             service_account: account,
             discovered,

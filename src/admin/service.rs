@@ -56,7 +56,7 @@ impl AdminService {
             .about(move |mesh| {
                 let catalog = mesh.compiler.catalog();
                 let workload = catalog.workload(&id)?;
-                let proxy = ProxyName::new(workload.proxy, id.namespace()).ok()?;
+                let proxy = workload.proxy_name();
                 let account = workload.service_account.clone();
                 Some(KnownPod { proxy, account, in_mesh: catalog.in_mesh(workload) })
             })
@@ -65,27 +65,31 @@ impl AdminService {
         found.ok_or_else(|| Status::not_found(format!("there is no Pod {name}")))
     }
 
-    fn proxy_list(&self) -> Vec<pb::Proxy> {
-        let mut found: BTreeMap<_, report::ProxyFacts> = BTreeMap::new();
+    /// What is known of every proxy that was issued a certificate, is in the mesh or is connected.
+    fn proxy_facts(&self) -> BTreeMap<ProxyName, report::ProxyFacts> {
+        let mut found: BTreeMap<ProxyName, report::ProxyFacts> = BTreeMap::new();
         self.ca.ledger().read(|ledger| {
             for (serial, record) in ledger.proxy_certificates() {
-                let facts = found.entry(record.proxy.uuid).or_default();
-                facts.namespace = record.proxy.namespace.to_string();
+                let facts = found.entry(record.proxy.clone()).or_default();
                 facts.certificates.push(report::proxy_certificate(serial, record));
             }
         });
         if let Some(world) = self.worlds.borrow().as_ref() {
-            for (uuid, known) in &world.proxies {
-                let facts = found.entry(*uuid).or_default();
-                known.workload.namespace().clone_into(&mut facts.namespace);
+            for (proxy, known) in &world.proxies {
+                let facts = found.entry(proxy.clone()).or_default();
                 facts.known = Some((known.workload.clone(), known.class.account.clone()));
             }
         }
-        for (uuid, streams) in self.proxies.streams() {
-            let facts = found.entry(uuid).or_default();
+        for (proxy, streams) in self.proxies.streams() {
+            let facts = found.entry(proxy).or_default();
             facts.streams = streams.iter().map(|stream| report::stream(stream, &stream.report())).collect();
         }
-        let mut proxies: Vec<_> = found.into_iter().map(|(uuid, facts)| facts.proxy(uuid)).collect();
+        found
+    }
+
+    fn proxy_list(&self) -> Vec<pb::Proxy> {
+        let mut proxies: Vec<_> =
+            self.proxy_facts().into_iter().map(|(proxy, facts)| facts.proxy(&proxy)).collect();
         proxies
             .sort_by(|a, b| (&a.namespace, &a.workload, &a.uuid).cmp(&(&b.namespace, &b.workload, &b.uuid)));
         proxies
@@ -127,14 +131,13 @@ impl Admin for AdminService {
         request: Request<pb::GetProxyConfigRequest>,
     ) -> Result<Response<pb::GetProxyConfigResponse>, Status> {
         let workload = request.into_inner().workload;
-        let uuid = self.pod(&workload).await?.proxy.uuid;
+        let name = self.pod(&workload).await?.proxy;
         let streams: Vec<_> =
-            self.proxies.streams_of(uuid).iter().map(|s| report::stream_config(s)).collect();
+            self.proxies.streams_of(&name).iter().map(|s| report::stream_config(s)).collect();
         if streams.is_empty() {
             return Err(Status::failed_precondition(format!("the proxy of Pod {workload} is not connected")));
         }
-        let text = uuid.to_string();
-        let proxy = self.proxy_list().into_iter().find(|proxy| proxy.uuid == text);
+        let proxy = self.proxy_facts().remove(&name).map(|facts| facts.proxy(&name));
         Ok(Response::new(pb::GetProxyConfigResponse { proxy, streams }))
     }
 

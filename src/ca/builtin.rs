@@ -4,6 +4,7 @@ mod founding;
 mod signing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use smc_mesh::ledger::{ControllerCertificateRecord, Operation, Rejection, Reply, ServiceCertificateRecord};
@@ -78,8 +79,17 @@ impl BuiltinCa {
         let _ = self.announcements.send(announcement);
     }
 
-    async fn sign_service(&self, account: ServiceAccountId) -> Result<IssuedService, CaError> {
+    async fn sign_service(
+        &self,
+        account: ServiceAccountId,
+        lifetime: Option<Duration>,
+    ) -> Result<IssuedService, CaError> {
         let what = format!("a service certificate for {account}");
+        let lifetimes = match lifetime {
+            None => self.settings.lifetimes,
+            Some(lifetime) => Lifetimes::with_service(lifetime)
+                .map_err(|source| CaError::Lifetime { what: what.clone(), source })?,
+        };
         let name = account.to_string();
         let replaces = self
             .ledger
@@ -89,7 +99,7 @@ impl BuiltinCa {
         let leaf = self.issuing.sign(
             &what,
             &self.env,
-            |now, issuer| self.settings.lifetimes.service_validity(now, issuer, random),
+            |now, issuer| lifetimes.service_validity(now, issuer, random),
             |serial, validity| profile::service(&self.settings.trust_domain, &account, serial, validity),
         )?;
         if service_identity(&leaf.reads_as, &self.settings.trust_domain).as_ref() != Some(&account) {
@@ -189,8 +199,12 @@ impl BuiltinCa {
 }
 
 impl CertificateManager for BuiltinCa {
-    fn issue_service(&self, account: &ServiceAccountId) -> Pending<'_, Result<IssuedService, CaError>> {
-        Box::pin(self.sign_service(account.clone()))
+    fn issue_service(
+        &self,
+        account: &ServiceAccountId,
+        lifetime: Option<Duration>,
+    ) -> Pending<'_, Result<IssuedService, CaError>> {
+        Box::pin(self.sign_service(account.clone(), lifetime))
     }
 
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError> {

@@ -2,7 +2,7 @@
 
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::ledger::Rejection;
-use smc_mesh::pki::IssuerEnding;
+use smc_mesh::pki::{InvalidLifetime, IssuerEnding};
 use smc_raft::ProposeError;
 use thiserror::Error;
 
@@ -42,6 +42,15 @@ pub enum CaError {
         /// The reason.
         #[source]
         source: IssuerEnding,
+    },
+    /// The lifetime that was asked for is out of bounds.
+    #[error("{what} cannot be issued")]
+    Lifetime {
+        /// What was to be issued.
+        what: String,
+        /// The reason.
+        #[source]
+        source: InvalidLifetime,
     },
     /// Making a key or a signature failed.
     #[error("{what} cannot be signed")]

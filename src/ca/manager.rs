@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use smc_mesh::pki::{SerialNumber, ServiceCertificate, TrustBundle, Validity};
@@ -119,8 +120,13 @@ pub enum Announcement {
 /// Issues, keeps and releases certificates.
 pub trait CertificateManager: Send + Sync {
     /// Issues a new service certificate, which takes the place of the current one. If another replica was
-    /// faster, the answer is the certificate that it issued.
-    fn issue_service(&self, account: &ServiceAccountId) -> Pending<'_, Result<IssuedService, CaError>>;
+    /// faster, the answer is the certificate that it issued. `lifetime` is before jitter, within the bounds of
+    /// [`smc_mesh::pki::Lifetimes::with_service`]; `None` is the authority's own.
+    fn issue_service(
+        &self,
+        account: &ServiceAccountId,
+        lifetime: Option<Duration>,
+    ) -> Pending<'_, Result<IssuedService, CaError>>;
 
     /// The current certificate of an identity, the same on every replica and after every restart. It may
     /// have ended. `None` if there is none.

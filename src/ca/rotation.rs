@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::ids::ServiceAccountId;
-use smc_mesh::pki::{SerialNumber, ServiceCertificate, plan_rotation, retry_delay};
+use smc_mesh::pki::{SerialNumber, ServiceCertificate, WantedCertificates, plan_rotation, retry_delay};
 use smc_mesh::time::Timestamp;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -44,8 +44,8 @@ pub struct Rotator {
     pub manager: Arc<dyn CertificateManager>,
     /// The time, and jitter.
     pub env: Env,
-    /// The identities that exist.
-    pub wanted: watch::Receiver<BTreeSet<ServiceAccountId>>,
+    /// The identities that exist, and how long their certificates are to live.
+    pub wanted: watch::Receiver<WantedCertificates>,
     /// Where current certificates go: each identity's when it is first wanted, and every new one. The bound
     /// of this channel is the back-pressure on issuing.
     pub issued: mpsc::Sender<(ServiceAccountId, ServiceCertificate)>,
@@ -83,19 +83,19 @@ impl Rotator {
 
     async fn round(
         &self,
-        wanted: &BTreeSet<ServiceAccountId>,
+        wanted: &WantedCertificates,
         handed_on: &mut BTreeMap<ServiceAccountId, SerialNumber>,
         announcements: &mut broadcast::Receiver<Announcement>,
     ) -> Round {
         // First what is there already, so that a restart keeps nobody waiting for others' new ones.
-        match self.hand_on(wanted, handed_on).await {
+        match self.hand_on(&wanted.accounts, handed_on).await {
             Round::Unwanted => return Round::Unwanted,
             Round::Done | Round::Failed => {}
         }
         let failed = self.renew(wanted).await;
         // Whatever was announced until here is on record and thus handed on now.
         *announcements = announcements.resubscribe();
-        match self.hand_on(wanted, handed_on).await {
+        match self.hand_on(&wanted.accounts, handed_on).await {
             Round::Done if failed => Round::Failed,
             other => other,
         }
@@ -139,9 +139,10 @@ impl Rotator {
     }
 
     /// Issues what is due. `true` if some of it failed.
-    async fn renew(&self, wanted: &BTreeSet<ServiceAccountId>) -> bool {
+    async fn renew(&self, wanted: &WantedCertificates) -> bool {
         let now = self.env.now();
         let due = self.manager.ledger().read(|ledger| plan_rotation(wanted, ledger, now).due);
+        let lifetime = wanted.lifetime;
         let mut failed = false;
         let mut at_work = JoinSet::new();
         for account in due {
@@ -150,7 +151,7 @@ impl Rotator {
             }
             let manager = Arc::clone(&self.manager);
             at_work.spawn(async move {
-                let Err(error) = manager.issue_service(&account).await else { return false };
+                let Err(error) = manager.issue_service(&account, lifetime).await else { return false };
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(%account, error, "cannot issue a service certificate; will try again");
                 true
@@ -163,7 +164,7 @@ impl Rotator {
     }
 
     /// How long until something is due, or until what failed is tried again.
-    fn pause(&self, wanted: &BTreeSet<ServiceAccountId>, failures: u32) -> Duration {
+    fn pause(&self, wanted: &WantedCertificates, failures: u32) -> Duration {
         if let Some(attempt) = failures.checked_sub(1) {
             return retry_delay(attempt, self.env.random_u64().unwrap_or(0));
         }

@@ -56,9 +56,15 @@ pub(super) struct ControllerArgs {
     /// How log lines look
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// How long service certificates live
+    /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
+    /// How long a pod must be gone before its proxy certificates are released
+    ///
+    /// A released certificate is refused for good: its sidecar needs a new bootstrap. The grace keeps a hiccup of the
+    /// mesh directory, or of the platform's API, from locking out sidecars that still run.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    release_grace: Duration,
 }
 
 pub(super) async fn run(args: ControllerArgs) -> Outcome {
@@ -75,6 +81,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         log_level,
         log_format,
         service_cert_lifetime,
+        release_grace,
     } = args;
     telemetry::start_logging(&log_level, log_format);
     let shutdown = CancellationToken::new();
@@ -89,6 +96,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         metrics_listen,
         trust_domain,
         service_cert_lifetime,
+        release_grace,
         answer_limit: ANSWER_LIMIT,
     };
     let handle = Server::start(config, env, storage, shutdown.clone()).await?;

@@ -254,7 +254,8 @@ impl fmt::Display for TrustDomain {
     }
 }
 
-/// One sidecar. A pod carries the UUID as its label `osm-proxy-uuid`.
+/// A sidecar's number. A pod carries it as its label `osm-proxy-uuid`, which whoever may write pods of a namespace
+/// may set to anything: only together with the namespace, as a [`ProxyName`], does it tell who a sidecar is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProxyUuid(pub uuid::Uuid);
@@ -285,7 +286,8 @@ impl FromStr for ProxyUuid {
     }
 }
 
-/// The Common Name of a proxy certificate for a pod: `<proxy-uuid>.<namespace>`.
+/// One sidecar: the Common Name of its certificate, `<proxy-uuid>.<namespace>`. A UUID that was copied into another
+/// namespace is thus another name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProxyName {
     /// The sidecar.
@@ -299,6 +301,11 @@ impl ProxyName {
     pub fn new(uuid: ProxyUuid, namespace: &str) -> Result<Self, InvalidName> {
         check_label("namespace", namespace)?;
         Ok(Self { uuid, namespace: namespace.into() })
+    }
+
+    /// Names the sidecar `uuid` of a workload.
+    pub fn of(uuid: ProxyUuid, workload: &WorkloadId) -> Self {
+        Self { uuid, namespace: workload.namespace().into() }
     }
 }
 

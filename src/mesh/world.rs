@@ -11,7 +11,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet, Vector};
 
 use crate::catalog::InboundPort;
-use crate::ids::{ProxyUuid, ServiceAccountId, WorkloadId};
+use crate::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use crate::resource::{Resource, ResourceType};
 
 /// How many past changes a world remembers, so that a stream that wakes late can still be told just what
@@ -57,7 +57,7 @@ pub struct Changes {
     /// Classes whose whole snapshot appeared or vanished: everything in it changed, so it is not listed.
     pub whole: BTreeSet<Arc<ProxyClass>>,
     /// Proxies that appeared, vanished, or changed their class.
-    pub proxies: BTreeSet<ProxyUuid>,
+    pub proxies: BTreeSet<ProxyName>,
 }
 
 impl Changes {
@@ -88,8 +88,8 @@ pub struct World {
     pub snapshots: OrdMap<Arc<ProxyClass>, Arc<Snapshot>>,
     /// EDS resources by name, shared by all classes.
     pub endpoints: OrdMap<Arc<str>, Arc<Resource>>,
-    /// In-mesh proxies by UUID.
-    pub proxies: OrdMap<ProxyUuid, KnownProxy>,
+    /// In-mesh proxies by name.
+    pub proxies: OrdMap<ProxyName, KnownProxy>,
     /// The latest changes, oldest first; the last one led to `generation`.
     history: Vector<Arc<Changes>>,
 }
@@ -104,10 +104,10 @@ impl World {
         }
     }
 
-    /// What proxy `uuid` is served now; `None` if the catalog does not know it or its certificate is not
+    /// What `proxy` is served now; `None` if the catalog does not know it or its certificate is not
     /// there yet.
-    pub fn view(&self, uuid: ProxyUuid) -> Option<View> {
-        let class = &self.proxies.get(&uuid)?.class;
+    pub fn view(&self, proxy: &ProxyName) -> Option<View> {
+        let class = &self.proxies.get(proxy)?.class;
         let snapshot = self.snapshots.get(class)?;
         Some(View {
             class: Arc::clone(class),

@@ -2,13 +2,16 @@
 //!
 //! Owns supervision. Every task has a name and is expected to run until it is told to stop.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smc_mesh::ids::ProxyName;
 use smc_mesh::ledger::ProxyCertificateState;
+use smc_mesh::pki::Departures;
 use smc_mesh::world::World;
 use smc_raft::StorageError;
 use thiserror::Error;
@@ -17,11 +20,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::ServerError;
 use crate::ca::{Announcement, CertificateManager};
+use crate::env::Env;
 use crate::error::causes;
+use crate::publisher::Ask;
 use crate::telemetry::Metrics;
 use crate::xds::proxies::Proxies;
 
@@ -104,7 +109,7 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
             announced = announcements.recv() => announced,
         };
         match announced {
-            Ok(Announcement::ProxyReleased { proxy, .. }) => proxies.release(proxy.uuid),
+            Ok(Announcement::ProxyReleased { proxy, .. }) => proxies.release(&proxy),
             Ok(_) => {}
             // Some were missed: the ledger knows which.
             Err(RecvError::Lagged(_)) => sweep(ca.as_ref(), &proxies),
@@ -115,7 +120,7 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
 
 /// Ends every stream whose certificate the ledger says is released.
 fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
-    for (uuid, streams) in proxies.streams() {
+    for (proxy, streams) in proxies.streams() {
         let released = ca.ledger().read(|ledger| {
             streams.iter().any(|stream| {
                 let record = ledger.proxy_certificate(&stream.admission.serial);
@@ -123,7 +128,66 @@ fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
             })
         });
         if released {
-            proxies.release(uuid);
+            proxies.release(&proxy);
+        }
+    }
+}
+
+/// Releases the certificates of pods that are gone.
+pub(super) struct Departing {
+    pub(super) ca: Arc<dyn CertificateManager>,
+    pub(super) ask: Ask,
+    pub(super) worlds: watch::Receiver<Option<Arc<World>>>,
+    pub(super) env: Env,
+    /// How long a pod must have been gone.
+    pub(super) grace: Duration,
+}
+
+impl Departing {
+    pub(super) async fn run(self, stopping: CancellationToken) {
+        let mut departures = Departures::new(self.grace);
+        let mut ticks = interval(departures.period());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let looking = async {
+            loop {
+                ticks.tick().await;
+                let missing = self.missing().await;
+                for proxy in departures.look(missing, self.env.now()) {
+                    self.release(&proxy).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = looking => {}
+        }
+    }
+
+    /// The proxies that have certificates to release and no pod; `None` if the mesh cannot be seen.
+    async fn missing(&self) -> Option<BTreeSet<ProxyName>> {
+        // A mesh without a single pod is more likely a directory that was not mounted.
+        let world = self.worlds.borrow().clone().filter(|world| !world.proxies.is_empty())?;
+        let missing: BTreeSet<_> = self.ca.ledger().read(|ledger| {
+            ledger.unreleased_proxies().filter(|proxy| !world.proxies.contains_key(*proxy)).cloned().collect()
+        });
+        if missing.is_empty() {
+            return Some(missing);
+        }
+        // Pods that left the mesh or share a UUID are not in the world, but are there.
+        self.ask.about(move |mesh| mesh.compiler.catalog().without_workload(missing)).await.ok()
+    }
+
+    async fn release(&self, proxy: &ProxyName) {
+        // Releases take their time, and the pod may have come back meanwhile, with a new certificate.
+        if self.worlds.borrow().as_ref().is_none_or(|world| world.proxies.contains_key(proxy)) {
+            return;
+        }
+        match self.ca.release(proxy).await {
+            Ok(serials) => info!(%proxy, released = serials.len(), "pod is gone; its proxy was released"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(%proxy, error, "cannot release the proxy of a pod that is gone; will try again");
+            }
         }
     }
 }

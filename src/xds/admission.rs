@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smc_mesh::ids::ProxyName;
 use smc_mesh::pki::{Admission, KnownWorkload, PeerCertificate, Refusal, admit};
 use smc_mesh::world::World;
 use thiserror::Error;
@@ -102,8 +103,8 @@ pub(super) fn check(
     certificate: &PeerCertificate,
     world: Option<&World>,
 ) -> Result<Admission, Refusal> {
-    let find = |proxy| {
-        let known = world?.proxies.get(&proxy)?;
+    let find = |proxy: &ProxyName| {
+        let known = world?.proxies.get(proxy)?;
         Some(KnownWorkload { workload: known.workload.clone(), service_account: known.class.account.clone() })
     };
     let now = context.env.now();

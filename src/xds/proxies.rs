@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use smc_mesh::ids::ProxyUuid;
+use smc_mesh::ids::ProxyName;
 use smc_mesh::pki::Admission;
 use smc_mesh::problem::Problem;
 use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
@@ -32,7 +32,7 @@ struct Table {
     /// The next stream's number.
     next: u64,
     /// Streams by proxy, in the order they were opened.
-    streams: BTreeMap<ProxyUuid, BTreeMap<u64, Arc<OpenStream>>>,
+    streams: BTreeMap<ProxyName, BTreeMap<u64, Arc<OpenStream>>>,
 }
 
 /// One open stream of an admitted proxy.
@@ -100,22 +100,26 @@ impl Proxies {
     }
 
     /// All open streams, by proxy, oldest first.
-    pub fn streams(&self) -> BTreeMap<ProxyUuid, Vec<Arc<OpenStream>>> {
+    pub fn streams(&self) -> BTreeMap<ProxyName, Vec<Arc<OpenStream>>> {
         let table = lock(&self.table);
-        table.streams.iter().map(|(uuid, streams)| (*uuid, streams.values().cloned().collect())).collect()
+        table
+            .streams
+            .iter()
+            .map(|(proxy, streams)| (proxy.clone(), streams.values().cloned().collect()))
+            .collect()
     }
 
     /// The open streams of one proxy, oldest first.
-    pub fn streams_of(&self, proxy: ProxyUuid) -> Vec<Arc<OpenStream>> {
+    pub fn streams_of(&self, proxy: &ProxyName) -> Vec<Arc<OpenStream>> {
         lock(&self.table)
             .streams
-            .get(&proxy)
+            .get(proxy)
             .map(|streams| streams.values().cloned().collect())
             .unwrap_or_default()
     }
 
     /// Tells all streams of a proxy to end, because it was released.
-    pub(crate) fn release(&self, proxy: ProxyUuid) {
+    pub(crate) fn release(&self, proxy: &ProxyName) {
         for stream in self.streams_of(proxy) {
             stream.stop(Stop::Released);
         }
@@ -140,12 +144,12 @@ impl Proxies {
 
     /// Enters a stream. A newer ADS stream ends the older one. The entry is gone when the guard is dropped.
     pub(super) fn enter(&self, stream: OpenStream) -> Result<Entered, TooManyStreams> {
-        let proxy = stream.admission.proxy.uuid;
+        let proxy = stream.admission.proxy.clone();
         let stream = Arc::new(stream);
         let mut table = lock(&self.table);
         let number = table.next;
         table.next += 1;
-        let streams = table.streams.entry(proxy).or_default();
+        let streams = table.streams.entry(proxy.clone()).or_default();
         if streams.len() >= MAX_STREAMS_PER_PROXY {
             return Err(TooManyStreams);
         }
@@ -161,12 +165,12 @@ impl Proxies {
         Ok(Entered { proxies: self.clone(), proxy, number, stream })
     }
 
-    fn leave(&self, proxy: ProxyUuid, number: u64) {
+    fn leave(&self, proxy: &ProxyName, number: u64) {
         let mut table = lock(&self.table);
-        if let Some(streams) = table.streams.get_mut(&proxy) {
+        if let Some(streams) = table.streams.get_mut(proxy) {
             streams.remove(&number);
             if streams.is_empty() {
-                table.streams.remove(&proxy);
+                table.streams.remove(proxy);
             }
         }
         self.metrics.proxies_connected(table.streams.len());
@@ -233,7 +237,7 @@ impl OpenStream {
 #[derive(Debug)]
 pub(super) struct Entered {
     proxies: Proxies,
-    proxy: ProxyUuid,
+    proxy: ProxyName,
     number: u64,
     /// The stream itself.
     pub(super) stream: Arc<OpenStream>,
@@ -241,7 +245,7 @@ pub(super) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.proxies.leave(self.proxy, self.number);
+        self.proxies.leave(&self.proxy, self.number);
     }
 }
 

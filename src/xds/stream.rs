@@ -225,8 +225,8 @@ impl<R: Discovery> Driver<R> {
     /// A new world: what it changes for this proxy.
     fn on_world(&self, stream: &OpenStream, course: &mut Course) -> Result<Step, Ending> {
         let Some(world) = course.worlds.borrow_and_update().clone() else { return Ok(Step::default()) };
-        let proxy = stream.admission.proxy.uuid;
-        let same = world.proxies.get(&proxy).is_some_and(|known| {
+        let proxy = &stream.admission.proxy;
+        let same = world.proxies.get(proxy).is_some_and(|known| {
             known.class.account == stream.admission.service_account
                 && known.workload == stream.admission.workload
         });

@@ -69,8 +69,8 @@ async fn handshake(
 
 fn decide(world: &World, der: &[u8]) -> Result<Admission, Refusal> {
     let peer = peer_certificate(der).unwrap();
-    let find = |uuid| {
-        (uuid == proxy("v1").uuid).then(|| KnownWorkload {
+    let find = |name: &ProxyName| {
+        (*name == proxy("v1")).then(|| KnownWorkload {
             workload: WorkloadId::new("bookstore", "v1").unwrap(),
             service_account: account("bookstore-v1"),
         })
@@ -103,7 +103,7 @@ async fn a_service_certificate_opens_a_connection_and_gets_nothing() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let server = server(&world).await;
-    let issued = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let issued = world.ca.issue_service(&account("v1"), None).await.unwrap().certificate;
     let client = client(&world.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
     let shown = handshake(&server, client, "localhost").await.unwrap();
     assert_eq!(decide(&world, &shown), Err(Refusal::OtherKind("a service certificate")));
@@ -147,7 +147,7 @@ async fn an_ended_proxy_certificate_does_not_pass_the_handshake() {
 async fn a_workload_that_poses_as_the_controller_is_not_believed() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
-    let svid = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let svid = world.ca.issue_service(&account("v1"), None).await.unwrap().certificate;
     let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
     let chain = CertificateDer::pem_slice_iter(svid.chain_pem.as_bytes()).collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(svid.key_pem.as_bytes()).unwrap();

@@ -42,7 +42,7 @@ fn check_chain(chain_pem: &str, root_pem: &str) {
 async fn a_service_certificate_is_an_svid_of_about_48_hours() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
-    let issued = ca.issue_service(&account("v1")).await.unwrap();
+    let issued = ca.issue_service(&account("v1"), None).await.unwrap();
     check_chain(&issued.certificate.chain_pem, &ca.bundle().pem);
 
     let der = chain(&issued.certificate.chain_pem).remove(0);
@@ -101,7 +101,7 @@ async fn after_a_restart_the_same_authority_serves_the_very_same_certificate() {
     let dir = TempDir::new().unwrap();
     let before = world(dir.path()).await;
     let bundle = before.ca.bundle();
-    let issued = before.ca.issue_service(&account("v1")).await.unwrap();
+    let issued = before.ca.issue_service(&account("v1"), None).await.unwrap();
     drop(before);
     let after = world_at(dir.path(), START.plus(HOUR), 2).await;
     assert_eq!(after.ca.bundle(), bundle);
@@ -125,7 +125,7 @@ async fn replicas_that_found_or_renew_at_the_same_moment_end_up_with_the_same() 
 
     for _ in 0..3 {
         let v1 = account("v1");
-        let (from_a, from_b) = tokio::join!(a.issue_service(&v1), b.issue_service(&v1));
+        let (from_a, from_b) = tokio::join!(a.issue_service(&v1, None), b.issue_service(&v1, None));
         let (from_a, from_b) = (from_a.unwrap(), from_b.unwrap());
         let current = a.service(&v1).unwrap().unwrap();
         assert_eq!(b.service(&v1).unwrap().as_ref(), Some(&current));
@@ -154,7 +154,7 @@ async fn an_ended_issuer_signs_nothing_and_the_status_warns_long_before() {
     clock.set(START.plus(2 * 365 * DAY + DAY));
     assert_eq!(ca.status().warnings.len(), 1, "{:?}", ca.status().warnings);
     clock.set(START.plus(3 * 365 * DAY + DAY));
-    let error = ca.issue_service(&account("v1")).await.unwrap_err();
+    let error = ca.issue_service(&account("v1"), None).await.unwrap_err();
     assert!(matches!(error, CaError::IssuerEnding { .. }), "{error}");
     let error = ca.issue_proxy(&proxy("v1")).await.unwrap_err();
     assert!(matches!(error, CaError::IssuerEnding { .. }), "{error}");
@@ -193,7 +193,7 @@ async fn a_claim_is_told_once_and_a_release_ends_it() {
 async fn everything_on_record_is_listed_and_counted() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
-    ca.issue_service(&account("v1")).await.unwrap();
+    ca.issue_service(&account("v1"), None).await.unwrap();
     ca.issue_proxy(&proxy("v1")).await.unwrap();
     ca.issue_controller(&names()).await.unwrap();
     let kinds: Vec<_> = ca.list().into_iter().map(|issued| issued.kind).collect();
@@ -247,7 +247,7 @@ async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     let mut heard = ca.announcements();
     ledger.refuses.store(true, Ordering::SeqCst);
     for error in [
-        ca.issue_service(&account("v1")).await.unwrap_err(),
+        ca.issue_service(&account("v1"), None).await.unwrap_err(),
         ca.issue_proxy(&proxy("v1")).await.unwrap_err(),
         ca.issue_controller(&names()).await.unwrap_err(),
         ca.claim(smc_mesh::pki::SerialNumber::draw([1; 16])).await.unwrap_err(),
@@ -258,5 +258,5 @@ async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     assert!(heard.try_recv().is_err());
     assert_eq!(ca.service(&account("v1")).unwrap(), None);
     ledger.refuses.store(false, Ordering::SeqCst);
-    ca.issue_service(&account("v1")).await.unwrap();
+    ca.issue_service(&account("v1"), None).await.unwrap();
 }

@@ -1,8 +1,6 @@
 //! The rotator: everybody has a certificate, in time, and nobody gets the same one twice.
 
-use std::collections::BTreeSet;
-
-use smc_mesh::pki::ServiceCertificate;
+use smc_mesh::pki::{ServiceCertificate, WantedCertificates};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -12,14 +10,18 @@ use super::*;
 use crate::ca::rotation::Rotator;
 
 struct Running {
-    wanted: watch::Sender<BTreeSet<ServiceAccountId>>,
+    wanted: watch::Sender<WantedCertificates>,
     issued: mpsc::Receiver<(ServiceAccountId, ServiceCertificate)>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
 
+fn wanting(names: &[&str]) -> WantedCertificates {
+    WantedCertificates { accounts: names.iter().map(|name| account(name)).collect(), lifetime: None }
+}
+
 fn run(world: &World, wanted: &[&str]) -> Running {
-    let (wanted, receiver) = watch::channel(wanted.iter().map(|name| account(name)).collect());
+    let (wanted, receiver) = watch::channel(wanting(wanted));
     let (sender, issued) = mpsc::channel(4);
     let shutdown = CancellationToken::new();
     let rotator = Rotator {
@@ -99,7 +101,7 @@ async fn an_identity_that_appears_is_served_and_one_that_is_gone_is_not_renewed(
     let world = world(dir.path()).await;
     let mut running = run(&world, &["v1"]);
     running.next().await;
-    running.wanted.send_replace([account("v2")].into());
+    running.wanted.send_replace(wanting(&["v2"]));
     assert_eq!(running.next().await.0, "v2");
     world.clock.advance(40 * HOUR);
     running.wanted.send_modify(|_| {});
@@ -109,13 +111,49 @@ async fn an_identity_that_appears_is_served_and_one_that_is_gone_is_not_renewed(
 }
 
 #[tokio::test]
+async fn a_shorter_lifetime_holds_at_once_and_a_longer_one_from_the_next_renewal() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let life = || {
+        let issued = world.ca.service(&account("v1")).unwrap().unwrap();
+        issued.validity.not_after.since(issued.issued_at)
+    };
+    let tenths = |asked: Duration| asked * 9 / 10..=asked * 11 / 10;
+    let mut running = run(&world, &["v1"]);
+    let (_, first) = running.next().await;
+    assert!(tenths(48 * HOUR).contains(&life()));
+    running.wanted.send_modify(|wanted| wanted.lifetime = Some(2 * HOUR));
+    let (_, second) = running.next().await;
+    assert_ne!(first, second);
+    assert!(tenths(2 * HOUR).contains(&life()));
+    running.wanted.send_modify(|wanted| wanted.lifetime = Some(24 * HOUR));
+    running.nothing().await;
+    world.clock.advance(HOUR * 5 / 3);
+    running.wanted.send_modify(|_| {});
+    running.next().await;
+    assert!(tenths(24 * HOUR).contains(&life()));
+    running.nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_lifetime_out_of_bounds_is_not_issued() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    for bad in [Duration::ZERO, Duration::from_secs(9), 31 * DAY] {
+        let error = world.ca.issue_service(&account("v1"), Some(bad)).await.unwrap_err();
+        assert!(matches!(error, CaError::Lifetime { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_certificate_that_somebody_else_issued_is_handed_on() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let mut running = run(&world, &["v1"]);
     let (_, first) = running.next().await;
     running.nothing().await;
-    let by_hand = world.ca.issue_service(&account("v1")).await.unwrap().certificate;
+    let by_hand = world.ca.issue_service(&account("v1"), None).await.unwrap().certificate;
     let (_, second) = running.next().await;
     assert_ne!(first, second);
     assert_eq!(second, by_hand);
@@ -127,7 +165,7 @@ async fn what_has_ended_is_forgotten() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     world.ca.issue_proxy(&proxy("v1")).await.unwrap();
-    world.ca.issue_service(&account("v1")).await.unwrap();
+    world.ca.issue_service(&account("v1"), None).await.unwrap();
     assert_eq!(world.ca.prune().await.unwrap(), 0);
     world.clock.advance(366 * DAY);
     assert_eq!(world.ca.prune().await.unwrap(), 2);

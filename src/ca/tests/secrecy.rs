@@ -44,8 +44,8 @@ async fn no_private_key_is_in_any_file() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let mut keys = vec![
-        world.ca.issue_service(&account("v1")).await.unwrap().certificate.key_pem,
-        world.ca.issue_service(&account("v1")).await.unwrap().certificate.key_pem,
+        world.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
+        world.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
         world.ca.issue_proxy(&proxy("v1")).await.unwrap().key_pem,
         world.ca.issue_controller(&names()).await.unwrap().key_pem,
     ];
@@ -78,7 +78,7 @@ async fn no_private_key_is_in_any_file() {
 async fn no_private_key_is_in_any_debug_text() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
-    let service = ca.issue_service(&account("v1")).await.unwrap();
+    let service = ca.issue_service(&account("v1"), None).await.unwrap();
     let proxy = ca.issue_proxy(&proxy("v1")).await.unwrap();
     let controller = ca.issue_controller(&names()).await.unwrap();
     let texts = [

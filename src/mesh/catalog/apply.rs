@@ -358,15 +358,14 @@ impl Catalog {
 
     /// Recomputes the sidecar of one workload.
     fn restand(&mut self, id: &WorkloadId, impact: &mut Impact) {
-        let new = self
-            .workloads
-            .get(id)
-            .filter(|workload| self.in_mesh(workload))
-            .map(|workload| Standing { proxy: workload.proxy, class: Arc::new(self.class_of(workload)) });
+        let new = self.workloads.get(id).filter(|workload| self.in_mesh(workload)).map(|workload| Standing {
+            proxy: workload.proxy_name(),
+            class: Arc::new(self.class_of(workload)),
+        });
         if self.index.standings.get(id) == new.as_ref() {
             return;
         }
-        impact.proxies.extend(new.as_ref().map(|standing| standing.proxy));
+        impact.proxies.extend(new.as_ref().map(|standing| standing.proxy.clone()));
         let (old, accounts) = self.index.set_standing(id, new);
         impact.proxies.extend(old.map(|standing| standing.proxy));
         impact.accounts.extend(accounts);

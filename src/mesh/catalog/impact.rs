@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::{ProxyUuid, ServiceAccountId, ServiceId};
+use crate::ids::{ProxyName, ServiceAccountId, ServiceId};
 
 /// What may look different after an event. Everything that is not named here is promised to be as it
 /// was; what is named may in rare cases be unchanged all the same.
@@ -19,7 +19,7 @@ pub struct Impact {
     /// Services whose endpoints differ on some port, also because the port or the service came or went.
     pub endpoints: BTreeSet<ServiceId>,
     /// Sidecars that appeared, vanished, or now stand beside another workload or in another class.
-    pub proxies: BTreeSet<ProxyUuid>,
+    pub proxies: BTreeSet<ProxyName>,
 }
 
 impl Impact {

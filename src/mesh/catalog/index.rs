@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::backing::Backing;
 use super::{EndpointSlice, Service, Workload};
-use crate::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use crate::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use crate::world::ProxyClass;
 
@@ -19,7 +19,7 @@ type Label = (String, String, String);
 /// A sidecar in the mesh: which it is and what it is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Standing {
-    pub(super) proxy: ProxyUuid,
+    pub(super) proxy: ProxyName,
     pub(super) class: Arc<ProxyClass>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Index {
     /// How many sidecars each class has, per account. No account is here without a class.
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
     /// In-mesh workloads by the sidecar they claim. More than one is a conflict.
-    pub(super) by_proxy: BTreeMap<ProxyUuid, BTreeSet<WorkloadId>>,
+    pub(super) by_proxy: BTreeMap<ProxyName, BTreeSet<WorkloadId>>,
 
     /// Targets by destination and by source.
     pub(super) targets_to: BTreeMap<ServiceAccountId, BTreeSet<NamespacedName>>,
@@ -205,7 +205,7 @@ impl Index {
     ) -> (Option<Standing>, BTreeSet<ServiceAccountId>) {
         let mut accounts = BTreeSet::new();
         if let Some(standing) = &new {
-            set(&mut self.by_proxy, standing.proxy, workload.clone(), true);
+            set(&mut self.by_proxy, standing.proxy.clone(), workload.clone(), true);
             let classes = self.classes.entry(standing.class.account.clone()).or_default();
             let count = classes.entry(Arc::clone(&standing.class)).or_insert(0);
             if *count == 0 {
@@ -219,7 +219,7 @@ impl Index {
         };
         if let Some(standing) = &old {
             if self.standings.get(workload).is_none_or(|now| now.proxy != standing.proxy) {
-                set(&mut self.by_proxy, standing.proxy, workload.clone(), false);
+                set(&mut self.by_proxy, standing.proxy.clone(), workload.clone(), false);
             }
             let account = &standing.class.account;
             if let Some(classes) = self.classes.get_mut(account) {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use crate::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 
 /// The kinds of object the catalog holds.
@@ -202,7 +202,7 @@ impl AppProtocol {
 pub struct Workload {
     /// Its name.
     pub id: WorkloadId,
-    /// Its sidecar: the label `osm-proxy-uuid`, or derived from the name.
+    /// Its sidecar's number: the label `osm-proxy-uuid`, or derived from the name.
     pub proxy: ProxyUuid,
     /// Who it is.
     pub service_account: ServiceAccountId,
@@ -217,6 +217,13 @@ pub struct Workload {
     /// Whether the pod itself asks for or refuses a sidecar by its annotation; `None` leaves it to the
     /// namespace. A `hostNetwork` pod always refuses.
     pub injection: Option<bool>,
+}
+
+impl Workload {
+    /// The name of its sidecar, in its own namespace.
+    pub fn proxy_name(&self) -> ProxyName {
+        ProxyName::of(self.proxy, &self.id)
+    }
 }
 
 /// Endpoints of a service as somebody else found them.

@@ -14,7 +14,7 @@ use super::{
     AppProtocol, Catalog, EndpointSlice, Namespace, Object, ObjectRef, Service, ServicePort, SourceEvent,
     TargetPort, Workload,
 };
-use crate::ids::{ProxyUuid, ServiceAccountId, ServiceId};
+use crate::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use crate::policy::{inbound_access, outbound_services, split_plan};
 use crate::smi::{Rule, UdpRoute};
 
@@ -70,15 +70,24 @@ fn a_pod() -> impl Strategy<Value = Object> {
                 1 => Some(true),
                 _ => None,
             },
-            // Now and then two pods claim one sidecar.
-            proxy: if proxy == 0 { proxies()[0] } else { pod.proxy },
+            // Now and then two pods claim one sidecar, of their own namespace or of another.
+            proxy: if proxy == 0 { uuid_of(PODS[0]) } else { pod.proxy },
             ..pod
         })
     })
 }
 
-fn proxies() -> Vec<ProxyUuid> {
-    PODS.iter().map(|id| ProxyUuid::derived(&id.parse().unwrap())).collect()
+fn uuid_of(pod: &str) -> ProxyUuid {
+    ProxyUuid::derived(&pod.parse().unwrap())
+}
+
+/// Every sidecar that a pod may claim.
+fn proxies() -> Vec<ProxyName> {
+    let named = |pod: &&str| {
+        let id: WorkloadId = pod.parse().unwrap();
+        [ProxyName::of(uuid_of(pod), &id), ProxyName::of(uuid_of(PODS[0]), &id)]
+    };
+    PODS.iter().flat_map(named).collect()
 }
 
 fn a_slice() -> impl Strategy<Value = Object> {
@@ -230,7 +239,7 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
 struct Observed {
     accounts: BTreeMap<ServiceAccountId, (bool, String)>,
     endpoints: BTreeMap<ServiceId, String>,
-    proxies: BTreeMap<ProxyUuid, String>,
+    proxies: BTreeMap<ProxyName, String>,
 }
 
 fn observe(catalog: &Catalog) -> Observed {
@@ -243,7 +252,7 @@ fn observe(catalog: &Catalog) -> Observed {
         (id, text)
     });
     let proxies = proxies().into_iter().map(|proxy| {
-        let workload = catalog.workload_by_proxy(proxy).map(|workload| &workload.id);
+        let workload = catalog.workload_by_proxy(&proxy).map(|workload| &workload.id);
         (proxy, format!("{workload:?} {:?}", workload.and_then(|id| catalog.class(id))))
     });
     Observed { accounts: accounts.collect(), endpoints: endpoints.collect(), proxies: proxies.collect() }

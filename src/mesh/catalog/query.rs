@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{AppProtocol, Catalog, Endpoint, InboundPort, Service, ServicePort, Workload};
-use crate::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::world::ProxyClass;
 
@@ -43,14 +43,23 @@ impl Catalog {
         })
     }
 
-    /// The in-mesh workload beside which this sidecar stands. None if no workload claims the UUID, and
-    /// none if several do: serving either would hand one's configuration to the other.
-    pub fn workload_by_proxy(&self, proxy: ProxyUuid) -> Option<&Workload> {
-        let claimants = self.index.by_proxy.get(&proxy)?;
+    /// The in-mesh workload beside which this sidecar stands. None if no workload claims the name, and
+    /// none if several do: serving either would hand one's configuration to the other. Several can only be
+    /// of one namespace, so nobody shuts out the sidecar of another namespace by copying its UUID.
+    pub fn workload_by_proxy(&self, proxy: &ProxyName) -> Option<&Workload> {
+        let claimants = self.index.by_proxy.get(proxy)?;
         if claimants.len() > 1 {
             return None;
         }
         self.workloads.get(claimants.first()?)
+    }
+
+    /// Those of `proxies` that no workload has, in the mesh or not, alone or not. Costs a pass over all workloads.
+    pub fn without_workload(&self, mut proxies: BTreeSet<ProxyName>) -> BTreeSet<ProxyName> {
+        for workload in self.workloads.values() {
+            proxies.remove(&workload.proxy_name());
+        }
+        proxies
     }
 
     /// The class of an in-mesh workload's sidecar.

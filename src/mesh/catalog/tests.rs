@@ -194,19 +194,38 @@ fn a_pod_in_more_than_one_service_lists_every_port_and_service_also_when_protoco
 }
 
 #[test]
-fn a_sidecar_that_two_pods_claim_is_nobody_s() {
+fn a_sidecar_that_two_pods_of_a_namespace_claim_is_nobody_s() {
     let mut catalog = Catalog::of(shop());
     let original = pod("shop/w1", "shop/web", "web", "10.0.0.1");
-    assert_eq!(catalog.workload_by_proxy(original.proxy).map(|w| &w.id), Some(&original.id));
+    let name = original.proxy_name();
+    assert_eq!(catalog.workload_by_proxy(&name).map(|w| &w.id), Some(&original.id));
     let thief = Workload { proxy: original.proxy, ..pod("shop/x", "shop/thief", "x", "10.0.0.66") };
     let impact = catalog.tell(Object::Workload(thief));
-    assert!(impact.proxies.contains(&original.proxy));
-    assert_eq!(catalog.workload_by_proxy(original.proxy), None);
+    assert!(impact.proxies.contains(&name));
+    assert_eq!(catalog.workload_by_proxy(&name), None);
     let told: Vec<_> =
         catalog.problems().into_iter().filter(|p| p.object.starts_with("Pod")).map(|p| p.object).collect();
     assert_eq!(told, ["Pod shop/w1", "Pod shop/x"]);
     catalog.forget(Kind::Pod, "shop/x");
-    assert!(catalog.workload_by_proxy(original.proxy).is_some());
+    assert!(catalog.workload_by_proxy(&name).is_some());
+}
+
+#[test]
+fn a_pod_of_another_namespace_that_copies_a_uuid_changes_nothing_for_the_first() {
+    let mut catalog = Catalog::of(shop());
+    catalog.tell(namespace("evil"));
+    let problems = catalog.problems();
+    let original = pod("shop/w1", "shop/web", "web", "10.0.0.1");
+    let thief = Workload { proxy: original.proxy, ..pod("evil/x", "evil/thief", "x", "10.0.0.66") };
+    let impact = catalog.tell(Object::Workload(thief.clone()));
+    assert_eq!(impact.proxies, [thief.proxy_name()].into());
+    for pod in [&original, &thief] {
+        assert_eq!(catalog.workload_by_proxy(&pod.proxy_name()).map(|found| &found.id), Some(&pod.id));
+    }
+    assert_eq!(catalog.problems(), problems);
+    let impact = catalog.forget(Kind::Pod, "evil/x");
+    assert_eq!(impact.proxies, [thief.proxy_name()].into());
+    assert!(catalog.workload_by_proxy(&original.proxy_name()).is_some());
 }
 
 #[test]
@@ -260,7 +279,7 @@ fn a_pod_that_changes_its_address_touches_endpoints_only() {
 fn another_pod_of_a_class_touches_endpoints_and_its_own_sidecar_only() {
     let mut catalog = Catalog::of(shop());
     let third = pod("shop/w3", "shop/web", "web", "10.0.0.3");
-    let expected = Impact { proxies: [third.proxy].into(), ..endpoints_only(&["shop/web"]) };
+    let expected = Impact { proxies: [third.proxy_name()].into(), ..endpoints_only(&["shop/web"]) };
     assert_eq!(catalog.tell(Object::Workload(third)), expected);
     assert_eq!(catalog.forget(Kind::Pod, "shop/w3"), expected);
 }
@@ -271,7 +290,7 @@ fn a_pod_of_a_new_account_behind_a_service_touches_that_account_and_the_callers(
     let canary = pod("shop/w3", "shop/canary", "web", "10.0.0.3");
     let expected = Impact {
         accounts: accounts(&["shop/canary", "shop/client"]),
-        proxies: [canary.proxy].into(),
+        proxies: [canary.proxy_name()].into(),
         ..endpoints_only(&["shop/web"])
     };
     assert_eq!(catalog.tell(Object::Workload(canary)), expected);

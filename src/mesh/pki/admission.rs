@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 use super::{Fingerprint, SerialNumber, Validity};
-use crate::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
+use crate::ids::{ProxyName, ServiceAccountId, TrustDomain, WorkloadId};
 use crate::ledger::{Ledger, ProxyCertificateState};
 use crate::time::Timestamp;
 
@@ -147,7 +147,7 @@ impl Admission {
 pub fn admit(
     peer: &PeerCertificate,
     ledger: &Ledger,
-    find: impl FnOnce(ProxyUuid) -> Option<KnownWorkload>,
+    find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
     if peer.ca {
@@ -177,9 +177,10 @@ pub fn admit(
     if !record.validity.contains(now) {
         return Err(Refusal::NotNow { proxy, serial, validity: record.validity });
     }
-    let Some(KnownWorkload { workload, service_account }) = find(proxy.uuid) else {
+    let Some(KnownWorkload { workload, service_account }) = find(&proxy) else {
         return Err(Refusal::NoWorkload(proxy));
     };
+    // Looked up by the whole name, it cannot be; it is what keeps a copied UUID out, so it is checked all the same.
     if workload.namespace() != &*proxy.namespace {
         return Err(Refusal::OtherPod(proxy));
     }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::ids::ProxyUuid;
 use crate::ledger::{Authority, CaCertificate, Command, Operation};
 use crate::pki::SealedKey;
 

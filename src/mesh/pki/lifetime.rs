@@ -96,6 +96,12 @@ impl Lifetimes {
         Ok(Self { service, ..Self::default() })
     }
 
+    /// The longest that a service certificate may last from its issuance, jitter included.
+    pub fn longest_service(&self) -> Duration {
+        let seconds = self.service.as_secs();
+        Duration::from_secs(seconds + seconds * JITTER_PERCENT / 100)
+    }
+
     /// The validity of a new root.
     pub fn root_validity(&self, now: Timestamp) -> Validity {
         Validity { not_before: now.minus(BACKDATE), not_after: now.plus(self.root) }
@@ -172,6 +178,7 @@ mod tests {
             let validity = lifetimes.service_validity(NOW, &issuer(), random).unwrap();
             let life = validity.not_after.since(NOW).as_secs();
             assert!((48 * HOUR * 9 / 10..=48 * HOUR * 11 / 10).contains(&life), "{life}");
+            assert!(life <= lifetimes.longest_service().as_secs());
             assert_eq!(validity.not_before, NOW.minus(BACKDATE).max(issuer().not_before));
         }
     }

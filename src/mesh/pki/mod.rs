@@ -12,6 +12,7 @@
 //! | controller certificate | DNS names and addresses | about 48 h | control plane to proxy |
 
 mod admission;
+mod departure;
 mod fingerprint;
 mod hex;
 mod lifetime;
@@ -21,6 +22,7 @@ mod rotation;
 mod serial;
 
 pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
+pub use departure::Departures;
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;
 pub use hex::encode as encode_hex;
@@ -30,5 +32,5 @@ pub use lifetime::{
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::{CONTROLLER_IDENTITY, controller_identity};
-pub use rotation::{RotationPlan, plan_rotation};
+pub use rotation::{RotationPlan, WantedCertificates, plan_rotation};
 pub use serial::{InvalidSerial, SerialNumber};

@@ -3,11 +3,21 @@
 //! Owns the schedule as a function of what is wanted, what the ledger holds, and the time. Refuses to issue.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::renewal_time;
+use super::{Lifetimes, renewal_time};
 use crate::ids::ServiceAccountId;
 use crate::ledger::Ledger;
 use crate::time::Timestamp;
+
+/// What the mesh wants of its authority.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WantedCertificates {
+    /// The identities that exist.
+    pub accounts: BTreeSet<ServiceAccountId>,
+    /// How long certificates issued from now on live, before jitter; `None` leaves it to the authority.
+    pub lifetime: Option<Duration>,
+}
 
 /// What is due.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,11 +29,15 @@ pub struct RotationPlan {
     pub next: Option<Timestamp>,
 }
 
-/// Plans for `wanted`, the identities that exist.
-pub fn plan_rotation(wanted: &BTreeSet<ServiceAccountId>, ledger: &Ledger, now: Timestamp) -> RotationPlan {
+/// Plans for what is wanted. A certificate that ends later than any of the wanted lifetime that is issued now is due at
+/// once: who shortens the lifetime wants no key to be good for longer. A longer lifetime waits for the renewal.
+pub fn plan_rotation(wanted: &WantedCertificates, ledger: &Ledger, now: Timestamp) -> RotationPlan {
+    // Out of bounds, it cannot be issued either.
+    let longest = wanted.lifetime.and_then(|lifetime| Lifetimes::with_service(lifetime).ok());
+    let longest = longest.map(|lifetimes| lifetimes.longest_service());
     let mut due = Vec::new();
     let mut next: Option<Timestamp> = None;
-    for account in wanted {
+    for account in &wanted.accounts {
         let live = ledger
             .service_certificate(account)
             .filter(|record| record.validity.contains(now) && ledger.is_issuer(&record.issuer));
@@ -32,7 +46,9 @@ pub fn plan_rotation(wanted: &BTreeSet<ServiceAccountId>, ledger: &Ledger, now: 
             continue;
         };
         let renewal = renewal_time(&record.serial, record.issued_at, &record.validity);
-        if renewal <= now {
+        // From its issuance at the earliest, or a clock that was put back would have it renewed again and again.
+        let outlives = |longest| record.validity.not_after > now.max(record.issued_at).plus(longest);
+        if renewal <= now || longest.is_some_and(outlives) {
             due.push((Some(record.validity.not_after), account));
         } else {
             next = Some(next.map_or(renewal, |earlier| earlier.min(renewal)));
@@ -44,8 +60,6 @@ pub fn plan_rotation(wanted: &BTreeSet<ServiceAccountId>, ledger: &Ledger, now: 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::ids::TrustDomain;
     use crate::ledger::{Authority, CaCertificate, Command, Operation, ServiceCertificateRecord};
@@ -99,7 +113,18 @@ mod tests {
     }
 
     fn plan(wanted: &[&str], ledger: &Ledger, now: Timestamp) -> (Vec<String>, Option<Timestamp>) {
-        let plan = plan_rotation(&wanted.iter().map(|name| account(name)).collect(), ledger, now);
+        plan_of(wanted, None, ledger, now)
+    }
+
+    fn plan_of(
+        wanted: &[&str],
+        lifetime: Option<u64>,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) -> (Vec<String>, Option<Timestamp>) {
+        let accounts = wanted.iter().map(|name| account(name)).collect();
+        let wanted = WantedCertificates { accounts, lifetime: lifetime.map(Duration::from_secs) };
+        let plan = plan_rotation(&wanted, ledger, now);
         (plan.due.iter().map(|account| account.name().to_owned()).collect(), plan.next)
     }
 
@@ -123,6 +148,27 @@ mod tests {
         let ledger = ledger(&[("a", 1000), ("b", 900), ("ended", 100)]);
         let (due, _) = plan(&["a", "b", "ended", "fresh"], &ledger, after(800));
         assert_eq!(due, ["ended", "fresh", "b", "a"]);
+    }
+
+    #[test]
+    fn a_shorter_lifetime_renews_what_would_outlive_it_and_nothing_else() {
+        let ledger = ledger(&[("v1", 1000)]);
+        for (lifetime, at, due) in [
+            (None, 100, false),
+            (Some(2000), 100, false),
+            // Jitter may have made it a tenth longer than was asked for.
+            (Some(910), 0, false),
+            (Some(900), 0, true),
+            (Some(100), 100, true),
+            (Some(500), 400, true),
+            (Some(500), 460, false),
+            // Out of bounds: no lifetime at all.
+            (Some(1), 100, false),
+        ] {
+            let (planned, next) = plan_of(&["v1"], lifetime, &ledger, after(at));
+            assert_eq!(!planned.is_empty(), due, "{lifetime:?} at {at}");
+            assert_eq!(next.is_none(), due, "{lifetime:?} at {at}");
+        }
     }
 
     #[test]

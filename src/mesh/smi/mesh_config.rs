@@ -10,12 +10,10 @@ use serde_json::Value;
 use super::reading::{Fields, Findings, Node, Reading};
 use crate::catalog::Kind;
 use crate::ids::NamespacedName;
+use crate::pki::Lifetimes;
 
 /// The name of the one MeshConfig that counts.
 const SINGLETON: &str = "osm-mesh-config";
-
-/// The longest lifetime of a service certificate. They are meant to be short; longer is a slip of the pen.
-const MAX_VALIDITY: Duration = Duration::from_hours(366 * 24);
 
 /// Switches of the whole mesh. The default is what holds while no MeshConfig is there: deny.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,7 +23,8 @@ pub struct MeshConfig {
     pub permissive: bool,
     /// `traffic.enableEgress`: connections to addresses that are no service of the mesh pass through.
     pub egress: bool,
-    /// `certificate.serviceCertValidityDuration`; `None` leaves it to the controller's flag.
+    /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None` leaves it
+    /// to the controller's flag.
     pub service_cert_validity: Option<Duration>,
 }
 
@@ -140,11 +139,12 @@ fn validity(fields: &mut Fields, findings: &mut Findings) -> Option<Duration> {
     let node = fields.take("serviceCertValidityDuration")?;
     let path = node.path.clone();
     let text = node.text(findings)?;
-    let duration = duration(&text).filter(|duration| !duration.is_zero() && *duration <= MAX_VALIDITY);
+    let duration = duration(&text).filter(|duration| Lifetimes::with_service(*duration).is_ok());
     if duration.is_none() {
         let text: String = text.chars().take(40).collect();
-        let hours = MAX_VALIDITY.as_secs() / 3600;
-        findings.error(&path, format!("is {text:?}, which is no duration such as 48h, at most {hours}h"));
+        let message =
+            format!("is {text:?}, which is no duration from 10s to 720h; the controller's flag holds");
+        findings.error(&path, message);
     }
     duration
 }
@@ -262,7 +262,7 @@ mod tests {
         for bad in ["", "48", "h", "-1h", "1d", "1h30", "1..5h", ".h", "1h 30m", &"9".repeat(40)] {
             assert_eq!(duration(bad), None, "{bad}");
         }
-        for bad in [json!("0s"), json!("100000h"), json!(48), json!("soon")] {
+        for bad in [json!("0s"), json!("9s"), json!("721h"), json!("100000h"), json!(48), json!("soon")] {
             let reading = read(json!({"certificate": {"serviceCertValidityDuration": bad}}));
             assert_eq!(reading.object, Some(MeshConfig::default()), "{bad}");
             assert_eq!(fields(&reading), ["spec.certificate.serviceCertValidityDuration"], "{bad}");

@@ -188,7 +188,7 @@ fn last_words(history: &[Vec<Input>]) -> Vec<Input> {
 }
 
 fn views(world: &World) -> Vec<View> {
-    world.proxies.keys().filter_map(|uuid| world.view(*uuid)).collect()
+    world.proxies.keys().filter_map(|proxy| world.view(proxy)).collect()
 }
 
 fn assert_same(one: &World, other: &World) {
@@ -255,8 +255,8 @@ proptest! {
             let changed = compiler.apply(batch);
             let after = compiler.world();
             prop_assert_eq!(changed, after.generation != before.generation);
-            for uuid in before.proxies.keys().chain(after.proxies.keys()) {
-                let (Some(old), Some(new)) = (before.view(*uuid), after.view(*uuid)) else { continue };
+            for proxy in before.proxies.keys().chain(after.proxies.keys()) {
+                let (Some(old), Some(new)) = (before.view(proxy), after.view(proxy)) else { continue };
                 if old.class != new.class {
                     continue;
                 }

@@ -15,7 +15,7 @@ use super::proto::Families;
 use super::settings::Settings;
 use super::{inbound, names};
 use crate::catalog::{Catalog, Impact, SourceEvent};
-use crate::ids::{ProxyUuid, ServiceAccountId};
+use crate::ids::{ProxyName, ServiceAccountId};
 use crate::pki::{ServiceCertificate, TrustBundle};
 use crate::policy;
 use crate::problem::Problem;
@@ -54,7 +54,7 @@ pub struct Compiler {
 #[derive(Debug, Default)]
 struct Class {
     /// Its proxies.
-    members: BTreeSet<ProxyUuid>,
+    members: BTreeSet<ProxyName>,
     /// The outbound half that it is served.
     outbound: Option<Arc<OutboundHalf>>,
     /// What could not be translated as declared in its inbound half.
@@ -201,16 +201,16 @@ impl Compiler {
     ) -> BTreeSet<Arc<ProxyClass>> {
         let mut fresh = BTreeSet::new();
         let mut left = BTreeSet::new();
-        for &uuid in &impact.proxies {
-            let now = self.known(uuid);
-            let before = world.proxies.get(&uuid).cloned();
+        for proxy in &impact.proxies {
+            let now = self.known(proxy);
+            let before = world.proxies.get(proxy).cloned();
             if now == before {
                 continue;
             }
-            changes.proxies.insert(uuid);
+            changes.proxies.insert(proxy.clone());
             if let Some(before) = before {
                 if let Some(class) = self.classes.get_mut(&before.class) {
-                    class.members.remove(&uuid);
+                    class.members.remove(proxy);
                 }
                 left.insert(before.class);
             }
@@ -220,11 +220,11 @@ impl Compiler {
                         fresh.insert(Arc::clone(&now.class));
                         Class::default()
                     });
-                    class.members.insert(uuid);
-                    world.proxies.insert(uuid, now);
+                    class.members.insert(proxy.clone());
+                    world.proxies.insert(proxy.clone(), now);
                 }
                 None => {
-                    world.proxies.remove(&uuid);
+                    world.proxies.remove(proxy);
                 }
             }
         }
@@ -242,8 +242,8 @@ impl Compiler {
     }
 
     /// The proxy as the catalog knows it now.
-    fn known(&self, uuid: ProxyUuid) -> Option<KnownProxy> {
-        let workload = self.catalog.workload_by_proxy(uuid)?;
+    fn known(&self, proxy: &ProxyName) -> Option<KnownProxy> {
+        let workload = self.catalog.workload_by_proxy(proxy)?;
         let class = self.catalog.class(&workload.id)?;
         Some(KnownProxy { workload: workload.id.clone(), class: Arc::clone(class) })
     }

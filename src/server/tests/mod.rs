@@ -2,6 +2,7 @@
 
 mod replica;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use replica::{Client, Replica, ack, subscribe};
+use replica::{Client, Limits, Replica, ack, subscribe};
 
 const BUYER: &str = "shop/buyer";
 const STORE: &str = "shop/store";
@@ -143,8 +144,56 @@ async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
 }
 
 #[tokio::test]
+async fn a_uuid_copied_into_another_namespace_shuts_nobody_out() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut client = Client::connect(&replica, &buyer).await;
+    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
+    let first = client.receive().await;
+    client.send(ack(&first)).await;
+    replica.copy_the_uuid_of(&buyer);
+    let thief = replica.bootstrap("evil/thief").await;
+    assert_ne!(thief.node().id, buyer.node().id);
+    replica.declare_another_service();
+    assert_eq!(client.receive().await.resources.len(), 1, "the stream goes on");
+    for own in [&buyer, &thief] {
+        let mut client = Client::connect(&replica, own).await;
+        client.send(subscribe(own, ResourceType::Listener)).await;
+        client.receive().await;
+    }
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_whose_pod_stays_away_is_released_and_no_other() {
+    let release_grace = Duration::from_secs(2);
+    let mut replica = Replica::start_with(Limits { release_grace, ..Limits::default() }).await;
+    let (buyer, store) = (replica.bootstrap(BUYER).await, replica.bootstrap(STORE).await);
+    replica.remove_the_store();
+    let mut admin = replica.admin().await;
+    let mut states = BTreeMap::new();
+    for _ in 0..100 {
+        let listed = admin.list_proxies(pb::ListProxiesRequest {}).await.unwrap().into_inner();
+        let state = |proxy: pb::Proxy| (proxy.uuid, proxy.certificates[0].state());
+        states = listed.proxies.into_iter().map(state).collect();
+        if states.values().any(|state| *state == pb::CertificateState::Released) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let state_of = |own: &replica::Credentials| states[own.node().id.split_once('.').unwrap().0];
+    assert_eq!(state_of(&store), pb::CertificateState::Released);
+    assert_eq!(state_of(&buyer), pb::CertificateState::Unclaimed);
+    replica.restart().await;
+    let mut client = Client::connect(&replica, &store).await;
+    assert_eq!(client.ended().await, Code::PermissionDenied, "released is released");
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_proxy_that_never_answers_is_cut() {
-    let replica = Replica::start_with(Duration::from_millis(500)).await;
+    let replica =
+        Replica::start_with(Limits { answer: Duration::from_millis(500), ..Limits::default() }).await;
     let buyer = replica.bootstrap(BUYER).await;
     let mut client = Client::connect(&replica, &buyer).await;
     client.send(subscribe(&buyer, ResourceType::Cluster)).await;

@@ -24,7 +24,7 @@ use tonic::{Code, Streaming};
 
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
-use crate::config::{ANSWER_LIMIT, Config};
+use crate::config::{ANSWER_LIMIT, Config, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
 use crate::telemetry::Metrics;
@@ -74,10 +74,41 @@ metadata: {name: another, namespace: shop}
 spec: {clusterIP: 10.96.0.11, selector: {app: store}, ports: [{name: tcp, port: 90, targetPort: 9090}]}
 ";
 
+const THIEF: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: evil, labels: {openservicemesh.io/monitored-by: osm}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: thief, namespace: evil}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: thief, namespace: evil, labels: {osm-proxy-uuid: UUID}}
+spec: {serviceAccountName: thief, containers: [{name: app}]}
+status: {podIPs: [{ip: 10.0.0.66}], conditions: [{type: Ready, status: "True"}]}
+"#;
+
+/// What a test may want shorter than usual.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// How long proxies are given to answer.
+    pub(super) answer: Duration,
+    /// How long a pod must be gone before its proxy is released.
+    pub(super) release_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE }
+    }
+}
+
 /// A running replica.
 pub(super) struct Replica {
     directory: TempDir,
-    answer_limit: Duration,
+    limits: Limits,
     shutdown: CancellationToken,
     ended: Option<JoinHandle<Result<(), ServerError>>>,
     pub(super) xds: SocketAddr,
@@ -100,25 +131,24 @@ impl Credentials {
 
 impl Replica {
     pub(super) async fn start() -> Self {
-        Self::start_with(ANSWER_LIMIT).await
+        Self::start_with(Limits::default()).await
     }
 
-    /// A replica that gives proxies this long to answer.
-    pub(super) async fn start_with(answer_limit: Duration) -> Self {
+    pub(super) async fn start_with(limits: Limits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mesh = directory.path().join("mesh");
         std::fs::create_dir(&mesh).unwrap();
         std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
         std::fs::write(mesh.join("store.yaml"), STORE).unwrap();
-        let (shutdown, ended, xds, metrics) = run(directory.path(), answer_limit).await;
-        Self { directory, answer_limit, shutdown, ended: Some(ended), xds, metrics }
+        let (shutdown, ended, xds, metrics) = run(directory.path(), limits).await;
+        Self { directory, limits, shutdown, ended: Some(ended), xds, metrics }
     }
 
     /// Ends the replica and starts it again on the same state.
     pub(super) async fn restart(&mut self) {
         self.shutdown.cancel();
         self.ended.take().unwrap().await.unwrap().unwrap();
-        let (shutdown, ended, xds, metrics) = run(self.directory.path(), self.answer_limit).await;
+        let (shutdown, ended, xds, metrics) = run(self.directory.path(), self.limits).await;
         (self.shutdown, self.ended, self.xds, self.metrics) = (shutdown, Some(ended), xds, metrics);
     }
 
@@ -158,6 +188,13 @@ impl Replica {
         }
     }
 
+    /// Declares a pod of another namespace that carries the UUID of `victim`'s sidecar.
+    pub(super) fn copy_the_uuid_of(&self, victim: &Credentials) {
+        let (uuid, _) = victim.node.split_once('.').unwrap();
+        let text = THIEF.replace("UUID", uuid);
+        std::fs::write(self.directory.path().join("mesh/thief.yaml"), text).unwrap();
+    }
+
     pub(super) fn declare_another_service(&self) {
         std::fs::write(self.directory.path().join("mesh/another.yaml"), ANOTHER).unwrap();
     }
@@ -169,7 +206,8 @@ impl Replica {
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
-async fn run(directory: &Path, answer_limit: Duration) -> Running {
+async fn run(directory: &Path, limits: Limits) -> Running {
+    let Limits { answer: answer_limit, release_grace } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let ledger = LocalLedger::open(&directory.join("ledger")).unwrap();
@@ -183,6 +221,7 @@ async fn run(directory: &Path, answer_limit: Duration) -> Running {
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
         service_cert_lifetime: Duration::from_hours(1),
+        release_grace,
         answer_limit,
     };
     let shutdown = CancellationToken::new();

@@ -12,7 +12,10 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     }
     for (proxy, claimants) in catalog.index.by_proxy.iter().filter(|(_, claimants)| claimants.len() > 1) {
         for workload in claimants {
-            let message = format!("is {proxy}, which another pod claims too; neither sidecar is served");
+            let message = format!(
+                "is {}, which another pod of the namespace claims too; neither sidecar is served",
+                proxy.uuid
+            );
             let object = named(Kind::Pod, workload.as_name());
             problems.push(Problem::error(object, "metadata.labels.osm-proxy-uuid", message));
         }

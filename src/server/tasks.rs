@@ -192,10 +192,16 @@ impl Departing {
     }
 }
 
-/// The ledger's storage failed.
+/// The ledger takes nothing any more.
 #[derive(Debug, Error)]
-#[error("the ledger's storage failed")]
-pub(super) struct StorageFailed(#[source] Arc<StorageError>);
+pub(super) enum StorageFailed {
+    /// Its storage failed.
+    #[error("the ledger's storage failed")]
+    Storage(#[source] Arc<StorageError>),
+    /// It ended without saying why, as after a panic: it would look alive and claim and renew nothing.
+    #[error("the ledger's writer is gone")]
+    Gone,
+}
 
 /// Fails when the storage does.
 pub(super) async fn storage(
@@ -204,14 +210,12 @@ pub(super) async fn storage(
 ) -> Result<(), StorageFailed> {
     loop {
         if let Some(error) = failure.borrow_and_update().clone() {
-            return Err(StorageFailed(error));
+            return Err(StorageFailed::Storage(error));
         }
         tokio::select! {
             () = stopping.cancelled() => return Ok(()),
-            changed = failure.changed() => if changed.is_err() {
-                // The ledger that could report a failure is gone; whoever holds it ends the replica.
-                stopping.cancelled().await;
-                return Ok(());
+            changed = failure.changed() => if changed.is_err() && !stopping.is_cancelled() {
+                return Err(StorageFailed::Gone);
             },
         }
     }

@@ -16,7 +16,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -29,11 +28,10 @@ use crate::ca::tls::ServerTls;
 use crate::telemetry::Metrics;
 
 /// From accepted to authenticated. An honest handshake takes two round trips.
+///
+/// Handshakes do not queue for each other: a peer that connects and stays silent would hold its turn and keep honest
+/// proxies waiting. Their work is bounded by the runtime's threads, their number by the acceptor's slots.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Handshakes worked on at once: each costs half a millisecond of signing, so this is some tens of
-/// milliseconds of queue per core. The others wait, within the same timeout.
-const MAX_HANDSHAKES: usize = 128;
 
 /// Streams a connection may have open at once. ADS takes one; a proxy on the separate services takes one per
 /// type, and for SDS one per secret.
@@ -58,13 +56,11 @@ pub(crate) struct Handling {
     service: XdsService,
     /// Where handshakes are counted.
     pub(super) metrics: Metrics,
-    /// Handshakes in progress.
-    handshakes: Semaphore,
 }
 
 impl Handling {
     pub(crate) fn new(tls: Arc<ServerTls>, service: XdsService, metrics: Metrics) -> Self {
-        Self { tls, service, metrics, handshakes: Semaphore::new(MAX_HANDSHAKES) }
+        Self { tls, service, metrics }
     }
 }
 
@@ -115,12 +111,8 @@ pub(super) async fn serve(
 }
 
 async fn handshake(socket: TcpStream, handling: &Handling) -> Result<TlsStream<TcpStream>, HandshakeError> {
-    let shake = async {
-        // The semaphore is never closed; were it, the handshake would simply go on unbounded.
-        let _turn = handling.handshakes.acquire().await;
-        TlsAcceptor::from(handling.tls.config()).accept(socket).await.map_err(HandshakeError::Tls)
-    };
-    timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| HandshakeError::Timeout)?
+    let shake = TlsAcceptor::from(handling.tls.config()).accept(socket);
+    timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| HandshakeError::Timeout)?.map_err(HandshakeError::Tls)
 }
 
 async fn serve_http2(

@@ -30,6 +30,11 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
         (&["--url", "http://web.servers/apian"], "200"),
         (&["--url", "http://web.servers/v2/api"], "403"),
         (&["--url", "http://web.servers/?/api"], "403"),
+        // A path that an application may read as another one than Envoy does.
+        (&["--url", "http://web.servers/api/../other"], "403"),
+        (&["--url", "http://web.servers/api/..%2fother"], "403"),
+        (&["--url", "http://web.servers/api/%2e%2e%5Cother"], "403"),
+        (&["--url", "http://web.servers/api/..;/other"], "403"),
         (&["--url", "http://web.servers/"], "403"),
         // A match in the group that no target names.
         (&["--url", "http://web.servers/unused"], "403"),

@@ -252,7 +252,8 @@ fn an_http_port_admits_the_mesh_and_judges_each_request() {
     let one = &rules.policies["shop/one"];
     assert_eq!(one.principals.len(), 1);
     let Some(rbac::permission::Rule::AndRules(all)) = &one.permissions[0].rule else { panic!("not an AND") };
-    assert_eq!(all.rules.len(), 2, "path and method");
+    assert_eq!(all.rules.len(), 3, "path, no encoded slash in it, and method");
+    assert!(matches!(all.rules[1].rule, Some(rbac::permission::Rule::NotRule(_))), "{:?}", all.rules[1]);
     let two = &rules.policies["shop/two"];
     assert_eq!(two.principals.len(), 2);
     assert_eq!(two.permissions[0].rule, Some(rbac::permission::Rule::Any(true)));
@@ -260,6 +261,23 @@ fn an_http_port_admits_the_mesh_and_judges_each_request() {
     compiler.apply([mesh_config(true, false)]);
     let rules = request_rules(&view(&compiler, "shop/b1").unwrap(), "inbound_8080_http");
     assert_eq!(rules.policies.len(), 1, "permissive: one policy for the whole mesh");
+}
+
+#[test]
+fn a_service_that_leads_to_a_port_of_the_sidecar_itself_is_not_carried() {
+    let compiler = shop([
+        service("shop/admin", "b", &["10.96.0.9"], &[(80, 15000, Http), (81, 15001, Tcp)]),
+        mesh_config(true, false),
+    ]);
+    let view = view(&compiler, "shop/b1").unwrap();
+    let listener: Listener = get(&view, ResourceType::Listener, names::INBOUND_LISTENER);
+    let ports: BTreeSet<u32> = listener
+        .filter_chains
+        .iter()
+        .filter_map(|chain| chain.filter_chain_match.as_ref()?.destination_port.map(|port| port.value))
+        .collect();
+    assert!(!ports.is_empty() && ports.is_disjoint(&BTreeSet::from([15000, 15001])), "{ports:?}");
+    assert!(compiler.problems().iter().any(|problem| problem.message.contains("the sidecar's own")));
 }
 
 #[test]

@@ -42,7 +42,13 @@ fn header(name: &str, pattern: &str) -> HeaderMatcher {
     }
 }
 
-fn regex(pattern: &str) -> RegexMatcher {
+/// Whether the pattern is one of the usual ways to write "every path".
+pub(super) fn every_path(pattern: &Pattern) -> bool {
+    ["", "/", ".*", "/.*"].iter().any(|text| Pattern::prefix(text).is_ok_and(|every| every == *pattern))
+}
+
+/// An expression that must match the whole text.
+pub(super) fn regex(pattern: &str) -> RegexMatcher {
     RegexMatcher { regex: pattern.to_owned(), engine_type: None }
 }
 

@@ -36,6 +36,13 @@ pub(super) fn translate(
     }
     let mut chains = Vec::new();
     for port in &class.inbound {
+        if settings.is_sidecars(port.port) {
+            for service in &port.services {
+                let message = format!("leads to port {}, which is the sidecar's own; left out", port.port);
+                draft.report(Problem::error(format_args!("Service {service}"), "spec.ports", message));
+            }
+            continue;
+        }
         let Some(server_names) = server_names(class, port, draft) else { continue };
         let access = policy::inbound_access(catalog, &class.account, port);
         let name = names::local_cluster(port.port, port.protocol);

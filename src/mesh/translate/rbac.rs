@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3 as http_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
-use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, StringMatcher, path_matcher, string_matcher};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    PathMatcher, RegexMatcher, StringMatcher, path_matcher, string_matcher,
+};
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use rbac::{Permission, Policy, Principal, permission, principal};
@@ -148,19 +150,32 @@ fn permission(rule: permission::Rule) -> Permission {
     Permission { rule: Some(rule) }
 }
 
+/// Paths that an application may read as other paths than Envoy does: with an encoded slash or backslash, or a dot
+/// segment with a parameter (`/..;/`). A grant of some paths does not cover them, or `/public/..%2fadmin` would pass
+/// for a path below `/public/`.
+const AMBIGUOUS_PATH: &str = r"(?i).*(?:%2f|%5c|/\.\.;).*";
+
+fn url_path(regex: RegexMatcher) -> Permission {
+    permission(permission::Rule::UrlPath(PathMatcher {
+        rule: Some(path_matcher::Rule::Path(StringMatcher {
+            match_pattern: Some(MatchPattern::SafeRegex(regex)),
+            ignore_case: false,
+        })),
+    }))
+}
+
 /// All that the match names must hold.
 fn request(http: &HttpMatch) -> Permission {
-    let path = http.path.as_ref().map(|pattern| {
-        permission(permission::Rule::UrlPath(PathMatcher {
-            rule: Some(path_matcher::Rule::Path(StringMatcher {
-                match_pattern: Some(MatchPattern::SafeRegex(http_match::pattern(pattern))),
-                ignore_case: false,
-            })),
-        }))
+    let path = http.path.iter().flat_map(|pattern| {
+        let unambiguous = (!http_match::every_path(pattern)).then(|| {
+            let ambiguous = url_path(http_match::regex(AMBIGUOUS_PATH));
+            permission(permission::Rule::NotRule(Box::new(ambiguous)))
+        });
+        std::iter::once(url_path(http_match::pattern(pattern))).chain(unambiguous)
     });
     let headers =
         http_match::headers(http).into_iter().map(|header| permission(permission::Rule::Header(header)));
-    let rules: Vec<_> = path.into_iter().chain(headers).collect();
+    let rules: Vec<_> = path.chain(headers).collect();
     if rules.is_empty() {
         anything()
     } else {

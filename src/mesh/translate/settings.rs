@@ -31,4 +31,11 @@ impl Settings {
             admin_port: 15000,
         }
     }
+
+    /// Whether a port of the pod is the sidecar's own, which no service may lead to: the mesh would carry others to
+    /// Envoy's administration.
+    pub fn is_sidecars(&self, port: u16) -> bool {
+        [self.outbound_port, self.inbound_port, self.admin_port].contains(&port)
+            || self.prometheus_port == Some(port)
+    }
 }

@@ -15,6 +15,9 @@ fn mesh() -> Mesh {
         .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
 }
 
+/// The pods of the mesh.
+const PODS: [&str; 4] = ["clients/alice", "clients/bob", "servers/web-v1", "servers/web-v2"];
+
 /// Alice calls over one connection every 10 ms for about so long.
 fn call(lab: &Lab, duration: Duration) -> JoinHandle<Vec<FetchResult>> {
     let handle: LabHandle = (*lab).clone();
@@ -41,12 +44,30 @@ async fn counter(lab: &LabHandle, pod: &str, name: &str) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text:?}"))
 }
 
-async fn eventually_connected(lab: &LabHandle, pod: &str) {
-    eventually(&format!("{pod} is connected and was answered"), async || {
+/// Waits until a proxy is connected and has acknowledged all that it was sent.
+async fn eventually_settled(lab: &LabHandle, pod: &str) {
+    eventually(&format!("{pod} is connected and acknowledged everything"), async || {
         let status = lab.smc_json(&["proxy", "config", pod]).await.map_err(|error| error.chain())?;
-        let listeners =
-            status.pointer("/streams/0/types").is_some_and(|types| types.to_string().contains("\"lds\""));
-        if listeners { Ok(()) } else { Err(status.to_string()) }
+        let types = status.pointer("/streams/0/types").and_then(|types| types.as_array()).cloned();
+        let types = types.ok_or_else(|| status.to_string())?;
+        let listeners = types.iter().any(|one| one["type"] == "lds");
+        let mut resources = types.iter().filter_map(|one| one["resources"].as_array()).flatten();
+        if listeners && resources.all(|one| one["sent"] == one["acked"]) {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    })
+    .await;
+}
+
+/// Waits until both versions answer, so that no endpoint is still on its way.
+async fn eventually_both_answer(lab: &LabHandle) {
+    eventually("both versions answer", async || {
+        let args = ["--url", "http://web.servers/", "--count", "20"];
+        let results = lab.fetch("clients/alice", &args).await.map_err(|error| error.chain())?;
+        let pods: BTreeSet<_> = results.iter().filter_map(FetchResult::pod).collect();
+        if pods.len() == 2 { Ok(()) } else { Err(format!("{pods:?}")) }
     })
     .await;
 }
@@ -74,13 +95,16 @@ async fn resources_sent(lab: &LabHandle) -> u64 {
 async fn traffic_flows_while_the_controller_is_down_and_a_restart_resends_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let lab = start_with(&mesh(), |_| {}).await;
-        eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+        eventually_both_answer(&lab).await;
+        for pod in PODS {
+            eventually_settled(&lab, pod).await;
+        }
         let calls = call(&lab, Duration::from_secs(8));
         lab.stop_controller(signal).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         lab.start_controller().await.unwrap();
-        for pod in ["clients/alice", "clients/bob", "servers/web-v1", "servers/web-v2"] {
-            eventually_connected(&lab, pod).await;
+        for pod in PODS {
+            eventually_settled(&lab, pod).await;
         }
         all_answered_over_one_connection(calls).await;
         assert_eq!(resources_sent(&lab).await, 0, "after {signal}");

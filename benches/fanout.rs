@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 use smc::admin::client;
 use smc_benches::mesh::Mesh;
 use smc_mesh::ids::TrustDomain;
-use smc_mesh::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::resource::ResourceType;
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_proto::admin::v1::BootstrapRequest;
@@ -101,13 +100,7 @@ struct Core {
 
 /// The compiler alone, in this process.
 fn measure_core(mesh: Mesh, changes: usize) -> Result<Core> {
-    let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
-    for i in 0..mesh.services {
-        let certificate =
-            ServiceCertificate { chain_pem: "chain ".repeat(250), key_pem: "key ".repeat(60).into() };
-        inputs.push(Input::Certificate(mesh.account(i)?, certificate));
-    }
-    inputs.extend(mesh.events()?.into_iter().map(Input::Source));
+    let inputs = mesh.inputs()?;
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local")?));
     let start = Instant::now();
     compiler.apply(inputs);

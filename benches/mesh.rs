@@ -7,7 +7,9 @@ use smc_mesh::catalog::{
     AppProtocol, Namespace, Object, Service, ServicePort, SourceEvent, TargetPort, Workload,
 };
 use smc_mesh::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use smc_mesh::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
+use smc_mesh::translate::Input;
 
 const NAMESPACES: usize = 10;
 const PORT: u16 = 8080;
@@ -109,6 +111,19 @@ impl Mesh {
             events.push(self.pod(p, true)?);
         }
         Ok(events)
+    }
+
+    /// All that a compiler needs to serve the mesh. The certificates are about the size of real ones; the compiler does
+    /// not look inside.
+    pub fn inputs(&self) -> Result<Vec<Input>, InvalidName> {
+        let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
+        for i in 0..self.services {
+            let certificate =
+                ServiceCertificate { chain_pem: "chain ".repeat(250), key_pem: "key ".repeat(60).into() };
+            inputs.push(Input::Certificate(self.account(i)?, certificate));
+        }
+        inputs.extend(self.events()?.into_iter().map(Input::Source));
+        Ok(inputs)
     }
 
     /// Who may call service `i`: the `reach` before it.

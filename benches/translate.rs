@@ -7,24 +7,11 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use smc_benches::mesh::Mesh;
 use smc_mesh::ids::TrustDomain;
-use smc_mesh::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::translate::{Compiler, Input, Settings};
-
-/// Certificates of about the size of real ones; the compiler does not look inside.
-fn inputs(mesh: &Mesh) -> Vec<Input> {
-    let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
-    for i in 0..mesh.services {
-        let certificate =
-            ServiceCertificate { chain_pem: "chain ".repeat(250), key_pem: "key ".repeat(60).into() };
-        inputs.push(Input::Certificate(mesh.account(i).unwrap(), certificate));
-    }
-    inputs.extend(mesh.events().unwrap().into_iter().map(Input::Source));
-    inputs
-}
 
 fn compiled(mesh: &Mesh) -> Compiler {
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
-    compiler.apply(inputs(mesh));
+    compiler.apply(mesh.inputs().unwrap());
     assert_eq!(compiler.world().proxies.len(), mesh.proxies);
     assert_eq!(compiler.world().snapshots.len(), mesh.services.min(mesh.proxies));
     compiler
@@ -34,7 +21,7 @@ fn whole(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("translate_all");
     group.sample_size(10);
     let mesh = Mesh { services: 1000, proxies: 2000, reach: 10 };
-    let inputs = inputs(&mesh);
+    let inputs = mesh.inputs().unwrap();
     group.bench_function("1000_services_2000_proxies", |bencher| {
         bencher.iter_batched(
             || inputs.clone(),

@@ -19,5 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         builder = builder.field_attribute(field, serialize);
     }
     builder.compile_fds(files)?;
+    let files = protox::compile(["smc/raft/v1/raft.proto"], ["."])?;
+    // Entries and chunks are shared between the log, the network and the state machine without a copy.
+    tonic_prost_build::configure().bytes(".").compile_fds(files)?;
     Ok(())
 }

@@ -15,6 +15,15 @@ pub mod admin {
     }
 }
 
+/// What replicas of one group say to each other, and write to disk.
+pub mod raft {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, reason = "generated code")]
+    pub mod v1 {
+        tonic::include_proto!("smc.raft.v1");
+    }
+}
+
 /// Enums whose values have names. Implemented for the generated ones.
 trait Named: TryFrom<i32> + Default {
     /// What every value's name begins with.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::types::ReplicaId;
+
 /// Why the ledger's directory cannot be used, or can be used no longer. Nothing in the directory is
 /// repaired or removed: that is for a person to decide.
 #[derive(Debug, Error)]
@@ -16,14 +18,14 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
-    /// A newer version of SMC wrote it.
-    #[error("the ledger in {} has format {found}; this version of SMC reads formats up to {supported}", .path.display())]
-    NewerFormat {
+    /// Another version of SMC wrote it.
+    #[error("the ledger in {} has format {found}; this version of SMC reads format {supported}", .path.display())]
+    OtherFormat {
         /// The directory.
         path: PathBuf,
         /// The format found.
         found: u64,
-        /// The newest format that can be read.
+        /// The format that can be read.
         supported: u64,
     },
     /// The directory holds something else.
@@ -67,15 +69,23 @@ pub enum StorageError {
         #[source]
         source: rocksdb::Error,
     },
-    /// The state has no stored form. Cannot happen with what [`smc_mesh::ledger`] holds.
-    #[error("cannot encode a snapshot for the ledger in {}", .path.display())]
-    Unencodable {
-        /// The directory.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: serde_json::Error,
+    /// The files belong to another replica.
+    #[error("the ledger's files are those of replica {found}, and this is replica {expected}")]
+    OtherReplica {
+        /// Whose they are.
+        found: ReplicaId,
+        /// Who opened them.
+        expected: ReplicaId,
     },
+    /// What is stored, or was sent, cannot be what was written.
+    #[error("the ledger's storage is damaged: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+    /// Work on the files was cut short, as at a shutdown.
+    #[error("work on the ledger's files was cut short")]
+    Interrupted(#[source] tokio::task::JoinError),
 }
 
 impl StorageError {
@@ -100,11 +110,11 @@ impl StorageError {
         Self::Corrupt { path: path.to_owned(), what: what.into(), source: None }
     }
 
-    pub(crate) fn unencodable(path: &Path, source: serde_json::Error) -> Self {
-        Self::Unencodable { path: path.to_owned(), source }
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into() }
     }
 
-    pub(crate) fn undecodable(path: &Path, what: String, source: serde_json::Error) -> Self {
-        Self::Corrupt { path: path.to_owned(), what, source: Some(Box::new(source)) }
+    pub(crate) fn interrupted(source: tokio::task::JoinError) -> Self {
+        Self::Interrupted(source)
     }
 }

@@ -1,27 +1,50 @@
-//! Durability of the ledger: commands are written down before anybody hears that they were applied.
+//! The ledger in Raft: commands are durable on a quorum of replicas before anybody hears that they were applied.
 //!
-//! Owns the log, its snapshots, and the files they live in. Refuses to know what a command means: that is
-//! [`smc_mesh::ledger`], which this package applies and adds nothing to. Refuses to touch a directory that
-//! it does not understand: another program's, a newer format's, a damaged one.
+//! Owns openraft, its log and snapshots, the files they live in, and the transport between replicas. Refuses to know
+//! what a command means: that is [`smc_mesh::ledger`], which this package applies and adds nothing to. Refuses to
+//! touch a directory that it does not understand: another program's or replica's, a newer format's, a damaged one.
 //!
-//! [`ReplicatedLedger`] is the seam. Today [`LocalLedger`] stands behind it, one replica with a synced log in
-//! RocksDB; a Raft group takes its place without its callers noticing.
+//! [`ReplicatedLedger`] is the seam; [`Group`] stands behind it. One replica is a group of one.
 //!
 //! ```text
-//! propose → queue (bounded) → one synced batch → Ledger::apply → replies
+//! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → answered here
 //! ```
 
+mod database;
+mod disk;
 mod error;
-mod local;
+mod group;
+mod identity;
+mod log;
+mod machine;
+mod membership;
+mod memory;
+mod peers;
+mod proposer;
 mod replicated;
+mod rocks;
+mod sessions;
 mod shared;
-mod store;
+mod snapshots;
+mod transport;
+mod types;
+mod waiters;
+mod wire;
 
+pub use disk::Failure;
 pub use error::StorageError;
-pub use local::{LocalLedger, MAX_COMMANDS, MAX_PROPOSAL_BYTES};
+pub use group::{
+    Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,
+    Settings, Storage, Timing,
+};
+pub use identity::GroupId;
+pub use memory::MemoryDisk;
 pub use replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
+pub use rocks::FORMAT_VERSION;
 pub use shared::SharedLedger;
-pub use store::FORMAT_VERSION;
+pub use transport::tls::{GroupSecret, TlsError};
+pub use transport::{Io, Listener, Network, Tcp};
+pub use types::{Replica, ReplicaId};
 
 #[cfg(test)]
 mod tests;

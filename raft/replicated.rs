@@ -56,6 +56,13 @@ pub enum ProposeError {
     /// The storage failed; nothing is taken any more, and the replica should stop.
     #[error("the ledger has stopped: {0}")]
     Failed(#[source] Arc<StorageError>),
+    /// There was no leader that could be reached, or no quorum, for longer than a proposal is tried. It may still be
+    /// applied later. Trying again makes sense.
+    #[error("the group is not available: {0}")]
+    Unavailable(String),
+    /// It was applied, but a snapshot took the place of the entry before its outcome was seen here.
+    #[error("the outcome is not known: this replica was brought up to date by a snapshot")]
+    Unknown,
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,

@@ -1,4 +1,4 @@
-//! What the files promise, tried on real files: durability through `kill -9`, replay, pruning, refusals.
+//! What the files promise, tried on real files: durability through `kill -9`, replay, refusals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,75 +6,37 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use std::time::Duration;
 
-use smc_mesh::ids::{ProxyName, ProxyUuid, TrustDomain};
-use smc_mesh::ledger::{Authority, CaCertificate, Command, Ledger, Operation, Rejection, Reply, StateHash};
-use smc_mesh::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
-use smc_mesh::time::Timestamp;
 use tempfile::TempDir;
 
+use super::commands::{commit, found, hash, holds, issue};
+use super::group::{open, try_open};
 use crate::error::StorageError;
-use crate::local::{LocalLedger, MAX_COMMANDS};
+use crate::group::{Group, GroupError, Storage};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 
-const NOW: Timestamp = Timestamp(1_800_000_000);
+/// How many entries a test writes that wants a snapshot in the middle.
+const MANY: u32 = 60;
 
-/// A log short enough that tests see many snapshots.
-const SMALL: u64 = 4 * 1024;
-
-fn serial(n: u32) -> SerialNumber {
-    let mut octets = [0; 16];
-    octets[12..].copy_from_slice(&n.to_be_bytes());
-    SerialNumber::draw(octets)
+async fn directory(path: &Path) -> Group {
+    open(Storage::Directory(path.to_owned())).await
 }
 
-fn year() -> Validity {
-    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
-}
-
-fn found() -> Command {
-    let ca = |n| CaCertificate {
-        serial: serial(n),
-        validity: year(),
-        certificate_pem: "PEM".to_owned(),
-        key: SealedKey { encryption_key: "k".to_owned(), sealed: vec![1] },
-    };
-    let trust_domain = TrustDomain::new("cluster.local").unwrap();
-    let authority = Authority { trust_domain, root: ca(0), issuing: ca(1) };
-    Command { at: NOW, operation: Operation::InitAuthority(Box::new(authority)) }
-}
-
-/// Issues certificate `n`, from 2 on, to a proxy of its own.
-fn issue(n: u32) -> Command {
-    let operation = Operation::RecordProxyCertificate {
-        serial: serial(n),
-        proxy: ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n.into())), "bookstore").unwrap(),
-        validity: year(),
-        issuer: serial(1),
-        fingerprint: Fingerprint::of(&n.to_be_bytes()),
-    };
-    Command { at: NOW, operation }
-}
-
-fn hash(ledger: &LocalLedger) -> StateHash {
-    ledger.local().read(Ledger::state_hash).unwrap()
-}
-
-fn holds(ledger: &LocalLedger, n: u32) -> bool {
-    ledger.local().read(|ledger| ledger.proxy_certificate(&serial(n)).is_some())
-}
-
-async fn commit(ledger: &LocalLedger, commands: Vec<Command>) {
-    for outcome in ledger.propose(commands).await.unwrap() {
-        outcome.unwrap();
+/// The error that opening `path` gives.
+async fn refusal(path: &Path) -> std::sync::Arc<StorageError> {
+    match try_open(Storage::Directory(path.to_owned())).await {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(GroupError::Storage(error)) => error,
+        Err(error) => panic!("not an error of the storage: {error}"),
     }
 }
 
-fn error(path: &Path) -> StorageError {
-    match LocalLedger::open(path) {
-        Ok(_) => panic!("{} was opened", path.display()),
-        Err(error) => error,
+/// Writes a snapshot and waits until it is there.
+async fn snapshot(group: &Group) {
+    let before = group.status().applied;
+    group.snapshot().await.unwrap();
+    while group.status().snapshot < before {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
@@ -82,119 +44,69 @@ fn error(path: &Path) -> StorageError {
 async fn what_was_committed_is_there_after_reopening() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ledger");
-    let ledger = LocalLedger::open(&path).unwrap();
+    let ledger = directory(&path).await;
     commit(&ledger, vec![found()]).await;
     commit(&ledger, (2..50).map(issue).collect()).await;
+    snapshot(&ledger).await;
+    commit(&ledger, (50..70).map(issue).collect()).await;
     let before = hash(&ledger);
-    ledger.close();
+    ledger.stop().await;
+    drop(ledger);
 
-    let ledger = LocalLedger::open(&path).unwrap();
+    let ledger = directory(&path).await;
     assert_eq!(hash(&ledger), before);
     assert_eq!(ledger.propose(vec![found()]).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn a_rejection_is_an_answer_and_replays_as_one() {
-    let dir = TempDir::new().unwrap();
-    let ledger = LocalLedger::open(dir.path()).unwrap();
-    let outcomes = ledger.propose(vec![issue(2), found(), issue(2), issue(2)]).await.unwrap();
-    let expected = [
-        Err(Rejection::NotFounded),
-        Ok(Reply::Founded),
-        Ok(Reply::Recorded),
-        Err(Rejection::DuplicateSerial(serial(2))),
-    ];
-    assert_eq!(outcomes, expected);
-    let before = hash(&ledger);
-    ledger.close();
-    assert_eq!(hash(&LocalLedger::open(dir.path()).unwrap()), before);
-}
-
-#[tokio::test]
-async fn snapshots_bound_the_log_and_lose_nothing() {
-    let dir = TempDir::new().unwrap();
-    let ledger = LocalLedger::open_with(dir.path(), SMALL).unwrap();
-    commit(&ledger, vec![found()]).await;
-    for n in 2..400 {
-        commit(&ledger, vec![issue(n)]).await;
-    }
-    let before = hash(&ledger);
-    ledger.close();
-
-    let (store, state) = crate::store::LedgerStore::open(dir.path(), SMALL).unwrap();
-    assert_eq!(state.state_hash().unwrap(), before);
-    let (log, snapshot) = store.sizes();
-    assert!(snapshot > 0 && log <= snapshot.max(SMALL) + 1024, "{log} bytes of log, {snapshot} of snapshot");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_proposals_are_all_committed_and_each_gets_its_own_answer() {
-    let dir = TempDir::new().unwrap();
-    let ledger = std::sync::Arc::new(LocalLedger::open(dir.path()).unwrap());
-    commit(&ledger, vec![found()]).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for client in 0..32u32 {
-        let ledger = std::sync::Arc::clone(&ledger);
-        tasks.spawn(async move {
-            for n in 0..16 {
-                // Neighbours propose the same serials: exactly one of each pair is recorded.
-                let outcomes = ledger.propose(vec![issue(2 + client / 2 * 16 + n)]).await.unwrap();
-                assert_eq!(outcomes.len(), 1);
-            }
-        });
-    }
-    while let Some(result) = tasks.join_next().await {
-        result.unwrap();
-    }
-    assert_eq!(ledger.local().read(|ledger| ledger.proxy_certificates().count()), 256);
-}
-
-#[tokio::test]
-async fn an_oversized_proposal_is_refused_and_the_next_one_taken() {
-    let dir = TempDir::new().unwrap();
-    let ledger = LocalLedger::open(dir.path()).unwrap();
-    let many = vec![issue(2); MAX_COMMANDS + 1];
-    assert!(matches!(ledger.propose(many).await, Err(ProposeError::TooLarge { .. })));
-    let mut huge = issue(2);
-    if let Operation::RecordProxyCertificate { proxy, .. } = &mut huge.operation {
-        proxy.namespace = "x".repeat(2 * 1024 * 1024).into();
-    }
-    assert!(matches!(ledger.propose(vec![huge]).await, Err(ProposeError::TooLarge { .. })));
-    commit(&ledger, vec![found()]).await;
-    ledger.barrier().await.unwrap();
+    ledger.stop().await;
 }
 
 #[tokio::test]
 async fn the_directory_is_closed_to_others() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a/b");
-    drop(LocalLedger::open(&path).unwrap());
+    directory(&path).await.stop().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    drop(LocalLedger::open(&path).unwrap());
+    directory(&path).await.stop().await;
     assert_eq!(mode(&path), 0o700);
 }
 
 #[tokio::test]
 async fn a_second_opener_is_refused_until_the_first_closes() {
     let dir = TempDir::new().unwrap();
-    let first = LocalLedger::open(dir.path()).unwrap();
-    assert!(matches!(error(dir.path()), StorageError::Locked { .. }));
+    let first = directory(dir.path()).await;
+    assert!(matches!(*refusal(dir.path()).await, StorageError::Locked { .. }));
     commit(&first, vec![found()]).await;
-    first.close();
-    LocalLedger::open(dir.path()).unwrap();
+    first.stop().await;
+    drop(first);
+    directory(dir.path()).await.stop().await;
 }
 
 #[tokio::test]
 async fn a_newer_format_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
-    drop(LocalLedger::open(dir.path()).unwrap());
-    fs::write(dir.path().join("format"), "smc-ledger 2\n").unwrap();
-    let before = files(dir.path());
-    let error = error(dir.path());
-    assert!(matches!(error, StorageError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
-    assert_eq!(files(dir.path()), before);
+    directory(dir.path()).await.stop().await;
+    for format in [1, 3] {
+        fs::write(dir.path().join("format"), format!("smc-ledger {format}\n")).unwrap();
+        let before = files(dir.path());
+        let error = refusal(dir.path()).await;
+        let other = matches!(*error, StorageError::OtherFormat { found, .. } if found == format);
+        assert!(other, "{error}");
+        assert_eq!(files(dir.path()), before);
+    }
+}
+
+#[tokio::test]
+async fn the_directory_of_another_replica_is_refused() {
+    let dir = TempDir::new().unwrap();
+    directory(dir.path()).await.stop().await;
+    let mine = Storage::Directory(dir.path().to_owned());
+    match super::group::try_open_as(1, mine).await {
+        Err(GroupError::Storage(error)) => {
+            assert!(matches!(*error, StorageError::OtherReplica { .. }), "{error}")
+        }
+        _ => panic!("it was opened"),
+    }
 }
 
 #[tokio::test]
@@ -202,7 +114,7 @@ async fn a_directory_of_something_else_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("thesis.txt"), "important").unwrap();
     let before = files(dir.path());
-    let error = error(dir.path());
+    let error = refusal(dir.path()).await;
     assert!(error.to_string().contains("thesis.txt"), "{error}");
     assert_eq!(files(dir.path()), before);
 }
@@ -210,14 +122,15 @@ async fn a_directory_of_something_else_is_refused_and_left_alone() {
 #[tokio::test]
 async fn a_creation_that_did_not_finish_is_begun_again() {
     let dir = TempDir::new().unwrap();
-    drop(LocalLedger::open(dir.path()).unwrap());
-    fs::remove_file(dir.path().join("format")).unwrap();
-    let ledger = LocalLedger::open(dir.path()).unwrap();
+    fs::create_dir(dir.path().join("db")).unwrap();
+    fs::write(dir.path().join("format.new"), "smc").unwrap();
+    let ledger = directory(dir.path()).await;
     commit(&ledger, vec![found()]).await;
-    ledger.close();
+    ledger.stop().await;
+    drop(ledger);
     // With entries in it, it was not a creation that did not finish.
     fs::remove_file(dir.path().join("format")).unwrap();
-    assert!(matches!(error(dir.path()), StorageError::Corrupt { .. }));
+    assert!(matches!(*refusal(dir.path()).await, StorageError::Corrupt { .. }));
 }
 
 /// Breaks every file of a ledger in turn. Opening must find either everything or the damage: never panic,
@@ -226,13 +139,17 @@ async fn a_creation_that_did_not_finish_is_begun_again() {
 async fn damage_is_reported_and_the_damaged_files_are_left_alone() {
     let dir = TempDir::new().unwrap();
     let original = dir.path().join("original");
-    let ledger = LocalLedger::open_with(&original, SMALL).unwrap();
+    let ledger = directory(&original).await;
     commit(&ledger, vec![found()]).await;
-    for n in 2..100 {
+    for n in 2..MANY {
         commit(&ledger, vec![issue(n)]).await;
+        if n == MANY / 2 {
+            snapshot(&ledger).await;
+        }
     }
     let intact = hash(&ledger);
-    ledger.close();
+    ledger.stop().await;
+    drop(ledger);
 
     let mut refused = 0;
     for (file, bytes) in files(&original) {
@@ -252,10 +169,10 @@ async fn damage_is_reported_and_the_damaged_files_are_left_alone() {
                 Some(broken) => fs::write(copy.join(&file), broken).unwrap(),
             }
             let before = files(&copy);
-            match LocalLedger::open_with(&copy, SMALL) {
+            match try_open(Storage::Directory(copy.clone())).await {
                 Ok(ledger) => {
-                    let torn = is_wal(&file) && damage != "flipped";
-                    assert!(torn || hash(&ledger) == intact, "{} {damage}", file.display());
+                    assert_eq!(hash(&ledger), intact, "{} {damage}", file.display());
+                    ledger.stop().await;
                 }
                 Err(error) => {
                     refused += 1;
@@ -270,10 +187,6 @@ async fn damage_is_reported_and_the_damaged_files_are_left_alone() {
         }
     }
     assert!(refused > 4, "only {refused} kinds of damage were noticed");
-}
-
-fn is_wal(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "log")
 }
 
 fn flipped(bytes: &[u8]) -> Vec<u8> {
@@ -321,7 +234,7 @@ fn copy_tree(from: &Path, to: &Path) {
 #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "how the two processes find each other")]
 async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() {
     if let Some(path) = std::env::var_os(VICTIM) {
-        let ledger = LocalLedger::open(Path::new(&path)).unwrap();
+        let ledger = directory(Path::new(&path)).await;
         let failure = ledger.failure();
         commit(&ledger, vec![found()]).await;
         for n in 2..100_000 {
@@ -340,7 +253,7 @@ async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() 
 
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ledger");
-    let name = "tests::a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged";
+    let name = "tests::files::a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged";
     let output = Process::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact \"$1\" --nocapture"])
         .arg(std::env::current_exe().unwrap())
@@ -353,11 +266,12 @@ async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() 
     let acknowledged = said.lines().find_map(|line| line.strip_prefix("acknowledged "));
     let acknowledged: u32 = acknowledged.unwrap().parse().unwrap();
     assert!(acknowledged > 100, "only {acknowledged} commits fitted");
-    let ledger = LocalLedger::open(&path).unwrap();
+    let ledger = directory(&path).await;
     for n in 2..=acknowledged {
         assert!(holds(&ledger, n), "{n} of {acknowledged} is lost");
     }
     commit(&ledger, vec![issue(200_000)]).await;
+    ledger.stop().await;
 }
 
 /// The writer that is killed, and the one who kills it: the test starts its own binary again with this
@@ -368,7 +282,7 @@ const VICTIM: &str = "SMC_TEST_LEDGER_OF_THE_VICTIM";
 #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "how the two processes find each other")]
 async fn every_acknowledged_command_survives_kill_9() {
     if let Some(path) = std::env::var_os(VICTIM) {
-        let ledger = LocalLedger::open_with(Path::new(&path), SMALL).unwrap();
+        let ledger = directory(Path::new(&path)).await;
         let next = ledger.local().read(|ledger| ledger.proxy_certificates().count());
         if next == 0 {
             commit(&ledger, vec![found()]).await;
@@ -376,6 +290,9 @@ async fn every_acknowledged_command_survives_kill_9() {
         for n in 2 + u32::try_from(next).unwrap().. {
             commit(&ledger, vec![issue(n)]).await;
             println!("\nacknowledged {n}");
+            if n % 11 == 0 {
+                ledger.snapshot().await.unwrap();
+            }
         }
     }
 
@@ -384,7 +301,7 @@ async fn every_acknowledged_command_survives_kill_9() {
     let mut acknowledged = 1;
     for round in 0..8u64 {
         let mut victim = Process::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tests::every_acknowledged_command_survives_kill_9", "--nocapture"])
+            .args(["--exact", "tests::files::every_acknowledged_command_survives_kill_9", "--nocapture"])
             .env(VICTIM, &path)
             .stdout(Stdio::piped())
             .spawn()
@@ -404,11 +321,11 @@ async fn every_acknowledged_command_survives_kill_9() {
             }
         }
         victim.wait().unwrap();
-        let ledger = LocalLedger::open_with(&path, SMALL).unwrap();
+        let ledger = directory(&path).await;
         for n in 2..=acknowledged {
             assert!(holds(&ledger, n), "round {round}: {n} of {acknowledged} is lost");
         }
-        ledger.close();
+        ledger.stop().await;
     }
     assert!(acknowledged > 100, "only {acknowledged} commits were tried");
 }

@@ -13,6 +13,8 @@ use crate::error::StorageError;
 const LOCK: &str = "lock";
 const FORMAT: &str = "format";
 const FORMAT_BEING_WRITTEN: &str = "format.new";
+const FLOOR: &str = "floor";
+const FLOOR_BEING_WRITTEN: &str = "floor.new";
 const DATABASE: &str = "db";
 
 /// The first word of the format file.
@@ -83,18 +85,41 @@ impl Directory {
 
     /// Declares the format, durably: from here on there is a ledger.
     pub(super) fn declare(&self) -> Result<(), StorageError> {
-        let unfinished = self.path.join(FORMAT_BEING_WRITTEN);
-        let finished = self.path.join(FORMAT);
-        let write = || {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-            writeln!(file, "{MAGIC} {FORMAT_VERSION}")?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &finished)?;
-            File::open(&self.path)?.sync_all()
-        };
-        write().map_err(StorageError::io("write the format file", &finished))
+        replace(&self.path, FORMAT, &format!("{MAGIC} {FORMAT_VERSION}\n"))
     }
+}
+
+/// Writes down that the log has reached `index`.
+pub(super) fn write_floor(path: &Path, index: u64) -> Result<(), StorageError> {
+    replace(path, FLOOR, &format!("{index}\n"))
+}
+
+/// The index that the log had reached when that was last written down; 0 if it never was.
+pub(super) fn read_floor(path: &Path) -> Result<u64, StorageError> {
+    let file = path.join(FLOOR);
+    match fs::read_to_string(&file) {
+        Ok(text) => text
+            .trim_end()
+            .parse()
+            .map_err(|_| StorageError::corrupt(path, format!("{} does not hold an index", file.display()))),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(0),
+        Err(source) => Err(StorageError::io("read", &file)(source)),
+    }
+}
+
+/// Replaces a small file, durably, in one step.
+fn replace(path: &Path, name: &str, text: &str) -> Result<(), StorageError> {
+    let unfinished = path.join(format!("{name}.new"));
+    let finished = path.join(name);
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &finished)?;
+        File::open(path)?.sync_all()
+    };
+    write().map_err(StorageError::io("write", &finished))
 }
 
 /// Looks without touching.
@@ -105,9 +130,9 @@ fn look(path: &Path) -> Result<Found, StorageError> {
             let found = version(&bytes).ok_or_else(|| {
                 StorageError::corrupt(path, format!("{} does not name a format", format.display()))
             })?;
-            if found > FORMAT_VERSION {
+            if found != FORMAT_VERSION {
                 let (path, supported) = (path.to_owned(), FORMAT_VERSION);
-                return Err(StorageError::NewerFormat { path, found, supported });
+                return Err(StorageError::OtherFormat { path, found, supported });
             }
             return Ok(Found::Ledger);
         }
@@ -116,7 +141,10 @@ fn look(path: &Path) -> Result<Found, StorageError> {
     }
     for entry in fs::read_dir(path).map_err(StorageError::io("list", path))? {
         let name = entry.map_err(StorageError::io("list", path))?.file_name();
-        if ![LOCK, FORMAT_BEING_WRITTEN, DATABASE].iter().any(|&ours| name == *ours) {
+        if ![LOCK, FORMAT_BEING_WRITTEN, FLOOR, FLOOR_BEING_WRITTEN, DATABASE]
+            .iter()
+            .any(|&ours| name == *ours)
+        {
             let entry = name.to_string_lossy().into_owned();
             return Err(StorageError::NotALedger { path: path.to_owned(), entry });
         }

@@ -1,0 +1,618 @@
+//! One replica of a group: its parts, how they are wired and stopped.
+//!
+//! ```text
+//! propose → proposer (batches, numbers, retries) ─┬→ openraft here, if this replica leads
+//!                                                 └→ the leader, over the network
+//! openraft → log (synced) → quorum → state machine → SharedLedger, and whoever waits here
+//! ```
+//!
+//! Owns every task. [`Group::stop`] ends them in order; a task that fails shows in [`Group::failure`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{Config, ReadPolicy, SnapshotPolicy};
+use smc_mesh::ledger::Command;
+use smc_proto::raft::v1 as pb;
+use thiserror::Error;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::database::Database;
+use crate::disk::{Disk, Failure};
+use crate::error::StorageError;
+use crate::identity::{GroupId, Identity};
+use crate::log::LogStore;
+use crate::machine::{Grown, StateMachine};
+use crate::membership::{self, ChangeError, NextStep, Situation, next_step};
+use crate::memory::MemoryDisk;
+use crate::peers::Peers;
+use crate::proposer::{Means, Proposal, Proposer};
+use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
+use crate::rocks::RocksDisk;
+use crate::shared::SharedLedger;
+use crate::transport::client::{CallError, Dialer};
+use crate::transport::server::{self, Service};
+use crate::transport::tls::{GroupSecret, ReplicaTls, TlsError};
+use crate::transport::{Listener, Network};
+use crate::types::{Replica, ReplicaId, TypeConfig};
+use crate::waiters::Waiters;
+
+type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// The most commands in one proposal.
+pub const MAX_COMMANDS: usize = 256;
+
+/// The most bytes that the commands of one proposal may take in the log.
+pub const MAX_PROPOSAL_BYTES: usize = 1024 * 1024;
+
+/// Proposals that wait. Together with [`MAX_PROPOSAL_BYTES`] it bounds the memory of the queue to 256 MiB; in
+/// practice a proposal is one command of 3 KiB. Who finds the queue full waits.
+const QUEUE: usize = 256;
+
+/// The least length of log, in bytes, that is worth a snapshot: what a small mesh writes in months.
+const SNAPSHOT_AFTER: u64 = 1024 * 1024;
+
+/// How often that is looked at, and how far the log has come written down: the log grows by some megabytes
+/// meanwhile, under the greatest load.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Entries kept that a snapshot includes, so that a follower that was away for a moment needs no snapshot.
+const KEPT_ENTRIES: u64 = 500;
+
+/// How long a read waits for a leader and its word: several elections.
+const BARRIER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long another replica may take over a small question.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// How long a change of the group may take: a new member has to catch up.
+const CHANGE_PATIENCE: Duration = Duration::from_mins(6);
+
+/// Between two looks of a replica that belongs to no group yet.
+const FOUNDING_LOOK: Duration = Duration::from_millis(200);
+
+/// How long everything may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Raft's clock. One network: round trips of a millisecond or less, and syncs of tens at worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// How often a leader says that it is there.
+    pub heartbeat: Duration,
+    /// After how long a silence an election begins: at random between the two, and no vote is given before the
+    /// longer has passed. So a leader's death is noticed after the longer, and a new one leads at twice that at most.
+    pub election: (Duration, Duration),
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(50),
+            election: (Duration::from_millis(200), Duration::from_millis(400)),
+        }
+    }
+}
+
+/// Where a replica keeps its log and state.
+#[derive(Debug, Clone)]
+pub enum Storage {
+    /// In a directory, made if it is missing.
+    Directory(PathBuf),
+    /// In memory: for simulations and tests.
+    Memory(MemoryDisk),
+}
+
+/// What a replica is configured with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which replica this is.
+    pub replica: ReplicaId,
+    /// `HOST:PORT` where the others reach it.
+    pub address: String,
+    /// The replicas that found the group together, and where they are; a newcomer asks them to be added. A group of
+    /// one has this replica alone.
+    pub founders: BTreeMap<ReplicaId, String>,
+    /// See there.
+    pub timing: Timing,
+    /// What only replicas of this mesh know.
+    pub secret: GroupSecret,
+}
+
+/// How a replica reaches the others, and they it.
+pub struct Connections {
+    /// Makes connections.
+    pub network: Arc<dyn Network>,
+    /// Takes them; a replica that will always be alone needs none.
+    pub listener: Option<Box<dyn Listener>>,
+}
+
+/// Why a replica did not start.
+#[derive(Debug, Error)]
+pub enum GroupError {
+    /// Its storage cannot be used.
+    #[error(transparent)]
+    Storage(Arc<StorageError>),
+    /// It has no certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Raft did not start.
+    #[error("Raft did not start: {0}")]
+    Raft(String),
+}
+
+/// Why the group was not changed.
+#[derive(Debug, Clone, Error)]
+pub enum MembershipError {
+    /// Trying again will not help.
+    #[error("{0}")]
+    Refused(String),
+    /// It may help, once there is a leader that can be reached.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A member of the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Which replica.
+    pub id: ReplicaId,
+    /// Where it is.
+    pub address: String,
+    /// Whether it votes, or learns only.
+    pub voter: bool,
+    /// The last entry that the leader knows it to have; `None` if this replica does not lead, or has not heard.
+    pub matched: Option<u64>,
+}
+
+/// The group as one replica sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// This replica.
+    pub replica: ReplicaId,
+    /// The group; `None` as long as there is none.
+    pub group: Option<GroupId>,
+    /// Who leads.
+    pub leader: Option<ReplicaId>,
+    /// The term.
+    pub term: u64,
+    /// The last entry of the log here.
+    pub last: u64,
+    /// The last one that was applied here.
+    pub applied: u64,
+    /// The last one that the snapshot includes.
+    pub snapshot: u64,
+    /// Everybody, sorted by id.
+    pub members: Vec<Member>,
+}
+
+/// See the module.
+pub struct Group {
+    raft: Raft,
+    identity: Identity,
+    shared: SharedLedger,
+    peers: Peers,
+    queue: mpsc::Sender<Proposal>,
+    disk: Disk,
+    stopping: CancellationToken,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Group {
+    /// Starts a replica. It returns as soon as what is on the disk is taken up; see [`Group::ready`]. `draw` gives
+    /// random numbers.
+    pub async fn start(
+        settings: Settings,
+        storage: Storage,
+        connections: Connections,
+        draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Self, GroupError> {
+        let Settings { replica, address, founders, timing, secret } = settings;
+        let disk = open(storage).await?;
+        let failed = |error: std::io::Error| match &*disk.failure().borrow() {
+            Some(cause) => GroupError::Storage(Arc::clone(cause)),
+            None => GroupError::Raft(error.to_string()),
+        };
+        let identity = Identity::open(disk.clone(), replica, || draw()).await.map_err(failed)?;
+        let shared = SharedLedger::default();
+        let waiters = Waiters::default();
+        let (ledger, waiting) = (shared.clone(), waiters.clone());
+        let machine = disk.run(move |disk| StateMachine::open(disk.clone(), ledger, waiting)).await;
+        let machine = machine.map_err(failed)?;
+        let (snapshots, grown) = (machine.snapshots(), machine.grown());
+        let (log, flusher) = LogStore::new(disk.clone());
+        let tls = ReplicaTls::new(&secret, replica)?;
+        let dialer = Dialer { network: connections.network, tls: tls.clone(), identity: identity.clone() };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(flusher.run());
+        let config = Arc::new(config(&timing)?);
+        let raft = Raft::new(replica, config, dialer.clone(), log, machine).await;
+        let raft = raft.map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+        let peers = Peers::new(raft.clone(), dialer);
+
+        let stopping = CancellationToken::new();
+        if let Some(listener) = connections.listener {
+            let service = Service {
+                raft: raft.clone(),
+                identity: identity.clone(),
+                snapshots,
+                receiving: Arc::default(),
+            };
+            let serving = server::serve(service, listener, tls, stopping.clone());
+            let disk = disk.clone();
+            tasks.spawn(async move {
+                if let Err(error) = serving.await {
+                    disk.fail(StorageError::damaged(format!(
+                        "the Raft port is not served any more: {error}"
+                    )));
+                }
+            });
+        }
+        let (queue, proposals) = mpsc::channel(QUEUE);
+        let means = Means { raft: raft.clone(), peers: peers.clone(), waiters, draw: Arc::clone(&draw) };
+        tasks.spawn(Proposer::new(means, proposals).run(stopping.clone()));
+        let compaction = housekeeping(raft.clone(), disk.clone(), grown);
+        tasks.spawn(until(stopping.clone(), compaction));
+        tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
+        let forming = Forming {
+            raft: raft.clone(),
+            identity: identity.clone(),
+            peers: peers.clone(),
+            address,
+            founders,
+            draw,
+        };
+        tasks.spawn(until(stopping.clone(), forming.run()));
+        Ok(Self { raft, identity, shared, peers, queue, disk, stopping, tasks: Mutex::new(tasks) })
+    }
+
+    /// Waits until the replica belongs to a group that has a leader, and has caught up with it. Fails if its storage
+    /// does.
+    pub async fn ready(&self) -> Result<(), ProposeError> {
+        let mut failure = self.failure();
+        let waiting = async {
+            while self.barrier().await.is_err() {
+                let why =
+                    if self.identity.group().is_some() { "a leader" } else { "the group to be founded" };
+                info!(replica = %self.identity.replica, "waiting for {why}");
+            }
+        };
+        tokio::select! {
+            () = waiting => Ok(()),
+            _ = failure.wait_for(Option::is_some) => Err(self.stopped()),
+        }
+    }
+
+    /// Becomes `Some` when the storage fails. Nothing is taken any more then, and the replica should stop.
+    pub fn failure(&self) -> Failure {
+        self.disk.failure()
+    }
+
+    /// The group as this replica sees it.
+    pub fn status(&self) -> GroupStatus {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        let matched = |id: &ReplicaId| Some((*metrics.replication.as_ref()?.get(id)?.as_ref()?).index);
+        let member = |(id, replica): (&ReplicaId, &Replica)| Member {
+            id: *id,
+            address: replica.address.clone(),
+            voter: membership.voter_ids().any(|voter| voter == *id),
+            matched: matched(id),
+        };
+        GroupStatus {
+            replica: self.identity.replica,
+            group: self.identity.group(),
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            last: metrics.last_log_index.unwrap_or_default(),
+            applied: metrics.last_applied.map_or(0, |id| id.index),
+            snapshot: metrics.snapshot.map_or(0, |id| id.index),
+            members: membership.nodes().map(member).collect(),
+        }
+    }
+
+    /// Adds a replica that runs at `address`, waits until it has caught up, and lets it vote. If it is a member that
+    /// lost its disk, it is removed first.
+    pub async fn add(&self, id: ReplicaId, address: String) -> Result<(), MembershipError> {
+        let unknown = Replica { address: address.clone(), incarnation: 0 };
+        let said = self.peers.at(id, unknown).describe(ANSWER).await;
+        let said = said.map_err(|error| {
+            MembershipError::Failed(format!("replica {id} at {address} does not answer: {error}"))
+        })?;
+        let incarnation = said.identity.map_or(0, |identity| identity.incarnation);
+        let replica = pb::Replica { id: id.0, address, incarnation };
+        self.change(pb::change_membership_request::Change::Add(replica)).await
+    }
+
+    /// Removes a replica. It may be gone for good, as long as a quorum is left.
+    pub async fn remove(&self, id: ReplicaId) -> Result<(), MembershipError> {
+        self.change(pb::change_membership_request::Change::Remove(id.0)).await
+    }
+
+    /// Hands leadership to a replica.
+    pub async fn transfer(&self, to: ReplicaId) -> Result<(), MembershipError> {
+        self.change(pb::change_membership_request::Change::TransferTo(to.0)).await
+    }
+
+    /// Writes a snapshot soon, and drops the log that it includes.
+    pub async fn snapshot(&self) -> Result<(), MembershipError> {
+        let snapshot = self.raft.trigger().snapshot().await;
+        snapshot.map_err(|error| MembershipError::Failed(error.to_string()))
+    }
+
+    async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
+        if self.peers.leader() == Some(self.peers.me()) {
+            return match membership::change(&self.raft, change).await {
+                Ok(_) => Ok(()),
+                Err(ChangeError::Refused(why)) => Err(MembershipError::Refused(why)),
+                Err(error) => Err(MembershipError::Failed(error.to_string())),
+            };
+        }
+        let leader = self.peers.leader().and_then(|leader| self.peers.peer(leader));
+        let leader = leader.ok_or_else(|| MembershipError::Failed("the group has no leader".to_owned()))?;
+        match leader.change_membership(change, CHANGE_PATIENCE).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(why)) => Err(MembershipError::Refused(why)),
+            Err(error) => Err(MembershipError::Failed(error.to_string())),
+        }
+    }
+
+    /// Stops all tasks and closes the files. What was proposed and not answered is unknown.
+    pub async fn stop(&self) {
+        self.stopping.cancel();
+        raise_floor(&self.raft, &self.disk, 0).await;
+        let stopped = timeout(STOP_PATIENCE, async {
+            if let Err(error) = self.raft.shutdown().await {
+                error!(%error, "Raft's task panicked");
+            }
+            let mut tasks = self.tasks.lock().await;
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    error!(%error, "a task of the ledger panicked");
+                }
+            }
+        });
+        if stopped.await.is_err() {
+            // The flusher ends with the last log store, which openraft drops when it has stopped.
+            warn!("the ledger did not stop in time; aborting what is left");
+            self.tasks.lock().await.shutdown().await;
+        }
+    }
+
+    fn stopped(&self) -> ProposeError {
+        match &*self.disk.failure().borrow() {
+            Some(error) => ProposeError::Failed(Arc::clone(error)),
+            None => ProposeError::Closed,
+        }
+    }
+
+    async fn read_index(&self) -> Result<(), CallError> {
+        let patience = Some(BARRIER_PATIENCE);
+        let failed = |error: &dyn std::fmt::Display| CallError::Failed(error.to_string());
+        if self.peers.leader() == Some(self.peers.me()) {
+            let read = timeout(ANSWER, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+            return read.map_err(|_| CallError::Timeout(ANSWER))?.map(drop).map_err(|error| failed(&error));
+        }
+        let leader = self.peers.leader().and_then(|leader| self.peers.peer(leader));
+        let index = leader.ok_or(CallError::NotLeader(None))?.read_index(ANSWER).await?;
+        let applied = self.raft.wait(patience).applied_index_at_least(Some(index), "a read").await;
+        applied.map(drop).map_err(|error| failed(&error))
+    }
+}
+
+impl ReplicatedLedger for Group {
+    fn propose(&self, commands: Vec<Command>) -> Pending<'_, Result<Vec<Outcome>, ProposeError>> {
+        Box::pin(async move {
+            let commands: Vec<Bytes> = commands
+                .iter()
+                .map(|command| serde_json::to_vec(command).map(Bytes::from))
+                .collect::<Result<_, _>>()
+                .map_err(|error| ProposeError::Unencodable(error.to_string()))?;
+            let bytes = commands.iter().map(Bytes::len).sum();
+            if commands.len() > MAX_COMMANDS || bytes > MAX_PROPOSAL_BYTES {
+                return Err(ProposeError::TooLarge {
+                    commands: commands.len(),
+                    bytes,
+                    max_commands: MAX_COMMANDS,
+                    max_bytes: MAX_PROPOSAL_BYTES,
+                });
+            }
+            let mut failure = self.failure();
+            let (reply, outcomes) = oneshot::channel();
+            let proposing = async {
+                let proposal = Proposal { commands, bytes, reply };
+                self.queue.send(proposal).await.map_err(|_| self.stopped())?;
+                outcomes.await.map_err(|_| self.stopped())?
+            };
+            tokio::select! {
+                biased;
+                proposed = proposing => proposed,
+                _ = failure.wait_for(Option::is_some) => Err(self.stopped()),
+            }
+        })
+    }
+
+    fn barrier(&self) -> Pending<'_, Result<(), ProposeError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + BARRIER_PATIENCE;
+            loop {
+                if self.disk.failure().borrow().is_some() {
+                    return Err(self.stopped());
+                }
+                match self.read_index().await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if Instant::now() >= deadline => {
+                        return Err(ProposeError::Unavailable(error.to_string()));
+                    }
+                    Err(_) => sleep(Duration::from_millis(20)).await,
+                }
+            }
+        })
+    }
+
+    fn local(&self) -> &SharedLedger {
+        &self.shared
+    }
+}
+
+async fn open(storage: Storage) -> Result<Disk, GroupError> {
+    let database: Arc<dyn Database> = match storage {
+        Storage::Memory(disk) => Arc::new(disk),
+        Storage::Directory(path) => {
+            let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path)).await;
+            let opened = opened.map_err(StorageError::interrupted).and_then(|opened| opened);
+            Arc::new(opened.map_err(|error| GroupError::Storage(Arc::new(error)))?)
+        }
+    };
+    Ok(Disk::new(database))
+}
+
+fn config(timing: &Timing) -> Result<Config, GroupError> {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let config = Config {
+        cluster_name: "smc".to_owned(),
+        heartbeat_interval: millis(timing.heartbeat),
+        election_timeout_min: millis(timing.election.0),
+        election_timeout_max: millis(timing.election.1),
+        // A replica that comes back from a partition must not depose a healthy leader.
+        enable_pre_vote: Some(true),
+        // By length instead, see `compact`.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: KEPT_ENTRIES,
+        // A dead peer is tried again soon: it may be restarting.
+        backoff: "20ms 40ms 80ms ..500ms".parse().map_err(|error| GroupError::Raft(format!("{error}")))?,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| GroupError::Raft(error.to_string()))
+}
+
+async fn until(stopping: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stopping.cancelled() => {}
+        () = work => {}
+    }
+}
+
+/// Asks for a snapshot whenever one is worth its cost, and writes down how far the log has come.
+async fn housekeeping(raft: Raft, disk: Disk, grown: Grown) {
+    let mut looks = interval(HOUSEKEEPING);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut floor = 0;
+    loop {
+        looks.tick().await;
+        floor = raise_floor(&raft, &disk, floor).await;
+        if grown.is_due(SNAPSHOT_AFTER) && raft.trigger().snapshot().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes down how far the log has come, if that is further than `floor`. What was applied is never taken back.
+async fn raise_floor(raft: &Raft, disk: &Disk, floor: u64) -> u64 {
+    let applied = raft.metrics().borrow_watched().last_applied.map_or(0, |id| id.index);
+    if applied <= floor {
+        return floor;
+    }
+    // A failure shows where everybody looks for it.
+    let set = move |disk: &Disk| disk.database().set_floor(applied).map_err(|error| disk.fail(error));
+    let _ = disk.run(set).await;
+    applied
+}
+
+/// Makes it a failure of the storage if Raft ends by itself: the replica would look alive and take nothing.
+async fn watch_over(raft: Raft, disk: Disk) {
+    let mut metrics = raft.metrics();
+    let why = loop {
+        if let Err(error) = &metrics.borrow_watched().running_state {
+            break error.to_string();
+        }
+        if metrics.changed().await.is_err() {
+            break "its task is gone".to_owned();
+        }
+    };
+    // If it was the storage, that failure came first and stands.
+    disk.fail(StorageError::damaged(format!("Raft has stopped: {why}")));
+}
+
+/// Brings a replica into a group.
+struct Forming {
+    raft: Raft,
+    identity: Identity,
+    peers: Peers,
+    address: String,
+    founders: BTreeMap<ReplicaId, String>,
+    draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Forming {
+    /// Works until the replica is a member.
+    async fn run(self) {
+        let me = (self.identity.replica, self.identity.incarnation);
+        let mut waiting_for = "";
+        while !self.raft.is_initialized().await.unwrap_or(true) {
+            let said = self.ask_around().await;
+            match next_step(&Situation { me, founders: &self.founders, said: &said }) {
+                NextStep::Found(members) => self.found(members).await,
+                NextStep::Join(leader, replica) => self.join(leader, replica).await,
+                NextStep::Wait(why) => {
+                    if why != waiting_for {
+                        info!(replica = %me.0, "not in a group yet: {why}");
+                        waiting_for = why;
+                    }
+                }
+            }
+            sleep(FOUNDING_LOOK).await;
+        }
+    }
+
+    async fn ask_around(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
+        let mut asked = JoinSet::new();
+        for (id, address) in self.founders.iter().filter(|(id, _)| **id != self.identity.replica) {
+            let peer = self.peers.at(*id, Replica { address: address.clone(), incarnation: 0 });
+            let id = *id;
+            asked.spawn(async move { Some((id, peer.describe(ANSWER).await.ok()?)) });
+        }
+        asked.join_all().await.into_iter().flatten().collect()
+    }
+
+    async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
+        let [high, low] = [(self.draw)(), (self.draw)()].map(u64::to_be_bytes);
+        let mut octets = [0; 16];
+        octets[..8].copy_from_slice(&high);
+        octets[8..].copy_from_slice(&low);
+        let group = GroupId::draw(octets);
+        let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
+        // A disk that fails shows in its own way.
+        if !self.identity.adopt(group).await.unwrap_or(false) {
+            return;
+        }
+        match self.raft.initialize(members).await {
+            Ok(()) => info!(%group, replicas = ids.join(","), "the group is founded"),
+            Err(error) => warn!(%error, "cannot found the group; will try again"),
+        }
+    }
+
+    async fn join(&self, leader: ReplicaId, replica: Replica) {
+        let me = pb::Replica {
+            id: self.identity.replica.0,
+            address: self.address.clone(),
+            incarnation: self.identity.incarnation,
+        };
+        let leader = self.peers.at(leader, Replica { incarnation: 0, ..replica });
+        let change = pb::change_membership_request::Change::Add(me);
+        match leader.change_membership(change, CHANGE_PATIENCE).await {
+            Ok(_) => info!(replica = %self.identity.replica, "joined the group"),
+            Err(error) => warn!(%error, "cannot join the group yet; will try again"),
+        }
+    }
+}

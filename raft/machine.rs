@@ -1,0 +1,261 @@
+//! The state machine: [`smc_mesh::ledger`] behind the log.
+//!
+//! Owns the order of application, duplicates (see [`crate::sessions`]) and snapshots of both. What a command means
+//! is the ledger's business; a rejected one is part of the history like any other.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use smc_mesh::ledger::{Command, Ledger};
+use smc_proto::raft::v1 as pb;
+
+use crate::disk::Disk;
+use crate::sessions::{Admission, RequestId, SessionId, Sessions};
+use crate::shared::SharedLedger;
+use crate::snapshots::{Snapshots, StoredSnapshot};
+use crate::types::{LogId, Proposal, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::waiters::{Applied, Waiters};
+use crate::wire::{self, Malformed, Wire, snapshot_meta};
+
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, StoredSnapshot>;
+
+/// See the module.
+pub(crate) struct StateMachine {
+    disk: Disk,
+    snapshots: Snapshots,
+    ledger: SharedLedger,
+    waiters: Waiters,
+    sessions: Sessions,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    grown: Grown,
+}
+
+/// How many bytes of log were applied since the last snapshot, and how long that one is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grown {
+    log: Arc<AtomicU64>,
+    snapshot: Arc<AtomicU64>,
+}
+
+/// What a snapshot holds: the replicated state. Its JSON is canonical (see [`Ledger`]), so equal states are equal
+/// bytes on every replica.
+#[derive(Deserialize)]
+struct Image {
+    sessions: Sessions,
+    ledger: Ledger,
+}
+
+/// [`Image`], borrowed.
+#[derive(Serialize)]
+struct ImageRef<'a> {
+    sessions: &'a Sessions,
+    ledger: &'a Ledger,
+}
+
+impl Grown {
+    /// Whether a snapshot is worth its cost: each byte of state is then rewritten about once per byte of log, and
+    /// a restart reads at most about twice the state. `least` bytes of log are never worth one.
+    pub(crate) fn is_due(&self, least: u64) -> bool {
+        self.log.load(Ordering::Relaxed) > least.max(self.snapshot.load(Ordering::Relaxed))
+    }
+
+    fn reset(&self, snapshot: u64) {
+        self.log.store(0, Ordering::Relaxed);
+        self.snapshot.store(snapshot, Ordering::Relaxed);
+    }
+}
+
+impl StateMachine {
+    /// Takes up the state of the last snapshot. openraft then applies what is known to be committed after it.
+    pub(crate) fn open(disk: Disk, ledger: SharedLedger, waiters: Waiters) -> io::Result<Self> {
+        let snapshots = Snapshots::open(disk.clone())?;
+        let mut machine = Self {
+            disk,
+            snapshots,
+            ledger,
+            waiters,
+            sessions: Sessions::default(),
+            applied: None,
+            membership: StoredMembership::default(),
+            grown: Grown::default(),
+        };
+        if let Some(snapshot) = machine.snapshots.current()? {
+            let image = machine.read(&snapshot)?;
+            let meta = machine.meta(&snapshot.header)?;
+            machine.take_over(image, &meta, snapshot.header.bytes);
+        }
+        Ok(machine)
+    }
+
+    pub(crate) fn snapshots(&self) -> Snapshots {
+        self.snapshots.clone()
+    }
+
+    pub(crate) fn grown(&self) -> Grown {
+        self.grown.clone()
+    }
+
+    fn read(&self, snapshot: &StoredSnapshot) -> io::Result<Image> {
+        let bytes = snapshot.read()?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| self.disk.malformed(format!("the snapshot cannot be read: {error}")))
+    }
+
+    fn meta(&self, header: &pb::SnapshotHeader) -> io::Result<SnapshotMeta> {
+        snapshot_meta(header).map_err(|Malformed(what)| self.disk.malformed(what))
+    }
+
+    fn take_over(&mut self, image: Image, meta: &SnapshotMeta, bytes: u64) {
+        let Image { sessions, ledger } = image;
+        self.ledger.replace(ledger);
+        self.sessions = sessions;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.grown.reset(bytes);
+    }
+
+    fn apply_proposal(&mut self, index: u64, bytes: Bytes) -> io::Result<()> {
+        self.grown.log.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let request = pb::Request::decode(bytes).map_err(|error| self.unreadable(index, &error))?;
+        match request.request {
+            Some(pb::request::Request::OpenSession(session)) => {
+                let session = SessionId(session);
+                self.sessions.open(session, index);
+                self.waiters.answer(session, None, || Applied::Opened);
+                Ok(())
+            }
+            Some(pb::request::Request::Batch(batch)) => self.apply_batch(index, &batch),
+            // A newer version wrote it: to go on would be to have another state than the others.
+            None => Err(self.unreadable(index, &Malformed("it asks for what this version does not know"))),
+        }
+    }
+
+    fn apply_batch(&mut self, index: u64, batch: &pb::Batch) -> io::Result<()> {
+        let session = SessionId(batch.session);
+        let id = RequestId { session, number: batch.number, settled: batch.settled };
+        match self.sessions.admit(id, index) {
+            Admission::Apply => {
+                let decode = |bytes: &Bytes| serde_json::from_slice::<Command>(bytes);
+                let commands: Result<Vec<_>, _> = batch.commands.iter().map(decode).collect();
+                let commands = commands.map_err(|error| self.unreadable(index, &error))?;
+                let outcomes = self.ledger.apply(commands.iter());
+                self.waiters.answer(session, Some(batch.number), || Applied::Outcomes(outcomes));
+            }
+            Admission::Unknown => {
+                self.waiters.answer(session, Some(batch.number), || Applied::NotApplied);
+            }
+            // Whoever waited was answered by the first copy.
+            Admission::Duplicate => {}
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, index: u64, error: &dyn std::error::Error) -> io::Error {
+        self.disk.malformed(format!("log entry {index} cannot be read: {error}"))
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = StoredSnapshot;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            match entry.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(Proposal(bytes)) => self.apply_proposal(entry.log_id.index, bytes)?,
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                }
+            }
+            self.applied = Some(entry.log_id);
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder {
+            disk: self.disk.clone(),
+            snapshots: self.snapshots.clone(),
+            ledger: self.ledger.read(Ledger::clone),
+            sessions: self.sessions.clone(),
+            meta: SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() },
+            grown: self.grown.clone(),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: StoredSnapshot,
+    ) -> Result<(), io::Error> {
+        let image = self.read(&snapshot)?;
+        let header = self.snapshots.import(&snapshot)?;
+        self.snapshots.keep(&header).await?;
+        self.take_over(image, meta, snapshot.header.bytes);
+        // What the snapshot includes will not be applied here, so nobody will hear of its outcomes.
+        let sessions = &self.sessions;
+        self.waiters.lose(|session, number| sessions.includes(session, number));
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let Some(snapshot) = self.snapshots.current()? else { return Ok(None) };
+        Ok(Some(Snapshot { meta: self.meta(&snapshot.header)?, snapshot }))
+    }
+}
+
+/// The state at one moment, on its way to the disk while the state machine goes on.
+pub(crate) struct SnapshotBuilder {
+    disk: Disk,
+    snapshots: Snapshots,
+    ledger: Ledger,
+    sessions: Sessions,
+    meta: SnapshotMeta,
+    grown: Grown,
+}
+
+impl SnapshotBuilder {
+    fn write(mut writing: crate::snapshots::Writing, image: &ImageRef<'_>) -> io::Result<pb::SnapshotHeader> {
+        serde_json::to_writer(&mut writing, image).map_err(io::Error::from)?;
+        writing.flush()?;
+        writing.finish()
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = StoredSnapshot;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let (ledger, sessions) = (std::mem::take(&mut self.ledger), std::mem::take(&mut self.sessions));
+        let writing = self.snapshots.write();
+        let write = move |_: &Disk| Self::write(writing, &ImageRef { sessions: &sessions, ledger: &ledger });
+        let mut header = self.disk.run(write).await?;
+        header.last = wire::write(self.meta.last_log_id.as_ref());
+        header.membership = Some(self.meta.last_membership.to_wire());
+        self.snapshots.keep(&header).await?;
+        self.grown.reset(header.bytes);
+        let current = self.snapshots.current()?;
+        let snapshot = current.ok_or_else(|| io::Error::other("the snapshot just kept is gone"))?;
+        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+    }
+}

@@ -1,0 +1,54 @@
+//! The other members of the group, and connections to them for requests.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use openraft::async_runtime::watch::WatchReceiver;
+
+use crate::machine::StateMachine;
+use crate::transport::client::{Dialer, Peer};
+use crate::types::{Replica, ReplicaId, TypeConfig};
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    raft: openraft::Raft<TypeConfig, StateMachine>,
+    dialer: Dialer,
+    /// Those that were spoken to, as they were then. As many as there were members.
+    connected: Arc<Mutex<BTreeMap<ReplicaId, (Replica, Peer)>>>,
+}
+
+impl Peers {
+    pub(crate) fn new(raft: openraft::Raft<TypeConfig, StateMachine>, dialer: Dialer) -> Self {
+        Self { raft, dialer, connected: Arc::default() }
+    }
+
+    pub(crate) fn me(&self) -> ReplicaId {
+        self.dialer.identity.replica
+    }
+
+    /// The leader, as far as this replica knows.
+    pub(crate) fn leader(&self) -> Option<ReplicaId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// A member, by its id.
+    pub(crate) fn peer(&self, id: ReplicaId) -> Option<Peer> {
+        let metrics = self.raft.metrics();
+        let replica = metrics.borrow_watched().membership_config.membership().get_node(&id)?.clone();
+        Some(self.at(id, replica))
+    }
+
+    /// A replica where it is known to be. A connection is kept until it is elsewhere.
+    pub(crate) fn at(&self, id: ReplicaId, replica: Replica) -> Peer {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, peer)) = connected.get(&id)
+            && *known == replica
+        {
+            return peer.clone();
+        }
+        let peer = self.dialer.peer(id, &replica);
+        connected.insert(id, (replica, peer.clone()));
+        peer
+    }
+}

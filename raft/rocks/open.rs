@@ -1,0 +1,136 @@
+//! Opening: everything is read and checked through a read-only handle first, and only sound files are opened for
+//! writing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use prost::Message;
+use rocksdb::{DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options};
+use smc_proto::raft::v1 as pb;
+
+use super::directory::{Directory, Found, read_floor};
+use super::{FAMILIES, RocksDisk, name};
+use crate::database::{Database, Family};
+use crate::disk::{PURGED, SNAPSHOT};
+use crate::error::StorageError;
+use crate::types::{Entry, LogId};
+use crate::wire::{self, Malformed, Wire};
+
+impl RocksDisk {
+    /// Opens the database in the directory `path`, or makes an empty one in an empty or missing directory. Blocks
+    /// while it reads. An error leaves everything in the directory as it was.
+    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+        let directory = Directory::take(path)?;
+        let database = directory.database();
+        let made = directory.found == Found::Ledger;
+        if made || is_made(&database, path)? {
+            let db = DB::open_cf_with_opts_for_read_only(&options(), &database, families(), false)
+                .map_err(StorageError::database("read", path))?;
+            let disk = Self { path: path.to_owned(), db: Arc::new(db), _lock: None };
+            check(&disk)?;
+            if !made && disk.last(Family::Log)?.is_some() {
+                return Err(StorageError::corrupt(path, "it has entries but no format file"));
+            }
+        }
+        directory.restrict()?;
+        let mut options = options();
+        options.create_if_missing(!made);
+        options.create_missing_column_families(!made);
+        let db = DB::open_cf_with_opts(&options, &database, families())
+            .map_err(StorageError::database("open", path))?;
+        if !made {
+            directory.declare()?;
+        }
+        let Directory { path, lock, .. } = directory;
+        Ok(Self { path, db: Arc::new(db), _lock: Some(lock) })
+    }
+}
+
+/// Whether a database is there that could hold entries: a creation that was cut short leaves one without
+/// its column families, or none.
+fn is_made(database: &Path, path: &Path) -> Result<bool, StorageError> {
+    let current = database.join("CURRENT");
+    if !current.try_exists().map_err(StorageError::io("look for", &current))? {
+        return Ok(false);
+    }
+    let found = DB::list_cf(&options(), database)
+        .map_err(StorageError::database("list the column families of", path))?;
+    Ok(FAMILIES.iter().all(|&family| found.iter().any(|found| found == name(family))))
+}
+
+/// The column families, which do not take over the options of the database.
+fn families() -> [(&'static str, Options); 3] {
+    FAMILIES.map(|family| (name(family), options()))
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    // An entry torn by a crash was never acknowledged and is dropped; damage anywhere else is an error. The
+    // default mode would stop at damage and silently lose what follows.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_paranoid_checks(true);
+    options.set_track_and_verify_wals_in_manifest(true);
+    // The state lives in memory and its files are read once: small buffers do.
+    options.set_write_buffer_size(8 * 1024 * 1024);
+    options.set_max_total_wal_size(32 * 1024 * 1024);
+    options.set_max_open_files(64);
+    // Keys and certificates hardly compress, and a search through the files for what must not be in them
+    // sees everything.
+    options.set_compression_type(DBCompressionType::None);
+    // RocksDB's own diagnostics, bounded.
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1024 * 1024);
+    options.set_stats_dump_period_sec(0);
+    options
+}
+
+/// Every entry can be read and none is missing, from what the last snapshot includes on. (The snapshot itself is
+/// checked against its hash when it is taken up.)
+fn check(disk: &RocksDisk) -> Result<(), StorageError> {
+    let path = disk.path.as_path();
+    let malformed =
+        |what: &'static str| move |Malformed(how)| StorageError::corrupt(path, format!("{what}: {how}"));
+    let undecodable = |what: String| {
+        move |error: prost::DecodeError| {
+            StorageError::corrupt(path, format!("{what} cannot be read: {error}"))
+        }
+    };
+    let purged = disk.get(Family::State, PURGED.as_bytes())?.map(pb::LogId::decode).transpose();
+    let purged =
+        wire::read::<LogId>(purged.map_err(undecodable(PURGED.to_owned()))?).map_err(malformed(PURGED))?;
+    let snapshot = disk.get(Family::State, SNAPSHOT.as_bytes())?.map(pb::SnapshotHeader::decode).transpose();
+    let snapshot = snapshot.map_err(undecodable(SNAPSHOT.to_owned()))?;
+    let included = wire::read(snapshot.and_then(|header| header.last)).map_err(malformed(SNAPSHOT))?;
+    if purged > included {
+        return Err(StorageError::corrupt(path, "its log begins after the end of its snapshot"));
+    }
+    let mut next = purged.map_or(0, |id| id.index + 1);
+    for entry in disk.db.iterator_cf(disk.family(Family::Log)?, IteratorMode::Start) {
+        let (key, value) = entry.map_err(StorageError::database("read", path))?;
+        let octets =
+            (*key).try_into().map_err(|_| StorageError::corrupt(path, "a log key has not 8 octets"))?;
+        let index = u64::from_be_bytes(octets);
+        if index != next {
+            return Err(StorageError::corrupt(path, format!("log entry {next} is missing, {index} follows")));
+        }
+        let entry = pb::Entry::decode(&*value).map_err(undecodable(format!("log entry {index}")))?;
+        let entry = Entry::from_wire(entry).map_err(malformed("the log"))?;
+        if entry.log_id.index != index {
+            return Err(StorageError::corrupt(
+                path,
+                format!("log entry {index} says it is {}", entry.log_id.index),
+            ));
+        }
+        next += 1;
+    }
+    let floor = read_floor(path)?;
+    let last = included.map_or(0, |id| id.index).max(next.saturating_sub(1));
+    if last < floor {
+        return Err(StorageError::corrupt(
+            path,
+            format!("its log ends at entry {last}, and had reached {floor}"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Commands to try things with.
+
+use std::time::Duration;
+
+use smc_mesh::ids::{ProxyName, ProxyUuid, TrustDomain};
+use smc_mesh::ledger::{Authority, CaCertificate, Command, Ledger, Operation, StateHash};
+use smc_mesh::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
+use smc_mesh::time::Timestamp;
+
+use crate::group::Group;
+use crate::replicated::ReplicatedLedger;
+
+const NOW: Timestamp = Timestamp(1_800_000_000);
+
+pub(super) fn serial(n: u32) -> SerialNumber {
+    let mut octets = [0; 16];
+    octets[12..].copy_from_slice(&n.to_be_bytes());
+    SerialNumber::draw(octets)
+}
+
+fn year() -> Validity {
+    Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
+}
+
+/// Founds the authority.
+pub(super) fn found() -> Command {
+    let ca = |n| CaCertificate {
+        serial: serial(n),
+        validity: year(),
+        certificate_pem: "PEM".to_owned(),
+        key: SealedKey { encryption_key: "k".to_owned(), sealed: vec![1] },
+    };
+    let trust_domain = TrustDomain::new("cluster.local").unwrap();
+    let authority = Authority { trust_domain, root: ca(0), issuing: ca(1) };
+    Command { at: NOW, operation: Operation::InitAuthority(Box::new(authority)) }
+}
+
+/// Issues certificate `n`, from 2 on, to a proxy of its own.
+pub(super) fn issue(n: u32) -> Command {
+    let operation = Operation::RecordProxyCertificate {
+        serial: serial(n),
+        proxy: ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n.into())), "bookstore").unwrap(),
+        validity: year(),
+        issuer: serial(1),
+        fingerprint: Fingerprint::of(&n.to_be_bytes()),
+    };
+    Command { at: NOW, operation }
+}
+
+pub(super) fn hash(group: &Group) -> StateHash {
+    group.local().read(Ledger::state_hash).unwrap()
+}
+
+pub(super) fn holds(group: &Group, n: u32) -> bool {
+    group.local().read(|ledger| ledger.proxy_certificate(&serial(n)).is_some())
+}
+
+pub(super) async fn commit(group: &Group, commands: Vec<Command>) {
+    for outcome in group.propose(commands).await.unwrap() {
+        outcome.unwrap();
+    }
+}

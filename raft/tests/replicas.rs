@@ -1,0 +1,308 @@
+//! Several replicas in one process, on disks in memory and a [`Switch`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use zeroize::Zeroizing;
+
+use super::commands::{commit, found, hash, holds, issue};
+use super::switch::Switch;
+use crate::group::{Connections, Group, Settings, Storage, Timing};
+use crate::memory::MemoryDisk;
+use crate::replicated::ReplicatedLedger;
+use crate::transport::tls::GroupSecret;
+use crate::types::ReplicaId;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Arc::new(|| NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn address(id: u64) -> String {
+    format!("replica-{id}")
+}
+
+/// Replicas that come and go; their disks stay.
+#[derive(Default)]
+struct Cluster {
+    switch: Switch,
+    founders: Vec<u64>,
+    disks: BTreeMap<u64, MemoryDisk>,
+    running: BTreeMap<u64, Arc<Group>>,
+}
+
+impl Cluster {
+    /// Starts the founders, all at once.
+    async fn found(ids: &[u64]) -> Self {
+        let mut cluster = Self { founders: ids.to_vec(), ..Self::default() };
+        for id in ids {
+            cluster.start(*id).await;
+        }
+        for group in cluster.running.values() {
+            group.ready().await.unwrap();
+        }
+        commit(cluster.any(), vec![found()]).await;
+        cluster
+    }
+
+    async fn start(&mut self, id: u64) -> Arc<Group> {
+        self.start_as(id, 1).await
+    }
+
+    async fn start_as(&mut self, id: u64, secret: u8) -> Arc<Group> {
+        let settings = Settings {
+            replica: ReplicaId(id),
+            address: address(id),
+            founders: self.founders.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
+            timing: Timing::default(),
+            secret: GroupSecret::new(Zeroizing::new([secret; 32])),
+        };
+        let connections = Connections {
+            network: self.switch.network(&address(id)),
+            listener: Some(self.switch.listen(&address(id))),
+        };
+        let disk = self.disks.entry(id).or_default().clone();
+        let group =
+            Arc::new(Group::start(settings, Storage::Memory(disk), connections, draw()).await.unwrap());
+        self.running.insert(id, Arc::clone(&group));
+        group
+    }
+
+    /// The process is killed, and what was not synced is lost.
+    async fn crash(&mut self, id: u64) {
+        self.switch.unplug(&address(id));
+        self.running.remove(&id).unwrap().stop().await;
+        self.disks[&id].crash();
+        self.switch.plug_in(&address(id));
+    }
+
+    fn group(&self, id: u64) -> &Group {
+        &self.running[&id]
+    }
+
+    fn any(&self) -> &Group {
+        self.running.values().next().unwrap()
+    }
+
+    /// Waits for one leader that all running replicas agree on.
+    async fn leader(&self) -> u64 {
+        let agreed = || {
+            let mut leaders = self.running.values().map(|group| group.status().leader);
+            let first = leaders.next().flatten()?;
+            leaders.all(|leader| leader == Some(first)).then_some(first.0)
+        };
+        eventually("one leader", || agreed().filter(|leader| self.running.contains_key(leader))).await
+    }
+
+    fn followers(&self, leader: u64) -> Vec<u64> {
+        self.running.keys().copied().filter(|id| *id != leader).collect()
+    }
+
+    /// Waits until all running replicas have applied the same, and checks that it made them equal.
+    async fn converge(&self) {
+        for group in self.running.values() {
+            eventually_async("a barrier", || group.barrier()).await;
+        }
+        let last = self.running.values().map(|group| group.status().applied).max();
+        eventually("the last entry everywhere", || {
+            self.running.values().all(|group| Some(group.status().applied) >= last).then_some(())
+        })
+        .await;
+        let mut hashes: Vec<_> = self.running.values().map(|group| hash(group).to_string()).collect();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 1, "the states of the replicas differ");
+    }
+}
+
+async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} never came");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn eventually_async<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
+where
+    E: std::fmt::Display,
+    F: Future<Output = Result<T, E>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{what} never came: {error}"),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_that_start_at_once_found_one_group_and_all_take_proposals() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    for (n, group) in cluster.running.values().enumerate() {
+        let n = 2 + u32::try_from(n).unwrap();
+        commit(group, vec![issue(n)]).await;
+        assert!(holds(group, n), "who proposed sees it at once");
+    }
+    cluster.converge().await;
+    let groups: Vec<_> = cluster.running.values().map(|group| group.status().group.unwrap()).collect();
+    assert!(groups.iter().all(|group| *group == groups[0]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_the_crash_of_the_leader_and_then_of_all() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    for n in 2..40 {
+        commit(cluster.group(leader), vec![issue(n)]).await;
+    }
+    cluster.crash(leader).await;
+    let survivor = cluster.leader().await;
+    assert_ne!(survivor, leader);
+    for n in 40..80 {
+        commit(cluster.group(survivor), vec![issue(n)]).await;
+    }
+    cluster.start(leader).await;
+    cluster.converge().await;
+    for id in [0, 1, 2] {
+        cluster.crash(id).await;
+    }
+    for id in [0, 1, 2] {
+        cluster.start(id).await;
+    }
+    cluster.converge().await;
+    for (id, group) in &cluster.running {
+        for n in 2..80 {
+            assert!(holds(group, n), "replica {id} lost {n}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_acknowledges_nothing_and_comes_back_as_a_follower() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    let old = cluster.leader().await;
+    let others = cluster.followers(old);
+    cluster.switch.unplug(&address(old));
+    let lost = cluster.group(old).propose(vec![issue(2)]);
+    let (lost, ()) = tokio::join!(lost, async {
+        let group = cluster.group(others[0]);
+        eventually_async("a new leader", || group.propose(vec![issue(3)])).await;
+    });
+    lost.unwrap_err();
+    let term = cluster.group(others[0]).status().term;
+    cluster.switch.plug_in(&address(old));
+    cluster.converge().await;
+    assert!(holds(cluster.group(old), 3));
+    let now = cluster.group(others[0]).status();
+    assert_eq!(now.term, term, "whoever comes back does not depose a healthy leader");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    let cut = cluster.followers(leader)[0];
+    cluster.switch.unplug(&address(cut));
+    commit(cluster.group(leader), vec![issue(2)]).await;
+    cluster.group(cut).barrier().await.unwrap_err();
+    cluster.switch.plug_in(&address(cut));
+    eventually_async("a barrier", || cluster.group(cut).barrier()).await;
+    assert!(holds(cluster.group(cut), 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_over_on_request() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    let old = cluster.leader().await;
+    let new = cluster.followers(old)[0];
+    // Asked of a follower, so that the request travels as well.
+    cluster.group(new).transfer(ReplicaId(new)).await.unwrap();
+    assert_eq!(cluster.leader().await, new);
+    commit(cluster.group(old), vec![issue(2)]).await;
+    cluster.converge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_grows_to_three_to_five_and_shrinks_to_three() {
+    let mut cluster = Cluster::found(&[0]).await;
+    for id in 1..5u32 {
+        commit(cluster.group(0), vec![issue(100 + id)]).await;
+        cluster.start(id.into()).await;
+        cluster.group(id.into()).ready().await.unwrap();
+    }
+    let voters = |cluster: &Cluster| {
+        let status = cluster.group(4).status();
+        status.members.iter().filter(|member| member.voter).count()
+    };
+    eventually("five voters", || (voters(&cluster) == 5).then_some(())).await;
+    cluster.converge().await;
+    for id in [0, 1] {
+        cluster.group(4).remove(ReplicaId(id)).await.unwrap();
+        cluster.running.remove(&id).unwrap().stop().await;
+        cluster.leader().await;
+    }
+    eventually("three voters", || (voters(&cluster) == 3).then_some(())).await;
+    commit(cluster.group(3), vec![issue(200)]).await;
+    cluster.converge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_lost_its_disk_is_replaced_and_nothing_else_is_lost() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    // The one that would found a group, if there were none.
+    let lost = 0;
+    for n in 2..20 {
+        commit(cluster.group(1), vec![issue(n)]).await;
+    }
+    cluster.crash(lost).await;
+    cluster.disks.remove(&lost);
+    cluster.start(lost).await;
+    cluster.group(lost).ready().await.unwrap();
+    cluster.converge().await;
+    assert!((2..20).all(|n| holds(cluster.group(lost), n)));
+    // It votes: without one of the others there is still a quorum.
+    cluster.crash(1).await;
+    eventually_async("a commit", || cluster.group(lost).propose(vec![issue(30)])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_with_another_secret_gets_nowhere() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    let stranger = cluster.start_as(7, 2).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(stranger.status().group, None);
+    assert!(cluster.group(0).status().members.iter().all(|member| member.id != ReplicaId(7)));
+    cluster.running.remove(&7);
+    commit(cluster.group(0), vec![issue(2)]).await;
+    stranger.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_is_brought_up_to_date_by_a_snapshot() {
+    let mut cluster = Cluster::found(&[0]).await;
+    // More entries than are kept beside a snapshot.
+    for n in 0..700 {
+        commit(cluster.group(0), vec![issue(2 + n)]).await;
+    }
+    cluster.group(0).snapshot().await.unwrap();
+    eventually("a snapshot", || (cluster.group(0).status().snapshot > 600).then_some(())).await;
+    cluster.start(1).await;
+    cluster.group(1).ready().await.unwrap();
+    cluster.converge().await;
+    assert!((0..700).all(|n| holds(cluster.group(1), 2 + n)));
+    // And what it was given is on its own disk now.
+    cluster.crash(1).await;
+    cluster.start(1).await;
+    cluster.converge().await;
+}

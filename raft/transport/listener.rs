@@ -1,0 +1,149 @@
+//! Authenticated connections of other replicas, for tonic to serve.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::Connected;
+use tracing::{debug, warn};
+
+use super::tls::replica_of;
+use super::{Io, Listener};
+use crate::types::ReplicaId;
+
+/// Handshakes under way. A group has nine members at most, with four connections each; more than that at once are
+/// strangers, and the newest of them is closed.
+const HANDSHAKES: usize = 64;
+
+/// An honest handshake takes one round trip.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to wait after `accept` failed, as when file descriptors ran out.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Connections that wait for tonic, which takes them at once.
+const ACCEPTED: usize = 16;
+
+/// Who is at the other end, in a request's extensions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) ReplicaId);
+
+/// An authenticated connection.
+pub(super) struct Accepted {
+    stream: TlsStream<Box<dyn Io>>,
+    peer: Peer,
+}
+
+pub(super) type Connections = ReceiverStream<io::Result<Accepted>>;
+
+/// Accepts and authenticates until `stopping`. The future is the work, to be run beside whoever takes the
+/// connections.
+pub(super) fn listen(
+    listener: Box<dyn Listener>,
+    acceptor: TlsAcceptor,
+    stopping: CancellationToken,
+) -> (Connections, impl Future<Output = ()>) {
+    let (accepted, connections) = mpsc::channel(ACCEPTED);
+    let work = async move {
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = accept(listener, acceptor, accepted) => {}
+        }
+    };
+    (ReceiverStream::new(connections), work)
+}
+
+async fn accept(
+    mut listener: Box<dyn Listener>,
+    acceptor: TlsAcceptor,
+    accepted: mpsc::Sender<io::Result<Accepted>>,
+) {
+    let mut handshakes = JoinSet::new();
+    loop {
+        tokio::select! {
+            socket = listener.accept() => match socket {
+                Ok(_) if handshakes.len() >= HANDSHAKES => warn!("too many handshakes; closing the newest"),
+                Ok(socket) => {
+                    let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
+                    handshakes.spawn(async move {
+                        if let Some(connection) = authenticate(&acceptor, socket).await {
+                            // Nobody takes it if the server is shutting down.
+                            let _ = accepted.send(Ok(connection)).await;
+                        }
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection of another replica");
+                    sleep(ACCEPT_BACK_OFF).await;
+                }
+            },
+            Some(_) = handshakes.join_next() => {}
+        }
+    }
+}
+
+async fn authenticate(acceptor: &TlsAcceptor, socket: Box<dyn Io>) -> Option<Accepted> {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            warn!(%error, "refused a connection that is not another replica's");
+            return None;
+        }
+        Err(_) => {
+            debug!("a connection to the Raft port did not finish its handshake");
+            return None;
+        }
+    };
+    let peer = stream.get_ref().1.peer_certificates().and_then(|chain| replica_of(chain.first()?));
+    if peer.is_none() {
+        warn!("refused a connection whose certificate names no replica");
+    }
+    Some(Accepted { stream, peer: Peer(peer?) })
+}
+
+impl Connected for Accepted {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// For [`TlsAcceptor`], which wants an owned configuration.
+pub(super) fn acceptor(config: &Arc<rustls::ServerConfig>) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::clone(config))
+}

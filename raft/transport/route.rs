@@ -1,0 +1,118 @@
+//! Whether a message is for this replica, and from whom it says it is.
+
+use smc_proto::raft::v1 as pb;
+use thiserror::Error;
+
+use crate::identity::GroupId;
+use crate::types::ReplicaId;
+
+/// Why a message is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum Misrouted {
+    #[error("the message does not say from whom to whom it is")]
+    NoRoute,
+    #[error("the message is for replica {0}")]
+    OtherReplica(ReplicaId),
+    #[error("the certificate is that of replica {certificate}, and the message says it is from {message}")]
+    OtherSender { certificate: ReplicaId, message: ReplicaId },
+    #[error("the message is of group {0}, which is not this one")]
+    OtherGroup(GroupId),
+    #[error("this replica lost its disk since it became a member, and waits to be added again")]
+    OtherIncarnation,
+    #[error("the message names no group")]
+    NoGroup,
+}
+
+/// This replica, as a message is judged against it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receiver {
+    pub(super) replica: ReplicaId,
+    pub(super) incarnation: u64,
+    pub(super) group: Option<GroupId>,
+}
+
+/// Who sent a message, and to which group it belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub(super) replica: ReplicaId,
+    pub(super) group: Option<GroupId>,
+}
+
+impl Receiver {
+    /// Judges a message of Raft itself: it has to name a group, and this very incarnation. A replica without a group
+    /// takes messages of any: only a member that was told this incarnation can send one.
+    pub(super) fn raft(self, route: Option<&pb::Route>, peer: ReplicaId) -> Result<GroupId, Misrouted> {
+        let sender = self.any(route, peer)?;
+        let group = sender.group.ok_or(Misrouted::NoGroup)?;
+        if route.map(|route| route.to_incarnation) != Some(self.incarnation) {
+            return Err(Misrouted::OtherIncarnation);
+        }
+        Ok(group)
+    }
+
+    /// Judges a message that replicas send before they belong together.
+    pub(super) fn any(self, route: Option<&pb::Route>, peer: ReplicaId) -> Result<Sender, Misrouted> {
+        let route = route.ok_or(Misrouted::NoRoute)?;
+        let (from, to) = (ReplicaId(route.from), ReplicaId(route.to));
+        if from != peer {
+            return Err(Misrouted::OtherSender { certificate: peer, message: from });
+        }
+        if to != self.replica {
+            return Err(Misrouted::OtherReplica(to));
+        }
+        let group = match &route.group[..] {
+            [] => None,
+            octets => Some(GroupId::read(octets).ok_or(Misrouted::NoRoute)?),
+        };
+        match (group, self.group) {
+            (Some(theirs), Some(mine)) if theirs != mine => Err(Misrouted::OtherGroup(theirs)),
+            _ => Ok(Sender { replica: from, group }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId([1; 16]);
+    const OTHER: GroupId = GroupId([2; 16]);
+    const PEER: ReplicaId = ReplicaId(0);
+
+    fn receiver(group: Option<GroupId>) -> Receiver {
+        Receiver { replica: ReplicaId(1), incarnation: 7, group }
+    }
+
+    fn route(group: Option<GroupId>, from: u64, to: u64, to_incarnation: u64) -> pb::Route {
+        pb::Route { group: group.map(GroupId::octets).unwrap_or_default(), from, to, to_incarnation }
+    }
+
+    #[test]
+    fn a_message_of_raft_has_to_be_for_this_incarnation_of_this_member() {
+        let judge = |route: &pb::Route| receiver(Some(GROUP)).raft(Some(route), PEER);
+        assert_eq!(judge(&route(Some(GROUP), 0, 1, 7)), Ok(GROUP));
+        assert_eq!(judge(&route(Some(OTHER), 0, 1, 7)), Err(Misrouted::OtherGroup(OTHER)));
+        assert_eq!(judge(&route(None, 0, 1, 7)), Err(Misrouted::NoGroup));
+        assert_eq!(judge(&route(Some(GROUP), 0, 2, 7)), Err(Misrouted::OtherReplica(ReplicaId(2))));
+        assert_eq!(judge(&route(Some(GROUP), 0, 1, 6)), Err(Misrouted::OtherIncarnation));
+        assert_eq!(judge(&route(Some(GROUP), 0, 1, 0)), Err(Misrouted::OtherIncarnation));
+        let lie = Misrouted::OtherSender { certificate: PEER, message: ReplicaId(2) };
+        assert_eq!(judge(&route(Some(GROUP), 2, 1, 7)), Err(lie));
+        assert_eq!(receiver(Some(GROUP)).raft(None, PEER), Err(Misrouted::NoRoute));
+    }
+
+    #[test]
+    fn a_replica_without_a_group_takes_what_knows_its_incarnation() {
+        assert_eq!(receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 7)), PEER), Ok(GROUP));
+        let stale = receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 6)), PEER);
+        assert_eq!(stale, Err(Misrouted::OtherIncarnation), "the group takes it for what it was before");
+    }
+
+    #[test]
+    fn whoever_asks_before_they_belong_together_is_still_no_stranger() {
+        let asks = receiver(Some(GROUP)).any(Some(&route(None, 0, 1, 0)), PEER);
+        assert_eq!(asks, Ok(Sender { replica: PEER, group: None }));
+        let other = receiver(Some(GROUP)).any(Some(&route(Some(OTHER), 0, 1, 0)), PEER);
+        assert_eq!(other, Err(Misrouted::OtherGroup(OTHER)));
+    }
+}

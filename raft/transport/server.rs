@@ -1,0 +1,339 @@
+//! Answering other replicas.
+//!
+//! Owns the step from a message to a call of openraft, after [`super::route`] has let it in. Answers nothing about
+//! errors of this replica but that there was one: what happened here is in the log.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use openraft::ReadPolicy;
+use openraft::alias::SnapshotOf;
+use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
+use smc_proto::raft::v1 as pb;
+use smc_proto::raft::v1::raft_server::{Raft, RaftServer};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{info, warn};
+
+use super::client::LEADER;
+use super::listener::{Peer, acceptor, listen};
+use super::route::{Misrouted, Receiver, Sender};
+use super::tls::ReplicaTls;
+use super::{Listener, MAX_MESSAGE};
+use crate::identity::{GroupId, Identity};
+use crate::machine::StateMachine;
+use crate::membership::{self, ChangeError};
+use crate::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
+use crate::types::{Entry, Proposal, ReplicaId, TypeConfig};
+use crate::wire::{self, Malformed, Wire, snapshot_meta};
+
+/// How long the sender of a snapshot may take for its next chunk.
+const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests of one connection under way. openraft has one per kind and peer; proposals come in batches.
+const STREAMS: u32 = 64;
+
+/// What a replica answers with. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) raft: openraft::Raft<TypeConfig, StateMachine>,
+    pub(crate) identity: Identity,
+    pub(crate) snapshots: Snapshots,
+    /// Held while a snapshot is received: two at once would mix their chunks.
+    pub(crate) receiving: Arc<Mutex<()>>,
+}
+
+/// Serves until `stopping`.
+pub(crate) async fn serve(
+    service: Service,
+    listener: Box<dyn Listener>,
+    tls: ReplicaTls,
+    stopping: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let (connections, listening) = listen(listener, acceptor(&tls.server), stopping.clone());
+    let server = RaftServer::new(service)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    let serving = tonic::transport::Server::builder()
+        .max_concurrent_streams(STREAMS)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+        .add_service(server)
+        .serve_with_incoming_shutdown(connections, stopping.cancelled_owned());
+    let (served, ()) = tokio::join!(serving, listening);
+    served
+}
+
+impl Service {
+    fn receiver(&self) -> Receiver {
+        let Identity { replica, incarnation, .. } = self.identity;
+        Receiver { replica, incarnation, group: self.identity.group() }
+    }
+
+    /// Lets in a message of Raft itself. The first one that an empty replica gets makes it a member.
+    async fn admit(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
+        let group = self.receiver().raft(route, known(peer)?).map_err(refuse)?;
+        self.adopt(group).await
+    }
+
+    async fn adopt(&self, group: GroupId) -> Result<(), Status> {
+        match self.identity.adopt(group).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(refuse(Misrouted::OtherGroup(group))),
+            Err(error) => Err(failed("join the group", &error)),
+        }
+    }
+
+    fn admit_any(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<Sender, Status> {
+        self.receiver().any(route, known(peer)?).map_err(refuse)
+    }
+
+    /// Lets in a message that only a member may send.
+    fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
+        let sender = self.admit_any(route, peer)?;
+        sender.group.map(drop).ok_or_else(|| refuse(Misrouted::NoGroup))
+    }
+}
+
+fn peer_of<T>(request: &Request<T>) -> Option<ReplicaId> {
+    request.extensions().get::<Peer>().map(|Peer(replica)| *replica)
+}
+
+fn known(peer: Option<ReplicaId>) -> Result<ReplicaId, Status> {
+    peer.ok_or_else(|| Status::unauthenticated("the connection has no certificate"))
+}
+
+fn refuse(error: Misrouted) -> Status {
+    warn!(%error, "refused a message of another replica");
+    Status::failed_precondition(error.to_string())
+}
+
+fn malformed(Malformed(what): Malformed) -> Status {
+    Status::invalid_argument(what)
+}
+
+/// Something went wrong here.
+fn failed(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Status {
+    warn!(error, "cannot {what}");
+    Status::unavailable(format!("the replica cannot {what}"))
+}
+
+/// The request has to go to the leader.
+fn not_leader(leader: Option<ReplicaId>) -> Status {
+    let mut status = Status::unavailable("this replica is not the leader");
+    let name = leader.map(|leader| leader.to_string()).unwrap_or_default();
+    if let Ok(value) = name.parse() {
+        status.metadata_mut().insert(LEADER, value);
+    }
+    status
+}
+
+fn vote_request(request: &pb::VoteRequest) -> Result<VoteRequest<TypeConfig>, Malformed> {
+    let mut rpc = VoteRequest::new(wire::vote(request.vote)?, wire::read(request.last)?);
+    rpc.leadership_transfer = request.leadership_transfer;
+    Ok(rpc)
+}
+
+fn vote_response(answer: openraft::raft::VoteResponse<TypeConfig>) -> Response<pb::VoteResponse> {
+    Response::new(pb::VoteResponse {
+        vote: Some(answer.vote.to_wire()),
+        granted: answer.vote_granted,
+        last: wire::write(answer.last_log_id.as_ref()),
+    })
+}
+
+#[tonic::async_trait]
+impl Raft for Service {
+    type InstallSnapshotStream = BoxStream<'static, Result<pb::SnapshotAnswer, Status>>;
+
+    async fn append_entries(
+        &self,
+        request: Request<pb::AppendEntriesRequest>,
+    ) -> Result<Response<pb::AppendEntriesResponse>, Status> {
+        use pb::append_entries_response::Result as Pb;
+
+        let peer = peer_of(&request);
+        let request = request.into_inner();
+        self.admit(request.route.as_ref(), peer).await?;
+        let entries = request.entries.into_iter().map(Entry::from_wire).collect::<Result<Vec<_>, _>>();
+        let rpc = AppendEntriesRequest {
+            vote: wire::vote(request.vote).map_err(malformed)?,
+            prev_log_id: wire::read(request.previous).map_err(malformed)?,
+            entries: entries.map_err(malformed)?,
+            leader_commit: wire::read(request.committed).map_err(malformed)?,
+        };
+        let answer = self.raft.append_entries(rpc).await.map_err(|error| failed("append entries", &error))?;
+        let result = match answer {
+            AppendEntriesResponse::Success => Pb::Success(pb::Success {}),
+            AppendEntriesResponse::PartialSuccess(matching) => {
+                Pb::Partial(pb::PartialSuccess { matching: wire::write(matching.as_ref()) })
+            }
+            AppendEntriesResponse::Conflict => Pb::Conflict(pb::Conflict {}),
+            AppendEntriesResponse::HigherVote(vote) => Pb::HigherVote(vote.to_wire()),
+        };
+        Ok(Response::new(pb::AppendEntriesResponse { result: Some(result) }))
+    }
+
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
+        self.admit(request.get_ref().route.as_ref(), peer_of(&request)).await?;
+        let rpc = vote_request(request.get_ref()).map_err(malformed)?;
+        self.raft.vote(rpc).await.map(vote_response).map_err(|error| failed("vote", &error))
+    }
+
+    async fn pre_vote(
+        &self,
+        request: Request<pb::VoteRequest>,
+    ) -> Result<Response<pb::VoteResponse>, Status> {
+        self.admit(request.get_ref().route.as_ref(), peer_of(&request)).await?;
+        let rpc = vote_request(request.get_ref()).map_err(malformed)?;
+        self.raft.pre_vote(rpc).await.map(vote_response).map_err(|error| failed("vote", &error))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<pb::TransferLeaderRequest>,
+    ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
+        self.admit(request.get_ref().route.as_ref(), peer_of(&request)).await?;
+        let request = request.into_inner();
+        let from = wire::vote(request.from).map_err(malformed)?;
+        let last = wire::read(request.last).map_err(malformed)?;
+        let rpc = TransferLeaderRequest::new(from, ReplicaId(request.to), last);
+        let answer = self.raft.handle_transfer_leader(rpc).await;
+        let answer = answer.map_err(|error| failed("take over", &error))?;
+        let refused = answer.err().map(|error| error.to_string()).unwrap_or_default();
+        Ok(Response::new(pb::TransferLeaderResponse { refused }))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<pb::SnapshotPart>>,
+    ) -> Result<Response<Self::InstallSnapshotStream>, Status> {
+        let peer = peer_of(&request);
+        let mut parts = request.into_inner();
+        let Some(pb::snapshot_part::Part::Offer(offer)) = next_part(&mut parts).await? else {
+            return Err(Status::invalid_argument("a snapshot begins with an offer"));
+        };
+        self.admit(offer.route.as_ref(), peer).await?;
+        let alone = Arc::clone(&self.receiving).try_lock_owned();
+        let alone = alone.map_err(|_| Status::unavailable("another snapshot is being received"))?;
+        let vote = wire::vote(offer.vote).map_err(malformed)?;
+        let header = offer.header.ok_or_else(|| Status::invalid_argument("the offer has no header"))?;
+        let receiving = self.snapshots.receive(&header).map_err(unreceived)?;
+        info!(from = ?peer, bytes = header.bytes, resumed_at_chunk = receiving.next, "receiving a snapshot");
+        let reception = Reception { service: self.clone(), parts, vote, receiving, _alone: alone };
+        let first = pb::snapshot_answer::Answer::FromChunk(reception.receiving.next);
+        let installed = async move { reception.install().await.map(pb::snapshot_answer::Answer::Vote) };
+        let answers = stream::once(async move { Ok(first) })
+            .chain(stream::once(installed))
+            .map_ok(|answer| pb::SnapshotAnswer { answer: Some(answer) });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn propose(
+        &self,
+        request: Request<pb::ProposeRequest>,
+    ) -> Result<Response<pb::ProposeResponse>, Status> {
+        self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
+        let proposal = Proposal(request.into_inner().proposal);
+        match self.raft.client_write(proposal).await {
+            Ok(written) => Ok(Response::new(pb::ProposeResponse { id: Some(written.log_id.to_wire()) })),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+                Err(not_leader(forward.leader_id))
+            }
+            Err(error) => Err(failed("append a proposal", &error)),
+        }
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<pb::ReadIndexRequest>,
+    ) -> Result<Response<pb::ReadIndexResponse>, Status> {
+        self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
+        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
+            Ok((read, _)) => Ok(Response::new(pb::ReadIndexResponse { index: read.index() })),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Err(not_leader(forward.leader_id))
+            }
+            Err(error) => Err(failed("confirm that it leads", &error)),
+        }
+    }
+
+    async fn describe(
+        &self,
+        request: Request<pb::DescribeRequest>,
+    ) -> Result<Response<pb::DescribeResponse>, Status> {
+        self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
+        Ok(Response::new(membership::describe(&self.raft, &self.identity)))
+    }
+
+    async fn change_membership(
+        &self,
+        request: Request<pb::ChangeMembershipRequest>,
+    ) -> Result<Response<pb::ChangeMembershipResponse>, Status> {
+        self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
+        let change = request.into_inner().change;
+        let change = change.ok_or_else(|| Status::invalid_argument("the request asks for no change"))?;
+        let membership = membership::change(&self.raft, change).await.map_err(unchanged)?;
+        Ok(Response::new(pb::ChangeMembershipResponse { membership: Some(membership) }))
+    }
+}
+
+fn unchanged(error: ChangeError) -> Status {
+    match error {
+        ChangeError::NotLeader(leader) => not_leader(leader),
+        ChangeError::Refused(_) => Status::failed_precondition(error.to_string()),
+        ChangeError::Failed(_) => Status::unavailable(error.to_string()),
+    }
+}
+
+fn unreceived(error: ReceiveError) -> Status {
+    match error {
+        ReceiveError::Refused(what) => Status::invalid_argument(what),
+        ReceiveError::Storage(error) => failed("store the snapshot", &error),
+    }
+}
+
+async fn next_part(
+    parts: &mut Streaming<pb::SnapshotPart>,
+) -> Result<Option<pb::snapshot_part::Part>, Status> {
+    let next = timeout(CHUNK_PATIENCE, parts.message()).await;
+    let next = next.map_err(|_| Status::deadline_exceeded("the next chunk did not come"))??;
+    Ok(next.and_then(|part| part.part))
+}
+
+/// The rest of a snapshot that has begun to arrive.
+struct Reception {
+    service: Service,
+    parts: Streaming<pb::SnapshotPart>,
+    vote: crate::types::Vote,
+    receiving: Receiving,
+    _alone: OwnedMutexGuard<()>,
+}
+
+impl Reception {
+    /// Takes all chunks and installs the snapshot; the answer is this replica's vote then.
+    async fn install(mut self) -> Result<pb::Vote, Status> {
+        while let Some(part) = next_part(&mut self.parts).await? {
+            let pb::snapshot_part::Part::Chunk(chunk) = part else {
+                return Err(Status::invalid_argument("a snapshot is offered once"));
+            };
+            self.receiving.put(chunk).map_err(unreceived)?;
+        }
+        let disk = self.service.identity.disk();
+        let receiving = self.receiving;
+        let finished = disk.run(move |_| Ok(receiving.finish())).await;
+        let snapshot: StoredSnapshot =
+            finished.map_err(ReceiveError::Storage).and_then(|finished| finished).map_err(unreceived)?;
+        let meta = snapshot_meta(&snapshot.header).map_err(malformed)?;
+        let snapshot: SnapshotOf<TypeConfig, StoredSnapshot> = openraft::Snapshot { meta, snapshot };
+        let installed = self.service.raft.install_full_snapshot(self.vote, snapshot).await;
+        let installed = installed
+            .map_err(|error| failed("install the snapshot", &io::Error::other(error.to_string())))?;
+        Ok(installed.vote.to_wire())
+    }
+}

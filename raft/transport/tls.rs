@@ -1,0 +1,214 @@
+//! How replicas recognise each other.
+//!
+//! All replicas of a group hold the same secret, derived from the key-encryption key: whoever has it can open the
+//! mesh's root key anyway. From it each derives the same certificate authority, of the group and nothing else, and
+//! issues itself a certificate that names its ordinal. So there is no certificate to hand out before the group
+//! exists, and none to renew; the mesh's own CA, and with it every proxy certificate, counts for nothing here.
+//!
+//! A replica's key is drawn at its start and never leaves its memory. Certificates do not expire: they could not
+//! protect from anybody who read that memory, since the secret lies in it as well.
+
+use std::sync::Arc;
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use thiserror::Error;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroizing;
+
+use crate::types::ReplicaId;
+
+/// The domain that replicas are named in. Not a name that is ever looked up.
+const DOMAIN: &str = "replica.smc.internal";
+
+/// What stands before the 32 octets of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7).
+const PKCS8_ED25519: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
+/// What the replicas of one group, and nobody else, know.
+#[derive(Clone)]
+pub struct GroupSecret(Zeroizing<[u8; 32]>);
+
+impl GroupSecret {
+    /// Takes 32 octets that nobody can guess.
+    pub fn new(octets: Zeroizing<[u8; 32]>) -> Self {
+        Self(octets)
+    }
+}
+
+impl std::fmt::Debug for GroupSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GroupSecret")
+    }
+}
+
+/// Why a replica has no certificate. Cannot happen with a secret of the right length.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// The certificate could not be made.
+    #[error("cannot make the replica's own certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// It could not be put to use.
+    #[error("cannot set up TLS between replicas")]
+    Rustls(#[from] rustls::Error),
+    /// Its verifier could not be made.
+    #[error("cannot set up the verification of replicas")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// Both sides of TLS for one replica. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ReplicaTls {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
+}
+
+impl ReplicaTls {
+    pub(crate) fn new(secret: &GroupSecret, replica: ReplicaId) -> Result<Self, TlsError> {
+        let authority_key = Zeroizing::new(authority_key(secret)?);
+        let params = authority_params();
+        let authority = params.self_signed(&*authority_key)?;
+        let issuer = Issuer::from_params(&params, &*authority_key);
+        let key = Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ED25519)?);
+        let certificate = replica_params(replica)?.signed_by(&*key, &issuer)?;
+
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone())?;
+        let roots = Arc::new(roots);
+        let chain = vec![certificate.der().clone()];
+        let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions = &[&rustls::version::TLS13];
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build()?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key())?;
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        // Connections last; a resumed one would skip the look at the certificate.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key())?;
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        client.resumption = rustls::client::Resumption::disabled();
+        Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+fn authority_key(secret: &GroupSecret) -> Result<KeyPair, rcgen::Error> {
+    let mut pkcs8 = Zeroizing::new(PKCS8_ED25519.to_vec());
+    pkcs8.extend_from_slice(&*secret.0);
+    KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()), &rcgen::PKCS_ED25519)
+}
+
+/// Equal on every replica.
+fn authority_params() -> CertificateParams {
+    let mut params = timeless(1);
+    params.distinguished_name.push(DnType::CommonName, "SMC replicas");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+fn replica_params(replica: ReplicaId) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = timeless(replica.0.saturating_add(2));
+    params.subject_alt_names = vec![SanType::DnsName(Ia5String::try_from(dns_name(replica))?)];
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+fn timeless(serial: u64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.serial_number = Some(SerialNumber::from(serial));
+    params.not_before = rcgen::date_time_ymd(1975, 1, 1);
+    params.not_after = rcgen::date_time_ymd(4096, 1, 1);
+    params
+}
+
+fn dns_name(replica: ReplicaId) -> String {
+    format!("{replica}.{DOMAIN}")
+}
+
+/// The name that a client demands of the replica it connects to.
+pub(crate) fn server_name(replica: ReplicaId) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    ServerName::try_from(dns_name(replica))
+}
+
+/// Which replica a certificate names. The handshake has verified that the group's authority signed it.
+pub(crate) fn replica_of(certificate: &CertificateDer<'_>) -> Option<ReplicaId> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let names = certificate.subject_alternative_name().ok()??;
+    let [GeneralName::DNSName(name)] = names.value.general_names[..] else { return None };
+    name.strip_suffix(DOMAIN)?.strip_suffix('.')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+
+    fn tls(secret: u8, replica: u64) -> ReplicaTls {
+        ReplicaTls::new(&GroupSecret::new(Zeroizing::new([secret; 32])), ReplicaId(replica)).unwrap()
+    }
+
+    /// Connects `client` to `server`, which it takes for `wanted`; the answer is whom the server sees.
+    async fn connect(client: &ReplicaTls, server: &ReplicaTls, wanted: u64) -> io::Result<Option<ReplicaId>> {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let name = server_name(ReplicaId(wanted)).unwrap();
+        let connecting = TlsConnector::from(Arc::clone(&client.client)).connect(name, near);
+        let accepting = TlsAcceptor::from(Arc::clone(&server.server)).accept(far);
+        let (connected, accepted) = tokio::join!(connecting, accepting);
+        connected?;
+        let accepted = accepted?;
+        Ok(accepted.get_ref().1.peer_certificates().and_then(|chain| replica_of(chain.first()?)))
+    }
+
+    #[tokio::test]
+    async fn replicas_of_one_group_recognise_each_other_by_ordinal() {
+        assert_eq!(connect(&tls(1, 0), &tls(1, 12), 12).await.unwrap(), Some(ReplicaId(0)));
+        assert_eq!(connect(&tls(1, 12), &tls(1, 0), 0).await.unwrap(), Some(ReplicaId(12)));
+    }
+
+    #[tokio::test]
+    async fn a_replica_of_another_group_is_refused_by_both_sides() {
+        connect(&tls(1, 0), &tls(2, 1), 1).await.unwrap_err();
+        connect(&tls(2, 0), &tls(1, 1), 1).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn a_replica_in_another_ones_place_is_refused() {
+        connect(&tls(1, 0), &tls(1, 1), 2).await.unwrap_err();
+    }
+
+    #[test]
+    fn a_certificate_that_names_no_replica_is_nobodys() {
+        let named = |name: &str| {
+            let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        for name in ["example.com", "replica.smc.internal", ".replica.smc.internal", "x.replica.smc.internal"]
+        {
+            assert_eq!(replica_of(&named(name)), None, "{name}");
+        }
+        assert_eq!(replica_of(&named("7.replica.smc.internal")), Some(ReplicaId(7)));
+        assert_eq!(replica_of(&CertificateDer::from(vec![0x30, 0x80])), None);
+    }
+}

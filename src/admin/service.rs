@@ -164,7 +164,11 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(text));
         }
-        let issued = self.ca.issue_proxy(&pod.proxy).await.map_err(|error| authority(&error))?;
+        let issued = self
+            .ca
+            .issue_proxy(&pod.proxy, &pod.account)
+            .await
+            .map_err(|error| authority(&error))?;
         info!(workload = request.workload, serial = %issued.serial, "proxy certificate issued");
         let bootstrap = self.bootstrap_json(&pod, &issued, variant, admin_port);
         Ok(Response::new(pb::BootstrapResponse { bootstrap, serial: issued.serial.to_string() }))

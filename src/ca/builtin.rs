@@ -141,7 +141,7 @@ impl BuiltinCa {
         })
     }
 
-    async fn sign_proxy(&self, proxy: ProxyName) -> Result<IssuedProxy, CaError> {
+    async fn sign_proxy(&self, proxy: ProxyName, account: ServiceAccountId) -> Result<IssuedProxy, CaError> {
         let what = format!("a proxy certificate for {proxy}");
         let leaf = self.issuing.sign(
             &what,
@@ -155,6 +155,7 @@ impl BuiltinCa {
         let operation = Operation::RecordProxyCertificate {
             serial: leaf.serial,
             proxy: proxy.clone(),
+            service_account: Some(account),
             validity: leaf.validity,
             issuer: self.issuing.serial(),
             fingerprint: leaf.reads_as.fingerprint,
@@ -223,8 +224,12 @@ impl CertificateManager for BuiltinCa {
         }))
     }
 
-    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>> {
-        Box::pin(self.sign_proxy(proxy.clone()))
+    fn issue_proxy(
+        &self,
+        proxy: &ProxyName,
+        account: &ServiceAccountId,
+    ) -> Pending<'_, Result<IssuedProxy, CaError>> {
+        Box::pin(self.sign_proxy(proxy.clone(), account.clone()))
     }
 
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>> {

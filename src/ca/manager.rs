@@ -132,8 +132,13 @@ pub trait CertificateManager: Send + Sync {
     /// have ended. `None` if there is none.
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError>;
 
-    /// Issues a certificate for a proxy, unclaimed.
-    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>>;
+    /// Issues a certificate for a proxy, unclaimed. `account` is the identity of its pod now; the certificate is good
+    /// for as long as the pod has that one.
+    fn issue_proxy(
+        &self,
+        proxy: &ProxyName,
+        account: &ServiceAccountId,
+    ) -> Pending<'_, Result<IssuedProxy, CaError>>;
 
     /// Issues a certificate for a controller to serve with.
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>>;

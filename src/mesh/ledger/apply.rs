@@ -25,9 +25,17 @@ impl Ledger {
             Operation::RecordServiceCertificate { account, replaces, record } => {
                 self.record_service(account, *replaces, record)
             }
-            Operation::RecordProxyCertificate { serial, proxy, validity, issuer, fingerprint } => {
+            Operation::RecordProxyCertificate {
+                serial,
+                proxy,
+                service_account,
+                validity,
+                issuer,
+                fingerprint,
+            } => {
                 let record = ProxyCertificateRecord {
                     proxy: proxy.clone(),
+                    service_account: service_account.clone(),
                     validity: *validity,
                     issued_at: self.now(),
                     issuer: *issuer,

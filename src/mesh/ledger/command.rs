@@ -45,6 +45,9 @@ pub enum Operation {
         serial: SerialNumber,
         /// Whom it names.
         proxy: ProxyName,
+        /// The identity of the pod that it is issued for; absent from commands of before this was written down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        service_account: Option<ServiceAccountId>,
         /// When it is valid.
         validity: Validity,
         /// The serial number of the CA that signed it.

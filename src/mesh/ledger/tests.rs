@@ -62,6 +62,7 @@ fn proxy_certificate(n: u8, of: u8, validity: Validity) -> Operation {
     Operation::RecordProxyCertificate {
         serial: serial(n),
         proxy: proxy(of),
+        service_account: Some(account("v1")),
         validity,
         issuer: serial(1),
         fingerprint: Fingerprint::of(&[n]),

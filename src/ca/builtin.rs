@@ -170,6 +170,17 @@ impl BuiltinCa {
         })
     }
 
+    async fn commit_release(&self, what: String, release: Operation) -> Result<Vec<SerialNumber>, CaError> {
+        match self.commit(&what, release).await? {
+            Ok(Reply::Released { serials }) => {
+                self.announce(Announcement::ProxyReleased { serials: serials.clone() });
+                Ok(serials)
+            }
+            Ok(_) => Err(CaError::NoAnswer(what)),
+            Err(source) => Err(CaError::Rejected { what, source }),
+        }
+    }
+
     async fn sign_controller(&self, names: ControllerNames) -> Result<IssuedController, CaError> {
         let what = "a controller certificate".to_owned();
         let random = self.env.random_u64()?;
@@ -261,18 +272,16 @@ impl CertificateManager for BuiltinCa {
     }
 
     fn release(&self, proxy: &ProxyName) -> Pending<'_, Result<Vec<SerialNumber>, CaError>> {
-        let proxy = proxy.clone();
-        Box::pin(async move {
-            let what = format!("the release of {proxy}");
-            match self.commit(&what, Operation::ReleaseProxy(proxy.clone())).await? {
-                Ok(Reply::Released { serials }) => {
-                    self.announce(Announcement::ProxyReleased { proxy, serials: serials.clone() });
-                    Ok(serials)
-                }
-                Ok(_) => Err(CaError::NoAnswer(what)),
-                Err(source) => Err(CaError::Rejected { what, source }),
-            }
-        })
+        let what = format!("the release of {proxy}");
+        Box::pin(self.commit_release(what, Operation::ReleaseProxy(proxy.clone())))
+    }
+
+    fn release_certificates(
+        &self,
+        serials: Vec<SerialNumber>,
+    ) -> Pending<'_, Result<Vec<SerialNumber>, CaError>> {
+        let what = format!("the release of {} proxy certificates", serials.len());
+        Box::pin(self.commit_release(what, Operation::ReleaseProxyCertificates(serials)))
     }
 
     fn prune(&self) -> Pending<'_, Result<usize, CaError>> {

@@ -7,6 +7,7 @@ mod fixture;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::accesslog::v3::access_log;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::address;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
@@ -16,6 +17,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteConfiguration, route, route_action::ClusterSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, UpstreamConnectMode, tcp_proxy,
 };
@@ -278,6 +280,21 @@ fn a_service_that_leads_to_a_port_of_the_sidecar_itself_is_not_carried() {
         .collect();
     assert!(!ports.is_empty() && ports.is_disjoint(&BTreeSet::from([15000, 15001])), "{ports:?}");
     assert!(compiler.problems().iter().any(|problem| problem.message.contains("the sidecar's own")));
+}
+
+#[test]
+fn a_caller_cannot_ask_the_sidecar_of_the_callee_for_retries_nor_tell_it_what_to_log() {
+    let b1 = view(&shop([a_may_call("shop/b1")]), "shop/b1").unwrap();
+    let chain = chain(&b1, names::INBOUND_LISTENER, "inbound_8080_http");
+    let manager: HttpConnectionManager = configured(&chain).unwrap();
+    // With any, even an empty one, there are addresses that a caller may claim to have in x-forwarded-for.
+    assert_eq!(manager.internal_address_config, None);
+    let cluster: Cluster = get(&b1, ResourceType::Cluster, "local|8080|http");
+    let [limits] = cluster.circuit_breakers.unwrap().thresholds.try_into().unwrap();
+    assert_eq!(limits.max_retries.unwrap().value, 0);
+    let [log] = manager.access_log.try_into().unwrap();
+    let Some(access_log::ConfigType::TypedConfig(config)) = log.config_type else { panic!("no config") };
+    assert!(!String::from_utf8_lossy(&config.value).to_lowercase().contains("x-envoy-"));
 }
 
 #[test]

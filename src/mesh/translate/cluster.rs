@@ -92,6 +92,7 @@ fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster:
             }],
             ..endpoint::ClusterLoadAssignment::default()
         }),
+        circuit_breakers: Some(limits(0)),
         ..base(name, protocol)
     }
 }
@@ -106,23 +107,29 @@ fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster
 
 /// What all clusters have in common.
 fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
-    // The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some.
-    let unlimited = || Some(proto::number(u32::MAX));
     cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
-        circuit_breakers: Some(cluster::CircuitBreakers {
-            thresholds: vec![cluster::circuit_breakers::Thresholds {
-                max_connections: unlimited(),
-                max_pending_requests: unlimited(),
-                max_requests: unlimited(),
-                max_retries: unlimited(),
-                ..cluster::circuit_breakers::Thresholds::default()
-            }],
-            ..cluster::CircuitBreakers::default()
-        }),
+        circuit_breakers: Some(limits(u32::MAX)),
         typed_extension_protocol_options: http_options(protocol).into_iter().collect(),
         ..cluster::Cluster::default()
+    }
+}
+
+/// The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some. But for retries to the
+/// application beside the proxy: whether a request is worth another one is for its caller to say, in the caller's own
+/// proxy, and should a header that asks for them ever get through (see the connection manager), it gets none.
+fn limits(max_retries: u32) -> cluster::CircuitBreakers {
+    let unlimited = || Some(proto::number(u32::MAX));
+    cluster::CircuitBreakers {
+        thresholds: vec![cluster::circuit_breakers::Thresholds {
+            max_connections: unlimited(),
+            max_pending_requests: unlimited(),
+            max_requests: unlimited(),
+            max_retries: Some(proto::number(max_retries)),
+            ..cluster::circuit_breakers::Thresholds::default()
+        }],
+        ..cluster::CircuitBreakers::default()
     }
 }
 

@@ -174,8 +174,23 @@ fn a_service_is_told_by_its_address_and_port_and_leads_to_its_endpoints() {
 fn what_may_not_be_called_is_not_there() {
     let compiler = shop([]);
     let a = view(&compiler, "shop/a").unwrap();
-    assert_eq!(served(&a, ResourceType::Listener), [names::PROMETHEUS_LISTENER]);
-    assert_eq!(served(&a, ResourceType::Endpoint), Vec::<String>::new());
+    for kind in [ResourceType::Endpoint, ResourceType::Route] {
+        assert_eq!(served(&a, kind), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn who_may_call_nobody_has_an_outbound_listener_that_closes_everything() {
+    let a = view(&shop([]), "shop/a").unwrap();
+    assert_eq!(served(&a, ResourceType::Listener), [names::PROMETHEUS_LISTENER, names::OUTBOUND_LISTENER]);
+    let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
+    assert_eq!(listener.default_filter_chain, None);
+    let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
+    assert_eq!(chains, ["loop-guard"]);
+    let without: Vec<_> = listener.listener_filters;
+    let with: Listener =
+        get(&view(&shop([a_may_call("shop/db")]), "shop/a").unwrap(), ResourceType::Listener, &listener.name);
+    assert_eq!(with.listener_filters, without, "what is not allowed fails like where something else is");
 }
 
 #[test]
@@ -406,7 +421,7 @@ fn of_two_services_with_the_same_address_and_port_the_first_takes_the_connection
     let a = view(&compiler, "shop/a").unwrap();
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
     let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
-    assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first"]);
+    assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first", "loop-guard"]);
     assert!(compiler.problems().iter().any(|problem| problem.object == "Service shop/z"));
 }
 

@@ -53,9 +53,8 @@ pub(super) fn translate(
     if egress {
         draft.add(ResourceType::Cluster, names::PASSTHROUGH_CLUSTER, &cluster::passthrough());
     }
-    if let Some(listener) = listener::listener(chains, egress, families, settings.outbound_port) {
-        draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
-    }
+    let listener = listener::listener(chains, egress, families, settings.outbound_port);
+    draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
     draft.finish()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::accesslog::v3::access_log;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::core::v3::address;
+use envoy_types::pb::envoy::config::core::v3::{address, socket_address::PortSpecifier};
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
@@ -27,9 +27,11 @@ use envoy_types::pb::google::protobuf::Any;
 use fixture::*;
 use prost::{Message, Name};
 use serde_json::json;
+use smc_mesh::bootstrap::Bootstrap;
 use smc_mesh::catalog::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
 use smc_mesh::catalog::{Kind, ObjectRef};
 use smc_mesh::resource::ResourceType;
+use smc_mesh::session::Variant;
 use smc_mesh::translate::{Compiler, Input, names};
 use smc_mesh::world::{Touched, View};
 
@@ -310,6 +312,30 @@ fn a_caller_cannot_ask_the_sidecar_of_the_callee_for_retries_nor_tell_it_what_to
     let [log] = manager.access_log.try_into().unwrap();
     let Some(access_log::ConfigType::TypedConfig(config)) = log.config_type else { panic!("no config") };
     assert!(!String::from_utf8_lossy(&config.value).to_lowercase().contains("x-envoy-"));
+}
+
+#[test]
+fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
+    let compiler = shop([]);
+    let a = view(&compiler, "shop/a").unwrap();
+    let cluster: Cluster = get(&a, ResourceType::Cluster, names::ADMIN_CLUSTER);
+    let host = cluster.load_assignment.unwrap().endpoints.remove(0).lb_endpoints.remove(0);
+    let Some(HostIdentifier::Endpoint(endpoint)) = host.host_identifier else { panic!("no endpoint") };
+    let Some(address::Address::SocketAddress(source)) = endpoint.address.unwrap().address else { panic!() };
+    let bootstrap = Bootstrap {
+        proxy: &proxy_name("shop/a"),
+        account: &a.class.account,
+        controller: &"controller:15128".parse().unwrap(),
+        controller_name: "controller",
+        chain_pem: "",
+        key_pem: "",
+        roots_pem: "",
+        variant: Variant::Delta,
+    };
+    let admin = &bootstrap.json()["admin"]["address"]["socket_address"];
+    assert_eq!(admin["address"], source.address);
+    let Some(PortSpecifier::PortValue(port)) = source.port_specifier else { panic!("no port") };
+    assert_eq!(admin["port_value"], port);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns how a cluster connects: protocol, TLS, limits. Where it connects to comes by EDS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
@@ -15,6 +15,7 @@ use envoy_types::util::pack_any;
 use super::{names, proto, tls};
 use crate::catalog::AppProtocol;
 use crate::ids::ServiceId;
+use crate::interception::ADMIN_PORT;
 
 /// How long a TCP and TLS handshake may take. Envoy's default, written out since it is part of the answer
 /// to "how fast does a client notice a dead pod".
@@ -69,9 +70,9 @@ pub(super) fn passthrough() -> cluster::Cluster {
     original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
 }
 
-/// Envoy's own admin server.
-pub(super) fn admin(loopback: IpAddr, port: u16) -> cluster::Cluster {
-    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, loopback, port)
+/// Envoy's own admin server, where the bootstrap puts it.
+pub(super) fn admin() -> cluster::Cluster {
+    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
 }
 
 fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {

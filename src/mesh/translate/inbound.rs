@@ -67,8 +67,7 @@ pub(super) fn translate(
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener);
     }
     if let Some(port) = settings.prometheus_port {
-        let admin = cluster::admin(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), settings.admin_port);
-        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &admin);
+        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin());
         draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics::listener(port, families));
     }
     draft.finish()

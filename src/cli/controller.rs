@@ -1,7 +1,6 @@
 //! `smc controller`: runs a replica until it is told to stop.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
-use smc_raft::LocalLedger;
+use smc_raft::{LocalLedger, make_directory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -124,7 +123,7 @@ async fn open_storage(
 ) -> Result<Storage, StorageUnusable> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
         // Sealed keys and the record of every certificate: nobody else's business.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir)?;
+        make_directory(&data_dir)?;
         let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
         let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
         let failure = ledger.failure();

@@ -29,6 +29,9 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// The key-encryption key that seals the certificate authority's keys
+    ///
+    /// FILE.founded beside it notes that an authority was founded with it. Where the note is and the ledger is empty,
+    /// the controller does not start: the ledger was lost, and a new authority would cut off every sidecar.
     #[arg(long, value_name = "FILE")]
     kek_file: PathBuf,
     /// Make the key-encryption key if the file is not there

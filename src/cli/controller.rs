@@ -61,7 +61,7 @@ pub(super) struct ControllerArgs {
     /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
-    /// How long a pod must be gone before its proxy certificates are released
+    /// How long a pod must be gone, or of another service account, before its proxy certificates are released
     ///
     /// A released certificate is refused for good: its sidecar needs a new bootstrap. The grace keeps a hiccup of the
     /// mesh directory, or of the platform's API, from locking out sidecars that still run.

@@ -28,8 +28,8 @@ pub struct Config {
     pub trust_domain: TrustDomain,
     /// How long service certificates live, before jitter, where no MeshConfig says so.
     pub service_cert_lifetime: Duration,
-    /// How long a pod must be gone before the certificates of its proxy are released, for good; see
-    /// [`RELEASE_GRACE`].
+    /// How long a pod must be gone, or of another service account, before the certificates of its proxy are released,
+    /// for good; see [`RELEASE_GRACE`].
     pub release_grace: Duration,
     /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
     pub answer_limit: Duration,

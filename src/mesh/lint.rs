@@ -3,7 +3,8 @@
 //! Owns the rules: whatever a resource refers to is there, names are unique and agree with the content, no
 //! two filter chains match the same, nothing accepts every identity, nothing of the mesh goes out in
 //! clear text. It reads the encoded bytes, so it shares no code with the translation that it judges, and
-//! it needs to read equal content only once ([`Facts`]). Refuses to repair: what fails is not served.
+//! it needs to read equal content only once ([`Facts`]). Refuses to repair: what fails is not served, and what is served in
+//! its place is up to the compiler.
 
 mod content;
 

@@ -164,7 +164,7 @@ async fn a_certificate_that_somebody_else_issued_is_handed_on() {
 async fn what_has_ended_is_forgotten() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
-    world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     world.ca.issue_service(&account("v1"), None).await.unwrap();
     assert_eq!(world.ca.prune().await.unwrap(), 0);
     world.clock.advance(366 * DAY);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{AppProtocol, Catalog, Endpoint, InboundPort, Service, ServicePort, Workload};
 use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use crate::pki::Bearer;
 use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::world::ProxyClass;
 
@@ -54,12 +55,12 @@ impl Catalog {
         self.workloads.get(claimants.first()?)
     }
 
-    /// Those of `proxies` that no workload has, in the mesh or not, alone or not. Costs a pass over all workloads.
-    pub fn without_workload(&self, mut proxies: BTreeSet<ProxyName>) -> BTreeSet<ProxyName> {
+    /// Those of `bearers` that no workload is, in the mesh or not, alone or not. Costs a pass over all workloads.
+    pub fn without_workload<T>(&self, mut bearers: BTreeMap<Bearer, T>) -> BTreeMap<Bearer, T> {
         for workload in self.workloads.values() {
-            proxies.remove(&workload.proxy_name());
+            bearers.remove(&(workload.proxy_name(), Some(workload.service_account.clone())));
         }
-        proxies
+        bearers
     }
 
     /// The class of an in-mesh workload's sidecar.

@@ -24,6 +24,10 @@ pub const MAX_PROXY_CERTIFICATES: usize = 500_000;
 /// Live certificates of one proxy. One is the rule; more come from bootstraps written again.
 pub const MAX_CERTIFICATES_PER_PROXY: usize = 64;
 
+/// Proxy certificates that one command releases. What is one decision is then one sync of the log, and a command stays
+/// within a few kilobytes.
+pub const MAX_RELEASED_TOGETHER: usize = 256;
+
 /// Controller certificates on record: a handful of replicas, renewed as often as every few seconds in
 /// tests. The one that ends first makes room.
 pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;

@@ -161,12 +161,6 @@ impl Ledger {
         serials.filter_map(|serial| self.proxies.get_key_value(serial))
     }
 
-    /// The proxies with a certificate that is not released, sorted.
-    pub fn unreleased_proxies(&self) -> impl Iterator<Item = &ProxyName> + '_ {
-        let live = |proxy| self.certificates_of(proxy).any(|(_, record)| !record.state.is_released());
-        self.by_proxy.keys().filter(move |proxy| live(*proxy))
-    }
-
     /// All controller certificates on record, sorted by serial number.
     pub fn controller_certificates(
         &self,

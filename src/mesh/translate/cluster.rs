@@ -2,7 +2,7 @@
 //!
 //! Owns how a cluster connects: protocol, TLS, limits. Where it connects to comes by EDS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
@@ -15,6 +15,7 @@ use envoy_types::util::pack_any;
 use super::{names, proto, tls};
 use crate::catalog::AppProtocol;
 use crate::ids::ServiceId;
+use crate::interception::ADMIN_PORT;
 
 /// How long a TCP and TLS handshake may take. Envoy's default, written out since it is part of the answer
 /// to "how fast does a client notice a dead pod".
@@ -69,9 +70,9 @@ pub(super) fn passthrough() -> cluster::Cluster {
     original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
 }
 
-/// Envoy's own admin server.
-pub(super) fn admin(loopback: IpAddr, port: u16) -> cluster::Cluster {
-    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, loopback, port)
+/// Envoy's own admin server, where the bootstrap puts it.
+pub(super) fn admin() -> cluster::Cluster {
+    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
 }
 
 fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {
@@ -92,6 +93,7 @@ fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster:
             }],
             ..endpoint::ClusterLoadAssignment::default()
         }),
+        circuit_breakers: Some(limits(0)),
         ..base(name, protocol)
     }
 }
@@ -106,23 +108,29 @@ fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster
 
 /// What all clusters have in common.
 fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
-    // The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some.
-    let unlimited = || Some(proto::number(u32::MAX));
     cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
-        circuit_breakers: Some(cluster::CircuitBreakers {
-            thresholds: vec![cluster::circuit_breakers::Thresholds {
-                max_connections: unlimited(),
-                max_pending_requests: unlimited(),
-                max_requests: unlimited(),
-                max_retries: unlimited(),
-                ..cluster::circuit_breakers::Thresholds::default()
-            }],
-            ..cluster::CircuitBreakers::default()
-        }),
+        circuit_breakers: Some(limits(u32::MAX)),
         typed_extension_protocol_options: http_options(protocol).into_iter().collect(),
         ..cluster::Cluster::default()
+    }
+}
+
+/// The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some. But for retries to the
+/// application beside the proxy: whether a request is worth another one is for its caller to say, in the caller's own
+/// proxy, and should a header that asks for them ever get through (see the connection manager), it gets none.
+fn limits(max_retries: u32) -> cluster::CircuitBreakers {
+    let unlimited = || Some(proto::number(u32::MAX));
+    cluster::CircuitBreakers {
+        thresholds: vec![cluster::circuit_breakers::Thresholds {
+            max_connections: unlimited(),
+            max_pending_requests: unlimited(),
+            max_requests: unlimited(),
+            max_retries: Some(proto::number(max_retries)),
+            ..cluster::circuit_breakers::Thresholds::default()
+        }],
+        ..cluster::CircuitBreakers::default()
     }
 }
 

@@ -42,6 +42,14 @@ impl Interner {
         self.table.entry(key).or_insert_with(make).clone()
     }
 
+    /// From now on, content that equals this resource's is taken to have a fault.
+    #[cfg(test)]
+    pub(super) fn poison(&mut self, resource: &Resource) {
+        let key = (resource.version, resource.kind, Arc::clone(&resource.name));
+        let facts = Facts { faults: vec!["is poisoned".to_owned()], ..Facts::of(resource) };
+        self.table.insert(key, Interned { resource: Arc::new(resource.clone()), facts: Arc::new(facts) });
+    }
+
     /// Drops what nobody holds, once it may be half of the table: the cost is spread over the additions.
     pub(super) fn sweep(&mut self) {
         if self.table.len() > SMALL && self.table.len() > 2 * self.in_use {

@@ -20,7 +20,6 @@ use crate::ids::{ServiceAccountId, ServiceId};
 use crate::pki::TrustBundle;
 use crate::policy::{self, SplitPlan};
 use crate::resource::ResourceType;
-use crate::world::Snapshot;
 
 /// The services an identity may call, each with the identities behind it that it may reach.
 pub(super) type Reach = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
@@ -39,7 +38,7 @@ pub(super) fn translate(
         catalog,
         settings,
         bundle,
-        draft: Draft::new(interner, Snapshot::default()),
+        draft: Draft::new(interner),
         taken: BTreeMap::new(),
         chains: Vec::new(),
         leaves: BTreeSet::new(),
@@ -54,9 +53,8 @@ pub(super) fn translate(
     if egress {
         draft.add(ResourceType::Cluster, names::PASSTHROUGH_CLUSTER, &cluster::passthrough());
     }
-    if let Some(listener) = listener::listener(chains, egress, families, settings.outbound_port) {
-        draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
-    }
+    let listener = listener::listener(chains, egress, families, settings.outbound_port);
+    draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
     draft.finish()
 }
 

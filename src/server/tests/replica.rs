@@ -199,6 +199,12 @@ impl Replica {
         std::fs::write(self.directory.path().join("mesh/another.yaml"), ANOTHER).unwrap();
     }
 
+    /// Declares the store's pod anew, with the buyer's service account.
+    pub(super) fn make_the_store_a_buyer(&self) {
+        let text = STORE.replace("serviceAccountName: store", "serviceAccountName: buyer");
+        std::fs::write(self.directory.path().join("mesh/store.yaml"), text).unwrap();
+    }
+
     pub(super) fn remove_the_store(&self) {
         std::fs::remove_file(self.directory.path().join("mesh/store.yaml")).unwrap();
     }

@@ -31,7 +31,7 @@ pub(super) fn service(
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         eds_cluster_config: Some(EdsClusterConfig {
-            eds_config: Some(proto::ads()),
+            eds_config: Some(proto::ads_for_endpoints()),
             service_name: endpoints.to_owned(),
         }),
         lb_policy: LbPolicy::RoundRobin.into(),
@@ -160,4 +160,16 @@ fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
         ..upstreams::HttpProtocolOptions::default()
     };
     Some(("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), pack_any(options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cluster_waits_for_its_endpoints_for_ever() {
+        let cluster = service(&"shop/b".parse().unwrap(), 80, AppProtocol::Http, "shop/b|80");
+        let source = cluster.eds_cluster_config.unwrap().eds_config.unwrap();
+        assert_eq!(source.initial_fetch_timeout, Some(proto::seconds(15)));
+    }
 }

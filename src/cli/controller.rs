@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
+use smc_mesh::smi::MeshNamespace;
 use smc_raft::{LocalLedger, make_directory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,9 @@ pub(super) struct ControllerArgs {
     /// The domain that every identity belongs to
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
+    /// The control plane's own namespace: the only one whose MeshConfig counts
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
     /// Which log lines are written
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -80,6 +84,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket,
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         log_level,
         log_format,
         service_cert_lifetime,
@@ -97,6 +102,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         service_cert_lifetime,
         release_grace,
         answer_limit: ANSWER_LIMIT,

@@ -183,18 +183,11 @@ impl Catalog {
         names.filter_map(|name| self.traffic_splits.get(name))
     }
 
-    /// The switches in force. The singleton should exist once; where several namespaces hold one, a switch
-    /// that opens something is on only if all of them say so, and the shortest lifetime counts.
+    /// The switches in force: those of the control plane's own namespace. Without it, or while it cannot be
+    /// read, all are off.
     pub fn mesh_config(&self) -> MeshConfig {
-        let mut configs = self.mesh_configs.values();
-        let Some(first) = configs.next() else { return MeshConfig::default() };
-        configs.fold(first.clone(), |all, one| MeshConfig {
-            permissive: all.permissive && one.permissive,
-            egress: all.egress && one.egress,
-            service_cert_validity: match (all.service_cert_validity, one.service_cert_validity) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
-        })
+        let mut configs = self.mesh_configs.iter();
+        let own = configs.find(|(name, _)| name.namespace() == self.mesh_namespace.as_str());
+        own.map(|(_, config)| config.clone()).unwrap_or_default()
     }
 }

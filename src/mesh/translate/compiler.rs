@@ -84,8 +84,8 @@ impl Compiler {
     /// A compiler of an empty mesh.
     pub fn new(settings: Settings) -> Self {
         Self {
+            catalog: Catalog::new(settings.mesh_namespace.clone()),
             settings,
-            catalog: Catalog::default(),
             bundle: None,
             certificates: BTreeMap::new(),
             classes: BTreeMap::new(),

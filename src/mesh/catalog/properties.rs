@@ -218,7 +218,10 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     let look = |text: &mut String, service: &ServiceId| {
         let declared = catalog.service(service);
         let behind = catalog.accounts_behind(service);
-        writeln!(text, "  {declared:?} {behind:?} {:?}", catalog.headless_addresses(service)).unwrap();
+        writeln!(text, "  {declared:?} {behind:?}").unwrap();
+        for port in declared.iter().flat_map(|service| &service.ports) {
+            writeln!(text, "  {:?}", catalog.headless_addresses(service, port)).unwrap();
+        }
     };
     for (service, accounts) in outbound_services(catalog, id) {
         writeln!(text, "{service} {accounts:?}").unwrap();

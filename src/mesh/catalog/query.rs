@@ -133,12 +133,14 @@ impl Catalog {
         backing.and_then(|backing| backing.endpoints.get(&port.port)).map_or(&[], Vec::as_slice)
     }
 
-    /// The addresses that clients of a headless service connect to, sorted: those of all in-mesh workloads
-    /// behind it, ready or not, so that readiness changes endpoints only. Empty for any other service.
-    pub fn headless_addresses(&self, service: &ServiceId) -> Vec<IpAddr> {
+    /// Where clients of a port of a headless service connect to, sorted: the addresses of all in-mesh workloads
+    /// behind it, ready or not, so that readiness changes endpoints only, each with the port that the workload
+    /// listens on, since nothing translates ports on the way. Empty for any other service.
+    pub fn headless_addresses(&self, service: &ServiceId, port: &ServicePort) -> Vec<(IpAddr, u16)> {
         let headless = self.services.get(service).is_some_and(|service| service.headless);
         let backing = self.index.backings.get(service).filter(|_| headless);
-        backing.map(|backing| backing.addresses.iter().copied().collect()).unwrap_or_default()
+        let listening = backing.and_then(|backing| backing.listening.get(&port.port));
+        listening.into_iter().flatten().copied().collect()
     }
 
     /// All access rules, sorted by name.

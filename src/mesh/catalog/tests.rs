@@ -111,14 +111,17 @@ fn a_dual_stack_service_has_an_endpoint_per_family_it_has_an_address_in() {
         let cluster_ips = ips.iter().map(|text| ip(text)).collect();
         let service = service("shop/web", "web", &[port(80, Http)]);
         catalog.tell(Object::Service(super::Service { cluster_ips, headless, ..service }));
-        (endpoints(&catalog, "shop/web", 80), catalog.headless_addresses(&service_id("shop/web")))
+        (
+            endpoints(&catalog, "shop/web", 80),
+            catalog.headless_addresses(&service_id("shop/web"), &port(80, Http)),
+        )
     };
     let (four, six) = (at(&[("10.0.0.1", 80)]), at(&[("fd00::1", 80)]));
     let both = at(&[("10.0.0.1", 80), ("fd00::1", 80)]);
     assert_eq!(with(&["10.96.0.1"], false), (four, vec![]));
     assert_eq!(with(&["fd01::1"], false), (six, vec![]));
     assert_eq!(with(&["10.96.0.1", "fd01::1"], false).0, both);
-    assert_eq!(with(&[], true), (both, vec![ip("10.0.0.1"), ip("fd00::1")]));
+    assert_eq!(with(&[], true), (both, vec![(ip("10.0.0.1"), 80), (ip("fd00::1"), 80)]));
     let class = catalog.class(&"shop/w1".parse().unwrap()).unwrap();
     assert!(class.ipv4 && class.ipv6);
 }

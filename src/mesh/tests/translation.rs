@@ -423,7 +423,7 @@ fn only_egress_lets_unknown_destinations_through_and_never_in_a_circle() {
 fn a_headless_service_is_reached_at_the_pod_that_was_dialled() {
     let compiler = shop([service("shop/pods", "b", &[], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
-    let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/pods_80_http");
+    let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/pods_80_http_8080");
     let addresses: Vec<_> = chain
         .filter_chain_match
         .unwrap()

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
+use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
@@ -40,21 +40,10 @@ pub(super) fn service(
     }
 }
 
-/// A port of a headless service: mutual TLS to the very address that the client dialled, at `target` if
-/// pods listen on another port than the service's. Who picks a pod by its address means that pod.
-pub(super) fn pod(
-    service: &ServiceId,
-    port: u16,
-    protocol: AppProtocol,
-    target: Option<u16>,
-) -> cluster::Cluster {
+/// A port of a headless service: mutual TLS to the very address and port that the client dialled. Who picks a pod
+/// by its address means that pod, and Kubernetes translates no port on the way there.
+pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
     cluster::Cluster {
-        lb_config: target.map(|target| {
-            LbConfig::OriginalDstLbConfig(cluster::cluster::OriginalDstLbConfig {
-                upstream_port_override: Some(proto::number(target)),
-                ..cluster::cluster::OriginalDstLbConfig::default()
-            })
-        }),
         transport_socket: Some(tls::upstream(service)),
         ..original_destination(names::pod_cluster(service, port), protocol)
     }

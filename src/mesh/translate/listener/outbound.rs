@@ -17,6 +17,7 @@ use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
 
 /// How a chain carries its connections.
+#[derive(Clone)]
 pub(in crate::translate) enum Carriage {
     /// Requests, by the routes of this name.
     Http(String),
@@ -24,9 +25,9 @@ pub(in crate::translate) enum Carriage {
     Tcp(Destination),
 }
 
-/// One service port.
+/// One service port, or, of a headless service, those of its pods that listen on one port.
 pub(in crate::translate) struct Chain {
-    /// Its name, see [`names::outbound_chain`].
+    /// Its name, see [`names::outbound_chain`] and [`names::headless_chain`].
     pub(in crate::translate) name: String,
     /// The addresses that lead to it; never empty, and no two chains have the same with the same port.
     pub(in crate::translate) addresses: Vec<IpAddr>,

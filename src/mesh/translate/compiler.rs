@@ -33,6 +33,9 @@ pub enum Input {
     Bundle(TrustBundle),
     /// The certificate of an identity from now on.
     Certificate(ServiceAccountId, ServiceCertificate),
+    /// The identity has no certificate from now on, since nobody needs one. If it has proxies all the same, they keep
+    /// what they are served until there is another.
+    NoCertificate(ServiceAccountId),
 }
 
 /// Keeps a [`World`] up to date with its inputs. Equal last inputs, in whatever order and however they are
@@ -114,6 +117,9 @@ impl Compiler {
                         certified.insert(account.clone());
                         self.certificates.insert(account, certificate);
                     }
+                }
+                Input::NoCertificate(account) => {
+                    self.certificates.remove(&account);
                 }
             }
         }
@@ -292,7 +298,7 @@ impl Compiler {
     fn certificate(&mut self, class: &ProxyClass) -> Option<Part> {
         let message = secret::service_certificate(self.certificates.get(&class.account)?);
         let mut draft = Draft::new(&mut self.interner);
-        draft.add(ResourceType::Secret, names::SERVICE_CERTIFICATE, &message);
+        draft.add_unshared(ResourceType::Secret, names::SERVICE_CERTIFICATE, &message);
         Some(draft.finish())
     }
 

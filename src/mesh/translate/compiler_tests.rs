@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::catalog::fixtures::{group, http_rule, namespace, pod, port, service, target};
-use crate::catalog::{AppProtocol, Object};
+use crate::catalog::{AppProtocol, Kind, Object, ObjectRef};
 use crate::ids::TrustDomain;
 use crate::resource::Version;
 use crate::world::View;
@@ -124,4 +124,36 @@ fn a_class_of_which_a_half_was_never_good_waits() {
         assert_eq!(poisoned(&compiler), 0, "{name}");
         assert!(view(&compiler).is_some(), "{name}");
     }
+}
+
+#[test]
+fn an_identity_that_left_and_returns_is_not_served_the_certificate_that_it_had() {
+    let mut compiler = empty();
+    compiler.apply(before());
+    let pod = pod("shop/a", "shop/a", "a", "10.1.0.1");
+    let gone = ObjectRef::Namespaced(Kind::Pod, pod.id.as_name().clone());
+    compiler.apply([Input::Source(SourceEvent::Remove(gone))]);
+    compiler.apply([Input::NoCertificate("shop/a".parse().unwrap())]);
+    compiler.apply([Input::Source(SourceEvent::Upsert(Object::Workload(pod)))]);
+    assert!(view(&compiler).is_none(), "the old one may have ended");
+    compiler.apply([certify("shop/a", "new key")]);
+    assert!(view(&compiler).is_some());
+
+    let served = view(&compiler).unwrap();
+    compiler.apply([Input::NoCertificate("shop/a".parse().unwrap())]);
+    compiler.apply(after().into_iter().filter(|input| matches!(input, Input::Source(_))));
+    let now = view(&compiler).unwrap();
+    assert_eq!(
+        version(&now, CERTIFICATE),
+        version(&served, CERTIFICATE),
+        "whoever has proxies is not cut off"
+    );
+}
+
+#[test]
+fn a_private_key_is_held_by_nothing_but_what_is_served() {
+    let mut compiler = empty();
+    compiler.apply(before());
+    assert!(compiler.interner.holds("shop/b|80"));
+    assert!(!compiler.interner.holds(names::SERVICE_CERTIFICATE));
 }

@@ -84,7 +84,18 @@ impl<'a> Draft<'a> {
 
     /// Adds a resource.
     pub(super) fn add(&mut self, kind: ResourceType, name: &str, message: &impl Message) {
-        let Interned { resource, facts } = self.interner.encode(kind, name, message);
+        let interned = self.interner.encode(kind, name, message);
+        self.take(interned);
+    }
+
+    /// Adds a resource that holds a private key: nothing is to remember it once it is not served.
+    pub(super) fn add_unshared(&mut self, kind: ResourceType, name: &str, message: &impl Message) {
+        let interned = self.interner.encode_unshared(kind, name, message);
+        self.take(interned);
+    }
+
+    fn take(&mut self, interned: Interned) {
+        let Interned { resource, facts } = interned;
         if !add(&mut self.part.snapshot, &resource) {
             self.part.duplicates.push(Arc::clone(&resource));
         }

@@ -133,7 +133,7 @@ impl Catalog {
 
     /// The in-mesh workload that answers at `ip` of a slice: one of the slice's own namespace (or one
     /// namespace could draw another's pods behind its service) that has this address, and is the one
-    /// meant if the slice names one. A finished pod keeps its address in its status while a new one has
+    /// meant if the slice names one. A pod that ends may keep its address in its status while a new one has
     /// it already, so among several the only ready one counts; if that does not decide, none does.
     pub(super) fn workload_at(
         &self,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::bounds::{
     MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
-    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, PRUNE_MARGIN, RELEASED_KEPT,
 };
 use super::command::{Command, Operation, Rejection, Reply};
 use super::record::{
@@ -102,10 +102,10 @@ impl Ledger {
                     validity: current.validity,
                     issuer: current.issuer,
                 });
-                if certificates.superseded.len() > MAX_SUPERSEDED {
-                    self.serials.remove(&certificates.superseded.remove(0).serial);
-                }
                 certificates.current = record.clone();
+                if let Some(serial) = certificates.forget_one() {
+                    self.serials.remove(&serial);
+                }
             }
             None if full => {
                 return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });

@@ -176,6 +176,21 @@ fn only_the_latest_superseded_certificates_of_an_identity_are_remembered() {
     assert_eq!(ledger.superseded_certificates(&account("v1")).len(), MAX_SUPERSEDED);
 }
 
+/// A root is retired when nothing that it signed is alive: who forgot the longest would cut it off.
+#[test]
+fn the_superseded_certificate_that_ends_last_is_remembered_however_many_follow() {
+    let mut ledger = founded();
+    now(&mut ledger, service(2, None, days(START, 30))).unwrap();
+    for n in 3..30 {
+        now(&mut ledger, service(n, Some(n - 1), days(START, 2))).unwrap();
+    }
+    let superseded = ledger.superseded_certificates(&account("v1"));
+    assert_eq!(superseded.len(), MAX_SUPERSEDED);
+    assert_eq!(superseded[0].serial, serial(2));
+    let twice = now(&mut ledger, service(2, Some(29), days(START, 2)));
+    assert_eq!(twice, Err(Rejection::DuplicateSerial(serial(2))));
+}
+
 #[test]
 fn a_proxy_certificate_is_unclaimed_then_claimed_once_then_released_for_good() {
     let mut ledger = founded();

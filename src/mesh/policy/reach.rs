@@ -59,11 +59,11 @@ pub fn outbound_services(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{AppProtocol, Object};
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, namespace, permissive, pod, port, service, service_id, split,
         target, tcp_route, tcp_rule,
     };
+    use crate::catalog::{AppProtocol, Object};
 
     /// `v1` and `v2` run behind services of their names and behind `web`; `client` may reach `v1` only.
     fn shop() -> Catalog {

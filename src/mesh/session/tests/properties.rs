@@ -170,7 +170,7 @@ impl Harness {
         self.envoy.reconnect();
         // A State-of-the-World stream does not know what a resuming client holds; a Delta stream, not that a client
         // without listeners, which has no traffic to break, keeps its clusters back.
-        self.envoy.strict = self.variant == Variant::Delta && !self.envoy.starts_with_clusters_held_back();
+        self.envoy.strict &= self.variant == Variant::Delta && !self.envoy.starts_with_clusters_held_back();
     }
 
     /// Delivers everything until nothing is on the way.

@@ -12,6 +12,7 @@
 
 mod database;
 mod disk;
+mod durable;
 mod error;
 mod group;
 mod identity;
@@ -32,6 +33,7 @@ mod waiters;
 mod wire;
 
 pub use disk::Failure;
+pub use durable::make_directory;
 pub use error::StorageError;
 pub use group::{
     Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,

@@ -102,6 +102,9 @@ impl<T: Track> Conversation<T> {
             view: self.view.as_ref(),
             answered: self.nonce > 0,
             alone: matches!(self.scope, Scope::Only(_)),
+            warming: self.scope == Scope::Aggregated
+                && kind == ResourceType::Endpoint
+                && !self.track(ResourceType::Cluster).registered(),
         };
         let track = &mut self.tracks[index(kind)];
         if !track.registered() {
@@ -179,21 +182,44 @@ impl<T: Track> Conversation<T> {
 
     fn gates(&self, kind: ResourceType, view: &View) -> Gates {
         if matches!(self.scope, Scope::Only(_)) {
-            return Gates { send: true, remove: true };
+            return Gates { send: true, remove: true, probe: false };
         }
+        let untold = self.clusters_are_untold();
         let clusters = || {
             let clusters = self.track(ResourceType::Cluster);
-            if clusters.registered() { clusters.novelty(view) } else { Novelty::Known }
+            if clusters.registered() {
+                clusters.novelty(view)
+            } else if untold {
+                Novelty::Unsent
+            } else {
+                Novelty::Known
+            }
         };
         Gates {
             send: order::may_send(kind, clusters, self.waited),
             remove: order::may_remove(kind, self.settled, |kind| self.progress(kind)),
+            probe: untold,
         }
+    }
+
+    /// Whether the client has clusters, or is likely to, of which it has not told on this stream.
+    fn clusters_are_untold(&self) -> bool {
+        order::are_clusters_untold(
+            self.track(ResourceType::Cluster).registered(),
+            self.tracks.iter().any(T::resumes),
+            self.track(ResourceType::Endpoint).registered(),
+            self.settled || !T::EMPTY_IS_HARMLESS,
+        )
     }
 
     fn progress(&self, kind: ResourceType) -> Progress {
         let track = self.track(kind);
-        Progress { registered: track.registered(), quiet: track.quiet(), stuck: track.stuck() }
+        let untold = kind == ResourceType::Cluster && self.clusters_are_untold();
+        Progress {
+            registered: track.registered() || untold,
+            quiet: track.quiet() && !untold,
+            stuck: track.stuck(),
+        }
     }
 
     fn track(&self, kind: ResourceType) -> &T {

@@ -39,6 +39,7 @@ type Set = Vec<Arc<Resource>>;
 pub(super) struct SotwTrack {
     kind: ResourceType,
     registered: bool,
+    resumes: bool,
     wildcard: bool,
     /// What the client asked for by name, apart from `*`.
     names: BTreeSet<Arc<str>>,
@@ -180,10 +181,14 @@ impl SotwTrack {
 impl Track for SotwTrack {
     type Request = DiscoveryRequest;
 
+    // What is left out of a set is removed.
+    const EMPTY_IS_HARMLESS: bool = false;
+
     fn new(kind: ResourceType) -> Self {
         Self {
             kind,
             registered: false,
+            resumes: false,
             wildcard: false,
             names: BTreeSet::new(),
             held: Set::new(),
@@ -209,6 +214,7 @@ impl Track for SotwTrack {
             // The nonce, if there is one, is of another stream.
             self.subscribe(request, context);
             self.registered = true;
+            self.resumes = !request.version_info.is_empty();
             self.acked = request.version_info.parse().ok();
             let owed = !self.wildcard || context.alone || request.version_info.is_empty();
             self.due = if owed { Due::Yes } else { Due::IfDifferent };
@@ -298,6 +304,10 @@ impl Track for SotwTrack {
 
     fn registered(&self) -> bool {
         self.registered
+    }
+
+    fn resumes(&self) -> bool {
+        self.resumes
     }
 
     fn quiet(&self) -> bool {

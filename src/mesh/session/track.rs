@@ -17,6 +17,9 @@ pub(super) trait Track {
     /// The request message of the variant.
     type Request;
 
+    /// Whether a response may be empty and yet leave the client all that it holds.
+    const EMPTY_IS_HARMLESS: bool;
+
     /// A track nobody has asked for yet.
     fn new(kind: ResourceType) -> Self;
 
@@ -45,6 +48,9 @@ pub(super) trait Track {
     /// Whether the client has asked for this type on this stream.
     fn registered(&self) -> bool;
 
+    /// Whether it said then that it holds some of it.
+    fn resumes(&self) -> bool;
+
     /// Whether nothing is unanswered and nothing waits.
     fn quiet(&self) -> bool;
 
@@ -67,6 +73,8 @@ pub(super) struct Context<'a> {
     pub(super) answered: bool,
     /// Whether the stream carries this type alone.
     pub(super) alone: bool,
+    /// Whether a cluster at the client waits for what is asked for first now, or may.
+    pub(super) warming: bool,
 }
 
 /// What the order of types allows a track to do now.
@@ -76,6 +84,8 @@ pub(super) struct Gates {
     pub(super) send: bool,
     /// Remove what the client may still refer to.
     pub(super) remove: bool,
+    /// Give an answer that is due, even though there is news that may not be sent: to hear the client's answer.
+    pub(super) probe: bool,
 }
 
 /// A response and what follows from it.

@@ -273,6 +273,27 @@ impl Group {
         Ok(Self { raft, identity, shared, peers, queue, disk, stopping, tasks: Mutex::new(tasks) })
     }
 
+    /// Starts a replica that is alone and stays so, and waits until it is ready: for tests, and tools that look at a
+    /// directory. Nobody can connect to it.
+    pub async fn alone(
+        storage: Storage,
+        draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Self, GroupError> {
+        let (replica, address) = (ReplicaId(0), "localhost:0".to_owned());
+        let settings = Settings {
+            replica,
+            address: address.clone(),
+            founders: BTreeMap::from([(replica, address)]),
+            timing: Timing::default(),
+            // Of no use to anybody: there is no listener.
+            secret: GroupSecret::new(zeroize::Zeroizing::new([0; 32])),
+        };
+        let connections = Connections { network: Arc::new(crate::transport::Tcp), listener: None };
+        let group = Self::start(settings, storage, connections, draw).await?;
+        group.ready().await.map_err(|error| GroupError::Raft(error.to_string()))?;
+        Ok(group)
+    }
+
     /// Waits until the replica belongs to a group that has a leader, and has caught up with it. Fails if its storage
     /// does.
     pub async fn ready(&self) -> Result<(), ProposeError> {
@@ -407,6 +428,13 @@ impl Group {
         let index = leader.ok_or(CallError::NotLeader(None))?.read_index(ANSWER).await?;
         let applied = self.raft.wait(patience).applied_index_at_least(Some(index), "a read").await;
         applied.map(drop).map_err(|error| failed(&error))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Who did not call `stop` does not want to wait; the tasks end all the same.
+        self.stopping.cancel();
     }
 }
 

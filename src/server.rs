@@ -21,7 +21,7 @@ use std::sync::Arc;
 use smc_mesh::bootstrap::{ControllerAddress, Host};
 use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes, WantedCertificates};
 use smc_mesh::translate::{Compiler, Input, Settings};
-use smc_raft::{ReplicatedLedger, StorageError};
+use smc_raft::{Group, ReplicatedLedger};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -53,10 +53,8 @@ const CERTIFICATE_QUEUE: usize = 256;
 
 /// What a replica keeps its state in.
 pub struct Storage {
-    /// The ledger of the certificate authority.
-    pub ledger: Arc<dyn ReplicatedLedger>,
-    /// Turns to `Some` when the storage under the ledger failed and takes nothing any more.
-    pub failure: watch::Receiver<Option<Arc<StorageError>>>,
+    /// The replica's part of the Raft group that keeps the ledger. Whoever started it stops it, after the server.
+    pub group: Arc<Group>,
     /// Seals the authority's keys.
     pub keys: Arc<dyn KeyEncryption>,
 }
@@ -180,7 +178,8 @@ impl Server {
         let xds = xds_listener.local_addr().unwrap_or(xds_listen);
         let controller = address_for_proxies(xds_address, xds)?;
         let admin = AdminSocket::bind(&admin_socket).await?;
-        let ca = Arc::clone(&storage.ledger);
+        let group = storage.group;
+        let ca: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
         let ca =
             BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
@@ -239,13 +238,14 @@ impl Server {
             grace: release_grace,
         };
         tasks.spawn("departures", departing.run(stages.stopping.clone()));
-        tasks.spawn_fallible("storage", tasks::storage(storage.failure, stages.stopping.clone()));
+        tasks.spawn_fallible("storage", tasks::storage(group.failure(), stages.stopping.clone()));
         let census = tasks::census(Arc::clone(&ca), metrics.clone(), stages.stopping.clone());
         tasks.spawn("certificate census", census);
         tasks.spawn("readiness", tasks::readiness(worlds.clone(), xds, stages.stopping.clone()));
         let service = AdminService {
             ask,
             ca,
+            group,
             proxies: proxies.clone(),
             worlds: worlds.clone(),
             controller,

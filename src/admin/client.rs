@@ -12,8 +12,11 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// No call does more than issue a certificate.
+/// No call does more than issue a certificate, but for [`connect_patiently`].
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A new member of the group has to catch up.
+const PATIENCE: Duration = Duration::from_mins(7);
 
 /// The largest answer taken. A bootstrap is 10 KiB; a list grows with the mesh, about 500 bytes per proxy.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
@@ -32,6 +35,15 @@ pub struct ConnectError {
 
 /// Connects to the administration socket of a controller.
 pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
+    connect_for(socket, CALL_TIMEOUT).await
+}
+
+/// As [`connect`], for calls that change the group and may take minutes.
+pub async fn connect_patiently(socket: &Path) -> Result<Client, ConnectError> {
+    connect_for(socket, PATIENCE).await
+}
+
+async fn connect_for(socket: &Path, limit: Duration) -> Result<Client, ConnectError> {
     let path = socket.to_owned();
     let connector = service_fn(move |_: Uri| {
         let path = path.clone();
@@ -39,7 +51,7 @@ pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
     });
     // The authority is never looked up: the connector above goes to the socket whatever it says.
     let channel = Endpoint::from_static("http://smc.admin")
-        .timeout(CALL_TIMEOUT)
+        .timeout(limit)
         .connect_with_connector(connector)
         .await
         .map_err(|source| ConnectError { path: socket.to_owned(), source })?;

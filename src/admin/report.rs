@@ -11,6 +11,7 @@ use smc_mesh::problem::{Problem, Severity};
 use smc_mesh::session::{Scope, TypeStatus, Variant};
 use smc_mesh::smi::{HttpMatch, MethodSet};
 use smc_proto::admin::v1 as pb;
+use smc_raft::{GroupStatus, Member};
 
 use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
 use crate::xds::proxies::{OpenStream, StreamReport};
@@ -42,6 +43,25 @@ impl ProxyFacts {
             certificates: self.certificates,
             streams: self.streams,
         }
+    }
+}
+
+pub(super) fn cluster_status(status: GroupStatus) -> pb::GetClusterStatusResponse {
+    let replica = |member: Member| pb::Replica {
+        id: member.id.0,
+        address: member.address,
+        voter: member.voter,
+        matched: member.matched,
+    };
+    pb::GetClusterStatusResponse {
+        replica: status.replica.0,
+        group: status.group.map(|group| group.to_string()).unwrap_or_default(),
+        leader: status.leader.map(|leader| leader.0),
+        term: status.term,
+        last: status.last,
+        applied: status.applied,
+        snapshot: status.snapshot,
+        replicas: status.members.into_iter().map(replica).collect(),
     }
 }
 

@@ -12,6 +12,7 @@ use smc_mesh::session::Variant;
 use smc_mesh::world::World;
 use smc_proto::admin::v1::admin_server::Admin;
 use smc_proto::admin::v1::{self as pb};
+use smc_raft::{Group, MembershipError, ReplicaId};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
@@ -28,6 +29,8 @@ pub(crate) struct AdminService {
     pub(crate) ask: Ask,
     /// The certificate authority and its ledger.
     pub(crate) ca: Arc<dyn CertificateManager>,
+    /// The replicas.
+    pub(crate) group: Arc<Group>,
     /// Who is connected.
     pub(crate) proxies: Proxies,
     /// The latest world.
@@ -204,6 +207,40 @@ impl Admin for AdminService {
         _: Request<pb::GetCaStatusRequest>,
     ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
         Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list())))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        _: Request<pb::GetClusterStatusRequest>,
+    ) -> Result<Response<pb::GetClusterStatusResponse>, Status> {
+        Ok(Response::new(report::cluster_status(self.group.status())))
+    }
+
+    async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {
+        let pb::AddReplicaRequest { id, address } = request.into_inner();
+        changed(self.group.add(ReplicaId(id), address).await)
+    }
+
+    async fn remove_replica(&self, request: Request<pb::RemoveReplicaRequest>) -> ClusterChanged {
+        changed(self.group.remove(ReplicaId(request.into_inner().id)).await)
+    }
+
+    async fn transfer_leadership(&self, request: Request<pb::TransferLeadershipRequest>) -> ClusterChanged {
+        changed(self.group.transfer(ReplicaId(request.into_inner().to)).await)
+    }
+
+    async fn take_snapshot(&self, _: Request<pb::TakeSnapshotRequest>) -> ClusterChanged {
+        changed(self.group.snapshot().await)
+    }
+}
+
+type ClusterChanged = Result<Response<pb::ChangeClusterResponse>, Status>;
+
+fn changed(result: Result<(), MembershipError>) -> ClusterChanged {
+    match result {
+        Ok(()) => Ok(Response::new(pb::ChangeClusterResponse {})),
+        Err(error @ MembershipError::Refused(_)) => Err(Status::failed_precondition(causes(&error))),
+        Err(error @ MembershipError::Failed(_)) => Err(Status::unavailable(causes(&error))),
     }
 }
 

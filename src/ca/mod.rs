@@ -29,4 +29,4 @@ pub use manager::{
 pub use status::{AuthorityStatus, CaStatus, Issued, IssuedKind};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

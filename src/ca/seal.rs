@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
+use ring::hkdf::{HKDF_SHA256, Salt};
 use smc_mesh::pki::{SealedKey, SerialNumber, encode_hex};
+use smc_raft::GroupSecret;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -71,6 +73,9 @@ pub trait KeyEncryption: Send + Sync {
     /// Opens what [`Self::seal`] made for the same context.
     fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError>;
 
+    /// What only holders of this KEK know, for the replicas to recognise each other by. The KEK does not follow from it.
+    fn group_secret(&self) -> GroupSecret;
+
     /// Where it is noted that an authority was founded under this KEK, if it was. The note is kept with the KEK, not
     /// with the ledger: whoever lost the ledger, and would otherwise found a new authority without noticing, has it.
     fn founding_note(&self) -> Result<Option<String>, NoteError>;
@@ -93,6 +98,7 @@ pub struct NoteError {
 pub struct LocalKey {
     id: String,
     key: LessSafeKey,
+    group_secret: GroupSecret,
     entropy: Arc<dyn Entropy>,
     file: PathBuf,
 }
@@ -106,13 +112,26 @@ impl LocalKey {
         let id = encode_hex(hash.finish().as_ref()).chars().take(16).collect();
         // 32 octets are always a key; ring cannot say so in a type.
         let key = UnboundKey::new(&AES_256_GCM, octets).map_err(|_| NoEntropy)?;
-        Ok(Self { id, key: LessSafeKey::new(key), entropy, file: file.to_owned() })
+        let group_secret = GroupSecret::new(derive(octets, b"smc replicas 1")?);
+        Ok(Self { id, key: LessSafeKey::new(key), group_secret, entropy, file: file.to_owned() })
     }
 
     /// Names the KEK without telling anything about it.
     pub fn id(&self) -> &str {
         &self.id
     }
+}
+
+/// Derives a key for another purpose (HKDF-SHA-256, RFC 5869).
+fn derive(octets: &[u8; 32], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NoEntropy> {
+    let mut derived = Zeroizing::new([0; 32]);
+    // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
+    Salt::new(HKDF_SHA256, b"")
+        .extract(octets)
+        .expand(&[purpose], HKDF_SHA256)
+        .and_then(|key| key.fill(&mut *derived))
+        .map_err(|_| NoEntropy)?;
+    Ok(derived)
 }
 
 impl std::fmt::Debug for LocalKey {
@@ -150,6 +169,10 @@ impl KeyEncryption for LocalKey {
             self.key.open_in_place(nonce, aad(context), &mut text).map_err(|_| SealError::Refused)?.len();
         text.truncate(length);
         Ok(text)
+    }
+
+    fn group_secret(&self) -> GroupSecret {
+        self.group_secret.clone()
     }
 
     fn founding_note(&self) -> Result<Option<String>, NoteError> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_mesh::pki::Lifetimes;
 use smc_mesh::time::Timestamp;
-use smc_raft::{LocalLedger, ReplicatedLedger};
+use smc_raft::{Group, GroupError, ReplicatedLedger, StorageError};
 
 use super::seal::LocalKey;
 use super::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNames};
@@ -37,8 +37,25 @@ fn settings(domain: &str) -> CaSettings {
 
 async fn open(dir: &Path, env: &Env, domain: &str) -> Result<BuiltinCa, CaError> {
     let keys = Arc::new(LocalKey::load_or_create(&dir.join("kek"), true, env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(LocalLedger::open(&dir.join("ledger")).unwrap());
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(ledger(&dir.join("ledger")).await);
     BuiltinCa::open(ledger, keys, env.clone(), settings(domain)).await
+}
+
+/// A ledger of one replica. Waits until whoever had it open before has closed it.
+pub(crate) async fn ledger(path: &Path) -> Group {
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        let env = Env::system();
+        let draw = Arc::new(move || env.random_u64().unwrap());
+        match Group::alone(smc_raft::Storage::Directory(path.to_owned()), draw).await {
+            Ok(group) => return group,
+            Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => {
+                assert!(tokio::time::Instant::now() < deadline, "{error}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 async fn world_at(dir: &Path, start: Timestamp, seed: u64) -> World {

@@ -9,12 +9,13 @@ use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::smi::MeshNamespace;
-use smc_raft::{LocalLedger, make_directory};
+use smc_raft::make_directory;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
-use crate::ca::seal::LocalKey;
+use crate::ca::seal::{KeyEncryption, LocalKey};
 use crate::config::{ANSWER_LIMIT, Config};
 use crate::env::Env;
 use crate::server::{Server, Storage};
@@ -29,6 +30,8 @@ pub(super) struct ControllerArgs {
     /// Where the controller keeps its state
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
+    #[command(flatten)]
+    replica: ReplicaArgs,
     /// The key-encryption key that seals the certificate authority's keys
     ///
     /// FILE.founded beside it notes that an authority was founded with it. Where the note is and the ledger is empty,
@@ -77,6 +80,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let ControllerArgs {
         mesh_dir,
         data_dir,
+        replica,
         kek_file,
         create_kek,
         xds_listen,
@@ -91,10 +95,11 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         release_grace,
     } = args;
     telemetry::start_logging(&log_level, log_format);
-    let shutdown = CancellationToken::new();
     let signals = Signals::new()?;
     let env = Env::system();
-    let storage = open_storage(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
+    let keys = open_keys(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
+    let ledger = smc_raft::Storage::Directory(data_dir.join("ledger"));
+    let group = Arc::new(replica.start(ledger, keys.group_secret(), &env).await?);
     let config = Config {
         mesh_dir,
         xds_listen,
@@ -107,36 +112,46 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         release_grace,
         answer_limit: ANSWER_LIMIT,
     };
+    let served = serve(config, env, Storage { group: Arc::clone(&group), keys }, signals).await;
+    group.stop().await;
+    served.map(|()| Verdict::Ok)
+}
+
+/// Serves as soon as the replica's group is there, until a signal comes or something fails.
+async fn serve(config: Config, env: Env, storage: Storage, signals: Signals) -> Result<(), Failure> {
+    let signalled = signals.any();
+    tokio::pin!(signalled);
+    tokio::select! {
+        ready = storage.group.ready() => ready?,
+        () = &mut signalled => return Ok(()),
+    }
+    let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await?;
     let joined = handle.join();
     tokio::pin!(joined);
     tokio::select! {
         ended = &mut joined => ended?,
-        () = signals.any() => {
+        () = &mut signalled => {
             shutdown.cancel();
             joined.await?;
         }
     }
-    Ok(Verdict::Ok)
+    Ok(())
 }
 
-/// Why the replica's state could not be opened.
-type StorageUnusable = Box<dyn std::error::Error + Send + Sync>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens what the replica keeps its state in; files are read and written on the way.
-async fn open_storage(
+/// Makes the data directory and opens the key-encryption key; files are read and written on the way.
+async fn open_keys(
     data_dir: PathBuf,
     kek_file: PathBuf,
     create_kek: bool,
     env: Env,
-) -> Result<Storage, StorageUnusable> {
-    let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
+) -> Result<Arc<dyn KeyEncryption>, Failure> {
+    let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn KeyEncryption>, Failure> {
         // Sealed keys and the record of every certificate: nobody else's business.
         make_directory(&data_dir)?;
-        let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
-        let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
-        let failure = ledger.failure();
-        Ok(Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) })
+        Ok(Arc::new(LocalKey::load_or_create(&kek_file, create_kek, &env)?))
     });
     opened.await?
 }

@@ -3,11 +3,13 @@
 //! Owns flags, output and exit codes. Refuses to do the work: each subcommand calls the part it belongs to.
 
 mod ca;
+mod cluster;
 mod controller;
 mod duration;
 mod mesh;
 mod output;
 mod proxy;
+mod replica;
 mod table;
 
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::admin::client::{Client, ConnectError, connect};
+use crate::admin::client::{Client, ConnectError, connect, connect_patiently};
 use crate::error::causes;
 use crate::init::InitArgs;
 
@@ -50,6 +52,9 @@ enum Command {
     /// The certificate authority.
     #[command(subcommand)]
     Ca(ca::CaCommand),
+    /// The replicas of the control plane.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
 }
@@ -65,6 +70,11 @@ struct AdminArgs {
 impl AdminArgs {
     async fn client(&self) -> Result<Client, ConnectError> {
         connect(&self.admin_socket).await
+    }
+
+    /// For calls that may take minutes.
+    async fn patient_client(&self) -> Result<Client, ConnectError> {
+        connect_patiently(&self.admin_socket).await
     }
 }
 
@@ -109,6 +119,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
+        Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),
         Command::Init(args) => {
             let dry_run = args.dry_run;
             crate::init::run(args.into(), dry_run)?;

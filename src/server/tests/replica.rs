@@ -14,7 +14,6 @@ use smc_mesh::ids::TrustDomain;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::smi::MeshNamespace;
 use smc_proto::admin::v1 as pb;
-use smc_raft::LocalLedger;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -25,6 +24,7 @@ use tonic::{Code, Streaming};
 
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
+use crate::ca::tests::ledger;
 use crate::config::{ANSWER_LIMIT, Config, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
@@ -217,9 +217,8 @@ async fn run(directory: &Path, limits: Limits) -> Running {
     let Limits { answer: answer_limit, release_grace } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let ledger = LocalLedger::open(&directory.join("ledger")).unwrap();
-    let failure = ledger.failure();
-    let storage = Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) };
+    let group = Arc::new(ledger(&directory.join("ledger")).await);
+    let storage = Storage { group: Arc::clone(&group), keys: Arc::new(keys) };
     let config = Config {
         mesh_dir: directory.join("mesh"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
@@ -235,7 +234,12 @@ async fn run(directory: &Path, limits: Limits) -> Running {
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
     let (xds, metrics) = (handle.addresses().xds, handle.metrics().clone());
-    (shutdown, tokio::spawn(handle.join()), xds, metrics)
+    let ended = async move {
+        let ended = handle.join().await;
+        group.stop().await;
+        ended
+    };
+    (shutdown, tokio::spawn(ended), xds, metrics)
 }
 
 /// A delta ADS stream.

@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test lint bench clean-cache
+.PHONY: help setup build demo test soak lint bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -28,6 +28,9 @@ demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 
 test: build ## All tests, with real Envoys
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
+
+soak: build ## Three replicas, killed and stopped a hundred times; SMC_SEED=N replays a schedule
+	@SMC_ROUNDS=$${SMC_ROUNDS:-100} cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged
 
 lint: setup ## Formatting and clippy, warnings denied
 	@cargo fmt --all --check

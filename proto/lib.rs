@@ -18,7 +18,7 @@ pub mod admin {
 /// What replicas of one group say to each other, and write to disk.
 pub mod raft {
     /// Version 1.
-    #[allow(missing_docs, clippy::pedantic, reason = "generated code")]
+    #[allow(missing_docs, clippy::pedantic, clippy::large_enum_variant, reason = "generated code")]
     pub mod v1 {
         tonic::include_proto!("smc.raft.v1");
     }

@@ -27,7 +27,10 @@ pub enum LogFormat {
 /// Sets up logging to standard error for the whole process; called once, by `main`, since a process has one
 /// standard error. `level` takes the syntax of [`EnvFilter`]: `info`, or `info,smc::xds=debug`.
 pub fn start_logging(level: &LogLevel, format: LogFormat) {
-    let registry = tracing_subscriber::registry().with(EnvFilter::new(&level.0));
+    // openraft warns of every heartbeat to a replica that is down, twenty times a second. What matters of it shows in
+    // `smc cluster status`; `--log-level info,openraft=info` shows the rest.
+    let filter = EnvFilter::new(format!("openraft=error,{}", level.0));
+    let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),

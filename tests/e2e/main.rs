@@ -13,6 +13,7 @@
 mod access;
 mod attackers;
 mod continuity;
+mod demo;
 mod live;
 mod mesh;
 mod protocols;

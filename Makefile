@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test soak lint bench clean-cache
+.PHONY: help setup build demo test soak lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -32,9 +32,13 @@ test: build ## All tests, with real Envoys
 soak: build ## Three replicas, killed and stopped a hundred times; SMC_SEED=N replays a schedule
 	@SMC_ROUNDS=$${SMC_ROUNDS:-100} cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged
 
-lint: setup ## Formatting and clippy, warnings denied
+lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchain where rustup can
+	@tests/setup/linters
 	@cargo fmt --all --check
 	@cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+deny: ## Licences, sources and bans of all dependencies (deny.toml); needs cargo-deny. Not part of CI
+	@cargo deny check licenses bans sources
 
 bench: build ## The benchmarks; see benches/README.md
 	@cargo bench --locked --workspace

@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::{Message, Name};
+use rbac::permission::{Rule, Set};
 
 use super::*;
 use crate::catalog::fixtures::{
@@ -239,7 +240,6 @@ fn an_expression_is_never_empty() {
         ..HeaderMatcher::default()
     };
     let permission = |rule| rbac::Permission { rule: Some(rule) };
-    use rbac::permission::{Rule, Set};
     for found in [
         inbound_routes(|routes| {
             use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;

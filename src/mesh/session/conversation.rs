@@ -30,6 +30,8 @@ pub(super) struct Conversation<T> {
     nonce: u64,
     /// Whether the client has answered anything.
     settled: bool,
+    /// The types of which it said, on asking first, that it holds some.
+    resumed: [bool; ResourceType::ALL.len()],
     /// How many answers to CDS a listener or route has waited for.
     waited: u8,
     /// Whether a listener or route waits for clusters now.
@@ -45,6 +47,7 @@ impl<T: Track> Conversation<T> {
             view: None,
             nonce: 0,
             settled: false,
+            resumed: [false; ResourceType::ALL.len()],
             waited: 0,
             held_back: false,
             unknown_types: Vec::new(),
@@ -108,6 +111,7 @@ impl<T: Track> Conversation<T> {
         };
         let track = &mut self.tracks[index(kind)];
         if !track.registered() {
+            self.resumed[index(kind)] = T::resumes(request);
             events.push(Event::Subscribed { kind });
         }
         if let Some(verdict) = track.on_request(request, &context)? {
@@ -198,18 +202,17 @@ impl<T: Track> Conversation<T> {
         Gates {
             send: order::may_send(kind, clusters, self.waited),
             remove: order::may_remove(kind, self.settled, |kind| self.progress(kind)),
-            probe: untold,
+            probe: untold && self.resumed[index(kind)],
         }
     }
 
-    /// Whether the client has clusters, or is likely to, of which it has not told on this stream.
+    /// Whether the client has clusters, or may have, of which it has not told on this stream (see [`order`]).
     fn clusters_are_untold(&self) -> bool {
-        order::are_clusters_untold(
-            self.track(ResourceType::Cluster).registered(),
-            self.tracks.iter().any(T::resumes),
-            self.track(ResourceType::Endpoint).registered(),
-            self.settled || !T::EMPTY_IS_HARMLESS,
-        )
+        // An answer of a client shows that it has stated all it will, but not every variant can ask for one.
+        let stated = self.settled || !T::EMPTY_IS_HARMLESS;
+        !self.track(ResourceType::Cluster).registered()
+            && self.resumed.contains(&true)
+            && (self.track(ResourceType::Endpoint).registered() || !stated)
     }
 
     fn progress(&self, kind: ResourceType) -> Progress {

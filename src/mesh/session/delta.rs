@@ -40,7 +40,6 @@ const WILDCARD: &str = "*";
 pub(super) struct DeltaTrack {
     kind: ResourceType,
     registered: bool,
-    resumes: bool,
     wildcard: bool,
     /// What the client asked for or holds.
     entries: BTreeMap<Arc<str>, Entry>,
@@ -93,7 +92,6 @@ impl DeltaTrack {
         let subscribed = &request.resource_names_subscribe;
         let held = &request.initial_resource_versions;
         self.registered = true;
-        self.resumes = !held.is_empty();
         self.wildcard = subscribed.iter().any(|name| name == WILDCARD)
             || (self.kind.is_wildcard() && (subscribed.is_empty() || !held.is_empty()));
         for (name, version) in held {
@@ -333,7 +331,6 @@ impl Track for DeltaTrack {
         Self {
             kind,
             registered: false,
-            resumes: false,
             wildcard: false,
             entries: BTreeMap::new(),
             stale: Stale::Names(BTreeSet::new()),
@@ -350,6 +347,10 @@ impl Track for DeltaTrack {
 
     fn type_url(request: &Self::Request) -> &str {
         &request.type_url
+    }
+
+    fn resumes(request: &Self::Request) -> bool {
+        !request.initial_resource_versions.is_empty()
     }
 
     fn on_request(
@@ -402,8 +403,7 @@ impl Track for DeltaTrack {
             (suspects, Vec::new())
         };
         let silent = resources.is_empty() && removed.is_empty();
-        // An empty answer tells a client that starts that there is nothing.
-        let may_be_empty = self.pending.is_empty() || (gates.probe && self.resumes);
+        let may_be_empty = self.pending.is_empty() || gates.probe;
         if silent && !(self.must_answer && may_be_empty) {
             return None;
         }
@@ -432,10 +432,6 @@ impl Track for DeltaTrack {
 
     fn registered(&self) -> bool {
         self.registered
-    }
-
-    fn resumes(&self) -> bool {
-        self.resumes
     }
 
     fn quiet(&self) -> bool {

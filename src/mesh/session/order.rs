@@ -51,13 +51,6 @@ impl Progress {
     }
 }
 
-/// Whether the client has clusters, or may have, of which it has not told on this stream: `clusters` and
-/// `endpoints` say whether it asked for those, `resumes` whether it said of any type that it holds some, and
-/// `settled` whether all that it states at the beginning has come, as far as that can be found out.
-pub(super) fn are_clusters_untold(clusters: bool, resumes: bool, endpoints: bool, settled: bool) -> bool {
-    !clusters && resumes && (endpoints || !settled)
-}
-
 /// Whether news of `kind` may go out, by how far the client is with new clusters.
 pub(super) fn may_send(kind: ResourceType, clusters: impl FnOnce() -> Novelty, waited: u8) -> bool {
     match kind {

@@ -39,7 +39,6 @@ type Set = Vec<Arc<Resource>>;
 pub(super) struct SotwTrack {
     kind: ResourceType,
     registered: bool,
-    resumes: bool,
     wildcard: bool,
     /// What the client asked for by name, apart from `*`.
     names: BTreeSet<Arc<str>>,
@@ -188,7 +187,6 @@ impl Track for SotwTrack {
         Self {
             kind,
             registered: false,
-            resumes: false,
             wildcard: false,
             names: BTreeSet::new(),
             held: Set::new(),
@@ -204,6 +202,10 @@ impl Track for SotwTrack {
         &request.type_url
     }
 
+    fn resumes(request: &Self::Request) -> bool {
+        !request.version_info.is_empty()
+    }
+
     fn on_request(
         &mut self,
         request: &Self::Request,
@@ -214,7 +216,6 @@ impl Track for SotwTrack {
             // The nonce, if there is one, is of another stream.
             self.subscribe(request, context);
             self.registered = true;
-            self.resumes = !request.version_info.is_empty();
             self.acked = request.version_info.parse().ok();
             let owed = !self.wildcard || context.alone || request.version_info.is_empty();
             self.due = if owed { Due::Yes } else { Due::IfDifferent };
@@ -304,10 +305,6 @@ impl Track for SotwTrack {
 
     fn registered(&self) -> bool {
         self.registered
-    }
-
-    fn resumes(&self) -> bool {
-        self.resumes
     }
 
     fn quiet(&self) -> bool {

@@ -26,6 +26,9 @@ pub(super) trait Track {
     /// The type URL that a request names.
     fn type_url(request: &Self::Request) -> &str;
 
+    /// Whether the first request for a type says that the client holds some of it.
+    fn resumes(request: &Self::Request) -> bool;
+
     /// Takes a request for this type.
     fn on_request(
         &mut self,
@@ -47,9 +50,6 @@ pub(super) trait Track {
 
     /// Whether the client has asked for this type on this stream.
     fn registered(&self) -> bool;
-
-    /// Whether it said then that it holds some of it.
-    fn resumes(&self) -> bool;
 
     /// Whether nothing is unanswered and nothing waits.
     fn quiet(&self) -> bool;
@@ -84,7 +84,8 @@ pub(super) struct Gates {
     pub(super) send: bool,
     /// Remove what the client may still refer to.
     pub(super) remove: bool,
-    /// Give an answer that is due, even though there is news that may not be sent: to hear the client's answer.
+    /// Give an answer that is due, even though there is news that may not be sent: to hear the client's answer. Not to a
+    /// client that holds nothing of the type, which would take it that there is nothing.
     pub(super) probe: bool,
 }
 

@@ -321,7 +321,7 @@ impl Group {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
-        let matched = |id: &ReplicaId| Some((*metrics.replication.as_ref()?.get(id)?.as_ref()?).index);
+        let matched = |id: &ReplicaId| Some(metrics.replication.as_ref()?.get(id)?.as_ref()?.index);
         let member = |(id, replica): (&ReplicaId, &Replica)| Member {
             id: *id,
             address: replica.address.clone(),

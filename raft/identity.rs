@@ -58,16 +58,15 @@ pub(crate) struct Identity {
 impl Identity {
     /// Takes up what the disk says; makes it the disk of `replica` if it is new. `draw` gives a fresh incarnation.
     pub(crate) async fn open(disk: Disk, replica: ReplicaId, draw: impl FnOnce() -> u64) -> io::Result<Self> {
-        let stored = match disk.fact::<pb::Identity>(IDENTITY)? {
-            Some(stored) => stored,
-            None => {
-                // 0 stands for "not known".
-                let incarnation = draw().max(1);
-                let new = pb::Identity { replica: replica.0, incarnation, group: Bytes::new() };
-                disk.write(vec![put_fact(IDENTITY, &new)])?;
-                disk.sync().await?;
-                new
-            }
+        let stored = if let Some(stored) = disk.fact::<pb::Identity>(IDENTITY)? {
+            stored
+        } else {
+            // 0 stands for "not known".
+            let incarnation = draw().max(1);
+            let new = pb::Identity { replica: replica.0, incarnation, group: Bytes::new() };
+            disk.write(vec![put_fact(IDENTITY, &new)])?;
+            disk.sync().await?;
+            new
         };
         if stored.replica != replica.0 {
             let other = StorageError::OtherReplica { found: ReplicaId(stored.replica), expected: replica };

@@ -150,7 +150,7 @@ impl StateMachine {
                 self.waiters.answer(session, Some(batch.number), || Applied::Outcomes(outcomes));
             }
             Admission::Unknown => {
-                self.waiters.answer(session, Some(batch.number), || Applied::NotApplied);
+                self.waiters.answer(session, Some(batch.number), || Applied::Refused);
             }
             // Whoever waited was answered by the first copy.
             Admission::Duplicate => {}

@@ -120,20 +120,23 @@ impl Proposer {
 
     async fn send(&mut self, proposals: Vec<Proposal>, stopping: &CancellationToken) {
         let deadline = Instant::now() + PATIENCE;
-        let session = match self.session {
-            Some(session) => session,
-            None => tokio::select! {
-                () = stopping.cancelled() => return,
-                opened = self.open(deadline) => match opened {
-                    Ok(session) => session,
-                    Err(error) => {
-                        for proposal in proposals {
-                            let _ = proposal.reply.send(Err(error.clone()));
-                        }
-                        return;
-                    }
+        let opened = if let Some(session) = self.session {
+            Ok(session)
+        } else {
+            tokio::select! {
+                () = stopping.cancelled() => Err(ProposeError::Closed),
+                opened = self.open(deadline) => opened,
+            }
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(error) => {
+                for proposal in proposals {
+                    // The proposer may have gone away.
+                    let _ = proposal.reply.send(Err(error.clone()));
                 }
-            },
+                return;
+            }
         };
         let number = self.next;
         self.next += 1;
@@ -171,7 +174,7 @@ impl Proposer {
         }
         let mut outcomes = match result {
             Ok(Applied::Outcomes(outcomes)) => Ok(outcomes.into_iter()),
-            Ok(Applied::NotApplied | Applied::Opened) => {
+            Ok(Applied::Refused | Applied::Opened) => {
                 // The group has forgotten the session; the next batch opens another one.
                 self.session = self.session.filter(|current| *current != session);
                 Err(ProposeError::Unavailable(

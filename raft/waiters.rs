@@ -19,7 +19,7 @@ pub(crate) enum Applied {
     /// It was applied; one outcome per command.
     Outcomes(Vec<Outcome>),
     /// It was not applied, since its session is not known any more. A new session may try again.
-    NotApplied,
+    Refused,
 }
 
 /// What is waited for: the opening of a session, or one of its requests.

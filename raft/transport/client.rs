@@ -137,18 +137,18 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn route(&self) -> Option<pb::Route> {
-        Some(pb::Route {
+    fn route(&self) -> pb::Route {
+        pb::Route {
             group: self.identity.group().map(GroupId::octets).unwrap_or_default(),
             from: self.identity.replica.0,
             to: self.target.0,
             to_incarnation: self.incarnation,
-        })
+        }
     }
 
     /// Appends a proposal, if the other is the leader. Returns when it has applied it.
     pub(crate) async fn propose(&self, proposal: Bytes, limit: Duration) -> Result<(), CallError> {
-        let request = pb::ProposeRequest { route: self.route(), proposal };
+        let request = pb::ProposeRequest { route: Some(self.route()), proposal };
         let mut client = self.client.clone();
         within(limit, client.propose(request)).await.map(drop)
     }
@@ -156,14 +156,14 @@ impl Peer {
     /// The index that a read here has to wait for, if the other is the leader.
     pub(crate) async fn read_index(&self, limit: Duration) -> Result<u64, CallError> {
         let mut client = self.client.clone();
-        let request = pb::ReadIndexRequest { route: self.route() };
+        let request = pb::ReadIndexRequest { route: Some(self.route()) };
         Ok(within(limit, client.read_index(request)).await?.index)
     }
 
     /// What the other is.
     pub(crate) async fn describe(&self, limit: Duration) -> Result<pb::DescribeResponse, CallError> {
         let mut client = self.client.clone();
-        within(limit, client.describe(pb::DescribeRequest { route: self.route() })).await
+        within(limit, client.describe(pb::DescribeRequest { route: Some(self.route()) })).await
     }
 
     /// Asks the leader for a change.
@@ -173,7 +173,7 @@ impl Peer {
         limit: Duration,
     ) -> Result<pb::Membership, CallError> {
         let mut client = self.client.clone();
-        let request = pb::ChangeMembershipRequest { route: self.route(), change: Some(change) };
+        let request = pb::ChangeMembershipRequest { route: Some(self.route()), change: Some(change) };
         Ok(within(limit, client.change_membership(request)).await?.membership.unwrap_or_default())
     }
 
@@ -210,9 +210,9 @@ fn malformed(error: Malformed) -> RPCError<TypeConfig> {
     NetworkError::new(&error).into()
 }
 
-fn vote_request(route: Option<pb::Route>, rpc: VoteRequest<TypeConfig>) -> pb::VoteRequest {
+fn vote_request(route: pb::Route, rpc: &VoteRequest<TypeConfig>) -> pb::VoteRequest {
     pb::VoteRequest {
-        route,
+        route: Some(route),
         vote: Some(rpc.vote.to_wire()),
         last: wire::write(rpc.last_log_id.as_ref()),
         leadership_transfer: rpc.leadership_transfer,
@@ -231,8 +231,10 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        use pb::append_entries_response::Result as Pb;
+
         let request = pb::AppendEntriesRequest {
-            route: self.route(),
+            route: Some(self.route()),
             vote: Some(rpc.vote.to_wire()),
             previous: wire::write(rpc.prev_log_id.as_ref()),
             entries: rpc.entries.iter().map(Wire::to_wire).collect(),
@@ -240,7 +242,6 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         };
         let mut client = self.client.clone();
         let answer = self.call(RPCTypes::AppendEntries, &option, client.append_entries(request)).await?;
-        use pb::append_entries_response::Result as Pb;
         match answer.result.ok_or(Malformed("the answer says nothing")).map_err(malformed)? {
             Pb::Success(_) => Ok(AppendEntriesResponse::Success),
             Pb::Partial(partial) => {
@@ -259,7 +260,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
         let mut client = self.client.clone();
-        let request = vote_request(self.route(), rpc);
+        let request = vote_request(self.route(), &rpc);
         vote_response(self.call(RPCTypes::Vote, &option, client.vote(request)).await?).map_err(malformed)
     }
 
@@ -269,7 +270,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
         let mut client = self.client.clone();
-        let request = vote_request(self.route(), rpc);
+        let request = vote_request(self.route(), &rpc);
         vote_response(self.call(RPCTypes::Vote, &option, client.pre_vote(request)).await?).map_err(malformed)
     }
 
@@ -281,7 +282,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let offer = pb::SnapshotOffer {
-            route: self.route(),
+            route: Some(self.route()),
             vote: Some(vote.to_wire()),
             header: Some(snapshot.snapshot.header.clone()),
         };
@@ -301,7 +302,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<openraft::raft::TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
         let request = pb::TransferLeaderRequest {
-            route: self.route(),
+            route: Some(self.route()),
             from: Some(req.from_leader().to_wire()),
             to: req.to_node_id().0,
             last: wire::write(req.last_log_id()),

@@ -77,26 +77,26 @@ impl Service {
 
     /// Lets in a message of Raft itself. The first one that an empty replica gets makes it a member.
     async fn admit(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
-        let group = self.receiver().raft(route, known(peer)?).map_err(refuse)?;
+        let group = self.receiver().raft(route, known(peer)?).map_err(|error| refuse(&error))?;
         self.adopt(group).await
     }
 
     async fn adopt(&self, group: GroupId) -> Result<(), Status> {
         match self.identity.adopt(group).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(refuse(Misrouted::OtherGroup(group))),
+            Ok(false) => Err(refuse(&Misrouted::OtherGroup(group))),
             Err(error) => Err(failed("join the group", &error)),
         }
     }
 
     fn admit_any(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<Sender, Status> {
-        self.receiver().any(route, known(peer)?).map_err(refuse)
+        self.receiver().any(route, known(peer)?).map_err(|error| refuse(&error))
     }
 
     /// Lets in a message that only a member may send.
     fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
         let sender = self.admit_any(route, peer)?;
-        sender.group.map(drop).ok_or_else(|| refuse(Misrouted::NoGroup))
+        sender.group.map(drop).ok_or_else(|| refuse(&Misrouted::NoGroup))
     }
 }
 
@@ -108,7 +108,7 @@ fn known(peer: Option<ReplicaId>) -> Result<ReplicaId, Status> {
     peer.ok_or_else(|| Status::unauthenticated("the connection has no certificate"))
 }
 
-fn refuse(error: Misrouted) -> Status {
+fn refuse(error: &Misrouted) -> Status {
     warn!(%error, "refused a message of another replica");
     Status::failed_precondition(error.to_string())
 }
@@ -139,7 +139,7 @@ fn vote_request(request: &pb::VoteRequest) -> Result<VoteRequest<TypeConfig>, Ma
     Ok(rpc)
 }
 
-fn vote_response(answer: openraft::raft::VoteResponse<TypeConfig>) -> Response<pb::VoteResponse> {
+fn vote_response(answer: &openraft::raft::VoteResponse<TypeConfig>) -> Response<pb::VoteResponse> {
     Response::new(pb::VoteResponse {
         vote: Some(answer.vote.to_wire()),
         granted: answer.vote_granted,
@@ -182,7 +182,7 @@ impl Raft for Service {
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
         self.admit(request.get_ref().route.as_ref(), peer_of(&request)).await?;
         let rpc = vote_request(request.get_ref()).map_err(malformed)?;
-        self.raft.vote(rpc).await.map(vote_response).map_err(|error| failed("vote", &error))
+        self.raft.vote(rpc).await.map(|answer| vote_response(&answer)).map_err(|error| failed("vote", &error))
     }
 
     async fn pre_vote(
@@ -191,7 +191,11 @@ impl Raft for Service {
     ) -> Result<Response<pb::VoteResponse>, Status> {
         self.admit(request.get_ref().route.as_ref(), peer_of(&request)).await?;
         let rpc = vote_request(request.get_ref()).map_err(malformed)?;
-        self.raft.pre_vote(rpc).await.map(vote_response).map_err(|error| failed("vote", &error))
+        self.raft
+            .pre_vote(rpc)
+            .await
+            .map(|answer| vote_response(&answer))
+            .map_err(|error| failed("vote", &error))
     }
 
     async fn transfer_leader(
@@ -278,14 +282,14 @@ impl Raft for Service {
         self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
         let change = request.into_inner().change;
         let change = change.ok_or_else(|| Status::invalid_argument("the request asks for no change"))?;
-        let membership = membership::change(&self.raft, change).await.map_err(unchanged)?;
+        let membership = membership::change(&self.raft, change).await.map_err(|error| unchanged(&error))?;
         Ok(Response::new(pb::ChangeMembershipResponse { membership: Some(membership) }))
     }
 }
 
-fn unchanged(error: ChangeError) -> Status {
+fn unchanged(error: &ChangeError) -> Status {
     match error {
-        ChangeError::NotLeader(leader) => not_leader(leader),
+        ChangeError::NotLeader(leader) => not_leader(*leader),
         ChangeError::Refused(_) => Status::failed_precondition(error.to_string()),
         ChangeError::Failed(_) => Status::unavailable(error.to_string()),
     }

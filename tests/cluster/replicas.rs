@@ -102,8 +102,8 @@ impl Replicas {
 
     /// Starts a replica; its log is beside its data.
     pub(crate) async fn run(&self, replica: u64) {
-        let log = File::options().create(true).append(true);
-        let log = log.clone().open(self.directory.path().join(format!("log-{replica}"))).unwrap();
+        let log = self.directory.path().join(format!("log-{replica}"));
+        let log = File::options().create(true).append(true).open(log).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc");
         let mut command = Command::new(program);
         command

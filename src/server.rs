@@ -164,6 +164,7 @@ impl Server {
     ) -> Result<Handle, StartError> {
         let Config {
             mesh_dir,
+            last_good_dir,
             xds_listen,
             xds_address,
             admin_socket,
@@ -221,7 +222,7 @@ impl Server {
         let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), service, metrics.clone()));
 
         tasks.spawn("publisher", publisher.run(stages.stopping.clone()));
-        let source = DirectorySource::new(mesh_dir);
+        let source = DirectorySource::new(mesh_dir, last_good_dir);
         tasks.spawn_fallible("source", source.run(batch_sender, stages.stopping.clone()));
         let rotator = Rotator { manager: Arc::clone(&ca), env: env.clone(), wanted, issued };
         tasks.spawn("certificate rotation", rotator.run(stages.stopping.clone()));

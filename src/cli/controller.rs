@@ -90,6 +90,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let storage = open_storage(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
     let config = Config {
         mesh_dir,
+        last_good_dir: data_dir.join("last-good"),
         xds_listen,
         xds_address,
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::ids::ServiceAccountId;
-use smc_mesh::pki::{SerialNumber, ServiceCertificate, WantedCertificates, plan_rotation, retry_delay};
-use smc_mesh::time::Timestamp;
+use smc_mesh::pki::{
+    SerialNumber, ServiceCertificate, Steadiness, WantedCertificates, plan_rotation, retry_delay,
+};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::manager::{Announcement, CertificateManager};
@@ -38,6 +40,14 @@ enum Round {
     Unwanted,
 }
 
+/// When ended records were and may be forgotten.
+struct Pruning {
+    steadiness: Steadiness,
+    /// Where the monotonic clock counts from.
+    began: Instant,
+    last: Option<Instant>,
+}
+
 /// See the module.
 pub struct Rotator {
     /// Who issues.
@@ -57,7 +67,7 @@ impl Rotator {
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut announcements = self.manager.announcements();
         let mut handed_on = BTreeMap::new();
-        let mut pruned_at = None;
+        let mut pruning = Pruning { steadiness: Steadiness::default(), began: Instant::now(), last: None };
         let mut failures = 0u32;
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -70,7 +80,7 @@ impl Rotator {
                 Round::Failed => failures.saturating_add(1),
                 Round::Unwanted => return,
             };
-            self.prune(&mut pruned_at).await;
+            self.prune(&mut pruning).await;
             let pause = self.pause(&wanted, failures);
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -177,12 +187,16 @@ impl Rotator {
         next.map_or(LOOK_AGAIN, |next| next.since(now).clamp(Duration::from_secs(1), LOOK_AGAIN))
     }
 
-    async fn prune(&self, pruned_at: &mut Option<Timestamp>) {
-        let now = self.env.now();
-        if pruned_at.is_some_and(|last| last <= now && now.since(last) < PRUNE_EVERY) {
+    /// Forgets what has ended, once in a while, and only by a clock that can be trusted: a proxy whose certificate is
+    /// forgotten is refused for good.
+    async fn prune(&self, pruning: &mut Pruning) {
+        let now = Instant::now();
+        let steady = pruning.steadiness.look(self.env.now(), now.duration_since(pruning.began));
+        let lately = pruning.last.is_some_and(|last| now.duration_since(last) < PRUNE_EVERY);
+        if !steady || lately {
             return;
         }
-        *pruned_at = Some(now);
+        pruning.last = Some(now);
         match self.manager.prune().await {
             Ok(0) => {}
             Ok(certificates) => tracing::debug!(certificates, "forgot certificates that had ended"),

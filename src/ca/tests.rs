@@ -4,6 +4,7 @@ mod admission;
 mod issuing;
 mod rotating;
 mod secrecy;
+mod serving;
 
 use std::path::Path;
 use std::sync::Arc;

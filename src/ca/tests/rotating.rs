@@ -172,6 +172,22 @@ async fn what_has_ended_is_forgotten() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_far_ahead_makes_nobody_forgotten() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let serial = world.ca.issue_proxy(&proxy("v1")).await.unwrap().serial;
+    world.clock.advance(400 * DAY);
+    let mut running = run(&world, &["v1"]);
+    running.next().await;
+    // Another renewal comes with another round, so that the one before has ended with all that belongs to it.
+    world.clock.advance(40 * HOUR);
+    running.wanted.send_modify(|_| {});
+    running.next().await;
+    assert!(world.ca.ledger().read(|ledger| ledger.proxy_certificate(&serial).is_some()));
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn it_ends_when_nobody_listens() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;

@@ -291,6 +291,11 @@ impl CertificateManager for BuiltinCa {
         self.ledger.local().read(|ledger| status::status(ledger, trust_domain, lifetimes, now))
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let now = self.env.now();
+        self.ledger.local().read(|ledger| status::warnings(ledger, &self.settings.lifetimes, now))
+    }
+
     fn list(&self) -> Vec<Issued> {
         self.ledger.local().read(status::list)
     }

@@ -158,6 +158,9 @@ pub trait CertificateManager: Send + Sync {
     /// The state of the authority.
     fn status(&self) -> AuthorityStatus;
 
+    /// What a person should do something about, as [`Self::status`] has it, but cheap enough to look at all the time.
+    fn warnings(&self) -> Vec<String>;
+
     /// Everything on record, sorted by kind and name.
     fn list(&self) -> Vec<Issued>;
 

@@ -33,6 +33,6 @@ pub use lifetime::{
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::{CONTROLLER_IDENTITY, controller_identity};
-pub use rotation::{RotationPlan, WantedCertificates, plan_rotation};
+pub use rotation::{RotationPlan, WantedCertificates, earliest_service_end, plan_rotation};
 pub use serial::{InvalidSerial, SerialNumber};
 pub use steadiness::Steadiness;

@@ -10,6 +10,7 @@ use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_raft::LocalLedger;
+use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,7 @@ use crate::ca::seal::LocalKey;
 use crate::config::{ANSWER_LIMIT, Config};
 use crate::env::Env;
 use crate::server::{Server, Storage};
-use crate::telemetry::{self, LogFormat, LogLevel};
+use crate::telemetry::LogArgs;
 
 /// Flags of `smc controller`.
 #[derive(Debug, Args)]
@@ -50,12 +51,8 @@ pub(super) struct ControllerArgs {
     /// The domain that every identity belongs to
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
-    /// Which log lines are written
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
-    /// How log lines look
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: LogArgs,
     /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
@@ -78,14 +75,13 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket,
         metrics_listen,
         trust_domain,
-        log_level,
-        log_format,
+        log,
         service_cert_lifetime,
         release_grace,
     } = args;
-    telemetry::start_logging(&log_level, log_format);
+    log.start_logging();
     let shutdown = CancellationToken::new();
-    let signals = Signals::new()?;
+    let signals = Signals::new().map_err(ControllerError::Signals)?;
     let env = Env::system();
     let storage = open_storage(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
     let config = Config {
@@ -113,6 +109,26 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     Ok(Verdict::Ok)
 }
 
+/// Why a replica was not even started.
+#[derive(Debug, Error)]
+enum ControllerError {
+    /// It would not have noticed that it is to end.
+    #[error("cannot listen for SIGTERM and SIGINT")]
+    Signals(#[source] std::io::Error),
+    /// There is no place for its state.
+    #[error("cannot make the data directory {}", path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A defect of this program.
+    #[error("opening the data directory broke off")]
+    Opening(#[source] tokio::task::JoinError),
+}
+
 /// Why the replica's state could not be opened.
 type StorageUnusable = Box<dyn std::error::Error + Send + Sync>;
 
@@ -125,13 +141,14 @@ async fn open_storage(
 ) -> Result<Storage, StorageUnusable> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
         // Sealed keys and the record of every certificate: nobody else's business.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir)?;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir);
+        made.map_err(|source| ControllerError::DataDir { path: data_dir.clone(), source })?;
         let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
         let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
         let failure = ledger.failure();
         Ok(Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) })
     });
-    opened.await?
+    opened.await.map_err(ControllerError::Opening)?
 }
 
 /// The signals that end a controller.
@@ -150,5 +167,22 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::causes;
+
+    #[tokio::test]
+    async fn a_data_directory_that_cannot_be_made_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let opened = open_storage(file.join("data"), file.join("kek"), true, Env::system()).await;
+        let error = causes(opened.err().unwrap().as_ref());
+        let expected = format!("cannot make the data directory {}: ", file.join("data").display());
+        assert!(error.starts_with(&expected), "{error}");
     }
 }

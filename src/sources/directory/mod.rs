@@ -9,8 +9,8 @@
 //! decided in `state`, in pure code; what a restart needs for that is kept by `last_good`.
 //!
 //! ```text
-//! events, timer → settle → scan (blocking thread) → state::merge → state::diff → Batch
-//!                 last_good (start) ─┘                                    └─→ last_good
+//! events, timer → settle → scan (blocking thread) → state::believe → state::diff → Batch
+//!                 last_good (start) ─┘                                      └─→ last_good
 //! ```
 
 mod last_good;
@@ -188,21 +188,20 @@ impl Follower {
         Ok(news.then_some(Batch { events, problems, synced: true }))
     }
 
-    /// Scans, and scans again before a removal is believed: a file that is being replaced can be away or
-    /// empty for a moment, and to withdraw endpoints or policy for that moment would cost real requests.
+    /// Scans, and scans again where one look is not enough.
     async fn look(&mut self) -> Result<std::io::Result<(State, Vec<Problem>)>, SourceError> {
-        let mut confirmed = false;
+        let mut first = true;
         loop {
             let scan = match self.scan().await? {
                 Ok(scan) => scan,
                 Err(error) => return Ok(Err(error)),
             };
-            let (state, problems) = state::merge(&self.state, &scan);
+            let seen = state::believe(&self.state, &scan, first);
             self.scan = Arc::new(scan);
-            if confirmed || !state::removes(&self.state, &state) {
-                return Ok(Ok((state, problems)));
+            if let Some(seen) = seen {
+                return Ok(Ok(seen));
             }
-            confirmed = true;
+            first = false;
             self.settle().await;
         }
     }

@@ -104,7 +104,8 @@ fn hold(previous: &State, scan: &Scan) -> State {
         !scan.knows(file) && named.get(&(file, reference)).is_none_or(|times| *times < standing.times)
     };
     let open = previous.iter().filter(|(reference, standing)| is_open(reference, standing));
-    open.map(|(reference, standing)| (reference.clone(), Standing { held: true, ..standing.clone() })).collect()
+    open.map(|(reference, standing)| (reference.clone(), Standing { held: true, ..standing.clone() }))
+        .collect()
 }
 
 /// Reports what is held, by file.
@@ -130,8 +131,17 @@ fn report_held(state: &State) -> Vec<Problem> {
     held.into_iter().map(report).collect()
 }
 
+/// The state after a scan, as [`merge`] has it; `None` if the scan is to be made again first. That is when it takes an
+/// object away, and is the `first` to: a file that is being replaced can be away or empty for a moment, and to withdraw
+/// endpoints or policy for that moment would cost real requests.
+pub(super) fn believe(previous: &State, scan: &Scan, first: bool) -> Option<(State, Vec<Problem>)> {
+    let (state, problems) = merge(previous, scan);
+    let doubtful = first && removes(previous, &state);
+    (!doubtful).then_some((state, problems))
+}
+
 /// Whether the step from `old` to `new` takes an object away.
-pub(super) fn removes(old: &State, new: &State) -> bool {
+fn removes(old: &State, new: &State) -> bool {
     removed(old, new).next().is_some()
 }
 
@@ -270,7 +280,11 @@ mod tests {
             assert_eq!(diff(&before, &after), [], "{problems:?}");
             let reported = |problem: &&Problem| problem.message.contains("which has no effect");
             assert_eq!(problems.iter().filter(reported).count(), 1, "{problems:?}");
-            assert_eq!(merge(&after, &scan::<&str>(&[])).0, State::new(), "a file that is gone holds nothing");
+            assert_eq!(
+                merge(&after, &scan::<&str>(&[])).0,
+                State::new(),
+                "a file that is gone holds nothing"
+            );
         }
     }
 
@@ -280,6 +294,24 @@ mod tests {
         let (before, _) = merge(&State::new(), &scan(&[("a.yaml", &strict), ("z.yaml", &strict)]));
         let (after, _) = merge(&before, &scan(&[("a.yaml", &(open + "--- [")), ("z.yaml", &strict)]));
         assert_eq!(diff(&before, &after).len(), 1);
+    }
+
+    #[test]
+    fn a_removal_is_believed_when_it_is_seen_twice_and_anything_else_at_once() {
+        let texts = [String::new(), account("a"), account("a") + &account("b")];
+        let [empty, one, both] = texts.map(|text| scan(&[("x.yaml", &text)]));
+        let (before, _) = merge(&State::new(), &one);
+        for (scan, first, believed) in [
+            (&empty, true, false),
+            (&empty, false, true),
+            (&one, true, true),
+            (&one, false, true),
+            (&both, true, true),
+        ] {
+            assert_eq!(believe(&before, scan, first).is_some(), believed, "{scan:?}");
+        }
+        let (after, _) = believe(&before, &one, false).unwrap();
+        assert_eq!(diff(&before, &after), [], "a file that was empty for a moment withdraws nothing");
     }
 
     #[test]

@@ -207,19 +207,6 @@ async fn what_a_file_declared_stays_while_it_is_broken_and_goes_when_it_is_mende
 }
 
 #[tokio::test]
-async fn a_file_that_is_empty_for_a_moment_withdraws_nothing() {
-    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
-    source.batch().await;
-    for _ in 0..3 {
-        fs::write(source.path("a.yaml"), "").unwrap();
-        tokio::time::sleep(QUIET + QUIET / 5).await;
-        fs::write(source.path("a.yaml"), account("a")).unwrap();
-        tokio::time::sleep(4 * QUIET).await;
-    }
-    source.end().await;
-}
-
-#[tokio::test]
 async fn while_the_directory_is_away_everything_stays_and_when_it_is_back_it_is_followed_again() {
     let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
     source.batch().await;

@@ -6,6 +6,7 @@ mod signing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rcgen::KeyPair;
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use smc_mesh::ledger::{ControllerCertificateRecord, Operation, Rejection, Reply, ServiceCertificateRecord};
 use smc_mesh::pki::{Lifetimes, SerialNumber, ServiceCertificate, TrustBundle, service_identity};
@@ -314,6 +315,12 @@ impl CertificateManager for BuiltinCa {
     fn announcements(&self) -> broadcast::Receiver<Announcement> {
         self.announcements.subscribe()
     }
+}
+
+/// A key of the mesh, ECDSA P-256: the one place where any comes from.
+#[expect(clippy::disallowed_methods, reason = "rcgen takes no other source; see ARCHITECTURE.md, known gaps")]
+fn new_key() -> Result<Zeroizing<KeyPair>, rcgen::Error> {
+    KeyPair::generate().map(Zeroizing::new)
 }
 
 /// The text that was sealed, without leaving a copy behind.

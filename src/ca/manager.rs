@@ -77,7 +77,7 @@ impl fmt::Debug for IssuedController {
     }
 }
 
-/// What a controller is called. [`smc_mesh::pki::controller_identity`] should be among the DNS names.
+/// What a controller is called. [`smc_mesh::pki::CONTROLLER_IDENTITY`] should be among the DNS names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControllerNames {
     /// DNS names.

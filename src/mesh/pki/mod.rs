@@ -32,7 +32,7 @@ pub use lifetime::{
     Validity, renewal_is_due, renewal_time, retry_delay,
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
-pub use names::{CONTROLLER_IDENTITY, controller_identity};
+pub use names::CONTROLLER_IDENTITY;
 pub use rotation::{RotationPlan, WantedCertificates, earliest_service_end, plan_rotation};
 pub use serial::{InvalidSerial, SerialNumber};
 pub use steadiness::Steadiness;

@@ -1,8 +1,8 @@
 //! Keeping every identity in certificates.
 //!
 //! Owns the task that does what [`plan_rotation`] says: issue what is missing, renew what ends, and hand the
-//! current certificate of each identity on, once and as soon as it is there. What the ledger holds already is handed
-//! on as it is, so a restart changes nothing for anybody.
+//! current certificate of each identity on, once and as soon as it is there, and that it has none when it is gone. What
+//! the ledger holds already is handed on as it is, so a restart changes nothing for anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,9 +74,10 @@ pub struct Rotator {
     pub env: Env,
     /// The identities that exist, and how long their certificates are to live.
     pub wanted: watch::Receiver<WantedCertificates>,
-    /// Where current certificates go: each identity's when it is first wanted, and every new one. The bound
-    /// of this channel is the back-pressure on issuing.
-    pub issued: mpsc::Sender<(ServiceAccountId, ServiceCertificate)>,
+    /// Where current certificates go: each identity's when it is first wanted, and every new one; and `None` when it
+    /// is not wanted any more, so that nobody keeps one that will not be renewed. The bound of this channel is the
+    /// back-pressure on issuing.
+    pub issued: mpsc::Sender<(ServiceAccountId, Option<ServiceCertificate>)>,
 }
 
 impl Rotator {
@@ -167,7 +168,12 @@ impl Rotator {
         wanted: &BTreeSet<ServiceAccountId>,
         handed_on: &mut HandedOn,
     ) -> Result<Round, Unwanted> {
-        handed_on.retain(|account, _| wanted.contains(account));
+        let unwanted: Vec<_> =
+            handed_on.keys().filter(|account| !wanted.contains(account)).cloned().collect();
+        for account in unwanted {
+            handed_on.remove(&account);
+            self.issued.send((account, None)).await.map_err(|_| Unwanted)?;
+        }
         let now = self.env.now();
         let current = self.manager.ledger().read(|ledger| {
             wanted
@@ -218,7 +224,7 @@ impl Rotator {
         handed_on: &mut HandedOn,
     ) -> Result<(), Unwanted> {
         handed_on.insert(account.clone(), issued.serial);
-        self.issued.send((account, issued.certificate)).await.map_err(|_| Unwanted)
+        self.issued.send((account, Some(issued.certificate))).await.map_err(|_| Unwanted)
     }
 
     /// How long until something is due, or until what failed is tried again.

@@ -1,7 +1,6 @@
 //! `smc controller`: runs a replica until it is told to stop.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
-use smc_raft::LocalLedger;
+use smc_mesh::smi::MeshNamespace;
+use smc_raft::{LocalLedger, make_directory};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,9 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// The key-encryption key that seals the certificate authority's keys
+    ///
+    /// FILE.founded beside it notes that an authority was founded with it. Where the note is and the ledger is empty,
+    /// the controller does not start: the ledger was lost, and a new authority would cut off every sidecar.
     #[arg(long, value_name = "FILE")]
     kek_file: PathBuf,
     /// Make the key-encryption key if the file is not there
@@ -51,12 +54,15 @@ pub(super) struct ControllerArgs {
     /// The domain that every identity belongs to
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
+    /// The control plane's own namespace: the only one whose MeshConfig counts
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
     #[command(flatten)]
     log: LogArgs,
     /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
-    /// How long a pod must be gone before its proxy certificates are released
+    /// How long a pod must be gone, or of another service account, before its proxy certificates are released
     ///
     /// A released certificate is refused for good: its sidecar needs a new bootstrap. The grace keeps a hiccup of the
     /// mesh directory, or of the platform's API, from locking out sidecars that still run.
@@ -75,6 +81,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket,
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         log,
         service_cert_lifetime,
         release_grace,
@@ -92,6 +99,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         service_cert_lifetime,
         release_grace,
         answer_limit: ANSWER_LIMIT,
@@ -115,15 +123,6 @@ enum ControllerError {
     /// It would not have noticed that it is to end.
     #[error("cannot listen for SIGTERM and SIGINT")]
     Signals(#[source] std::io::Error),
-    /// There is no place for its state.
-    #[error("cannot make the data directory {}", path.display())]
-    DataDir {
-        /// The directory.
-        path: PathBuf,
-        /// What the operating system said.
-        #[source]
-        source: std::io::Error,
-    },
     /// A defect of this program.
     #[error("opening the data directory broke off")]
     Opening(#[source] tokio::task::JoinError),
@@ -141,8 +140,7 @@ async fn open_storage(
 ) -> Result<Storage, StorageUnusable> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
         // Sealed keys and the record of every certificate: nobody else's business.
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir);
-        made.map_err(|source| ControllerError::DataDir { path: data_dir.clone(), source })?;
+        make_directory(&data_dir)?;
         let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
         let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
         let failure = ledger.failure();
@@ -182,7 +180,6 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let opened = open_storage(file.join("data"), file.join("kek"), true, Env::system()).await;
         let error = causes(opened.err().unwrap().as_ref());
-        let expected = format!("cannot make the data directory {}: ", file.join("data").display());
-        assert!(error.starts_with(&expected), "{error}");
+        assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
     }
 }

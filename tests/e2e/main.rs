@@ -13,6 +13,7 @@
 mod access;
 mod attackers;
 mod continuity;
+mod headless;
 mod live;
 mod mesh;
 mod protocols;

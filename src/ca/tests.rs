@@ -5,6 +5,7 @@ mod founding;
 mod issuing;
 mod rotating;
 mod secrecy;
+mod serving;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,12 +38,15 @@ fn settings(domain: &str) -> CaSettings {
 
 async fn open(dir: &Path, env: &Env, domain: &str) -> Result<BuiltinCa, CaError> {
     let keys = Arc::new(LocalKey::load_or_create(&dir.join("kek"), true, env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(ledger(&dir.join("ledger")).await);
-    BuiltinCa::open(ledger, keys, env.clone(), settings(domain)).await
+    BuiltinCa::open(ledger(dir).await, keys, env.clone(), settings(domain)).await
+}
+
+async fn ledger(dir: &Path) -> Arc<dyn ReplicatedLedger> {
+    Arc::new(group(&dir.join("ledger")).await)
 }
 
 /// A ledger of one replica. Waits until whoever had it open before has closed it.
-pub(crate) async fn ledger(path: &Path) -> Group {
+pub(crate) async fn group(path: &Path) -> Group {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     loop {
         let env = Env::system();

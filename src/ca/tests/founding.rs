@@ -11,7 +11,7 @@ async fn where_the_ledger_was_lost_no_new_authority_is_founded_until_a_person_sa
     let dir = TempDir::new().unwrap();
     let before = world(dir.path()).await.ca.bundle();
     // Closed, and then lost.
-    ledger(&dir.path().join("ledger")).await.stop().await;
+    group(&dir.path().join("ledger")).await.stop().await;
     fs::remove_dir_all(dir.path().join("ledger")).unwrap();
     let (env, _) = fixed::env(START, 2);
     let note = dir.path().join("kek.founded");
@@ -33,7 +33,7 @@ async fn a_key_under_which_nothing_was_founded_yet_founds() {
     let dir = TempDir::new().unwrap();
     let (env, _) = fixed::env(START, 1);
     LocalKey::create(&dir.path().join("kek"), &env).unwrap();
-    ledger(&dir.path().join("ledger")).await.stop().await;
+    group(&dir.path().join("ledger")).await.stop().await;
     open(dir.path(), &env, "cluster.local").await.unwrap();
 }
 
@@ -45,7 +45,7 @@ async fn a_founding_that_was_not_noted_is_noted_at_the_next_start() {
     fs::remove_file(dir.path().join("kek.founded")).unwrap();
     assert_eq!(world(dir.path()).await.ca.bundle(), before);
     // Closed, and then lost.
-    ledger(&dir.path().join("ledger")).await.stop().await;
+    group(&dir.path().join("ledger")).await.stop().await;
     fs::remove_dir_all(dir.path().join("ledger")).unwrap();
     let (env, _) = fixed::env(START, 2);
     assert!(open(dir.path(), &env, "cluster.local").await.is_err());
@@ -60,6 +60,6 @@ async fn an_authority_works_where_nothing_can_be_noted() {
     let key = Arc::new(LocalKey::create(&keys.join("kek"), &env).unwrap());
     // Like a file system that is mounted read-only, and for root, too.
     fs::remove_dir_all(&keys).unwrap();
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(ledger(&dir.path().join("ledger")).await);
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group(&dir.path().join("ledger")).await);
     BuiltinCa::open(ledger, key, env, settings("cluster.local")).await.unwrap();
 }

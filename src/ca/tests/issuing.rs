@@ -114,7 +114,7 @@ async fn replicas_that_found_or_renew_at_the_same_moment_end_up_with_the_same() 
     let dir = TempDir::new().unwrap();
     let (env, _) = fixed::env(START, 1);
     let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(ledger(&dir.path().join("ledger")).await);
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group(&dir.path().join("ledger")).await);
     let replica = |seed| {
         let (env, _) = fixed::env(START, seed);
         BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
@@ -240,7 +240,7 @@ async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     let dir = TempDir::new().unwrap();
     let (env, _) = fixed::env(START, 1);
     let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger = ledger(&dir.path().join("ledger")).await;
+    let ledger = group(&dir.path().join("ledger")).await;
     let ledger = Arc::new(Stubborn { ledger, refuses: AtomicBool::new(false) });
     let seam: Arc<dyn ReplicatedLedger> = Arc::<Stubborn>::clone(&ledger);
     let ca = BuiltinCa::open(seam, keys, env, settings("cluster.local")).await.unwrap();

@@ -24,7 +24,7 @@ use tonic::{Code, Streaming};
 
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
-use crate::ca::tests::ledger;
+use crate::ca::tests::group;
 use crate::config::{ANSWER_LIMIT, Config, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
@@ -217,10 +217,11 @@ async fn run(directory: &Path, limits: Limits) -> Running {
     let Limits { answer: answer_limit, release_grace } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let group = Arc::new(ledger(&directory.join("ledger")).await);
+    let group = Arc::new(group(&directory.join("ledger")).await);
     let storage = Storage { group: Arc::clone(&group), keys: Arc::new(keys) };
     let config = Config {
         mesh_dir: directory.join("mesh"),
+        last_good_dir: directory.join("last-good"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None::<ControllerAddress>,
         admin_socket: directory.join("admin.sock"),

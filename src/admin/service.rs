@@ -92,12 +92,7 @@ impl AdminService {
         proxies
     }
 
-    fn bootstrap_json(
-        &self,
-        pod: &KnownPod,
-        issued: &crate::ca::IssuedProxy,
-        variant: Variant,
-    ) -> String {
+    fn bootstrap_json(&self, pod: &KnownPod, issued: &crate::ca::IssuedProxy, variant: Variant) -> String {
         let bootstrap = Bootstrap {
             proxy: &pod.proxy,
             account: &pod.account,
@@ -154,11 +149,8 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(text));
         }
-        let issued = self
-            .ca
-            .issue_proxy(&pod.proxy, &pod.account)
-            .await
-            .map_err(|error| authority(&error))?;
+        let issued =
+            self.ca.issue_proxy(&pod.proxy, &pod.account).await.map_err(|error| authority(&error))?;
         info!(workload = request.workload, serial = %issued.serial, "proxy certificate issued");
         let bootstrap = self.bootstrap_json(&pod, &issued, variant);
         Ok(Response::new(pb::BootstrapResponse { bootstrap, serial: issued.serial.to_string() }))

@@ -123,9 +123,8 @@ pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, 
 /// Ends every stream whose certificate the ledger says is released.
 fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
     proxies.release(|serial| {
-        ca.ledger().read(|ledger| {
-            ledger.proxy_certificate(serial).is_none_or(|record| record.state.is_released())
-        })
+        ca.ledger()
+            .read(|ledger| ledger.proxy_certificate(serial).is_none_or(|record| record.state.is_released()))
     });
 }
 
@@ -172,7 +171,8 @@ impl Departing {
             return Some(BTreeSet::new());
         }
         // Pods that left the mesh or share a UUID are not in the world, but are there.
-        let gone = self.ask.about(move |mesh| mesh.compiler.catalog().without_workload(suspects)).await.ok()?;
+        let gone =
+            self.ask.about(move |mesh| mesh.compiler.catalog().without_workload(suspects)).await.ok()?;
         Some(gone.into_values().flatten().collect())
     }
 

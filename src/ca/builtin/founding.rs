@@ -63,7 +63,10 @@ pub(super) async fn found_or_load(
     }
     // Not only by who founds it: that one may have crashed before it came to this. A key that is mounted read-only has
     // no place for a note; the authority works without.
-    let text = format!("An authority of {} was founded, with the root {}.", authority.trust_domain, authority.root.serial);
+    let text = format!(
+        "An authority of {} was founded, with the root {}.",
+        authority.trust_domain, authority.root.serial
+    );
     if let Err(error) = keys.note_founding(&text) {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "if the ledger is lost, a new authority will be founded without a question");

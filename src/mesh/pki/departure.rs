@@ -76,7 +76,8 @@ impl Departures {
         self.looked_at = Some(now);
         let before = std::mem::take(&mut self.without_pod);
         let counted = |serial: SerialNumber| {
-            let absence = before.get(&serial).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
+            let absence =
+                before.get(&serial).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
             (serial, absence)
         };
         self.without_pod = without_pod.into_iter().map(counted).collect();

@@ -22,12 +22,7 @@ pub struct Settings {
 impl Settings {
     /// The ports that OSM made customary: 15001 out, 15003 in, 15010 statistics.
     pub fn new(trust_domain: TrustDomain) -> Self {
-        Self {
-            trust_domain,
-            outbound_port: 15001,
-            inbound_port: 15003,
-            prometheus_port: Some(METRICS_PORT),
-        }
+        Self { trust_domain, outbound_port: 15001, inbound_port: 15003, prometheus_port: Some(METRICS_PORT) }
     }
 
     /// Whether a port of the pod is the sidecar's own, which no service may lead to: the mesh would carry others to

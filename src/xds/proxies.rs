@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use smc_mesh::ids::ProxyName;
-use smc_mesh::pki::Admission;
+use smc_mesh::pki::{Admission, SerialNumber};
 use smc_mesh::problem::Problem;
 use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
 use smc_mesh::time::Timestamp;
@@ -118,10 +118,12 @@ impl Proxies {
             .unwrap_or_default()
     }
 
-    /// Tells all streams of a proxy to end, because it was released.
-    pub(crate) fn release(&self, proxy: &ProxyName) {
-        for stream in self.streams_of(proxy) {
-            stream.stop(Stop::Released);
+    /// Tells the streams to end whose certificate was released. Costs a look at every stream.
+    pub(crate) fn release(&self, released: impl Fn(&SerialNumber) -> bool) {
+        for stream in self.streams().into_values().flatten() {
+            if released(&stream.admission.serial) {
+                stream.stop(Stop::Released);
+            }
         }
     }
 

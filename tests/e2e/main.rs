@@ -14,6 +14,7 @@ mod access;
 mod attackers;
 mod continuity;
 mod demo;
+mod headless;
 mod live;
 mod mesh;
 mod protocols;

@@ -22,7 +22,7 @@ mod rotation;
 mod serial;
 
 pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
-pub use departure::Departures;
+pub use departure::{Bearer, Departures, bearers_without_pod};
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;
 pub use hex::encode as encode_hex;

@@ -180,6 +180,9 @@ impl SotwTrack {
 impl Track for SotwTrack {
     type Request = DiscoveryRequest;
 
+    // What is left out of a set is removed.
+    const EMPTY_IS_HARMLESS: bool = false;
+
     fn new(kind: ResourceType) -> Self {
         Self {
             kind,
@@ -197,6 +200,10 @@ impl Track for SotwTrack {
 
     fn type_url(request: &Self::Request) -> &str {
         &request.type_url
+    }
+
+    fn resumes(request: &Self::Request) -> bool {
+        !request.version_info.is_empty()
     }
 
     fn on_request(

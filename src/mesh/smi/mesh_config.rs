@@ -3,17 +3,49 @@
 //! Owns the fields that SMC obeys, and the list of those it knows from OSM and does not: such a field is
 //! reported when it is set to something that its author would expect to make a difference.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::reading::{Fields, Findings, Node, Reading};
 use crate::catalog::Kind;
-use crate::ids::NamespacedName;
+use crate::ids::{InvalidName, NamespacedName, check_label};
 use crate::pki::Lifetimes;
 
 /// The name of the one MeshConfig that counts.
 const SINGLETON: &str = "osm-mesh-config";
+
+/// The control plane's own namespace, whose MeshConfig is the one that counts: whoever may write objects in
+/// another must not open the mesh. OSM's is the default, since it is what existing YAML names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshNamespace(Arc<str>);
+
+impl MeshNamespace {
+    /// Takes the name of a namespace.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        check_label("namespace", text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The namespace's name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for MeshNamespace {
+    fn default() -> Self {
+        Self("osm-system".into())
+    }
+}
+
+impl fmt::Display for MeshNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Switches of the whole mesh. The default is what holds while no MeshConfig is there: deny.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

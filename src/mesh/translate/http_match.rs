@@ -1,7 +1,8 @@
 //! An SMI HTTP match in Envoy's words, for routes and for RBAC alike.
 //!
-//! Owns the one reading of path, methods and headers, so that what is split and what is allowed can never
-//! differ for the same HTTPRouteGroup.
+//! Owns the one reading of path, methods and headers: for the same HTTPRouteGroup, the same request is split and
+//! allowed alike. The same request, but for its path: the caller's sidecar splits by the path as it was sent, and
+//! sends it on so; the callee's resolves dots and slashes first, since there an application could be deceived.
 
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
 use envoy_types::pb::envoy::r#type::matcher::v3::{

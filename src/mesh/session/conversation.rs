@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::cut;
+use super::limits::{check_bytes, check_count, cut};
 use super::order::{self, PATIENCE, Progress};
 use super::status::TypeStatus;
 use super::track::{Context, Gates, Novelty, Track, Verdict};
@@ -60,6 +60,11 @@ impl<T: Track> Conversation<T> {
         self.view.is_some()
     }
 
+    /// What the names take that the client asked for and holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.tracks.iter().map(|track| track.held().bytes).sum()
+    }
+
     pub(super) fn acknowledged(&self) -> bool {
         self.tracks.iter().all(|track| !track.registered() || track.quiet())
     }
@@ -103,11 +108,18 @@ impl<T: Track> Conversation<T> {
             answered: self.nonce > 0,
             alone: matches!(self.scope, Scope::Only(_)),
         };
+        T::check(kind, request)?;
         let track = &mut self.tracks[index(kind)];
-        if !track.registered() {
+        let verdict = if track.registered() {
+            track.on_request(request, &context)
+        } else {
+            track.register(request, &context);
             events.push(Event::Subscribed { kind });
-        }
-        if let Some(verdict) = track.on_request(request, &context)? {
+            None
+        };
+        check_count(kind, track.held().names)?;
+        check_bytes(self.held_bytes())?;
+        if let Some(verdict) = verdict {
             self.settled = true;
             if kind == ResourceType::Cluster && self.held_back && matches!(verdict, Verdict::Acked { .. }) {
                 self.waited = self.waited.saturating_add(1).min(PATIENCE);
@@ -196,7 +208,7 @@ impl<T: Track> Conversation<T> {
         Progress { registered: track.registered(), quiet: track.quiet(), stuck: track.stuck() }
     }
 
-    fn track(&self, kind: ResourceType) -> &T {
+    pub(super) fn track(&self, kind: ResourceType) -> &T {
         &self.tracks[index(kind)]
     }
 

@@ -142,14 +142,21 @@ impl Admission {
     }
 }
 
-/// Decides on a peer. `find` answers with the in-mesh workload that has the proxy, if there is one. The
-/// ledger must be as fresh as the caller needs a release to be.
-pub fn admit(
-    peer: &PeerCertificate,
-    ledger: &Ledger,
-    find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
-    now: Timestamp,
-) -> Result<Admission, Refusal> {
+/// Who a certificate says that its holder is, and that the ledger knows it and it is good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// The proxy.
+    pub proxy: ProxyName,
+    /// The certificate.
+    pub serial: SerialNumber,
+    /// Whether it is unclaimed.
+    pub first_claim: bool,
+}
+
+/// Decides on a certificate by itself: whether it is one that a proxy may be let in with. This is known when the
+/// handshake is over, whatever the mesh knows of the proxy's workload by then. The ledger must be as fresh as the caller
+/// needs a release to be.
+pub fn identify(peer: &PeerCertificate, ledger: &Ledger, now: Timestamp) -> Result<Identified, Refusal> {
     if peer.ca {
         return Err(Refusal::OtherKind("a certificate authority's certificate"));
     }
@@ -177,6 +184,17 @@ pub fn admit(
     if !record.validity.contains(now) {
         return Err(Refusal::NotNow { proxy, serial, validity: record.validity });
     }
+    Ok(Identified { proxy, serial, first_claim })
+}
+
+/// Decides on a peer. `find` answers with the in-mesh workload that has the proxy, if there is one. Else as [`identify`].
+pub fn admit(
+    peer: &PeerCertificate,
+    ledger: &Ledger,
+    find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
+    now: Timestamp,
+) -> Result<Admission, Refusal> {
+    let Identified { proxy, serial, first_claim } = identify(peer, ledger, now)?;
     let Some(KnownWorkload { workload, service_account }) = find(&proxy) else {
         return Err(Refusal::NoWorkload(proxy));
     };

@@ -21,7 +21,9 @@ mod names;
 mod rotation;
 mod serial;
 
-pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
+pub use admission::{
+    Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
+};
 pub use departure::Departures;
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;

@@ -13,7 +13,7 @@ use smc_mesh::smi::{HttpMatch, MethodSet};
 use smc_proto::admin::v1 as pb;
 
 use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
-use crate::xds::proxies::{OpenStream, StreamReport};
+use crate::xds::open_stream::{OpenStream, StreamReport};
 
 /// What is known of one proxy, from the ledger, the catalog and the connections.
 #[derive(Default)]

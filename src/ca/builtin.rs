@@ -23,10 +23,6 @@ use super::status::{self, AuthorityStatus, Issued};
 use crate::env::Env;
 use signing::IssuingCa;
 
-/// Announcements that a slow receiver may lag behind by: a cold start of a thousand identities fits. Who
-/// loses some reads the ledger.
-const ANNOUNCEMENTS: usize = 1024;
-
 /// What the authority is configured with.
 #[derive(Debug, Clone)]
 pub struct CaSettings {
@@ -44,7 +40,6 @@ pub struct BuiltinCa {
     settings: CaSettings,
     issuing: IssuingCa,
     bundle: TrustBundle,
-    announcements: broadcast::Sender<Announcement>,
 }
 
 impl BuiltinCa {
@@ -58,8 +53,7 @@ impl BuiltinCa {
         let authority = founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
         let issuing = IssuingCa::unseal(&authority, &*keys)?;
         let bundle = TrustBundle { pem: authority.root.certificate_pem };
-        let (announcements, _) = broadcast::channel(ANNOUNCEMENTS);
-        Ok(Self { ledger, keys, env, settings, issuing, bundle, announcements })
+        Ok(Self { ledger, keys, env, settings, issuing, bundle })
     }
 
     async fn commit(&self, what: &str, operation: Operation) -> Result<Result<Reply, Rejection>, CaError> {
@@ -72,11 +66,6 @@ impl BuiltinCa {
             Ok(_) => Err(CaError::NoAnswer(what.to_owned())),
             Err(source) => Err(CaError::Rejected { what: what.to_owned(), source }),
         }
-    }
-
-    /// Tells whoever listens. That nobody does is no error.
-    fn announce(&self, announcement: Announcement) {
-        let _ = self.announcements.send(announcement);
     }
 
     async fn sign_service(
@@ -132,7 +121,6 @@ impl BuiltinCa {
             }
             Err(source) => return Err(CaError::Rejected { what, source }),
         }
-        self.announce(Announcement::ServiceIssued { account, serial: leaf.serial });
         Ok(IssuedService {
             serial: leaf.serial,
             validity: leaf.validity,
@@ -160,7 +148,6 @@ impl BuiltinCa {
             fingerprint: leaf.reads_as.fingerprint,
         };
         self.recorded(&what, operation).await?;
-        self.announce(Announcement::ProxyIssued { proxy, serial: leaf.serial });
         Ok(IssuedProxy {
             serial: leaf.serial,
             validity: leaf.validity,
@@ -243,12 +230,7 @@ impl CertificateManager for BuiltinCa {
         Box::pin(async move {
             let what = format!("the claim of proxy certificate {serial}");
             match self.commit(&what, Operation::ClaimProxyCertificate(serial)).await? {
-                Ok(Reply::Claimed { first }) => {
-                    if first {
-                        self.announce(Announcement::ProxyClaimed { serial });
-                    }
-                    Ok(first)
-                }
+                Ok(Reply::Claimed { first }) => Ok(first),
                 Ok(_) => Err(CaError::NoAnswer(what)),
                 Err(source) => Err(CaError::Rejected { what, source }),
             }
@@ -260,10 +242,7 @@ impl CertificateManager for BuiltinCa {
         Box::pin(async move {
             let what = format!("the release of {proxy}");
             match self.commit(&what, Operation::ReleaseProxy(proxy.clone())).await? {
-                Ok(Reply::Released { serials }) => {
-                    self.announce(Announcement::ProxyReleased { proxy, serials: serials.clone() });
-                    Ok(serials)
-                }
+                Ok(Reply::Released { serials }) => Ok(serials),
                 Ok(_) => Err(CaError::NoAnswer(what)),
                 Err(source) => Err(CaError::Rejected { what, source }),
             }
@@ -307,7 +286,7 @@ impl CertificateManager for BuiltinCa {
     }
 
     fn announcements(&self) -> broadcast::Receiver<Announcement> {
-        self.announcements.subscribe()
+        self.ledger.local().announcements()
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::LocalKey;
-use crate::config::{ANSWER_LIMIT, Config};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
 use crate::env::Env;
 use crate::server::{Server, Storage};
 use crate::telemetry::{self, LogFormat, LogLevel};
@@ -98,6 +98,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         service_cert_lifetime,
         release_grace,
         answer_limit: ANSWER_LIMIT,
+        idle_limit: IDLE_LIMIT,
     };
     let handle = Server::start(config, env, storage, shutdown.clone()).await?;
     let joined = handle.join();

@@ -8,6 +8,9 @@ use std::time::Duration;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
@@ -15,16 +18,20 @@ use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_raft::LocalLedger;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
-use crate::config::{ANSWER_LIMIT, Config, RELEASE_GRACE};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
 use crate::telemetry::Metrics;
@@ -97,11 +104,16 @@ pub(super) struct Limits {
     pub(super) answer: Duration,
     /// How long a pod must be gone before its proxy is released.
     pub(super) release_grace: Duration,
+    /// How long a connection may be without a stream.
+    pub(super) idle: Duration,
 }
+
+/// How long anything may take before a test fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE }
+        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE, idle: IDLE_LIMIT }
     }
 }
 
@@ -199,15 +211,70 @@ impl Replica {
         std::fs::write(self.directory.path().join("mesh/another.yaml"), ANOTHER).unwrap();
     }
 
+    pub(super) fn declare_a_second_store(&self) {
+        let text = STORE.replace("name: store,", "name: store-2,").replace("10.0.0.2", "10.0.0.4");
+        std::fs::write(self.directory.path().join("mesh/store-2.yaml"), text).unwrap();
+    }
+
+    pub(super) fn declare_the_store(&self) {
+        std::fs::write(self.directory.path().join("mesh/store.yaml"), STORE).unwrap();
+    }
+
     pub(super) fn remove_the_store(&self) {
         std::fs::remove_file(self.directory.path().join("mesh/store.yaml")).unwrap();
     }
+
+    pub(super) async fn release(&self, pod: &str) {
+        let request = pb::ReleaseProxyRequest { proxy: pod.to_owned() };
+        assert_eq!(self.admin().await.release_proxy(request).await.unwrap().into_inner().released, 1);
+    }
+
+    /// Waits until the metrics have all of these lines.
+    pub(super) async fn counts(&self, lines: &[&str]) {
+        let counted = |text: &str| lines.iter().all(|line| text.lines().any(|found| found == *line));
+        let counting = async {
+            while !counted(&self.metrics.text()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, counting).await;
+        assert!(waited.is_ok(), "{lines:?} are not in\n{}", self.metrics.text());
+    }
+
+    /// A TLS connection on which nothing has been said yet.
+    pub(super) async fn tls(&self, credentials: &Credentials) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(credentials.roots.as_bytes()) {
+            roots.add(root.unwrap()).unwrap();
+        }
+        let (chain, key) = credentials.certificate.as_ref().unwrap();
+        let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let socket = TcpStream::connect(self.xds).await.unwrap();
+        let name = ServerName::try_from(smc_mesh::pki::CONTROLLER_IDENTITY).unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
+    }
+}
+
+/// Waits until the other side has closed a connection, in order or not.
+pub(super) async fn closed(mut connection: TlsStream<TcpStream>) {
+    let mut rest = Vec::new();
+    let end = connection.read_to_end(&mut rest);
+    let _ = tokio::time::timeout(PATIENCE, end).await.expect("the connection is closed in time");
 }
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
 async fn run(directory: &Path, limits: Limits) -> Running {
-    let Limits { answer: answer_limit, release_grace } = limits;
+    let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let ledger = LocalLedger::open(&directory.join("ledger")).unwrap();
@@ -223,6 +290,7 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
         answer_limit,
+        idle_limit,
     };
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
@@ -238,7 +306,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn channel(
-        replica: &Replica,
+        address: SocketAddr,
         credentials: &Credentials,
     ) -> Result<Channel, tonic::transport::Error> {
         let mut tls = ClientTlsConfig::new()
@@ -247,17 +315,17 @@ impl Client {
         if let Some((chain, key)) = &credentials.certificate {
             tls = tls.identity(Identity::from_pem(chain, key));
         }
-        let uri = format!("https://{}", replica.xds);
+        let uri = format!("https://{address}");
         Endpoint::from_shared(uri).unwrap().tls_config(tls)?.connect().await
     }
 
     /// Opens a stream. With TLS 1.3 a client learns that its certificate was refused only when it first reads,
     /// thus at the latest with the stream's headers.
     pub(super) async fn try_connect(
-        replica: &Replica,
+        address: SocketAddr,
         credentials: &Credentials,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let channel = Self::channel(replica, credentials).await?;
+        let channel = Self::channel(address, credentials).await?;
         let (requests, receiver) = mpsc::channel(16);
         let mut ads = AggregatedDiscoveryServiceClient::new(channel);
         let responses = ads.delta_aggregated_resources(ReceiverStream::new(receiver)).await?.into_inner();
@@ -265,7 +333,27 @@ impl Client {
     }
 
     pub(super) async fn connect(replica: &Replica, credentials: &Credentials) -> Self {
-        Self::try_connect(replica, credentials).await.unwrap()
+        Self::try_connect(replica.xds, credentials).await.unwrap()
+    }
+
+    /// Opens a stream, asks for a type, and takes the first answer.
+    pub(super) async fn served(
+        replica: &Replica,
+        credentials: &Credentials,
+        kind: ResourceType,
+    ) -> (Self, DeltaDiscoveryResponse) {
+        let mut client = Self::connect(replica, credentials).await;
+        client.send(subscribe(credentials, kind)).await;
+        let first = client.receive().await;
+        (client, first)
+    }
+
+    /// Opens a stream that is refused, and tells how.
+    pub(super) async fn refused(replica: &Replica, credentials: &Credentials) -> Code {
+        match Self::try_connect(replica.xds, credentials).await {
+            Ok(mut client) => client.ended().await,
+            Err(error) => error.downcast::<Status>().expect("a refusal by the server").code(),
+        }
     }
 
     pub(super) async fn send(&self, request: DeltaDiscoveryRequest) {
@@ -273,7 +361,7 @@ impl Client {
     }
 
     pub(super) async fn receive(&mut self) -> DeltaDiscoveryResponse {
-        let received = tokio::time::timeout(Duration::from_secs(10), self.responses.message()).await;
+        let received = tokio::time::timeout(PATIENCE, self.responses.message()).await;
         received.expect("an answer in time").unwrap().expect("an open stream")
     }
 
@@ -288,7 +376,7 @@ impl Client {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), end).await.expect("an end in time")
+        tokio::time::timeout(PATIENCE, end).await.expect("an end in time")
     }
 }
 

@@ -11,12 +11,14 @@
 //! propose → queue (bounded) → one synced batch → Ledger::apply → replies
 //! ```
 
+mod durable;
 mod error;
 mod local;
 mod replicated;
 mod shared;
 mod store;
 
+pub use durable::make_directory;
 pub use error::StorageError;
 pub use local::{LocalLedger, MAX_COMMANDS, MAX_PROPOSAL_BYTES};
 pub use replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};

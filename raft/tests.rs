@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
-use smc_mesh::ids::{ProxyName, ProxyUuid, TrustDomain};
+use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
 use smc_mesh::ledger::{Authority, CaCertificate, Command, Ledger, Operation, Rejection, Reply, StateHash};
 use smc_mesh::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
 use smc_mesh::time::Timestamp;
@@ -50,6 +50,7 @@ fn issue(n: u32) -> Command {
     let operation = Operation::RecordProxyCertificate {
         serial: serial(n),
         proxy: ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n.into())), "bookstore").unwrap(),
+        service_account: Some(ServiceAccountId::new("bookstore", "v1").unwrap()),
         validity: year(),
         issuer: serial(1),
         fingerprint: Fingerprint::of(&n.to_be_bytes()),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
+use smc_mesh::smi::MeshNamespace;
 
 /// Settings of one replica, fixed while it runs.
 #[derive(Debug, Clone)]
@@ -26,10 +27,12 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// The domain that every identity belongs to.
     pub trust_domain: TrustDomain,
+    /// The namespace whose MeshConfig counts.
+    pub mesh_namespace: MeshNamespace,
     /// How long service certificates live, before jitter, where no MeshConfig says so.
     pub service_cert_lifetime: Duration,
-    /// How long a pod must be gone before the certificates of its proxy are released, for good; see
-    /// [`RELEASE_GRACE`].
+    /// How long a pod must be gone, or of another service account, before the certificates of its proxy are released,
+    /// for good; see [`RELEASE_GRACE`].
     pub release_grace: Duration,
     /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
     pub answer_limit: Duration,

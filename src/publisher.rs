@@ -78,8 +78,8 @@ impl Ask {
 pub(crate) struct Inputs {
     /// What the sources saw.
     pub(crate) batches: mpsc::Receiver<Batch>,
-    /// Service certificates, new or renewed.
-    pub(crate) certificates: mpsc::Receiver<(ServiceAccountId, ServiceCertificate)>,
+    /// Service certificates, new or renewed; `None` of an identity that has gone.
+    pub(crate) certificates: mpsc::Receiver<(ServiceAccountId, Option<ServiceCertificate>)>,
 }
 
 /// See the module.
@@ -132,8 +132,10 @@ impl Publisher {
                 self.mesh.source_problems = batch.problems;
                 self.synced |= batch.synced;
             }
-            inputs
-                .extend(certificates.drain(..).map(|(account, issued)| Input::Certificate(account, issued)));
+            inputs.extend(certificates.drain(..).map(|(account, issued)| match issued {
+                Some(certificate) => Input::Certificate(account, certificate),
+                None => Input::NoCertificate(account),
+            }));
             let changed = self.mesh.compiler.apply(inputs);
             if from_sources {
                 self.want_certificates();

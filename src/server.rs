@@ -168,6 +168,7 @@ impl Server {
             admin_socket,
             metrics_listen,
             trust_domain,
+            mesh_namespace,
             service_cert_lifetime,
             release_grace,
             answer_limit,
@@ -192,7 +193,7 @@ impl Server {
 
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::default();
-        let mut compiler = Compiler::new(Settings::new(trust_domain));
+        let mut compiler = Compiler::new(Settings { mesh_namespace, ..Settings::new(trust_domain) });
         compiler.apply([Input::Bundle(ca.bundle())]);
         let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
         let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);

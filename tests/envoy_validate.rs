@@ -210,6 +210,39 @@ fn envoy_takes_http_routes_and_tcp_ports() {
 }
 
 #[test]
+fn envoy_takes_every_form_of_expression_that_is_read() {
+    let mut mesh = shop();
+    let forms = [
+        "",
+        "()",
+        "^$",
+        "(?:)*|b",
+        "[[:alpha:]_]*?",
+        r"[^/\d\x7f]+",
+        r"\x41\x{41}\a\t\.\/\_",
+        "(?P<name>a){2,3}",
+        "(?i:a)b",
+        r"^\Aa\bb\Bc\z$",
+        "(a|b||c)?",
+    ];
+    let matches: Vec<_> = forms
+        .iter()
+        .enumerate()
+        .map(|(i, form)| json!({"name": i.to_string(), "pathRegex": form, "headers": [{"x-value": form}]}))
+        .collect();
+    mesh.extend([
+        service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+        group("shop/forms", &json!(matches)),
+        split("shop/s", "b", &[("b", 1)], &["forms"]),
+        target("shop/to-b1", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "forms")]),
+    ]);
+    let compiler = compile(&ACCOUNTS, mesh);
+    let routes = compiler.catalog().http_route_group(&"shop/forms".parse().unwrap()).unwrap();
+    assert_eq!(routes.matches.len(), forms.len(), "none of them was refused");
+    validate(&compiler, &PODS);
+}
+
+#[test]
 fn envoy_takes_a_mesh_in_which_nobody_may_do_anything() {
     let mut mesh = shop();
     mesh.push(service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]));

@@ -2,12 +2,13 @@
 //!
 //! Everything here is checked before the database is opened, since opening one writes to it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::FORMAT_VERSION;
+use crate::durable::make_directory;
 use crate::error::StorageError;
 
 const LOCK: &str = "lock";
@@ -37,12 +38,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Takes the directory, made with mode 0700 if it is missing, for this process alone.
     pub(super) fn take(path: &Path) -> Result<Self, StorageError> {
-        match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
-                return Err(StorageError::io("create the directory", path)(source));
-            }
-            _ => {}
-        }
+        make_directory(path)?;
         // First whether it is ours at all, before a lock file is put there.
         let found = look(path)?;
         let lock_path = path.join(LOCK);

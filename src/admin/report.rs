@@ -59,6 +59,7 @@ pub(super) fn proxy_certificate(
         state: state.into(),
         issued_at: record.issued_at.0,
         expires_at: record.validity.not_after.0,
+        service_account: record.service_account.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 

@@ -22,9 +22,6 @@ use crate::error::causes;
 use crate::publisher::{Ask, Gone, Mesh};
 use crate::xds::proxies::Proxies;
 
-/// Envoy's administration port unless asked otherwise.
-const ENVOY_ADMIN_PORT: u16 = 15000;
-
 /// Answers the administration's calls.
 pub(crate) struct AdminService {
     /// The catalog, by question.
@@ -95,13 +92,7 @@ impl AdminService {
         proxies
     }
 
-    fn bootstrap_json(
-        &self,
-        pod: &KnownPod,
-        issued: &crate::ca::IssuedProxy,
-        variant: Variant,
-        admin_port: u16,
-    ) -> String {
+    fn bootstrap_json(&self, pod: &KnownPod, issued: &crate::ca::IssuedProxy, variant: Variant) -> String {
         let bootstrap = Bootstrap {
             proxy: &pod.proxy,
             account: &pod.account,
@@ -111,7 +102,6 @@ impl AdminService {
             key_pem: &issued.key_pem,
             roots_pem: &self.ca.bundle().pem,
             variant,
-            admin_port,
         };
         format!("{:#}\n", bootstrap.json())
     }
@@ -150,11 +140,6 @@ impl Admin for AdminService {
             pb::Variant::Sotw => Variant::Sotw,
             pb::Variant::Delta | pb::Variant::Unspecified => Variant::Delta,
         };
-        let admin_port = match u16::try_from(request.envoy_admin_port) {
-            Ok(0) => ENVOY_ADMIN_PORT,
-            Ok(port) => port,
-            Err(_) => return Err(Status::invalid_argument("envoy_admin_port must be 0 to 65535")),
-        };
         let pod = self.pod(&request.workload).await?;
         if !pod.in_mesh {
             let text = format!(
@@ -164,9 +149,10 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(text));
         }
-        let issued = self.ca.issue_proxy(&pod.proxy).await.map_err(|error| authority(&error))?;
+        let issued =
+            self.ca.issue_proxy(&pod.proxy, &pod.account).await.map_err(|error| authority(&error))?;
         info!(workload = request.workload, serial = %issued.serial, "proxy certificate issued");
-        let bootstrap = self.bootstrap_json(&pod, &issued, variant, admin_port);
+        let bootstrap = self.bootstrap_json(&pod, &issued, variant);
         Ok(Response::new(pb::BootstrapResponse { bootstrap, serial: issued.serial.to_string() }))
     }
 

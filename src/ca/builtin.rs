@@ -129,7 +129,7 @@ impl BuiltinCa {
         })
     }
 
-    async fn sign_proxy(&self, proxy: ProxyName) -> Result<IssuedProxy, CaError> {
+    async fn sign_proxy(&self, proxy: ProxyName, account: ServiceAccountId) -> Result<IssuedProxy, CaError> {
         let what = format!("a proxy certificate for {proxy}");
         let leaf = self.issuing.sign(
             &what,
@@ -143,6 +143,7 @@ impl BuiltinCa {
         let operation = Operation::RecordProxyCertificate {
             serial: leaf.serial,
             proxy: proxy.clone(),
+            service_account: Some(account),
             validity: leaf.validity,
             issuer: self.issuing.serial(),
             fingerprint: leaf.reads_as.fingerprint,
@@ -154,6 +155,14 @@ impl BuiltinCa {
             chain_pem: leaf.chain_pem,
             key_pem: leaf.key_pem,
         })
+    }
+
+    async fn commit_release(&self, what: String, release: Operation) -> Result<Vec<SerialNumber>, CaError> {
+        match self.commit(&what, release).await? {
+            Ok(Reply::Released { serials }) => Ok(serials),
+            Ok(_) => Err(CaError::NoAnswer(what)),
+            Err(source) => Err(CaError::Rejected { what, source }),
+        }
     }
 
     async fn sign_controller(&self, names: ControllerNames) -> Result<IssuedController, CaError> {
@@ -210,8 +219,12 @@ impl CertificateManager for BuiltinCa {
         }))
     }
 
-    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>> {
-        Box::pin(self.sign_proxy(proxy.clone()))
+    fn issue_proxy(
+        &self,
+        proxy: &ProxyName,
+        account: &ServiceAccountId,
+    ) -> Pending<'_, Result<IssuedProxy, CaError>> {
+        Box::pin(self.sign_proxy(proxy.clone(), account.clone()))
     }
 
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>> {
@@ -238,15 +251,16 @@ impl CertificateManager for BuiltinCa {
     }
 
     fn release(&self, proxy: &ProxyName) -> Pending<'_, Result<Vec<SerialNumber>, CaError>> {
-        let proxy = proxy.clone();
-        Box::pin(async move {
-            let what = format!("the release of {proxy}");
-            match self.commit(&what, Operation::ReleaseProxy(proxy.clone())).await? {
-                Ok(Reply::Released { serials }) => Ok(serials),
-                Ok(_) => Err(CaError::NoAnswer(what)),
-                Err(source) => Err(CaError::Rejected { what, source }),
-            }
-        })
+        let what = format!("the release of {proxy}");
+        Box::pin(self.commit_release(what, Operation::ReleaseProxy(proxy.clone())))
+    }
+
+    fn release_certificates(
+        &self,
+        serials: Vec<SerialNumber>,
+    ) -> Pending<'_, Result<Vec<SerialNumber>, CaError>> {
+        let what = format!("the release of {} proxy certificates", serials.len());
+        Box::pin(self.commit_release(what, Operation::ReleaseProxyCertificates(serials)))
     }
 
     fn prune(&self) -> Pending<'_, Result<usize, CaError>> {

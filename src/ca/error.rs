@@ -6,7 +6,7 @@ use smc_mesh::pki::{InvalidLifetime, IssuerEnding};
 use smc_raft::ProposeError;
 use thiserror::Error;
 
-use super::seal::SealError;
+use super::seal::{NoteError, SealError};
 use super::verify::UnreadableCertificate;
 use crate::env::NoEntropy;
 
@@ -90,6 +90,19 @@ pub enum CaError {
         /// The configured one.
         configured: TrustDomain,
     },
+    /// The ledger was lost, or is not the one that belongs to the key.
+    #[error(
+        "an authority was founded with this key-encryption key, as {note} notes, but the ledger holds none; restore \
+         the ledger, or remove {note} to found a new authority: every sidecar that there is will then need a new \
+         bootstrap"
+    )]
+    FoundedBefore {
+        /// Where that is noted.
+        note: String,
+    },
+    /// Whether an authority was founded before cannot be found out.
+    #[error("cannot tell whether an authority was founded before")]
+    Note(#[from] NoteError),
     /// The configured names cannot stand in a certificate.
     #[error("{0:?} cannot be a name in a certificate")]
     InvalidName(String),

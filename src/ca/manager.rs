@@ -102,8 +102,13 @@ pub trait CertificateManager: Send + Sync {
     /// have ended. `None` if there is none.
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError>;
 
-    /// Issues a certificate for a proxy, unclaimed.
-    fn issue_proxy(&self, proxy: &ProxyName) -> Pending<'_, Result<IssuedProxy, CaError>>;
+    /// Issues a certificate for a proxy, unclaimed. `account` is the identity of its pod now; the certificate is good
+    /// for as long as the pod has that one.
+    fn issue_proxy(
+        &self,
+        proxy: &ProxyName,
+        account: &ServiceAccountId,
+    ) -> Pending<'_, Result<IssuedProxy, CaError>>;
 
     /// Issues a certificate for a controller to serve with.
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>>;
@@ -121,6 +126,13 @@ pub trait CertificateManager: Send + Sync {
     /// Releases all certificates of a proxy; the answer is which of them were not released yet. From here on
     /// none of them is let in.
     fn release(&self, proxy: &ProxyName) -> Pending<'_, Result<Vec<SerialNumber>, CaError>>;
+
+    /// Releases these proxy certificates, [`smc_mesh::ledger::MAX_RELEASED_TOGETHER`] at most; otherwise as
+    /// [`Self::release`].
+    fn release_certificates(
+        &self,
+        serials: Vec<SerialNumber>,
+    ) -> Pending<'_, Result<Vec<SerialNumber>, CaError>>;
 
     /// Forgets what has ended; the answer is how many certificates that were.
     fn prune(&self) -> Pending<'_, Result<usize, CaError>>;

@@ -1,7 +1,7 @@
 //! Keeping every identity in certificates.
 //!
 //! Owns the task that does what [`plan_rotation`] says: issue what is missing, renew what ends, and hand the
-//! current certificate of each identity on, once. What the ledger holds already is handed on as it is, so a
+//! current certificate of each identity on, once, and that it has none when it is gone. What the ledger holds already is handed on as it is, so a
 //! restart changes nothing for anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,9 +46,10 @@ pub struct Rotator {
     pub env: Env,
     /// The identities that exist, and how long their certificates are to live.
     pub wanted: watch::Receiver<WantedCertificates>,
-    /// Where current certificates go: each identity's when it is first wanted, and every new one. The bound
-    /// of this channel is the back-pressure on issuing.
-    pub issued: mpsc::Sender<(ServiceAccountId, ServiceCertificate)>,
+    /// Where current certificates go: each identity's when it is first wanted, and every new one; and `None` when it
+    /// is not wanted any more, so that nobody keeps one that will not be renewed. The bound of this channel is the
+    /// back-pressure on issuing.
+    pub issued: mpsc::Sender<(ServiceAccountId, Option<ServiceCertificate>)>,
 }
 
 impl Rotator {
@@ -107,7 +108,14 @@ impl Rotator {
         wanted: &BTreeSet<ServiceAccountId>,
         handed_on: &mut BTreeMap<ServiceAccountId, SerialNumber>,
     ) -> Round {
-        handed_on.retain(|account, _| wanted.contains(account));
+        let unwanted: Vec<_> =
+            handed_on.keys().filter(|account| !wanted.contains(account)).cloned().collect();
+        for account in unwanted {
+            handed_on.remove(&account);
+            if self.issued.send((account, None)).await.is_err() {
+                return Round::Unwanted;
+            }
+        }
         let now = self.env.now();
         let current = self.manager.ledger().read(|ledger| {
             wanted
@@ -123,7 +131,7 @@ impl Rotator {
             match self.manager.service(&account) {
                 Ok(Some(issued)) => {
                     handed_on.insert(account.clone(), issued.serial);
-                    if self.issued.send((account, issued.certificate)).await.is_err() {
+                    if self.issued.send((account, Some(issued.certificate))).await.is_err() {
                         return Round::Unwanted;
                     }
                 }

@@ -7,6 +7,8 @@
 
 mod key_file;
 
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -68,6 +70,23 @@ pub trait KeyEncryption: Send + Sync {
 
     /// Opens what [`Self::seal`] made for the same context.
     fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError>;
+
+    /// Where it is noted that an authority was founded under this KEK, if it was. The note is kept with the KEK, not
+    /// with the ledger: whoever lost the ledger, and would otherwise found a new authority without noticing, has it.
+    fn founding_note(&self) -> Result<Option<String>, NoteError>;
+
+    /// Notes durably, if it is not noted yet, that an authority was founded; `text` is for people.
+    fn note_founding(&self, text: &str) -> Result<(), NoteError>;
+}
+
+/// The note of the founding could not be read or written.
+#[derive(Debug, Error)]
+#[error("cannot {action} {}, which notes that an authority was founded", .path.display())]
+pub struct NoteError {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
 }
 
 /// A KEK that lies in a file.
@@ -75,10 +94,11 @@ pub struct LocalKey {
     id: String,
     key: LessSafeKey,
     entropy: Arc<dyn Entropy>,
+    file: PathBuf,
 }
 
 impl LocalKey {
-    fn new(octets: &[u8; 32], entropy: Arc<dyn Entropy>) -> Result<Self, NoEntropy> {
+    fn new(octets: &[u8; 32], entropy: Arc<dyn Entropy>, file: &Path) -> Result<Self, NoEntropy> {
         // 64 bits of a hash of 256 random bits: enough to tell two KEKs apart, nothing to guess one from.
         let mut hash = digest::Context::new(&digest::SHA256);
         hash.update(b"smc key-encryption key id\0");
@@ -86,7 +106,7 @@ impl LocalKey {
         let id = encode_hex(hash.finish().as_ref()).chars().take(16).collect();
         // 32 octets are always a key; ring cannot say so in a type.
         let key = UnboundKey::new(&AES_256_GCM, octets).map_err(|_| NoEntropy)?;
-        Ok(Self { id, key: LessSafeKey::new(key), entropy })
+        Ok(Self { id, key: LessSafeKey::new(key), entropy, file: file.to_owned() })
     }
 
     /// Names the KEK without telling anything about it.
@@ -131,6 +151,24 @@ impl KeyEncryption for LocalKey {
         text.truncate(length);
         Ok(text)
     }
+
+    fn founding_note(&self) -> Result<Option<String>, NoteError> {
+        let path = key_file::founding_note(&self.file);
+        match path.try_exists() {
+            Ok(there) => Ok(there.then(|| path.display().to_string())),
+            Err(source) => Err(NoteError { action: "look for", path, source }),
+        }
+    }
+
+    fn note_founding(&self, text: &str) -> Result<(), NoteError> {
+        let path = key_file::founding_note(&self.file);
+        match key_file::write_new(&path, text, 0o644) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                Err(NoteError { action: "write", path, source })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What is authenticated with the key. The name comes last, so that no two contexts give the same octets.
@@ -151,7 +189,7 @@ mod tests {
     use crate::env::fixed::SeededEntropy;
 
     fn key(octet: u8) -> LocalKey {
-        LocalKey::new(&[octet; 32], Arc::new(SeededEntropy::new(1))).unwrap()
+        LocalKey::new(&[octet; 32], Arc::new(SeededEntropy::new(1)), Path::new("kek")).unwrap()
     }
 
     fn context(name: &str, serial: u8) -> SealContext<'_> {

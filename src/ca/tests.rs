@@ -1,6 +1,7 @@
 //! The authority on a real ledger, with real certificates and real TLS handshakes.
 
 mod admission;
+mod founding;
 mod issuing;
 mod rotating;
 mod secrecy;

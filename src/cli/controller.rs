@@ -1,7 +1,6 @@
 //! `smc controller`: runs a replica until it is told to stop.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
-use smc_raft::LocalLedger;
+use smc_mesh::smi::MeshNamespace;
+use smc_raft::{LocalLedger, make_directory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,9 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// The key-encryption key that seals the certificate authority's keys
+    ///
+    /// FILE.founded beside it notes that an authority was founded with it. Where the note is and the ledger is empty,
+    /// the controller does not start: the ledger was lost, and a new authority would cut off every sidecar.
     #[arg(long, value_name = "FILE")]
     kek_file: PathBuf,
     /// Make the key-encryption key if the file is not there
@@ -50,6 +53,9 @@ pub(super) struct ControllerArgs {
     /// The domain that every identity belongs to
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
+    /// The control plane's own namespace: the only one whose MeshConfig counts
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
     /// Which log lines are written
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -59,7 +65,7 @@ pub(super) struct ControllerArgs {
     /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
-    /// How long a pod must be gone before its proxy certificates are released
+    /// How long a pod must be gone, or of another service account, before its proxy certificates are released
     ///
     /// A released certificate is refused for good: its sidecar needs a new bootstrap. The grace keeps a hiccup of the
     /// mesh directory, or of the platform's API, from locking out sidecars that still run.
@@ -78,6 +84,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket,
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         log_level,
         log_format,
         service_cert_lifetime,
@@ -95,6 +102,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
         metrics_listen,
         trust_domain,
+        mesh_namespace,
         service_cert_lifetime,
         release_grace,
         answer_limit: ANSWER_LIMIT,
@@ -125,7 +133,7 @@ async fn open_storage(
 ) -> Result<Storage, StorageUnusable> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Storage, StorageUnusable> {
         // Sealed keys and the record of every certificate: nobody else's business.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data_dir)?;
+        make_directory(&data_dir)?;
         let keys = LocalKey::load_or_create(&kek_file, create_kek, &env)?;
         let ledger = LocalLedger::open(&data_dir.join("ledger"))?;
         let failure = ledger.failure();

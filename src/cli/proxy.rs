@@ -65,9 +65,6 @@ pub(super) struct BootstrapArgs {
     /// The variant of the xDS protocol
     #[arg(long, default_value = "delta")]
     variant: VariantArg,
-    /// The port of Envoy's own administration, on the loopback address
-    #[arg(long, value_name = "PORT", default_value_t = 15000, value_parser = clap::value_parser!(u16).range(1..))]
-    envoy_admin_port: u16,
 }
 
 /// The pod that is meant.
@@ -130,16 +127,12 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
 }
 
 async fn bootstrap(args: BootstrapArgs) -> Outcome {
-    let BootstrapArgs { pod, admin, output, variant, envoy_admin_port } = args;
+    let BootstrapArgs { pod, admin, output, variant } = args;
     let variant = match variant {
         VariantArg::Delta => Variant::Delta,
         VariantArg::Sotw => Variant::Sotw,
     };
-    let request = BootstrapRequest {
-        workload: pod.pod.to_string(),
-        variant: variant.into(),
-        envoy_admin_port: envoy_admin_port.into(),
-    };
+    let request = BootstrapRequest { workload: pod.pod.to_string(), variant: variant.into() };
     let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
     match output {
         None => output::write(&answer.bootstrap)?,

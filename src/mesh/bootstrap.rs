@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::ids::{ProxyName, ServiceAccountId, check_subdomain};
+use crate::interception::ADMIN_PORT;
 use crate::session::Variant;
 
 /// The one static cluster: the controller.
@@ -125,8 +126,6 @@ pub struct Bootstrap<'a> {
     pub roots_pem: &'a str,
     /// The protocol variant to speak.
     pub variant: Variant,
-    /// The port of Envoy's administration on the loopback address.
-    pub admin_port: u16,
 }
 
 impl Bootstrap<'_> {
@@ -138,7 +137,8 @@ impl Bootstrap<'_> {
                 "id": self.proxy.to_string(),
                 "cluster": format!("{}.{}", self.account.name(), self.account.namespace()),
             },
-            "admin": { "address": socket_address("127.0.0.1", self.admin_port) },
+            // Where the statistics listener takes them from.
+            "admin": { "address": socket_address("127.0.0.1", ADMIN_PORT) },
             "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": ads, "lds_config": ads },
             "static_resources": { "clusters": [self.controller_cluster()] },
             // Envoy refuses regular expressions of more than 100 instructions unless told otherwise, which an
@@ -265,7 +265,6 @@ mod tests {
             key_pem: "KEY",
             roots_pem: "ROOTS",
             variant,
-            admin_port: 15000,
         }
         .json()
     }

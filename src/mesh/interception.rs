@@ -29,7 +29,8 @@ pub use rules::{Jumps, restore_input};
 pub const METRICS_PORT: u16 = 15010;
 /// Where rewritten liveness, readiness, startup and TCP probes arrive; the kubelet is outside the mesh.
 pub const PROBE_PORTS: RangeInclusive<u16> = 15901..=15904;
-/// The proxy's admin interface, on loopback only.
+/// The proxy's admin interface, on loopback only. A fact of every proxy and not a choice of each: the metrics listener,
+/// which is the same for many proxies, takes the statistics from it.
 pub const ADMIN_PORT: u16 = 15000;
 
 /// Entries per exclusion or inclusion list. Every new connection walks the rules in order, so a list much longer

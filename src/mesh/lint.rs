@@ -1,11 +1,13 @@
 //! The last look at a snapshot before it is served: would Envoy take it, and is it safe?
 //!
 //! Owns the rules: whatever a resource refers to is there, names are unique and agree with the content, no
-//! two filter chains match the same, nothing accepts every identity, nothing of the mesh goes out in
-//! clear text. It reads the encoded bytes, so it shares no code with the translation that it judges, and
-//! it needs to read equal content only once ([`Facts`]). Refuses to repair: what fails is not served.
+//! two filter chains match the same, nothing accepts every identity, nothing of the mesh goes out or comes in
+//! in clear text, no request reaches the application without rules. It reads the encoded bytes, so it shares no code with the translation that it judges, and
+//! it needs to read equal content only once ([`Facts`]). Refuses to repair: what fails is not served, and what is served in
+//! its place is up to the compiler.
 
 mod content;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,3 +73,6 @@ fn problem(class: &ProxyClass, resource: &Resource, fault: &str) -> Problem {
     let field = format!("{} {}", resource.kind.short(), resource.name);
     Problem::error(format_args!("ServiceAccount {}", class.account), field, message)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,9 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_mesh::ids::ProxyName;
-use smc_mesh::ledger::ProxyCertificateState;
-use smc_mesh::pki::Departures;
+use smc_mesh::ledger::{MAX_RELEASED_TOGETHER, ProxyCertificateState};
+use smc_mesh::pki::{Departures, SerialNumber, bearers_without_pod};
 use smc_mesh::world::World;
 use smc_raft::StorageError;
 use thiserror::Error;
@@ -122,7 +121,8 @@ impl Releases {
             };
             match announced {
                 Ok(Announcement::ProxyReleased { serials }) => {
-                    self.proxies.release(|serial| serials.binary_search(serial).is_ok());
+                    let serials: BTreeSet<_> = serials.into_iter().collect();
+                    self.proxies.release(|serial| serials.contains(serial));
                 }
                 Ok(_) => {}
                 // Some were missed: the ledger knows which.
@@ -161,9 +161,10 @@ impl Departing {
         let looking = async {
             loop {
                 ticks.tick().await;
-                let missing = self.missing().await;
-                for proxy in departures.look(missing, self.env.now()) {
-                    self.release(&proxy).await;
+                let without_pod = self.without_pod().await;
+                let due: Vec<_> = departures.look(without_pod, self.env.now()).into_iter().collect();
+                for serials in due.chunks(MAX_RELEASED_TOGETHER) {
+                    self.release(serials.to_vec()).await;
                 }
             }
         };
@@ -173,30 +174,29 @@ impl Departing {
         }
     }
 
-    /// The proxies that have certificates to release and no pod; `None` if the mesh cannot be seen.
-    async fn missing(&self) -> Option<BTreeSet<ProxyName>> {
+    /// The unreleased proxy certificates that fit no pod; `None` if the mesh cannot be seen.
+    async fn without_pod(&self) -> Option<BTreeSet<SerialNumber>> {
         // A mesh without a single pod is more likely a directory that was not mounted.
         let world = self.worlds.borrow().clone().filter(|world| !world.proxies.is_empty())?;
-        let missing: BTreeSet<_> = self.ca.ledger().read(|ledger| {
-            ledger.unreleased_proxies().filter(|proxy| !world.proxies.contains_key(*proxy)).cloned().collect()
+        // Read before the catalog is asked: what is issued after its answer is not among them.
+        let suspects = self.ca.ledger().read(|ledger| {
+            bearers_without_pod(ledger, |proxy| Some(&world.proxies.get(proxy)?.class.account))
         });
-        if missing.is_empty() {
-            return Some(missing);
+        if suspects.is_empty() {
+            return Some(BTreeSet::new());
         }
         // Pods that left the mesh or share a UUID are not in the world, but are there.
-        self.ask.about(move |mesh| mesh.compiler.catalog().without_workload(missing)).await.ok()
+        let gone =
+            self.ask.about(move |mesh| mesh.compiler.catalog().without_workload(suspects)).await.ok()?;
+        Some(gone.into_values().flatten().collect())
     }
 
-    async fn release(&self, proxy: &ProxyName) {
-        // Releases take their time, and the pod may have come back meanwhile, with a new certificate.
-        if self.worlds.borrow().as_ref().is_none_or(|world| world.proxies.contains_key(proxy)) {
-            return;
-        }
-        match self.ca.release(proxy).await {
-            Ok(serials) => info!(%proxy, released = serials.len(), "pod is gone; its proxy was released"),
+    async fn release(&self, serials: Vec<SerialNumber>) {
+        match self.ca.release_certificates(serials).await {
+            Ok(serials) => info!(?serials, "proxy certificates whose pods are gone were released"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                warn!(%proxy, error, "cannot release the proxy of a pod that is gone; will try again");
+                warn!(error, "cannot release the proxy certificates of pods that are gone; will try again");
             }
         }
     }

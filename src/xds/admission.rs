@@ -132,6 +132,8 @@ fn refusal_reason(refusal: &Refusal) -> &'static str {
         Refusal::Released { .. } => "released",
         Refusal::NotNow { .. } => "not_now",
         Refusal::NoWorkload(_) => "no_workload",
+        Refusal::OtherAccount { .. } => "other_account",
+        Refusal::NoAccount { .. } => "no_account",
         Refusal::OtherPod(_) => "other_pod",
         Refusal::OtherNode { .. } => "other_node",
     }

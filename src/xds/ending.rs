@@ -28,8 +28,8 @@ pub(super) enum Ending {
     Released,
     #[error("the proxy opened a newer stream")]
     Superseded,
-    #[error("the proxy's pod changed its identity")]
-    Identity,
+    #[error("the proxy's pod has another name now")]
+    Renamed,
     #[error("the proxy broke the protocol: {0}")]
     Protocol(#[from] ProtocolError),
     #[error("the proxy does not read, or does not answer")]
@@ -43,7 +43,7 @@ impl Ending {
     pub(super) fn status(&self) -> Option<Status> {
         let text = self.to_string();
         match self {
-            Self::Closed | Self::Draining | Self::Identity => None,
+            Self::Closed | Self::Draining | Self::Renamed => None,
             Self::Broken(status) | Self::Unreadable(status) => Some(Status::new(status.code(), text)),
             Self::NotAdmitted(refused) => Some(refused.status()),
             Self::Released => Some(Status::permission_denied(text)),
@@ -63,7 +63,7 @@ impl Ending {
             Self::NotAdmitted(_) => "refused",
             Self::Released => "released",
             Self::Superseded => "superseded",
-            Self::Identity => "identity",
+            Self::Renamed => "renamed",
             Self::Protocol(_) => "protocol",
             Self::Stalled => "stalled",
             Self::TooMuch(_) => "too_much",

@@ -175,7 +175,7 @@ impl<R: Discovery> Driver<R> {
         let stream = OpenStream::new(admission, R::VARIANT, self.scope, connection.peer, now);
         let entered = self.context.proxies.enter(connection, stream)?.ok_or(Ending::Closed)?;
         // A release between the admission and the entry did not find this stream to end it.
-        self.recheck(&entered.stream)?;
+        self.recheck()?;
         info!(variant = ?R::VARIANT, scope = ?self.scope, "stream opened");
         Ok(entered)
     }
@@ -198,9 +198,9 @@ impl<R: Discovery> Driver<R> {
                 why = stream.stopped() => return why.into(),
                 () = self.outbound.closed() => return Ending::Closed,
                 () = until(course.deadline(context.answer_limit)) => return Ending::Stalled,
-                _ = recheck.tick() => match self.recheck(stream) {
+                _ = recheck.tick() => match self.recheck() {
                     Ok(()) => continue,
-                    Err(ending) => return ending,
+                    Err(refused) => return refused.into(),
                 },
                 changed = course.worlds.changed() => match changed {
                     Ok(()) => self.on_world(stream, &mut course),
@@ -241,9 +241,9 @@ impl<R: Discovery> Driver<R> {
                 && known.workload == stream.admission.workload
         });
         if !same {
-            // The pod is gone or is somebody else now. Whether the certificate still fits is decided anew.
-            self.recheck(stream)?;
-            return Err(Ending::Identity);
+            // The pod is gone, or is somebody else now, whom the certificate does not fit; or it has another name.
+            self.recheck()?;
+            return Err(Ending::Renamed);
         }
         let Some(view) = world.view(proxy) else { return Ok(Step::default()) };
         let touched = course.touched(&world, &view);
@@ -317,15 +317,10 @@ impl<R: Discovery> Driver<R> {
     }
 
     /// Whether the peer would still be admitted.
-    fn recheck(&self, stream: &OpenStream) -> Result<(), Ending> {
+    fn recheck(&self) -> Result<(), NotAdmitted> {
         let world = self.context.worlds.borrow().clone();
-        let admission = admission::check(&self.context, &self.peer.certificate, world.as_deref());
-        let admission = admission.map_err(NotAdmitted::from)?;
-        if admission.service_account == stream.admission.service_account {
-            Ok(())
-        } else {
-            Err(Ending::Identity)
-        }
+        admission::check(&self.context, &self.peer.certificate, world.as_deref())?;
+        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ mod http_server;
 pub mod identity;
 #[cfg(test)]
 mod loopback_tests;
+mod reception;
 pub mod record;
 pub mod shopper;
 pub mod store;

@@ -19,8 +19,9 @@ use super::book::Book;
 use super::health::{bind_health, serve_health};
 use super::http_client::{Ask, Target, ask_once};
 use super::http_server::{json, problem, serve};
-use super::identity::{IDENTITY_NONE, IDENTITY_SEEN_HEADER, peer_identity};
-use super::record::{Call, Journal, Received, Record};
+use super::identity::IDENTITY_SEEN_HEADER;
+use super::reception::acknowledge;
+use super::record::{Call, Journal, Record};
 use super::warehouse::Order;
 use super::{BookstoreError, bind};
 
@@ -136,7 +137,6 @@ struct Counter {
 
 impl Counter {
     async fn handle(&self, request: Request<Bytes>) -> Response<Bytes> {
-        let identity = peer_identity(request.headers());
         let mut response = match (request.method(), request.uri().path()) {
             (&Method::GET, "/books-bought") => self.tell(None),
             (&Method::GET, "/admin") => json(StatusCode::OK, &json!({ "version": self.version.as_str() })),
@@ -147,22 +147,8 @@ impl Counter {
             },
             _ => problem(StatusCode::METHOD_NOT_ALLOWED, "everything here is a GET"),
         };
-        let headers = response.headers_mut();
-        headers.insert(VERSION_HEADER, HeaderValue::from_static(self.version.as_str()));
-        if let Ok(seen) = HeaderValue::from_str(identity.as_deref().unwrap_or(IDENTITY_NONE)) {
-            headers.insert(IDENTITY_SEEN_HEADER, seen);
-        }
-        self.journal
-            .write(Record::Received(Received {
-                t_ms: self.journal.now_ms(),
-                at: self.version.workload().to_owned(),
-                from: identity,
-                method: request.method().to_string(),
-                path: request.uri().path().to_owned(),
-                status: Some(response.status().as_u16()),
-            }))
-            .await;
-        response
+        response.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(self.version.as_str()));
+        acknowledge(&self.journal, self.version.workload(), &request, response).await
     }
 
     fn tell(&self, sold: Option<&Book>) -> Response<Bytes> {

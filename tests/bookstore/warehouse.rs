@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -18,8 +18,8 @@ use super::database_client::{DatabaseTarget, command};
 use super::database_protocol::{COPIES_MAX, Command, Reply};
 use super::health::{bind_health, serve_health};
 use super::http_server::{json, problem, serve};
-use super::identity::{IDENTITY_NONE, IDENTITY_SEEN_HEADER, peer_identity};
-use super::record::{Call, CallError, Journal, METHOD_TCP, Received, Record};
+use super::reception::acknowledge;
+use super::record::{Call, CallError, Journal, METHOD_TCP, Record};
 use super::{BookstoreError, bind};
 
 /// How the warehouse calls itself in its records.
@@ -98,27 +98,12 @@ struct Desk {
 
 impl Desk {
     async fn handle(&self, request: Request<Bytes>) -> Response<Bytes> {
-        let identity = peer_identity(request.headers());
-        let mut response = match (request.method(), request.uri().path()) {
+        let response = match (request.method(), request.uri().path()) {
             (&Method::POST, "/restock") => self.restock(request.body()).await,
             (_, "/restock") => problem(StatusCode::METHOD_NOT_ALLOWED, "orders are POSTed"),
             _ => problem(StatusCode::NOT_FOUND, "there is only /restock"),
         };
-        let seen = identity.as_deref().unwrap_or(IDENTITY_NONE);
-        if let Ok(seen) = HeaderValue::from_str(seen) {
-            response.headers_mut().insert(IDENTITY_SEEN_HEADER, seen);
-        }
-        self.journal
-            .write(Record::Received(Received {
-                t_ms: self.journal.now_ms(),
-                at: NAME.to_owned(),
-                from: identity,
-                method: request.method().to_string(),
-                path: request.uri().path().to_owned(),
-                status: Some(response.status().as_u16()),
-            }))
-            .await;
-        response
+        acknowledge(&self.journal, NAME, &request, response).await
     }
 
     async fn restock(&self, body: &Bytes) -> Response<Bytes> {

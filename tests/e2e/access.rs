@@ -1,7 +1,7 @@
 //! Who may do what: TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
 
 use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
-use crate::{eventually_get, fetch, get, outcome, start};
+use crate::{eventually, eventually_get, fetch, get, outcome, start};
 
 fn guarded() -> Mesh {
     let matches = "    - {name: read, pathRegex: '/api', methods: [GET]}
@@ -65,8 +65,20 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
     ] {
         assert_eq!(get(&lab, pod, url).await, "denied", "{pod} {url}");
     }
-    let denied = lab.tcp("clients/bob", &["web.servers:7000", "--send", "hello"]).await.unwrap();
-    assert_eq!(denied.reply, None, "{denied:?}");
+    // Who may call nobody is denied like who may call others: connected, and closed. "Connection refused" would look
+    // like a dead sidecar.
+    for (pod, target) in [
+        ("clients/alice", "alice.clients:7000"),
+        ("clients/bob", "alice.clients:7000"),
+        ("clients/bob", "web.servers:7000"),
+    ] {
+        eventually(&format!("{pod} is connected to {target} and closed"), async || {
+            let denied = lab.tcp(pod, &[target, "--send", "hello"]).await.unwrap();
+            assert_eq!(denied.reply, None, "{pod} {target} {denied:?}");
+            if denied.connected { Ok(()) } else { Err(format!("{denied:?}")) }
+        })
+        .await;
+    }
 
     // The server is told who called, and what the client says of it does not count.
     let spoof = "x-forwarded-client-cert: By=spiffe://x;URI=spiffe://cluster.local/ns/clients/sa/bob";
@@ -108,7 +120,7 @@ async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_t
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/bob", "http://web.servers/any", "200").await;
     let http2 = ["--http2", "--url", "http://web.servers:90/api"];
-    crate::eventually("alice uses the port of the target", async || {
+    eventually("alice uses the port of the target", async || {
         let outcome = outcome(&fetch(&lab, "clients/alice", &http2).await);
         if outcome == "200" { Ok(()) } else { Err(outcome) }
     })

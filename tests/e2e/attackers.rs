@@ -1,9 +1,9 @@
-//! Clients that reach a sidecar's inbound port and have no business there.
+//! Clients that have no business at a sidecar's inbound port, or ask more of it than to be let in.
 
 use std::path::Path;
 
 use crate::mesh::{Mesh, mesh_config};
-use crate::{eventually_get, start};
+use crate::{eventually, eventually_get, fetch, outcome, start};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use smc_tests::lab::{Lab, TcpResult};
 
@@ -76,5 +76,41 @@ async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port()
             assert!(error.contains(alert), "{what} to {target}: {error}");
         }
     }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_steers_no_sidecar_on_the_way_by_headers() {
+    let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
+    eventually_get(&lab, "clients/alice", "http://web-v1.servers/", "200").await;
+    let so_far = async || {
+        let answer = fetch(&lab, "clients/alice", &["--url", "http://web-v1.servers/"]).await;
+        answer.body["request"].as_u64().unwrap_or_else(|| panic!("{answer:?}"))
+    };
+    // Where Envoy takes private addresses for its own people's, a caller need only say that it has one.
+    for address in ["x-forwarded-for: 10.0.0.1", "x-forwarded-for: 127.0.0.1", "x-nothing: said"] {
+        let before = so_far().await;
+        let args = [
+            &["--url", "http://web-v1.servers/status/503", "-H", address][..],
+            &["-H", "x-envoy-retry-on: 5xx,retriable-status-codes", "-H", "x-envoy-max-retries: 5"],
+            &["-H", "x-envoy-retriable-status-codes: 503", "-H", "x-envoy-retry-grpc-on: unavailable"],
+            &["-H", "x-envoy-original-path: /another/path"],
+        ];
+        assert_eq!(outcome(&fetch(&lab, "clients/alice", &args.concat()).await), "503", "{address}");
+        assert_eq!(so_far().await - before, 2, "one more than the request that asks; {address}");
+
+        let args = [
+            &["--url", "http://web-v1.servers/delay/1500", "-H", address][..],
+            &["-H", "x-envoy-upstream-rq-timeout-ms: 100", "-H", "x-envoy-expected-rq-timeout-ms: 100"],
+            &["-H", "x-envoy-upstream-rq-per-try-timeout-ms: 100"],
+        ];
+        assert_eq!(outcome(&fetch(&lab, "clients/alice", &args.concat()).await), "200", "{address}");
+    }
+    eventually("the access log tells the true paths", async || {
+        let log = lab.logs("servers/web-v1", "envoy").unwrap();
+        assert!(!log.contains("/another/path"), "{log}");
+        if log.contains(r#""path":"/status/503""#) { Ok(()) } else { Err(log) }
+    })
+    .await;
     lab.stop().await.unwrap();
 }

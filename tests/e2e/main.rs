@@ -13,6 +13,8 @@
 mod access;
 mod attackers;
 mod continuity;
+mod demo;
+mod headless;
 mod live;
 mod mesh;
 mod protocols;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use smc_mesh::interception::ADMIN_PORT;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::sync::{Semaphore, mpsc};
@@ -24,7 +25,6 @@ use super::{LabError, network, process};
 
 /// The user Envoy runs as, which interception leaves alone.
 const ENVOY_UID: u32 = 1500;
-const ENVOY_ADMIN_PORT: u16 = 15000;
 /// A Pod that could not be set up is tried again after this long.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often the controller is asked for a bootstrap until it knows the Pod.
@@ -287,7 +287,7 @@ impl PodTask {
             uid: ENVOY_UID,
             gid: ENVOY_UID,
             probe: Some(Probe {
-                check: Check::Http { port: ENVOY_ADMIN_PORT, path: "/ready".to_owned() },
+                check: Check::Http { port: ADMIN_PORT, path: "/ready".to_owned() },
                 initial_delay: Duration::ZERO,
                 period: Duration::from_secs(1),
                 timeout: Duration::from_secs(2),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::Serialize;
+use smc_mesh::interception::ADMIN_PORT;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -96,7 +97,7 @@ impl Conversation {
             }
             Request::Admin { pod, method, path } => {
                 let (pid, _) = self.namespaces(&pod).await?;
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 15000));
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT));
                 let failed = |error: std::io::Error| {
                     LabError::Refused(format!("{pod}: Envoy's admin interface: {error}"))
                 };

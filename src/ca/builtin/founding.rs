@@ -27,7 +27,8 @@ pub(super) async fn commit(
 }
 
 /// The authority that the ledger holds, founded now if it held none. Of several replicas that found at the
-/// same moment one succeeds, and all take up that one's.
+/// same moment one succeeds, and all take up that one's. An empty ledger where there was an authority is refused: a new
+/// one would cut off every sidecar.
 pub(super) async fn found_or_load(
     ledger: &dyn ReplicatedLedger,
     keys: &dyn KeyEncryption,
@@ -35,8 +36,13 @@ pub(super) async fn found_or_load(
     settings: &CaSettings,
 ) -> Result<Authority, CaError> {
     let what = "the founding of the authority";
+    // Before the ledger is looked at: what is noted was committed, so the ledger must show it after the barrier.
+    let note = keys.founding_note()?;
     ledger.barrier().await.map_err(|source| CaError::NotCommitted { what: what.to_owned(), source })?;
     if ledger.local().read(|ledger| ledger.authority().is_none()) {
+        if let Some(note) = note {
+            return Err(CaError::FoundedBefore { note });
+        }
         let authority = generate(keys, env, settings)?;
         match commit(ledger, env, what, Operation::InitAuthority(Box::new(authority))).await? {
             Ok(Reply::Founded) => {
@@ -54,6 +60,16 @@ pub(super) async fn found_or_load(
             stored: authority.trust_domain,
             configured: settings.trust_domain.clone(),
         });
+    }
+    // Not only by who founds it: that one may have crashed before it came to this. A key that is mounted read-only has
+    // no place for a note; the authority works without.
+    let text = format!(
+        "An authority of {} was founded, with the root {}.",
+        authority.trust_domain, authority.root.serial
+    );
+    if let Err(error) = keys.note_founding(&text) {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "if the ledger is lost, a new authority will be founded without a question");
     }
     Ok(authority)
 }

@@ -1,5 +1,5 @@
 //! The file that holds the key-encryption key: 32 octets, raw or as 64 hexadecimal digits with or without a
-//! line end, readable by its owner alone.
+//! line end, readable by its owner alone. And the file beside it that notes a founding.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -71,7 +71,7 @@ impl LocalKey {
         let mut content = Zeroizing::new(Vec::with_capacity(2 * 128));
         file.take(MAX_LEN).read_to_end(&mut content).map_err(error)?;
         let octets = decode(&content).ok_or_else(|| KeyFileError::NotAKey(path.to_owned()))?;
-        Ok(Self::new(&octets, Arc::clone(&env.entropy))?)
+        Ok(Self::new(&octets, Arc::clone(&env.entropy), path)?)
     }
 
     /// Draws a KEK and writes it, durably, to a new file with mode 0600. Refuses to replace a file. Blocks.
@@ -79,19 +79,9 @@ impl LocalKey {
         let mut octets = Zeroizing::new([0; 32]);
         env.entropy.fill(&mut *octets)?;
         let text = Zeroizing::new(encode_hex(&*octets));
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-                _ => File::open(".")?.sync_all(),
-            }
-        };
         let error = |source| KeyFileError::Io { action: "create", path: path.to_owned(), source };
-        write().map_err(error)?;
-        Ok(Self::new(&octets, Arc::clone(&env.entropy))?)
+        write_new(path, &text, 0o600).map_err(error)?;
+        Ok(Self::new(&octets, Arc::clone(&env.entropy), path)?)
     }
 
     /// Loads the KEK, or creates it if it is missing and `create` says so. Blocks.
@@ -101,6 +91,25 @@ impl LocalKey {
             other => other,
         }
     }
+}
+
+/// Writes a line, durably, to a new file.
+pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// The file beside a KEK's that notes a founding. That it is there is what counts.
+pub(super) fn founding_note(key_file: &Path) -> PathBuf {
+    let mut name = key_file.as_os_str().to_owned();
+    name.push(".founded");
+    name.into()
 }
 
 fn decode(content: &[u8]) -> Option<Zeroizing<[u8; 32]>> {

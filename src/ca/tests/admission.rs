@@ -72,7 +72,7 @@ fn decide(world: &World, der: &[u8]) -> Result<Admission, Refusal> {
     let find = |name: &ProxyName| {
         (*name == proxy("v1")).then(|| KnownWorkload {
             workload: WorkloadId::new("bookstore", "v1").unwrap(),
-            service_account: account("bookstore-v1"),
+            service_account: account("v1"),
         })
     };
     world.ca.ledger().read(|ledger| admit(&peer, ledger, find, world.env.now()))
@@ -83,14 +83,14 @@ async fn a_proxy_gets_in_with_its_certificate_until_it_is_released() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let server = server(&world).await;
-    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let issued = world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let bundle = world.ca.bundle();
     for name in ["smc-controller.smc-system", "localhost", "127.0.0.1"] {
         let client = client(&bundle, Some((&issued.chain_pem, &issued.key_pem)));
         let shown = handshake(&server, client, name).await.unwrap();
         let admission = decide(&world, &shown).unwrap();
         assert_eq!((admission.proxy, admission.serial), (proxy("v1"), issued.serial));
-        assert_eq!(admission.service_account, account("bookstore-v1"));
+        assert_eq!(admission.service_account, account("v1"));
     }
     world.ca.release(&proxy("v1")).await.unwrap();
     let client = client(&bundle, Some((&issued.chain_pem, &issued.key_pem)));
@@ -127,7 +127,7 @@ async fn a_certificate_of_another_mesh_does_not_pass_the_handshake() {
     let (here, other) = (world(dir.path()).await, world_at(other_dir.path(), START, 9).await);
     let server = server(&here).await;
     // The same proxy, the same names, another root.
-    let issued = other.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let issued = other.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let client = client(&here.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
     assert!(handshake(&server, client, "localhost").await.is_err());
 }
@@ -136,7 +136,7 @@ async fn a_certificate_of_another_mesh_does_not_pass_the_handshake() {
 async fn an_ended_proxy_certificate_does_not_pass_the_handshake() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
-    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let issued = world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let server = server(&world).await;
     world.clock.advance(366 * DAY);
     let client = client(&world.ca.bundle(), Some((&issued.chain_pem, &issued.key_pem)));
@@ -148,7 +148,7 @@ async fn a_workload_that_poses_as_the_controller_is_not_believed() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let svid = world.ca.issue_service(&account("v1"), None).await.unwrap().certificate;
-    let issued = world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let issued = world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let chain = CertificateDer::pem_slice_iter(svid.chain_pem.as_bytes()).collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(svid.key_pem.as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

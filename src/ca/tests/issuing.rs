@@ -70,7 +70,7 @@ async fn a_service_certificate_is_an_svid_of_about_48_hours() {
 async fn a_proxy_certificate_is_for_clients_alone_and_names_the_proxy_alone() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
-    let issued = ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let issued = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     check_chain(&issued.chain_pem, &ca.bundle().pem);
     let der = chain(&issued.chain_pem).remove(0);
     let peer = peer_certificate(&der).unwrap();
@@ -91,7 +91,7 @@ async fn a_namespace_of_63_characters_fits() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
     let long = ProxyName::new(proxy("v1").uuid, &"n".repeat(63)).unwrap();
-    let issued = ca.issue_proxy(&long).await.unwrap();
+    let issued = ca.issue_proxy(&long, &account("v1")).await.unwrap();
     let peer = peer_certificate(&chain(&issued.chain_pem)[0]).unwrap();
     assert_eq!(peer.common_names, [long.to_string()]);
 }
@@ -156,7 +156,7 @@ async fn an_ended_issuer_signs_nothing_and_the_status_warns_long_before() {
     clock.set(START.plus(3 * 365 * DAY + DAY));
     let error = ca.issue_service(&account("v1"), None).await.unwrap_err();
     assert!(matches!(error, CaError::IssuerEnding { .. }), "{error}");
-    let error = ca.issue_proxy(&proxy("v1")).await.unwrap_err();
+    let error = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap_err();
     assert!(matches!(error, CaError::IssuerEnding { .. }), "{error}");
     assert!(ca.status().warnings[0].contains("has ended"), "{:?}", ca.status().warnings);
 }
@@ -175,7 +175,7 @@ async fn a_claim_is_told_once_and_a_release_ends_it() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
     let mut heard = ca.announcements();
-    let serial = ca.issue_proxy(&proxy("v1")).await.unwrap().serial;
+    let serial = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
     assert!(ca.claim(serial).await.unwrap());
     assert!(!ca.claim(serial).await.unwrap());
     assert_eq!(ca.release(&proxy("v1")).await.unwrap(), [serial]);
@@ -194,7 +194,7 @@ async fn a_claim_is_told_once_and_a_release_ends_it() {
 async fn a_release_is_announced_although_whoever_asked_for_it_is_gone() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
-    let serial = ca.issue_proxy(&proxy("v1")).await.unwrap().serial;
+    let serial = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
     let mut heard = ca.announcements();
     tokio::select! {
         biased;
@@ -219,7 +219,7 @@ async fn a_release_is_announced_on_every_replica() {
         BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
     };
     let (asked, other) = (replica(2).await.unwrap(), replica(3).await.unwrap());
-    let serial = asked.issue_proxy(&proxy("v1")).await.unwrap().serial;
+    let serial = asked.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
     let mut heard = other.announcements();
     asked.release(&proxy("v1")).await.unwrap();
     let released = Announcement::ProxyReleased { serials: vec![serial] };
@@ -231,7 +231,7 @@ async fn everything_on_record_is_listed_and_counted() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
     ca.issue_service(&account("v1"), None).await.unwrap();
-    ca.issue_proxy(&proxy("v1")).await.unwrap();
+    ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     ca.issue_controller(&names()).await.unwrap();
     let kinds: Vec<_> = ca.list().into_iter().map(|issued| issued.kind).collect();
     assert_eq!(
@@ -285,7 +285,7 @@ async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     ledger.refuses.store(true, Ordering::SeqCst);
     for error in [
         ca.issue_service(&account("v1"), None).await.unwrap_err(),
-        ca.issue_proxy(&proxy("v1")).await.unwrap_err(),
+        ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap_err(),
         ca.issue_controller(&names()).await.unwrap_err(),
         ca.claim(smc_mesh::pki::SerialNumber::draw([1; 16])).await.unwrap_err(),
         ca.release(&proxy("v1")).await.unwrap_err(),

@@ -11,7 +11,7 @@ use crate::ca::rotation::Rotator;
 
 struct Running {
     wanted: watch::Sender<WantedCertificates>,
-    issued: mpsc::Receiver<(ServiceAccountId, ServiceCertificate)>,
+    issued: mpsc::Receiver<(ServiceAccountId, Option<ServiceCertificate>)>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -36,6 +36,12 @@ fn run(world: &World, wanted: &[&str]) -> Running {
 
 impl Running {
     async fn next(&mut self) -> (String, ServiceCertificate) {
+        let (account, certificate) = self.news().await;
+        let certificate = certificate.unwrap_or_else(|| panic!("{account} has none"));
+        (account, certificate)
+    }
+
+    async fn news(&mut self) -> (String, Option<ServiceCertificate>) {
         let next = tokio::time::timeout(Duration::from_secs(20), self.issued.recv()).await;
         let (account, certificate) = next.expect("a certificate in time").expect("a running rotator");
         (account.name().to_owned(), certificate)
@@ -102,6 +108,7 @@ async fn an_identity_that_appears_is_served_and_one_that_is_gone_is_not_renewed(
     let mut running = run(&world, &["v1"]);
     running.next().await;
     running.wanted.send_replace(wanting(&["v2"]));
+    assert_eq!(running.news().await, ("v1".to_owned(), None));
     assert_eq!(running.next().await.0, "v2");
     world.clock.advance(40 * HOUR);
     running.wanted.send_modify(|_| {});
@@ -164,7 +171,7 @@ async fn a_certificate_that_somebody_else_issued_is_handed_on() {
 async fn what_has_ended_is_forgotten() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
-    world.ca.issue_proxy(&proxy("v1")).await.unwrap();
+    world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     world.ca.issue_service(&account("v1"), None).await.unwrap();
     assert_eq!(world.ca.prune().await.unwrap(), 0);
     world.clock.advance(366 * DAY);
@@ -179,4 +186,21 @@ async fn it_ends_when_nobody_listens() {
     drop(issued);
     tokio::time::timeout(Duration::from_secs(5), task).await.unwrap().unwrap();
     drop(wanted);
+}
+
+#[tokio::test]
+async fn an_identity_that_returns_gets_the_certificate_that_is_current_then() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let mut running = run(&world, &["v1"]);
+    let (_, first) = running.next().await;
+    for (away, same) in [(HOUR, true), (60 * HOUR, false)] {
+        running.wanted.send_replace(wanting(&[]));
+        assert_eq!(running.news().await, ("v1".to_owned(), None));
+        world.clock.advance(away);
+        running.wanted.send_replace(wanting(&["v1"]));
+        assert_eq!(running.next().await.1 == first, same, "{away:?}");
+    }
+    running.nothing().await;
+    running.stop().await;
 }

@@ -46,7 +46,7 @@ async fn no_private_key_is_in_any_file() {
     let mut keys = vec![
         world.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
         world.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
-        world.ca.issue_proxy(&proxy("v1")).await.unwrap().key_pem,
+        world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().key_pem,
         world.ca.issue_controller(&names()).await.unwrap().key_pem,
     ];
     let authority = world.ca.ledger().read(|ledger| ledger.authority().cloned()).unwrap();
@@ -79,7 +79,7 @@ async fn no_private_key_is_in_any_debug_text() {
     let dir = TempDir::new().unwrap();
     let World { ca, .. } = world(dir.path()).await;
     let service = ca.issue_service(&account("v1"), None).await.unwrap();
-    let proxy = ca.issue_proxy(&proxy("v1")).await.unwrap();
+    let proxy = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let controller = ca.issue_controller(&names()).await.unwrap();
     let texts = [
         format!("{service:?}"),

@@ -334,7 +334,7 @@ impl Catalog {
             // headless one; nothing else of the backing shows in what they are served.
             let headless = service.is_some_and(|service| service.headless);
             if old.map(|old| &old.accounts) != new.as_ref().map(|new| &new.accounts)
-                || headless && old.map(|old| &old.addresses) != new.as_ref().map(|new| &new.addresses)
+                || headless && old.map(|old| &old.listening) != new.as_ref().map(|new| &new.listening)
             {
                 rewired.insert(id.clone());
             }

@@ -19,8 +19,8 @@ pub(super) struct Backing {
     /// Their identities. Readiness does not count, so that a pod that comes and goes changes no listener
     /// and no certificate validation.
     pub(super) accounts: BTreeSet<ServiceAccountId>,
-    /// Their addresses, ready or not, for the same reason.
-    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Where they listen, per service port, ready or not, for the same reason.
+    pub(super) listening: BTreeMap<u16, BTreeSet<(IpAddr, u16)>>,
     /// Where traffic can be sent, per service port, sorted. Every declared port has an entry.
     pub(super) endpoints: BTreeMap<u16, Vec<Endpoint>>,
 }
@@ -42,7 +42,7 @@ impl Backing {
             backing.add_workload(workload);
             for port in &service.ports {
                 let Some(target) = target_port(port, workload) else { continue };
-                backing.lead(workload, target, port.protocol);
+                backing.lead(workload, port, target, workload.ips.iter().copied());
                 if !sliced && workload.ready {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
                         backing.add_endpoint(port, ip, target, workload);
@@ -77,7 +77,7 @@ impl Backing {
         self.add_workload(workload);
         for slice_port in &slice.ports {
             for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
-                self.lead(workload, slice_port.port, port.protocol);
+                self.lead(workload, port, slice_port.port, [ip]);
                 if endpoint.ready {
                     self.add_endpoint(port, ip, slice_port.port, workload);
                 }
@@ -88,11 +88,17 @@ impl Backing {
     fn add_workload(&mut self, workload: &Workload) {
         self.leads.entry(workload.id.clone()).or_default();
         self.accounts.insert(workload.service_account.clone());
-        self.addresses.extend(workload.ips.iter().copied());
     }
 
-    fn lead(&mut self, workload: &Workload, port: u16, protocol: AppProtocol) {
-        self.leads.entry(workload.id.clone()).or_default().insert((port, protocol));
+    fn lead(
+        &mut self,
+        workload: &Workload,
+        port: &ServicePort,
+        target: u16,
+        ips: impl IntoIterator<Item = IpAddr>,
+    ) {
+        self.leads.entry(workload.id.clone()).or_default().insert((target, port.protocol));
+        self.listening.entry(port.port).or_default().extend(ips.into_iter().map(|ip| (ip, target)));
     }
 
     fn add_endpoint(&mut self, port: &ServicePort, ip: IpAddr, target: u16, workload: &Workload) {
@@ -127,7 +133,7 @@ impl Catalog {
 
     /// The in-mesh workload that answers at `ip` of a slice: one of the slice's own namespace (or one
     /// namespace could draw another's pods behind its service) that has this address, and is the one
-    /// meant if the slice names one. A finished pod keeps its address in its status while a new one has
+    /// meant if the slice names one. A pod that ends may keep its address in its status while a new one has
     /// it already, so among several the only ready one counts; if that does not decide, none does.
     pub(super) fn workload_at(
         &self,

@@ -31,12 +31,15 @@ pub use object::{
 };
 
 use crate::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
-use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use crate::smi::{
+    HttpRouteGroup, MeshConfig, MeshNamespace, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute,
+};
 
 /// The mesh as sources told of it last. Two catalogs that were told of the same objects, in whatever
 /// order and by whatever detours, are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalog {
+    mesh_namespace: MeshNamespace,
     namespaces: BTreeMap<String, Namespace>,
     services: BTreeMap<ServiceId, Service>,
     service_accounts: BTreeSet<ServiceAccountId>,
@@ -49,4 +52,11 @@ pub struct Catalog {
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
     index: index::Index,
+}
+
+impl Catalog {
+    /// A catalog of nothing, in which the MeshConfig of this namespace counts.
+    pub fn new(mesh_namespace: MeshNamespace) -> Self {
+        Self { mesh_namespace, ..Self::default() }
+    }
 }

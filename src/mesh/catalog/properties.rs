@@ -152,7 +152,8 @@ fn an_object() -> impl Strategy<Value = Object> {
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
-    let config = (select(&NAMESPACES[..]), any::<bool>()).prop_map(|(name, on)| permissive(name, on));
+    let config = (select(vec!["osm-system", NAMESPACES[0]]), any::<bool>())
+        .prop_map(|(name, on)| permissive(name, on));
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
     let identity = select(&ACCOUNTS[..]).prop_map(|name| Object::ServiceAccount(account(name)));
     prop_oneof![
@@ -217,7 +218,10 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     let look = |text: &mut String, service: &ServiceId| {
         let declared = catalog.service(service);
         let behind = catalog.accounts_behind(service);
-        writeln!(text, "  {declared:?} {behind:?} {:?}", catalog.headless_addresses(service)).unwrap();
+        writeln!(text, "  {declared:?} {behind:?}").unwrap();
+        for port in declared.iter().flat_map(|service| &service.ports) {
+            writeln!(text, "  {:?}", catalog.headless_addresses(service, port)).unwrap();
+        }
     };
     for (service, accounts) in outbound_services(catalog, id) {
         writeln!(text, "{service} {accounts:?}").unwrap();

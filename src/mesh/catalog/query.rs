@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{AppProtocol, Catalog, Endpoint, InboundPort, Service, ServicePort, Workload};
 use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use crate::pki::Bearer;
 use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::world::ProxyClass;
 
@@ -54,12 +55,12 @@ impl Catalog {
         self.workloads.get(claimants.first()?)
     }
 
-    /// Those of `proxies` that no workload has, in the mesh or not, alone or not. Costs a pass over all workloads.
-    pub fn without_workload(&self, mut proxies: BTreeSet<ProxyName>) -> BTreeSet<ProxyName> {
+    /// Those of `bearers` that no workload is, in the mesh or not, alone or not. Costs a pass over all workloads.
+    pub fn without_workload<T>(&self, mut bearers: BTreeMap<Bearer, T>) -> BTreeMap<Bearer, T> {
         for workload in self.workloads.values() {
-            proxies.remove(&workload.proxy_name());
+            bearers.remove(&(workload.proxy_name(), Some(workload.service_account.clone())));
         }
-        proxies
+        bearers
     }
 
     /// The class of an in-mesh workload's sidecar.
@@ -132,12 +133,14 @@ impl Catalog {
         backing.and_then(|backing| backing.endpoints.get(&port.port)).map_or(&[], Vec::as_slice)
     }
 
-    /// The addresses that clients of a headless service connect to, sorted: those of all in-mesh workloads
-    /// behind it, ready or not, so that readiness changes endpoints only. Empty for any other service.
-    pub fn headless_addresses(&self, service: &ServiceId) -> Vec<IpAddr> {
+    /// Where clients of a port of a headless service connect to, sorted: the addresses of all in-mesh workloads
+    /// behind it, ready or not, so that readiness changes endpoints only, each with the port that the workload
+    /// listens on, since nothing translates ports on the way. Empty for any other service.
+    pub fn headless_addresses(&self, service: &ServiceId, port: &ServicePort) -> Vec<(IpAddr, u16)> {
         let headless = self.services.get(service).is_some_and(|service| service.headless);
         let backing = self.index.backings.get(service).filter(|_| headless);
-        backing.map(|backing| backing.addresses.iter().copied().collect()).unwrap_or_default()
+        let listening = backing.and_then(|backing| backing.listening.get(&port.port));
+        listening.into_iter().flatten().copied().collect()
     }
 
     /// All access rules, sorted by name.
@@ -182,18 +185,11 @@ impl Catalog {
         names.filter_map(|name| self.traffic_splits.get(name))
     }
 
-    /// The switches in force. The singleton should exist once; where several namespaces hold one, a switch
-    /// that opens something is on only if all of them say so, and the shortest lifetime counts.
+    /// The switches in force: those of the control plane's own namespace. Without it, or while it cannot be
+    /// read, all are off.
     pub fn mesh_config(&self) -> MeshConfig {
-        let mut configs = self.mesh_configs.values();
-        let Some(first) = configs.next() else { return MeshConfig::default() };
-        configs.fold(first.clone(), |all, one| MeshConfig {
-            permissive: all.permissive && one.permissive,
-            egress: all.egress && one.egress,
-            service_cert_validity: match (all.service_cert_validity, one.service_cert_validity) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
-        })
+        let mut configs = self.mesh_configs.iter();
+        let own = configs.find(|(name, _)| name.namespace() == self.mesh_namespace.as_str());
+        own.map(|(_, config)| config.clone()).unwrap_or_default()
     }
 }

@@ -11,6 +11,7 @@ use super::{
     Workload,
 };
 use crate::ids::{ServiceAccountId, ServiceId};
+use crate::smi::MeshNamespace;
 use AppProtocol::{Http, Tcp};
 
 /// Namespace `shop` with service `web` on port 80, behind it pods `w1` and `w2` of account `shop/web`, and
@@ -110,14 +111,17 @@ fn a_dual_stack_service_has_an_endpoint_per_family_it_has_an_address_in() {
         let cluster_ips = ips.iter().map(|text| ip(text)).collect();
         let service = service("shop/web", "web", &[port(80, Http)]);
         catalog.tell(Object::Service(super::Service { cluster_ips, headless, ..service }));
-        (endpoints(&catalog, "shop/web", 80), catalog.headless_addresses(&service_id("shop/web")))
+        (
+            endpoints(&catalog, "shop/web", 80),
+            catalog.headless_addresses(&service_id("shop/web"), &port(80, Http)),
+        )
     };
     let (four, six) = (at(&[("10.0.0.1", 80)]), at(&[("fd00::1", 80)]));
     let both = at(&[("10.0.0.1", 80), ("fd00::1", 80)]);
     assert_eq!(with(&["10.96.0.1"], false), (four, vec![]));
     assert_eq!(with(&["fd01::1"], false), (six, vec![]));
     assert_eq!(with(&["10.96.0.1", "fd01::1"], false).0, both);
-    assert_eq!(with(&[], true), (both, vec![ip("10.0.0.1"), ip("fd00::1")]));
+    assert_eq!(with(&[], true), (both, vec![(ip("10.0.0.1"), 80), (ip("fd00::1"), 80)]));
     let class = catalog.class(&"shop/w1".parse().unwrap()).unwrap();
     assert!(class.ipv4 && class.ipv6);
 }
@@ -229,15 +233,21 @@ fn a_pod_of_another_namespace_that_copies_a_uuid_changes_nothing_for_the_first()
 }
 
 #[test]
-fn of_several_mesh_configs_a_switch_is_on_only_where_all_agree() {
-    let mut catalog = Catalog::of([permissive("osm-system", true)]);
+fn the_mesh_config_of_another_namespace_opens_and_shuts_nothing() {
+    let mut catalog = Catalog::of([permissive("tenant", true)]);
+    assert!(!catalog.mesh_config().permissive);
+    assert!(catalog.tell(permissive("osm-system", true)).everything);
+    assert_eq!(catalog.tell(permissive("tenant", false)), Impact::default());
     assert!(catalog.mesh_config().permissive);
-    assert!(catalog.tell(permissive("intruder", false)).everything);
-    assert!(!catalog.mesh_config().permissive);
-    catalog.forget(Kind::MeshConfig, "osm-system/osm-mesh-config");
-    assert!(!catalog.tell(permissive("osm-system", true)).everything);
-    assert!(!catalog.mesh_config().permissive);
-    assert_eq!(catalog.problems().len(), 2);
+    let problems: Vec<_> = catalog.problems().into_iter().map(|problem| problem.object).collect();
+    assert_eq!(problems, ["MeshConfig tenant/osm-mesh-config"]);
+    catalog.tell(permissive("tenant", true));
+    assert!(catalog.forget(Kind::MeshConfig, "osm-system/osm-mesh-config").everything);
+    assert!(!catalog.mesh_config().permissive, "gone, or refused, it opens nothing");
+
+    let mut elsewhere = Catalog::new(MeshNamespace::new("tenant").unwrap());
+    assert!(elsewhere.tell(permissive("tenant", true)).everything);
+    assert!(elsewhere.mesh_config().permissive);
 }
 
 // Whom an event touches.

@@ -1,9 +1,11 @@
 //! What each command does. Every check comes before the first change, so a rejected command leaves the
 //! state as it was (but for the ledger's time).
 
+use std::collections::BTreeSet;
+
 use super::bounds::{
     MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
-    MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, PRUNE_MARGIN, RELEASED_KEPT,
 };
 use super::command::{Command, Operation, Rejection, Reply};
 use super::record::{
@@ -11,7 +13,7 @@ use super::record::{
     ServiceCertificateRecord, SupersededCertificate,
 };
 use super::state::{Ledger, ServiceCertificates};
-use crate::ids::{ProxyName, ServiceAccountId};
+use crate::ids::ServiceAccountId;
 use crate::pki::{SealedKey, SerialNumber, Validity};
 use crate::time::Timestamp;
 
@@ -25,9 +27,17 @@ impl Ledger {
             Operation::RecordServiceCertificate { account, replaces, record } => {
                 self.record_service(account, *replaces, record)
             }
-            Operation::RecordProxyCertificate { serial, proxy, validity, issuer, fingerprint } => {
+            Operation::RecordProxyCertificate {
+                serial,
+                proxy,
+                service_account,
+                validity,
+                issuer,
+                fingerprint,
+            } => {
                 let record = ProxyCertificateRecord {
                     proxy: proxy.clone(),
+                    service_account: service_account.clone(),
                     validity: *validity,
                     issued_at: self.now(),
                     issuer: *issuer,
@@ -40,7 +50,14 @@ impl Ledger {
                 self.record_controller(*serial, record)
             }
             Operation::ClaimProxyCertificate(serial) => self.claim(serial),
-            Operation::ReleaseProxy(proxy) => Ok(self.release(proxy)),
+            Operation::ReleaseProxy(proxy) => {
+                let serials = self.by_proxy.get(proxy).cloned().unwrap_or_default();
+                Ok(self.release(serials))
+            }
+            Operation::ReleaseProxyCertificates(serials) => {
+                check_len("the list of serial numbers", serials.len(), MAX_RELEASED_TOGETHER)?;
+                Ok(self.release(serials.iter().copied().collect()))
+            }
             Operation::Prune => Ok(self.prune(command.at)),
         }
     }
@@ -85,10 +102,10 @@ impl Ledger {
                     validity: current.validity,
                     issuer: current.issuer,
                 });
-                if certificates.superseded.len() > MAX_SUPERSEDED {
-                    self.serials.remove(&certificates.superseded.remove(0).serial);
-                }
                 certificates.current = record.clone();
+                if let Some(serial) = certificates.forget_one() {
+                    self.serials.remove(&serial);
+                }
             }
             None if full => {
                 return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
@@ -160,18 +177,16 @@ impl Ledger {
         }
     }
 
-    fn release(&mut self, proxy: &ProxyName) -> Reply {
+    fn release(&mut self, mut serials: BTreeSet<SerialNumber>) -> Reply {
         let at = self.now();
-        let mut serials = Vec::new();
-        for serial in self.by_proxy.get(proxy).into_iter().flatten() {
-            if let Some(record) = self.proxies.get_mut(serial)
-                && !record.state.is_released()
-            {
+        serials.retain(|serial| match self.proxies.get_mut(serial) {
+            Some(record) if !record.state.is_released() => {
                 record.state = ProxyCertificateState::Released { at };
-                serials.push(*serial);
+                true
             }
-        }
-        Reply::Released { serials }
+            _ => false,
+        });
+        Reply::Released { serials: serials.into_iter().collect() }
     }
 
     /// By the command's own time and not the ledger's, which one wild clock can push ahead for good.

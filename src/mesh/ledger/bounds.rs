@@ -14,7 +14,8 @@ pub const MAX_SEALED_LEN: usize = 4 * 1024;
 pub const MAX_SERVICE_ACCOUNTS: usize = 100_000;
 
 /// Superseded service certificates remembered per identity. One is the rule; more come from rotations by
-/// hand, and the oldest then goes first.
+/// hand, and the oldest then goes first. The last to end of each issuer stays beyond that, so that an issuer is
+/// trusted as long as something that it signed is alive; issuers are few, and what has ended is pruned.
 pub const MAX_SUPERSEDED: usize = 4;
 
 /// Proxy certificates on record. A Kubernetes cluster is built for 150,000 pods; a record takes about
@@ -23,6 +24,10 @@ pub const MAX_PROXY_CERTIFICATES: usize = 500_000;
 
 /// Live certificates of one proxy. One is the rule; more come from bootstraps written again.
 pub const MAX_CERTIFICATES_PER_PROXY: usize = 64;
+
+/// Proxy certificates that one command releases. What is one decision is then one sync of the log, and a command stays
+/// within a few kilobytes.
+pub const MAX_RELEASED_TOGETHER: usize = 256;
 
 /// Controller certificates on record: a handful of replicas, renewed as often as every few seconds in
 /// tests. The one that ends first makes room.

@@ -45,6 +45,9 @@ pub enum Operation {
         serial: SerialNumber,
         /// Whom it names.
         proxy: ProxyName,
+        /// The identity of the pod that it is issued for; absent from commands of before this was written down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        service_account: Option<ServiceAccountId>,
         /// When it is valid.
         validity: Validity,
         /// The serial number of the CA that signed it.
@@ -63,6 +66,9 @@ pub enum Operation {
     ClaimProxyCertificate(SerialNumber),
     /// Releases every certificate of this proxy. Doing it again changes nothing.
     ReleaseProxy(ProxyName),
+    /// Releases these proxy certificates, [`super::MAX_RELEASED_TOGETHER`] at most, and no other, whatever was issued
+    /// since they were seen. Those that are not on record are passed over. Doing it again changes nothing.
+    ReleaseProxyCertificates(Vec<SerialNumber>),
     /// Forgets what had ended when it was asked for.
     Prune,
 }
@@ -79,7 +85,7 @@ pub enum Reply {
         /// Whether it was unclaimed before.
         first: bool,
     },
-    /// The proxy has no certificate any more that would be let in.
+    /// What was asked for is refused from now on.
     Released {
         /// Those that this command released, sorted.
         serials: Vec<SerialNumber>,

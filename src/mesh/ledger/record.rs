@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ProxyName, TrustDomain};
+use crate::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
 use crate::time::Timestamp;
 
@@ -64,6 +64,11 @@ pub struct SupersededCertificate {
 pub struct ProxyCertificateRecord {
     /// Whom it names.
     pub proxy: ProxyName,
+    /// Whose policy and certificate its holder may be served: the identity of the pod that it was issued for, since
+    /// a pod of the same name may come to have another. Records from before this was written down have none, and
+    /// fit nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ServiceAccountId>,
     /// When it is valid.
     pub validity: Validity,
     /// When it was issued.

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::bounds::MAX_SUPERSEDED;
 use super::record::{
     Authority, ControllerCertificateRecord, ProxyCertificateRecord, ServiceCertificateRecord,
     SupersededCertificate,
@@ -38,8 +39,26 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ServiceCertificates {
     pub(super) current: ServiceCertificateRecord,
-    /// Oldest first, [`super::MAX_SUPERSEDED`] at most.
+    /// Oldest first, [`super::MAX_SUPERSEDED`] at most, or one for each issuer of what is alive if those are more.
     pub(super) superseded: Vec<SupersededCertificate>,
+}
+
+impl ServiceCertificates {
+    /// Forgets a superseded certificate if there are too many: the oldest that another one of the same issuer
+    /// outlives. Who is the last to end is what tells how long an issuer must be trusted.
+    pub(super) fn forget_one(&mut self) -> Option<SerialNumber> {
+        if self.superseded.len() <= MAX_SUPERSEDED {
+            return None;
+        }
+        let outlived = self.superseded.iter().position(|old| {
+            let others = self.superseded.iter().filter(|other| other.serial != old.serial);
+            let mut ends = others
+                .map(|other| (other.issuer, other.validity.not_after))
+                .chain([(self.current.issuer, self.current.validity.not_after)]);
+            ends.any(|(issuer, end)| issuer == old.issuer && end >= old.validity.not_after)
+        })?;
+        Some(self.superseded.remove(outlived).serial)
+    }
 }
 
 /// The stored part of the state; the indexes follow from it.
@@ -159,12 +178,6 @@ impl Ledger {
     ) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
         let serials = self.by_proxy.get(proxy).into_iter().flatten();
         serials.filter_map(|serial| self.proxies.get_key_value(serial))
-    }
-
-    /// The proxies with a certificate that is not released, sorted.
-    pub fn unreleased_proxies(&self) -> impl Iterator<Item = &ProxyName> + '_ {
-        let live = |proxy| self.certificates_of(proxy).any(|(_, record)| !record.state.is_released());
-        self.by_proxy.keys().filter(move |proxy| live(*proxy))
     }
 
     /// All controller certificates on record, sorted by serial number.

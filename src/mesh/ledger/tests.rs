@@ -62,6 +62,7 @@ fn proxy_certificate(n: u8, of: u8, validity: Validity) -> Operation {
     Operation::RecordProxyCertificate {
         serial: serial(n),
         proxy: proxy(of),
+        service_account: Some(account("v1")),
         validity,
         issuer: serial(1),
         fingerprint: Fingerprint::of(&[n]),
@@ -175,6 +176,21 @@ fn only_the_latest_superseded_certificates_of_an_identity_are_remembered() {
     assert_eq!(ledger.superseded_certificates(&account("v1")).len(), MAX_SUPERSEDED);
 }
 
+/// A root is retired when nothing that it signed is alive: who forgot the longest would cut it off.
+#[test]
+fn the_superseded_certificate_that_ends_last_is_remembered_however_many_follow() {
+    let mut ledger = founded();
+    now(&mut ledger, service(2, None, days(START, 30))).unwrap();
+    for n in 3..30 {
+        now(&mut ledger, service(n, Some(n - 1), days(START, 2))).unwrap();
+    }
+    let superseded = ledger.superseded_certificates(&account("v1"));
+    assert_eq!(superseded.len(), MAX_SUPERSEDED);
+    assert_eq!(superseded[0].serial, serial(2));
+    let twice = now(&mut ledger, service(2, Some(29), days(START, 2)));
+    assert_eq!(twice, Err(Rejection::DuplicateSerial(serial(2))));
+}
+
 #[test]
 fn a_proxy_certificate_is_unclaimed_then_claimed_once_then_released_for_good() {
     let mut ledger = founded();
@@ -247,6 +263,24 @@ fn a_release_takes_every_certificate_of_that_proxy_and_of_no_other() {
         now(&mut ledger, Operation::ClaimProxyCertificate(serial(5))),
         Ok(Reply::Claimed { first: true })
     );
+}
+
+#[test]
+fn a_release_of_certificates_takes_those_that_were_seen_and_not_what_their_proxy_got_since() {
+    let mut ledger = founded();
+    for (n, of) in [(2, 1), (3, 1), (4, 2), (5, 1)] {
+        now(&mut ledger, proxy_certificate(n, of, days(START, 2))).unwrap();
+    }
+    let mut seen = vec![serial(2), serial(3), serial(4)];
+    let release = Operation::ReleaseProxyCertificates([seen.clone(), vec![serial(9), serial(2)]].concat());
+    seen.sort();
+    assert_eq!(now(&mut ledger, release.clone()), Ok(Reply::Released { serials: seen }));
+    assert_eq!(now(&mut ledger, release), Ok(Reply::Released { serials: vec![] }), "once is enough");
+    assert_eq!(ledger.proxy_certificate(&serial(5)).unwrap().state, ProxyCertificateState::Unclaimed);
+
+    let many = Operation::ReleaseProxyCertificates(vec![serial(5); MAX_RELEASED_TOGETHER + 1]);
+    assert!(matches!(now(&mut ledger, many), Err(Rejection::TooLong { .. })));
+    assert_eq!(ledger.proxy_certificate(&serial(5)).unwrap().state, ProxyCertificateState::Unclaimed);
 }
 
 #[test]
@@ -365,6 +399,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..20u8, validity).prop_map(|(n, validity)| controller(n, validity)),
         (0..20u8).prop_map(|n| Operation::ClaimProxyCertificate(serial(n))),
         (0..4u8).prop_map(|n| Operation::ReleaseProxy(proxy(n))),
+        proptest::collection::vec((0..20u8).prop_map(serial), 0..4)
+            .prop_map(Operation::ReleaseProxyCertificates),
         Just(Operation::Prune),
     ]
 }

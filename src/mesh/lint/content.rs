@@ -1,22 +1,24 @@
 //! Reading one encoded resource: what it refers to, and what is wrong with it taken by itself.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener, filter};
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route, route_action::ClusterSpecifier};
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, http_connection_manager::RouteSpecifier,
-};
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::{DecodeError, Message, Name};
 
-use super::Facts;
+use super::{Facts, requests};
 use crate::resource::{Resource, ResourceType, Version};
+use crate::translate::names;
 
 pub(super) fn inspect(resource: &Resource) -> Facts {
     let mut reader = Reader { facts: Facts::default() };
@@ -26,16 +28,37 @@ pub(super) fn inspect(resource: &Resource) -> Facts {
     reader.facts
 }
 
-struct Reader {
+/// Who connects to a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Client {
+    /// The application beside the proxy.
+    Application,
+    /// Whoever reads the statistics.
+    Scraper,
+    /// Anybody.
+    Others,
+}
+
+impl Client {
+    fn of(listener: &str) -> Self {
+        match listener {
+            names::OUTBOUND_LISTENER => Self::Application,
+            names::PROMETHEUS_LISTENER => Self::Scraper,
+            _ => Self::Others,
+        }
+    }
+}
+
+pub(super) struct Reader {
     facts: Facts,
 }
 
 impl Reader {
-    fn fault(&mut self, fault: impl Into<String>) {
+    pub(super) fn fault(&mut self, fault: impl Into<String>) {
         self.facts.faults.push(fault.into());
     }
 
-    fn refer(&mut self, kind: ResourceType, name: &str) {
+    pub(super) fn refer(&mut self, kind: ResourceType, name: &str) {
         if name.is_empty() {
             self.fault(format!("refers to a {} without a name", kind.short()));
         } else {
@@ -57,7 +80,11 @@ impl Reader {
             ResourceType::Cluster => self.cluster(Cluster::decode(value)?)?,
             ResourceType::Endpoint => self.endpoints(ClusterLoadAssignment::decode(value)?),
             ResourceType::Listener => self.listener(Listener::decode(value)?)?,
-            ResourceType::Route => self.routes(RouteConfiguration::decode(value)?),
+            ResourceType::Route => {
+                let routes = RouteConfiguration::decode(value)?;
+                self.routes(&routes)?;
+                routes.name
+            }
         };
         if name.is_empty() || name != *resource.name {
             self.fault(format!("its content calls it {name:?}"));
@@ -76,8 +103,16 @@ impl Reader {
                 if context.trusted_ca.is_none() {
                     self.fault("trusts no root");
                 }
-                if context.match_typed_subject_alt_names.is_empty() {
+                let names = &context.match_typed_subject_alt_names;
+                if names.is_empty() {
                     self.fault("accepts every identity");
+                }
+                let by_uri = |name: &tls::SubjectAltNameMatcher| {
+                    name.san_type() == tls::subject_alt_name_matcher::SanType::Uri
+                        && name.matcher.as_ref().is_some_and(names_identities)
+                };
+                if !names.iter().all(by_uri) {
+                    self.fault("accepts more than identities of the mesh");
                 }
             }
             _ => self.fault("is neither a certificate nor a validation context"),
@@ -90,15 +125,18 @@ impl Reader {
         let eds =
             cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
         if eds {
-            let config = cluster.eds_cluster_config.unwrap_or_default();
+            let config = cluster.eds_cluster_config.clone().unwrap_or_default();
             let name = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
             self.refer(ResourceType::Endpoint, name);
-            if cluster.transport_socket.is_none() {
-                self.fault("goes to the mesh in clear text");
-            }
         }
-        if let Some(context) = unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
-            self.tls(context.common_tls_context);
+        let beside = cluster.name.starts_with("local|") || cluster.name == names::ADMIN_CLUSTER;
+        if beside && !is_in_the_pod(&cluster) {
+            self.fault("leaves the pod in clear text");
+        }
+        match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
+            Some(context) => self.tls(context.common_tls_context),
+            None if beside || cluster.name == names::PASSTHROUGH_CLUSTER => {}
+            None => self.fault("goes to the mesh in clear text"),
         }
         Ok(cluster.name)
     }
@@ -136,41 +174,43 @@ impl Reader {
                 }
             }
         }
+        let client = Client::of(&listener.name);
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
-            self.chain(chain)?;
+            self.chain(chain, client)?;
         }
         Ok(listener.name)
     }
 
-    fn chain(&mut self, chain: &FilterChain) -> Result<(), DecodeError> {
+    fn chain(&mut self, chain: &FilterChain, client: Client) -> Result<(), DecodeError> {
         if let Some(context) = unpack::<tls::DownstreamTlsContext>(chain.transport_socket.as_ref())? {
             if !context.require_client_certificate.is_some_and(|required| required.value) {
                 self.fault(format!("filter chain {} lets in clients without a certificate", chain.name));
             }
             self.tls(context.common_tls_context);
+        } else if client == Client::Others {
+            self.fault(format!("filter chain {} lets in clients in clear text", chain.name));
         }
         if chain.filters.is_empty() {
             self.fault(format!("filter chain {} has no filter", chain.name));
         }
+        let mut authorised = client != Client::Others;
         for filter in &chain.filters {
             let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
             if config.type_url == HttpConnectionManager::type_url() {
-                self.http(HttpConnectionManager::decode(&*config.value)?);
+                self.http(&HttpConnectionManager::decode(&*config.value)?, client)?;
+            } else if config.type_url == network_rbac::Rbac::type_url() {
+                let filter = network_rbac::Rbac::decode(&*config.value)?;
+                authorised |=
+                    filter.matcher.is_none() && requests::allows_what_it_names(filter.rules.as_ref());
+                self.rules(filter.rules.as_ref());
             } else if config.type_url == TcpProxy::type_url() {
+                if !authorised {
+                    self.fault(format!("filter chain {} carries what nobody authorised", chain.name));
+                }
                 self.tcp(TcpProxy::decode(&*config.value)?);
             }
         }
         Ok(())
-    }
-
-    fn http(&mut self, manager: HttpConnectionManager) {
-        match manager.route_specifier {
-            Some(RouteSpecifier::Rds(rds)) => self.refer(ResourceType::Route, &rds.route_config_name),
-            Some(RouteSpecifier::RouteConfig(routes)) => {
-                self.routes(routes);
-            }
-            _ => self.fault("has an HTTP chain without routes"),
-        }
     }
 
     fn tcp(&mut self, proxy: TcpProxy) {
@@ -185,29 +225,8 @@ impl Reader {
         }
     }
 
-    fn routes(&mut self, routes: RouteConfiguration) -> String {
-        let (mut names, mut domains) = (BTreeSet::new(), BTreeSet::new());
-        for host in &routes.virtual_hosts {
-            if !names.insert(&host.name) || !host.domains.iter().all(|domain| domains.insert(domain)) {
-                self.fault(format!("has two virtual hosts of one name or domain: {}", host.name));
-            }
-            for route in &host.routes {
-                let Some(route::Action::Route(action)) = &route.action else { continue };
-                match &action.cluster_specifier {
-                    Some(ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, cluster),
-                    Some(ClusterSpecifier::WeightedClusters(split)) => {
-                        let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
-                        self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));
-                    }
-                    _ => self.fault("has a route that leads nowhere"),
-                }
-            }
-        }
-        routes.name
-    }
-
     /// Envoy's bounds: at least one part, and a sum from 1 to 2³²−1.
-    fn weights<'a>(&mut self, parts: impl Iterator<Item = (&'a str, u32)>) {
+    pub(super) fn weights<'a>(&mut self, parts: impl Iterator<Item = (&'a str, u32)>) {
         let mut sum = 0_u64;
         for (cluster, weight) in parts {
             sum += u64::from(weight);
@@ -231,6 +250,41 @@ impl Reader {
             _ => self.fault("does not say whom it believes"),
         }
     }
+}
+
+/// Whether a matcher takes one identity of the mesh, or all that begin like one: its trust domain must be said in full.
+pub(super) fn names_identities(matcher: &StringMatcher) -> bool {
+    let Some(pattern) = &matcher.match_pattern else { return false };
+    let (text, is_prefix) = match pattern {
+        MatchPattern::Exact(text) => (text, false),
+        MatchPattern::Prefix(text) => (text, true),
+        _ => return false,
+    };
+    let Some((domain, path)) = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    !domain.is_empty() && (is_prefix || !path.is_empty())
+}
+
+/// Whether a cluster has fixed addresses, all of them the pod's own.
+fn is_in_the_pod(cluster: &Cluster) -> bool {
+    use cluster::{ClusterDiscoveryType, DiscoveryType};
+    use envoy_types::pb::envoy::config::core::v3::address::Address;
+    let hosts = cluster.load_assignment.iter().flat_map(|assignment| &assignment.endpoints);
+    let own = |host: &HostIdentifier| {
+        let HostIdentifier::Endpoint(endpoint) = host else { return false };
+        let Some(Address::SocketAddress(socket)) = endpoint.address.as_ref().and_then(|a| a.address.as_ref())
+        else {
+            return false;
+        };
+        socket.address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            && endpoint.additional_addresses.is_empty()
+    };
+    let fixed = ClusterDiscoveryType::Type(DiscoveryType::Static.into());
+    cluster.cluster_discovery_type == Some(fixed)
+        && hosts
+            .flat_map(|locality| &locality.lb_endpoints)
+            .all(|host| host.host_identifier.as_ref().is_some_and(own))
 }
 
 /// The TLS context of a transport socket, if it is one of this type.
@@ -263,6 +317,6 @@ fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String,
     all
 }
 
-fn wrapped(number: UInt32Value) -> u32 {
+pub(super) fn wrapped(number: UInt32Value) -> u32 {
     number.value
 }

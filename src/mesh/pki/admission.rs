@@ -101,6 +101,26 @@ pub enum Refusal {
     /// No workload of the mesh has this proxy. It may appear: the proxy should try again.
     #[error("no workload in the mesh has the proxy {0}")]
     NoWorkload(ProxyName),
+    /// The workload that has this proxy has another identity than the one that the certificate was issued for. It may
+    /// change back, or its news may be on the way: the proxy should try again.
+    #[error("certificate {serial} of {proxy} was issued for another service account than its pod has now")]
+    OtherAccount {
+        /// The Common Name.
+        proxy: ProxyName,
+        /// The serial number.
+        serial: SerialNumber,
+    },
+    /// It is not on record for which identity the certificate was issued, so it fits none.
+    #[error(
+        "it is not on record which service account certificate {serial} of {proxy} was issued for; the proxy needs a \
+         new bootstrap"
+    )]
+    NoAccount {
+        /// The Common Name.
+        proxy: ProxyName,
+        /// The serial number.
+        serial: SerialNumber,
+    },
     /// The workload that has this proxy is in another namespace than the certificate.
     #[error("the certificate of {0} is for another pod: its namespace is not that of the pod with this UUID")]
     OtherPod(ProxyName),
@@ -118,13 +138,14 @@ impl Refusal {
     /// Whether the same certificate may be let in later without anybody issuing or changing it.
     pub fn temporary(&self) -> bool {
         match self {
-            Self::NoWorkload(_) => true,
+            Self::NoWorkload(_) | Self::OtherAccount { .. } => true,
             Self::NotNow { .. }
             | Self::OtherKind(_)
             | Self::BadName(_)
             | Self::NotIssued { .. }
             | Self::NotTheIssued { .. }
             | Self::Released { .. }
+            | Self::NoAccount { .. }
             | Self::OtherPod(_)
             | Self::OtherNode { .. } => false,
         }
@@ -147,6 +168,8 @@ impl Admission {
 pub struct Identified {
     /// The proxy.
     pub proxy: ProxyName,
+    /// The identity that its pod must have.
+    pub account: ServiceAccountId,
     /// The certificate.
     pub serial: SerialNumber,
     /// Whether it is unclaimed.
@@ -184,7 +207,11 @@ pub fn identify(peer: &PeerCertificate, ledger: &Ledger, now: Timestamp) -> Resu
     if !record.validity.contains(now) {
         return Err(Refusal::NotNow { proxy, serial, validity: record.validity });
     }
-    Ok(Identified { proxy, serial, first_claim })
+    // Whoever bears a pod's name and UUID is served what the pod is: it must still be the pod that was meant.
+    let Some(account) = record.service_account.clone() else {
+        return Err(Refusal::NoAccount { proxy, serial });
+    };
+    Ok(Identified { proxy, account, serial, first_claim })
 }
 
 /// Decides on a peer. `find` answers with the in-mesh workload that has the proxy, if there is one. Else as [`identify`].
@@ -194,13 +221,16 @@ pub fn admit(
     find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
-    let Identified { proxy, serial, first_claim } = identify(peer, ledger, now)?;
+    let Identified { proxy, account, serial, first_claim } = identify(peer, ledger, now)?;
     let Some(KnownWorkload { workload, service_account }) = find(&proxy) else {
         return Err(Refusal::NoWorkload(proxy));
     };
     // Looked up by the whole name, it cannot be; it is what keeps a copied UUID out, so it is checked all the same.
     if workload.namespace() != &*proxy.namespace {
         return Err(Refusal::OtherPod(proxy));
+    }
+    if service_account != account {
+        return Err(Refusal::OtherAccount { proxy, serial });
     }
     Ok(Admission { proxy, workload, service_account, serial, first_claim })
 }

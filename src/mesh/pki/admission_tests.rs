@@ -61,6 +61,7 @@ fn ledger() -> Ledger {
         Operation::RecordProxyCertificate {
             serial: serial(2),
             proxy: proxy(),
+            service_account: Some(workload("bookstore").service_account),
             validity: year(),
             issuer: serial(1),
             fingerprint: peer().fingerprint,
@@ -193,6 +194,30 @@ fn a_proxy_whose_workload_is_in_another_namespace_is_refused() {
 }
 
 #[test]
+fn a_pod_made_anew_with_another_service_account_is_not_served_to_the_holder_of_the_old_certificate() {
+    let anew = KnownWorkload {
+        service_account: ServiceAccountId::new("bookstore", "admin").unwrap(),
+        ..workload("bookstore")
+    };
+    let refusal = admit(&peer(), &ledger(), |_| Some(anew), NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::OtherAccount { proxy: proxy(), serial: serial(2) });
+    assert!(!refusal.to_string().contains("admin"), "the holder is not told whose pod it is now");
+}
+
+#[test]
+fn a_certificate_without_a_service_account_on_record_fits_nobody() {
+    // As the ledger was written before records named it.
+    let mut image = serde_json::to_value(ledger()).unwrap();
+    for record in image["proxies"].as_object_mut().unwrap().values_mut() {
+        assert!(record.as_object_mut().unwrap().remove("service_account").is_some());
+    }
+    let old: Ledger = serde_json::from_value(image).unwrap();
+    let refusal = admit(&peer(), &old, |_| Some(workload("bookstore")), NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::NoAccount { proxy: proxy(), serial: serial(2) });
+    assert!(!refusal.temporary());
+}
+
+#[test]
 fn a_node_that_calls_itself_by_another_name_is_refused() {
     let admission = decide(&peer()).unwrap();
     assert_eq!(admission.check_node(&proxy().to_string()), Ok(()));
@@ -206,7 +231,8 @@ fn a_node_that_calls_itself_by_another_name_is_refused() {
 fn a_certificate_is_good_or_not_whether_the_workload_is_known_or_not() {
     let mut ledger = ledger();
     let identified = identify(&peer(), &ledger, NOW).unwrap();
-    assert_eq!(identified, Identified { proxy: proxy(), serial: serial(2), first_claim: true });
+    let account = workload("bookstore").service_account;
+    assert_eq!(identified, Identified { proxy: proxy(), account, serial: serial(2), first_claim: true });
     assert_eq!(admit(&peer(), &ledger, |_| None, NOW), Err(Refusal::NoWorkload(proxy())));
     let svid = PeerCertificate { uris: vec!["spiffe://cluster.local/ns/a/sa/b".to_owned()], ..peer() };
     assert_eq!(identify(&svid, &ledger, NOW), Err(Refusal::OtherKind("a service certificate")));

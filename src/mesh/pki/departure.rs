@@ -1,27 +1,53 @@
-//! When the certificates of a proxy whose pod is gone are released.
+//! When the proxy certificates that no pod is there for are released.
 //!
-//! Owns the patience: a release is for good, and a source may lose sight of a pod that is still there. So a proxy is
-//! released only after it has been missing from every look for a grace. Refuses to look and to release.
+//! Owns the patience: a release is for good, and a source may lose sight of a pod that is still there. So a certificate
+//! is released only after every look for a grace found no pod that it fits. Each is counted by itself, so one that was
+//! issued meanwhile to a pod that came back is not taken along. Refuses to look at the mesh and to release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ids::ProxyName;
+use super::SerialNumber;
+use crate::ids::{ProxyName, ServiceAccountId};
+use crate::ledger::Ledger;
 use crate::time::Timestamp;
 
-/// Proxies that are missing, and for how long. A restart begins anew, which errs on the side of patience.
+/// Whom a proxy certificate was issued to: the sidecar, and the identity of its pod, where that is on record.
+pub type Bearer = (ProxyName, Option<ServiceAccountId>);
+
+/// The unreleased proxy certificates whose bearer is not there, by bearer. `account_of` is the identity of the pod that
+/// a sidecar stands beside now, if there is one.
+pub fn bearers_without_pod<'a>(
+    ledger: &Ledger,
+    account_of: impl Fn(&ProxyName) -> Option<&'a ServiceAccountId>,
+) -> BTreeMap<Bearer, BTreeSet<SerialNumber>> {
+    let mut bearers: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (serial, record) in ledger.proxy_certificates() {
+        let account = record.service_account.as_ref();
+        let fits = account.is_some() && account_of(&record.proxy) == account;
+        if !fits && !record.state.is_released() {
+            bearers
+                .entry((record.proxy.clone(), record.service_account.clone()))
+                .or_default()
+                .insert(*serial);
+        }
+    }
+    bearers
+}
+
+/// Certificates without a pod, and for how long. A restart begins anew, which errs on the side of patience.
 #[derive(Debug, Clone)]
 pub struct Departures {
     grace: Duration,
     /// When the latest look was; `None` if that one saw nothing, or there was none.
     looked_at: Option<Timestamp>,
-    missing: BTreeMap<ProxyName, Duration>,
+    without_pod: BTreeMap<SerialNumber, Duration>,
 }
 
 impl Departures {
-    /// Nobody is missing yet. `grace` is how long a proxy must have been before it is released.
+    /// No pod is missing yet. `grace` is how long it must have been before its certificate is released.
     pub fn new(grace: Duration) -> Self {
-        Self { grace, looked_at: None, missing: BTreeMap::new() }
+        Self { grace, looked_at: None, without_pod: BTreeMap::new() }
     }
 
     /// How often to look: a tenth of the grace, so that it is kept to within that; not more often than the clock
@@ -30,50 +56,120 @@ impl Departures {
         (self.grace / 10).clamp(Duration::from_secs(1), Duration::from_mins(1))
     }
 
-    /// Takes one look. `missing` are the proxies that have certificates to release and no pod; `None` if the mesh
-    /// cannot be seen, because its sources have not synced or tell of no pod at all: nothing counts then. Returns
-    /// those to release now, sorted. They are returned again by every look that misses them still, so a release that
-    /// failed is tried again. Who is seen once is counted from zero again.
+    /// Takes one look. `without_pod` are the unreleased certificates that fit no pod; `None` if the mesh cannot be
+    /// seen, because its sources have not synced or tell of no pod at all: nothing counts then. Returns those to
+    /// release now, sorted. They are returned again by every look that finds them so still, so a release that failed is
+    /// tried again. One whose pod is seen once is counted from zero again.
     ///
     /// Between two looks no more than two periods count: a clock that jumped, or a process that was asleep, says
     /// nothing about pods.
-    pub fn look(&mut self, missing: Option<BTreeSet<ProxyName>>, now: Timestamp) -> Vec<ProxyName> {
-        let Some(missing) = missing else {
+    pub fn look(
+        &mut self,
+        without_pod: Option<BTreeSet<SerialNumber>>,
+        now: Timestamp,
+    ) -> BTreeSet<SerialNumber> {
+        let Some(without_pod) = without_pod else {
             self.looked_at = None;
-            return Vec::new();
+            return BTreeSet::new();
         };
         let passed = self.looked_at.map_or(Duration::ZERO, |last| now.since(last)).min(2 * self.period());
         self.looked_at = Some(now);
-        let before = std::mem::take(&mut self.missing);
-        let counted = |proxy: ProxyName| {
-            let absence = before.get(&proxy).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
-            (proxy, absence)
+        let before = std::mem::take(&mut self.without_pod);
+        let counted = |serial: SerialNumber| {
+            let absence =
+                before.get(&serial).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
+            (serial, absence)
         };
-        self.missing = missing.into_iter().map(counted).collect();
-        let due = self.missing.iter().filter(|(_, absence)| **absence >= self.grace);
-        due.map(|(proxy, _)| proxy.clone()).collect()
+        self.without_pod = without_pod.into_iter().map(counted).collect();
+        let due = self.without_pod.iter().filter(|(_, absence)| **absence >= self.grace);
+        due.map(|(serial, _)| *serial).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ProxyUuid;
+    use crate::ids::TrustDomain;
+    use crate::ledger::{Authority, CaCertificate, Command, Operation};
+    use crate::pki::{Fingerprint, SealedKey, Validity};
 
     const START: Timestamp = Timestamp(1_800_000_000);
     const GRACE: Duration = Duration::from_mins(10);
 
-    fn proxy(n: u8) -> ProxyName {
-        ProxyName::new(ProxyUuid(uuid::Uuid::from_bytes([n; 16])), "bookstore").unwrap()
+    fn account(name: &str) -> ServiceAccountId {
+        ServiceAccountId::new("shop", name).unwrap()
+    }
+
+    fn bearer(pod: u8, name: Option<&str>) -> Bearer {
+        let uuid = crate::ids::ProxyUuid(uuid::Uuid::from_bytes([pod; 16]));
+        (ProxyName::new(uuid, "shop").unwrap(), name.map(account))
+    }
+
+    /// A ledger in which these proxy certificates are on record.
+    fn ledger(issued: &[(u8, Bearer)]) -> Ledger {
+        let validity = Validity { not_before: START, not_after: START.plus(Duration::from_hours(24)) };
+        let ca = |n| CaCertificate {
+            serial: serial(n),
+            validity,
+            certificate_pem: String::new(),
+            key: SealedKey { encryption_key: String::new(), sealed: vec![] },
+        };
+        let trust_domain = TrustDomain::new("cluster.local").unwrap();
+        let authority = Authority { trust_domain, root: ca(100), issuing: ca(101) };
+        let found = Operation::InitAuthority(Box::new(authority));
+        let issue = |(n, (proxy, service_account)): &(u8, Bearer)| Operation::RecordProxyCertificate {
+            serial: serial(*n),
+            proxy: proxy.clone(),
+            service_account: service_account.clone(),
+            validity,
+            issuer: serial(101),
+            fingerprint: Fingerprint::of(&[*n]),
+        };
+        let mut ledger = Ledger::default();
+        for operation in std::iter::once(found).chain(issued.iter().map(issue)) {
+            ledger.apply(&Command { at: START, operation }).unwrap();
+        }
+        ledger
+    }
+
+    #[test]
+    fn a_certificate_is_without_pod_if_the_pod_is_gone_or_another_identity_or_was_never_known() {
+        let mut ledger = ledger(&[
+            (1, bearer(1, Some("store"))),
+            (2, bearer(2, Some("store"))),
+            (3, bearer(3, Some("store"))),
+            (4, bearer(3, Some("buyer"))),
+            (5, bearer(1, None)),
+            (6, bearer(2, Some("store"))),
+            (7, bearer(2, Some("store"))),
+        ]);
+        let release = Operation::ReleaseProxyCertificates(vec![serial(7)]);
+        ledger.apply(&Command { at: START, operation: release }).unwrap();
+        // The first and the third pod are there; the third is the buyer's by now.
+        let (store, buyer) = (account("store"), account("buyer"));
+        let accounts = [(bearer(1, None).0, &store), (bearer(3, None).0, &buyer)];
+        let account_of = |proxy: &ProxyName| {
+            accounts.iter().find(|(known, _)| known == proxy).map(|(_, account)| *account)
+        };
+        let expected = [
+            (bearer(1, None), BTreeSet::from([serial(5)])),
+            (bearer(2, Some("store")), BTreeSet::from([serial(2), serial(6)])),
+            (bearer(3, Some("store")), BTreeSet::from([serial(3)])),
+        ];
+        assert_eq!(bearers_without_pod(&ledger, account_of), BTreeMap::from(expected));
+    }
+
+    fn serial(n: u8) -> SerialNumber {
+        SerialNumber::draw([n; 16])
     }
 
     /// Looks at these minutes after the start, each missing these proxies; what each look releases.
     fn looks(looks: &[(i64, Option<&[u8]>)]) -> Vec<Vec<u8>> {
         let mut departures = Departures::new(GRACE);
-        let number = |proxy: ProxyName| proxy.uuid.0.as_bytes()[0];
         let look = |&(minute, missing): &(i64, Option<&[u8]>)| {
-            let missing = missing.map(|missing| missing.iter().map(|&n| proxy(n)).collect());
-            departures.look(missing, Timestamp(START.0 + 60 * minute)).into_iter().map(number).collect()
+            let missing = missing.map(|missing| missing.iter().map(|&n| serial(n)).collect());
+            let due = departures.look(missing, Timestamp(START.0 + 60 * minute));
+            (0..=9).filter(|&n| due.contains(&serial(n))).collect()
         };
         looks.iter().map(look).collect()
     }
@@ -89,9 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_released_once_it_has_been_missing_for_the_grace_and_until_it_is() {
+    fn a_certificate_is_released_once_its_pod_has_been_missing_for_the_grace_and_until_it_is() {
         assert_eq!(released(&every_minute(0, 11, Some(&[1]))), [(10, vec![1]), (11, vec![1])]);
-        // Released, it has no certificate left to release, and is not among the missing.
+        // Released, it is not looked for.
         let looked = [every_minute(0, 10, Some(&[1])), every_minute(11, 30, Some(&[]))].concat();
         assert_eq!(released(&looked), [(10, vec![1])]);
     }

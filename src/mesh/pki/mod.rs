@@ -24,7 +24,7 @@ mod serial;
 pub use admission::{
     Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
 };
-pub use departure::Departures;
+pub use departure::{Bearer, Departures, bearers_without_pod};
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;
 pub use hex::encode as encode_hex;

@@ -13,5 +13,5 @@ mod reach;
 mod splits;
 
 pub use grants::{Grant, HttpAccess, InboundAccess, grant, grants, inbound_access};
-pub use reach::{allowed_inbound_accounts, allowed_outbound_accounts, may_connect, outbound_services};
+pub use reach::{allowed_inbound_accounts, allowed_outbound_accounts, outbound_services};
 pub use splits::{SplitArm, SplitPlan, split_plan};

@@ -6,23 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::grants::{grant, grants};
-use crate::catalog::{AppProtocol, Catalog};
+use crate::catalog::Catalog;
 use crate::ids::{ServiceAccountId, ServiceId};
-
-/// Whether some traffic from `source` to this port of `destination`'s workloads might be allowed. On an
-/// HTTP port single requests may still be refused.
-pub fn may_connect(
-    catalog: &Catalog,
-    source: &ServiceAccountId,
-    destination: &ServiceAccountId,
-    port: u16,
-    protocol: AppProtocol,
-) -> bool {
-    catalog.mesh_config().permissive
-        || grants(catalog, destination)
-            .iter()
-            .any(|grant| grant.sources.contains(source) && grant.applies_to(port, protocol))
-}
 
 /// The identities that may reach `destination` in some way. In permissive mode, all that run in the mesh.
 pub fn allowed_inbound_accounts(
@@ -74,11 +59,11 @@ pub fn outbound_services(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Object;
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, namespace, permissive, pod, port, service, service_id, split,
         target, tcp_route, tcp_rule,
     };
+    use crate::catalog::{AppProtocol, Object};
 
     /// `v1` and `v2` run behind services of their names and behind `web`; `client` may reach `v1` only.
     fn shop() -> Catalog {

@@ -30,6 +30,8 @@ pub(super) struct Conversation<T> {
     nonce: u64,
     /// Whether the client has answered anything.
     settled: bool,
+    /// The types of which it said, on asking first, that it holds some.
+    resumed: [bool; ResourceType::ALL.len()],
     /// How many answers to CDS a listener or route has waited for.
     waited: u8,
     /// Whether a listener or route waits for clusters now.
@@ -45,6 +47,7 @@ impl<T: Track> Conversation<T> {
             view: None,
             nonce: 0,
             settled: false,
+            resumed: [false; ResourceType::ALL.len()],
             waited: 0,
             held_back: false,
             unknown_types: Vec::new(),
@@ -107,12 +110,16 @@ impl<T: Track> Conversation<T> {
             view: self.view.as_ref(),
             answered: self.nonce > 0,
             alone: matches!(self.scope, Scope::Only(_)),
+            warming: self.scope == Scope::Aggregated
+                && kind == ResourceType::Endpoint
+                && !self.track(ResourceType::Cluster).registered(),
         };
         T::check(kind, request)?;
         let track = &mut self.tracks[index(kind)];
         let verdict = if track.registered() {
             track.on_request(request, &context)
         } else {
+            self.resumed[index(kind)] = T::resumes(request);
             track.register(request, &context);
             events.push(Event::Subscribed { kind });
             None
@@ -191,21 +198,43 @@ impl<T: Track> Conversation<T> {
 
     fn gates(&self, kind: ResourceType, view: &View) -> Gates {
         if matches!(self.scope, Scope::Only(_)) {
-            return Gates { send: true, remove: true };
+            return Gates { send: true, remove: true, probe: false };
         }
+        let untold = self.clusters_are_untold();
         let clusters = || {
             let clusters = self.track(ResourceType::Cluster);
-            if clusters.registered() { clusters.novelty(view) } else { Novelty::Known }
+            if clusters.registered() {
+                clusters.novelty(view)
+            } else if untold {
+                Novelty::Unsent
+            } else {
+                Novelty::Known
+            }
         };
         Gates {
             send: order::may_send(kind, clusters, self.waited),
             remove: order::may_remove(kind, self.settled, |kind| self.progress(kind)),
+            probe: untold && self.resumed[index(kind)],
         }
+    }
+
+    /// Whether the client has clusters, or may have, of which it has not told on this stream (see [`order`]).
+    fn clusters_are_untold(&self) -> bool {
+        // An answer of a client shows that it has stated all it will, but not every variant can ask for one.
+        let stated = self.settled || !T::EMPTY_IS_HARMLESS;
+        !self.track(ResourceType::Cluster).registered()
+            && self.resumed.contains(&true)
+            && (self.track(ResourceType::Endpoint).registered() || !stated)
     }
 
     fn progress(&self, kind: ResourceType) -> Progress {
         let track = self.track(kind);
-        Progress { registered: track.registered(), quiet: track.quiet(), stuck: track.stuck() }
+        let untold = kind == ResourceType::Cluster && self.clusters_are_untold();
+        Progress {
+            registered: track.registered() || untold,
+            quiet: track.quiet() && !untold,
+            stuck: track.stuck(),
+        }
     }
 
     pub(super) fn track(&self, kind: ResourceType) -> &T {

@@ -13,10 +13,9 @@
 //!   may have dropped the resource and asked again before it told us (`discovery.proto`). One that does
 //!   not exist is answered with a removal, for else Envoy waits for it (envoy#9934).
 //! - After a cluster its EDS resource goes out again. Envoy holds a changed cluster back until endpoints
-//!   arrive, but its delta subscription, which has that name already, asks for nothing (envoy#13009).
-//!   Whether a client that resumes was still waiting cannot be seen from here: if the stream broke between
-//!   a changed cluster and its endpoints, which go out together, the old cluster serves until Envoy's
-//!   `initial_fetch_timeout` lets the new one take the endpoints that it has cached.
+//!   arrive, but its delta subscription, which has that name already, asks for nothing (envoy#13009). A
+//!   client that resumes shows that it still waits by stating endpoints before clusters ([`super::order`]);
+//!   for which, it does not say, so all that it names go out again.
 //! - A refused response is sent again in halves, down to the single resource that is refused for good. At
 //!   most twice as many responses as it had resources, each after the answer to the one before.
 
@@ -329,6 +328,8 @@ impl DeltaTrack {
 impl Track for DeltaTrack {
     type Request = DeltaDiscoveryRequest;
 
+    const EMPTY_IS_HARMLESS: bool = true;
+
     fn new(kind: ResourceType) -> Self {
         Self {
             kind,
@@ -349,6 +350,10 @@ impl Track for DeltaTrack {
 
     fn type_url(request: &Self::Request) -> &str {
         &request.type_url
+    }
+
+    fn resumes(request: &Self::Request) -> bool {
+        !request.initial_resource_versions.is_empty()
     }
 
     fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {
@@ -372,6 +377,9 @@ impl Track for DeltaTrack {
             match self.entries.get_mut(name.as_str()) {
                 Some(entry) => entry.subscribed = true,
                 None => self.subscribe(name, context),
+            }
+            if context.warming {
+                self.awaited.insert(self.intern(name, context));
             }
         }
         if !self.wildcard {
@@ -425,7 +433,8 @@ impl Track for DeltaTrack {
             (suspects, Vec::new())
         };
         let silent = resources.is_empty() && removed.is_empty();
-        if silent && (!self.must_answer || !self.pending.is_empty()) {
+        let may_be_empty = self.pending.is_empty() || gates.probe;
+        if silent && !(self.must_answer && may_be_empty) {
             return None;
         }
         self.must_answer = false;

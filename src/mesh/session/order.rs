@@ -14,10 +14,17 @@
 //!    listeners are answered, clusters when listeners and routes are, endpoints and secrets when clusters
 //!    are as well.
 //!
-//! Nothing waits for ever: answers come within Envoy's `initial_fetch_timeout` (15 s) whatever happens, a
-//! switch waits for [`PATIENCE`] answers at most, and a type nobody asked for is not waited for. The price: a
-//! listener that takes a permission away waits as long, if it comes together with new clusters. Where that
-//! is too long, `initial_fetch_timeout` in the bootstrap and on EDS is the bound to lower.
+//! A stream may begin while a cluster warms at the client, if the one before broke between a changed cluster and
+//! its endpoints. Envoy then states all it holds but the clusters: CDS is held back as a whole until all are
+//! warm. Such a client holds clusters that it has not told of, and may lack those that listeners and routes
+//! name by now. Who resumes and states endpoints before clusters is one; until it has answered something, so may be
+//! whoever resumes without clusters.
+//!
+//! Nothing waits for ever: answers come within the `initial_fetch_timeout` of endpoints (15 s) whatever happens, a
+//! switch waits for [`PATIENCE`] answers at most, and a type nobody asked for is not waited for, unless the client
+//! resumes with endpoints, which are of no use without clusters. The price: a listener that takes a permission away
+//! waits as long, if it comes together with new clusters. Where that is too long, `initial_fetch_timeout` on EDS is
+//! the bound to lower.
 
 use super::track::Novelty;
 use crate::resource::ResourceType;

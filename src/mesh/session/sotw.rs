@@ -183,6 +183,9 @@ impl SotwTrack {
 impl Track for SotwTrack {
     type Request = DiscoveryRequest;
 
+    // What is left out of a set is removed.
+    const EMPTY_IS_HARMLESS: bool = false;
+
     fn new(kind: ResourceType) -> Self {
         Self {
             kind,
@@ -201,6 +204,10 @@ impl Track for SotwTrack {
 
     fn type_url(request: &Self::Request) -> &str {
         &request.type_url
+    }
+
+    fn resumes(request: &Self::Request) -> bool {
+        !request.version_info.is_empty()
     }
 
     fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {

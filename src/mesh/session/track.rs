@@ -17,11 +17,17 @@ pub(super) trait Track {
     /// The request message of the variant.
     type Request;
 
+    /// Whether a response may be empty and yet leave the client all that it holds.
+    const EMPTY_IS_HARMLESS: bool;
+
     /// A track nobody has asked for yet.
     fn new(kind: ResourceType) -> Self;
 
     /// The type URL that a request names.
     fn type_url(request: &Self::Request) -> &str;
+
+    /// Whether the first request for a type says that the client holds some of it.
+    fn resumes(request: &Self::Request) -> bool;
 
     /// Checks what a request names, before any of it is taken.
     fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError>;
@@ -80,6 +86,8 @@ pub(super) struct Context<'a> {
     pub(super) answered: bool,
     /// Whether the stream carries this type alone.
     pub(super) alone: bool,
+    /// Whether a cluster at the client waits for what is asked for first now, or may.
+    pub(super) warming: bool,
 }
 
 /// What the order of types allows a track to do now.
@@ -89,6 +97,9 @@ pub(super) struct Gates {
     pub(super) send: bool,
     /// Remove what the client may still refer to.
     pub(super) remove: bool,
+    /// Give an answer that is due, even though there is news that may not be sent: to hear the client's answer. Not to a
+    /// client that holds nothing of the type, which would take it that there is nothing.
+    pub(super) probe: bool,
 }
 
 /// A response and what follows from it.

@@ -3,17 +3,49 @@
 //! Owns the fields that SMC obeys, and the list of those it knows from OSM and does not: such a field is
 //! reported when it is set to something that its author would expect to make a difference.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::reading::{Fields, Findings, Node, Reading};
 use crate::catalog::Kind;
-use crate::ids::NamespacedName;
+use crate::ids::{InvalidName, NamespacedName, check_label};
 use crate::pki::Lifetimes;
 
 /// The name of the one MeshConfig that counts.
 const SINGLETON: &str = "osm-mesh-config";
+
+/// The control plane's own namespace, whose MeshConfig is the one that counts: whoever may write objects in
+/// another must not open the mesh. OSM's is the default, since it is what existing YAML names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshNamespace(Arc<str>);
+
+impl MeshNamespace {
+    /// Takes the name of a namespace.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        check_label("namespace", text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The namespace's name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for MeshNamespace {
+    fn default() -> Self {
+        Self("osm-system".into())
+    }
+}
+
+impl fmt::Display for MeshNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Switches of the whole mesh. The default is what holds while no MeshConfig is there: deny.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,6 +111,15 @@ const NOT_OBEYED: &[(&str, Section)] = &[
     ),
 ];
 
+/// Those of them that say what is left out of interception. That is set up before a pod has an Envoy, by whoever starts
+/// the pod and tells `smc init`.
+const OF_INTERCEPTION: [&str; 4] = [
+    "outboundIPRangeExclusionList",
+    "outboundIPRangeInclusionList",
+    "outboundPortExclusionList",
+    "inboundPortExclusionList",
+];
+
 /// Reads the `spec` of a MeshConfig. One of another name than the singleton's has no effect.
 pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> {
     let singleton = id.name() == SINGLETON;
@@ -108,7 +149,12 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
         for &(name, quiet) in not_obeyed {
             let Some(node) = fields.take(name) else { continue };
             if !asks_for_nothing(&node.value) && !quiet.contains(&node.value.to_string().as_str()) {
-                findings.warning(&node.path, "is known from OSM, but not obeyed by SMC; it has no effect");
+                let message = if OF_INTERCEPTION.contains(&name) {
+                    "is not the controller's to obey; it holds for a pod if whoever starts it tells `smc init`"
+                } else {
+                    "is known from OSM, but not obeyed by SMC; it has no effect"
+                };
+                findings.warning(&node.path, message);
             }
         }
         fields.finish(findings);
@@ -250,6 +296,18 @@ mod tests {
             ]
         );
         assert!(reading.problems[0].message.contains("OSM") && !reading.problems[1].message.contains("OSM"));
+    }
+
+    /// The lab obeys them, so "it has no effect" would be wrong.
+    #[test]
+    fn the_lists_of_interception_are_said_to_be_for_whoever_starts_the_pod() {
+        for name in OF_INTERCEPTION {
+            let reading = read(json!({"traffic": {name: ["10.0.0.0/8"]}}));
+            assert_eq!(fields(&reading), [format!("spec.traffic.{name}")]);
+            let message = &reading.problems[0].message;
+            assert!(message.contains("smc init") && !message.contains("no effect"), "{message}");
+            assert_eq!(read(json!({"traffic": {name: []}})).problems, [], "{name}");
+        }
     }
 
     #[test]

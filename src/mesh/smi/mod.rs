@@ -20,7 +20,7 @@ mod traffic_split;
 mod traffic_target;
 
 pub use http_route_group::{HttpMatch, HttpRouteGroup, MethodSet, read_http_route_group};
-pub use mesh_config::{MeshConfig, read_mesh_config};
+pub use mesh_config::{MeshConfig, MeshNamespace, read_mesh_config};
 pub use pattern::{InvalidPattern, Pattern};
 pub use port_routes::{TcpRoute, UdpRoute, read_tcp_route, read_udp_route};
 pub use reading::Reading;

@@ -7,8 +7,9 @@ mod fixture;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::accesslog::v3::access_log;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::core::v3::address;
+use envoy_types::pb::envoy::config::core::v3::{address, socket_address::PortSpecifier};
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
@@ -16,6 +17,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteConfiguration, route, route_action::ClusterSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, UpstreamConnectMode, tcp_proxy,
 };
@@ -25,9 +27,11 @@ use envoy_types::pb::google::protobuf::Any;
 use fixture::*;
 use prost::{Message, Name};
 use serde_json::json;
+use smc_mesh::bootstrap::Bootstrap;
 use smc_mesh::catalog::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
 use smc_mesh::catalog::{Kind, ObjectRef};
 use smc_mesh::resource::ResourceType;
+use smc_mesh::session::Variant;
 use smc_mesh::translate::{Compiler, Input, names};
 use smc_mesh::world::{Touched, View};
 
@@ -172,8 +176,23 @@ fn a_service_is_told_by_its_address_and_port_and_leads_to_its_endpoints() {
 fn what_may_not_be_called_is_not_there() {
     let compiler = shop([]);
     let a = view(&compiler, "shop/a").unwrap();
-    assert_eq!(served(&a, ResourceType::Listener), [names::PROMETHEUS_LISTENER]);
-    assert_eq!(served(&a, ResourceType::Endpoint), Vec::<String>::new());
+    for kind in [ResourceType::Endpoint, ResourceType::Route] {
+        assert_eq!(served(&a, kind), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn who_may_call_nobody_has_an_outbound_listener_that_closes_everything() {
+    let a = view(&shop([]), "shop/a").unwrap();
+    assert_eq!(served(&a, ResourceType::Listener), [names::PROMETHEUS_LISTENER, names::OUTBOUND_LISTENER]);
+    let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
+    assert_eq!(listener.default_filter_chain, None);
+    let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
+    assert_eq!(chains, ["loop-guard"]);
+    let without: Vec<_> = listener.listener_filters;
+    let with: Listener =
+        get(&view(&shop([a_may_call("shop/db")]), "shop/a").unwrap(), ResourceType::Listener, &listener.name);
+    assert_eq!(with.listener_filters, without, "what is not allowed fails like where something else is");
 }
 
 #[test]
@@ -281,6 +300,45 @@ fn a_service_that_leads_to_a_port_of_the_sidecar_itself_is_not_carried() {
 }
 
 #[test]
+fn a_caller_cannot_ask_the_sidecar_of_the_callee_for_retries_nor_tell_it_what_to_log() {
+    let b1 = view(&shop([a_may_call("shop/b1")]), "shop/b1").unwrap();
+    let chain = chain(&b1, names::INBOUND_LISTENER, "inbound_8080_http");
+    let manager: HttpConnectionManager = configured(&chain).unwrap();
+    // With any, even an empty one, there are addresses that a caller may claim to have in x-forwarded-for.
+    assert_eq!(manager.internal_address_config, None);
+    let cluster: Cluster = get(&b1, ResourceType::Cluster, "local|8080|http");
+    let [limits] = cluster.circuit_breakers.unwrap().thresholds.try_into().unwrap();
+    assert_eq!(limits.max_retries.unwrap().value, 0);
+    let [log] = manager.access_log.try_into().unwrap();
+    let Some(access_log::ConfigType::TypedConfig(config)) = log.config_type else { panic!("no config") };
+    assert!(!String::from_utf8_lossy(&config.value).to_lowercase().contains("x-envoy-"));
+}
+
+#[test]
+fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
+    let compiler = shop([]);
+    let a = view(&compiler, "shop/a").unwrap();
+    let cluster: Cluster = get(&a, ResourceType::Cluster, names::ADMIN_CLUSTER);
+    let host = cluster.load_assignment.unwrap().endpoints.remove(0).lb_endpoints.remove(0);
+    let Some(HostIdentifier::Endpoint(endpoint)) = host.host_identifier else { panic!("no endpoint") };
+    let Some(address::Address::SocketAddress(source)) = endpoint.address.unwrap().address else { panic!() };
+    let bootstrap = Bootstrap {
+        proxy: &proxy_name("shop/a"),
+        account: &a.class.account,
+        controller: &"controller:15128".parse().unwrap(),
+        controller_name: "controller",
+        chain_pem: "",
+        key_pem: "",
+        roots_pem: "",
+        variant: Variant::Delta,
+    };
+    let admin = &bootstrap.json()["admin"]["address"]["socket_address"];
+    assert_eq!(admin["address"], source.address);
+    let Some(PortSpecifier::PortValue(port)) = source.port_specifier else { panic!("no port") };
+    assert_eq!(admin["port_value"], port);
+}
+
+#[test]
 fn nobody_is_allowed_anything_by_default() {
     let b1 = view(&shop([]), "shop/b1").unwrap();
     let rules = request_rules(&b1, "inbound_8080_http");
@@ -365,7 +423,7 @@ fn only_egress_lets_unknown_destinations_through_and_never_in_a_circle() {
 fn a_headless_service_is_reached_at_the_pod_that_was_dialled() {
     let compiler = shop([service("shop/pods", "b", &[], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
-    let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/pods_80_http");
+    let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/pods_80_http_8080");
     let addresses: Vec<_> = chain
         .filter_chain_match
         .unwrap()
@@ -389,7 +447,7 @@ fn of_two_services_with_the_same_address_and_port_the_first_takes_the_connection
     let a = view(&compiler, "shop/a").unwrap();
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
     let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
-    assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first"]);
+    assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first", "loop-guard"]);
     assert!(compiler.problems().iter().any(|problem| problem.object == "Service shop/z"));
 }
 

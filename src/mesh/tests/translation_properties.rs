@@ -181,6 +181,9 @@ fn last_words(history: &[Vec<Input>]) -> Vec<Input> {
             Input::Certificate(account, _) => {
                 certificates.insert(account.clone(), input.clone());
             }
+            Input::NoCertificate(account) => {
+                certificates.remove(account);
+            }
             Input::Bundle(_) => bundle = Some(input.clone()),
         }
     }

@@ -19,7 +19,8 @@ const HTTP: &[(&str, &str)] = &[
     ("duration_ms", "%DURATION%"),
     ("flags", "%RESPONSE_FLAGS%"),
     ("method", "%REQ(:METHOD)%"),
-    ("path", "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%"),
+    // Not X-ENVOY-ORIGINAL-PATH, as is customary: nothing is rewritten, so it could only be a caller's invention.
+    ("path", "%REQ(:PATH)%"),
     ("peer", "%DOWNSTREAM_PEER_URI_SAN%"),
     ("policy", "%DYNAMIC_METADATA(envoy.filters.http.rbac:enforced_effective_policy_id)%"),
     ("protocol", "%PROTOCOL%"),

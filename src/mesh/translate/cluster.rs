@@ -2,9 +2,9 @@
 //!
 //! Owns how a cluster connects: protocol, TLS, limits. Where it connects to comes by EDS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy};
+use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
@@ -15,6 +15,7 @@ use envoy_types::util::pack_any;
 use super::{names, proto, tls};
 use crate::catalog::AppProtocol;
 use crate::ids::ServiceId;
+use crate::interception::ADMIN_PORT;
 
 /// How long a TCP and TLS handshake may take. Envoy's default, written out since it is part of the answer
 /// to "how fast does a client notice a dead pod".
@@ -30,7 +31,7 @@ pub(super) fn service(
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         eds_cluster_config: Some(EdsClusterConfig {
-            eds_config: Some(proto::ads()),
+            eds_config: Some(proto::ads_for_endpoints()),
             service_name: endpoints.to_owned(),
         }),
         lb_policy: LbPolicy::RoundRobin.into(),
@@ -39,21 +40,10 @@ pub(super) fn service(
     }
 }
 
-/// A port of a headless service: mutual TLS to the very address that the client dialled, at `target` if
-/// pods listen on another port than the service's. Who picks a pod by its address means that pod.
-pub(super) fn pod(
-    service: &ServiceId,
-    port: u16,
-    protocol: AppProtocol,
-    target: Option<u16>,
-) -> cluster::Cluster {
+/// A port of a headless service: mutual TLS to the very address and port that the client dialled. Who picks a pod
+/// by its address means that pod, and Kubernetes translates no port on the way there.
+pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
     cluster::Cluster {
-        lb_config: target.map(|target| {
-            LbConfig::OriginalDstLbConfig(cluster::cluster::OriginalDstLbConfig {
-                upstream_port_override: Some(proto::number(target)),
-                ..cluster::cluster::OriginalDstLbConfig::default()
-            })
-        }),
         transport_socket: Some(tls::upstream(service)),
         ..original_destination(names::pod_cluster(service, port), protocol)
     }
@@ -69,9 +59,9 @@ pub(super) fn passthrough() -> cluster::Cluster {
     original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
 }
 
-/// Envoy's own admin server.
-pub(super) fn admin(loopback: IpAddr, port: u16) -> cluster::Cluster {
-    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, loopback, port)
+/// Envoy's own admin server, where the bootstrap puts it.
+pub(super) fn admin() -> cluster::Cluster {
+    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
 }
 
 fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {
@@ -92,6 +82,7 @@ fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster:
             }],
             ..endpoint::ClusterLoadAssignment::default()
         }),
+        circuit_breakers: Some(limits(0)),
         ..base(name, protocol)
     }
 }
@@ -106,23 +97,29 @@ fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster
 
 /// What all clusters have in common.
 fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
-    // The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some.
-    let unlimited = || Some(proto::number(u32::MAX));
     cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
-        circuit_breakers: Some(cluster::CircuitBreakers {
-            thresholds: vec![cluster::circuit_breakers::Thresholds {
-                max_connections: unlimited(),
-                max_pending_requests: unlimited(),
-                max_requests: unlimited(),
-                max_retries: unlimited(),
-                ..cluster::circuit_breakers::Thresholds::default()
-            }],
-            ..cluster::CircuitBreakers::default()
-        }),
+        circuit_breakers: Some(limits(u32::MAX)),
         typed_extension_protocol_options: http_options(protocol).into_iter().collect(),
         ..cluster::Cluster::default()
+    }
+}
+
+/// The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some. But for retries to the
+/// application beside the proxy: whether a request is worth another one is for its caller to say, in the caller's own
+/// proxy, and should a header that asks for them ever get through (see the connection manager), it gets none.
+fn limits(max_retries: u32) -> cluster::CircuitBreakers {
+    let unlimited = || Some(proto::number(u32::MAX));
+    cluster::CircuitBreakers {
+        thresholds: vec![cluster::circuit_breakers::Thresholds {
+            max_connections: unlimited(),
+            max_pending_requests: unlimited(),
+            max_requests: unlimited(),
+            max_retries: Some(proto::number(max_retries)),
+            ..cluster::circuit_breakers::Thresholds::default()
+        }],
+        ..cluster::CircuitBreakers::default()
     }
 }
 
@@ -152,4 +149,16 @@ fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
         ..upstreams::HttpProtocolOptions::default()
     };
     Some(("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), pack_any(options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cluster_waits_for_its_endpoints_for_ever() {
+        let cluster = service(&"shop/b".parse().unwrap(), 80, AppProtocol::Http, "shop/b|80");
+        let source = cluster.eds_cluster_config.unwrap().eds_config.unwrap();
+        assert_eq!(source.initial_fetch_timeout, Some(proto::seconds(15)));
+    }
 }

@@ -1,25 +1,27 @@
 //! The compiler: takes events and certificates, keeps the world of snapshots up to date.
 //!
 //! Owns what has to be recomputed when: only the classes that the catalog names, and of endpoints only
-//! those of the services that it names. A snapshot that fails the lint is not served: the one before it
-//! stays, and the fault is reported.
+//! those of the services that it names. What fails the lint is not served, and the fault is reported: the half
+//! of the snapshot that it is in stays as it was last good, and holds up neither the other half nor a new
+//! certificate. A class of which a half was never good is not served anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::draft::{Draft, Part};
+use super::draft::{self, Draft, Part};
 use super::endpoints::EndpointTable;
 use super::intern::Interner;
 use super::outbound::{self, Reach};
 use super::proto::Families;
 use super::settings::Settings;
-use super::{inbound, names};
+use super::{inbound, names, secret};
 use crate::catalog::{Catalog, Impact, SourceEvent};
 use crate::ids::{ProxyName, ServiceAccountId};
+use crate::lint;
 use crate::pki::{ServiceCertificate, TrustBundle};
 use crate::policy;
 use crate::problem::Problem;
-use crate::resource::ResourceType;
+use crate::resource::{Resource, ResourceType};
 use crate::world::{Changes, KnownProxy, ProxyClass, Snapshot, World};
 
 /// Something that the world depends on.
@@ -31,6 +33,9 @@ pub enum Input {
     Bundle(TrustBundle),
     /// The certificate of an identity from now on.
     Certificate(ServiceAccountId, ServiceCertificate),
+    /// The identity has no certificate from now on, since nobody needs one. If it has proxies all the same, they keep
+    /// what they are served until there is another.
+    NoCertificate(ServiceAccountId),
 }
 
 /// Keeps a [`World`] up to date with its inputs. Equal last inputs, in whatever order and however they are
@@ -55,11 +60,13 @@ pub struct Compiler {
 struct Class {
     /// Its proxies.
     members: BTreeSet<ProxyName>,
-    /// The outbound half that it is served.
+    /// The outbound half that was last good.
     outbound: Option<Arc<OutboundHalf>>,
+    /// The resources of the inbound half that was last good.
+    inbound: Option<Vec<Arc<Resource>>>,
     /// What could not be translated as declared in its inbound half.
     problems: BTreeSet<Problem>,
-    /// Why its newest snapshot is not served.
+    /// Why the newest of what it could be served is not.
     faults: Vec<Problem>,
 }
 
@@ -80,8 +87,8 @@ impl Compiler {
     /// A compiler of an empty mesh.
     pub fn new(settings: Settings) -> Self {
         Self {
+            catalog: Catalog::new(settings.mesh_namespace.clone()),
             settings,
-            catalog: Catalog::default(),
             bundle: None,
             certificates: BTreeMap::new(),
             classes: BTreeMap::new(),
@@ -110,6 +117,9 @@ impl Compiler {
                         certified.insert(account.clone());
                         self.certificates.insert(account, certificate);
                     }
+                }
+                Input::NoCertificate(account) => {
+                    self.certificates.remove(&account);
                 }
             }
         }
@@ -248,31 +258,48 @@ impl Compiler {
         Some(KnownProxy { workload: workload.id.clone(), class: Arc::clone(class) })
     }
 
-    /// Makes the snapshot of a class anew. `None` if it cannot be made yet or does not pass the lint: then
-    /// what is served stays. With `keep`, the outbound half is as it was.
+    /// Makes the snapshot of a class anew, from the newest halves that pass the lint. `None` if it cannot be made:
+    /// then what is served stays. With `keep`, the outbound half is as it was.
     fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round, keep: bool) -> Option<Snapshot> {
-        if self.bundle.is_none() || !self.certificates.contains_key(&class.account) {
-            return None;
-        }
+        let certificate = self.certificate(class)?;
         let kept = self.classes.get(class).and_then(|state| state.outbound.clone()).filter(|_| keep);
-        let half = match kept {
+        let outbound = match kept {
             Some(half) => half,
             None => self.outbound_half(class, round)?,
         };
-        let part = self.whole(class, &half)?;
-        let mut faults = part.lint(class, None);
-        faults.extend(half.faults.iter().cloned());
+        let inbound = self.inbound_half(class)?;
+
+        let (certificate_faults, inbound_faults) = (certificate.lint(class), inbound.lint(class));
         let state = self.classes.get_mut(class)?;
-        state.problems = part.problems;
-        state.faults = faults;
-        if !state.faults.is_empty() {
+        state.faults = [&*certificate_faults, &*outbound.faults, &*inbound_faults].concat();
+        let resources = inbound.resources().cloned().collect();
+        state.problems = inbound.problems;
+        if !certificate_faults.is_empty() {
             return None;
         }
-        let old = state.outbound.replace(Arc::clone(&half));
+        let outbound = if outbound.faults.is_empty() { outbound } else { state.outbound.clone()? };
+        let inbound: Vec<_> = if inbound_faults.is_empty() { resources } else { state.inbound.clone()? };
+
+        let mut snapshot = outbound.part.snapshot.clone();
+        let clash = certificate.resources().chain(&inbound).find(|&one| !draft::add(&mut snapshot, one));
+        if let Some(clash) = clash {
+            state.faults.push(lint::duplicate(class, clash));
+            return None;
+        }
+        state.inbound = Some(inbound);
+        let old = state.outbound.replace(Arc::clone(&outbound));
         // Acquired before the old half is released, so that what both name is not encoded anew.
-        self.acquire(&half);
+        self.acquire(&outbound);
         self.release(old);
-        Some(part.snapshot)
+        Some(snapshot)
+    }
+
+    /// The certificate of a class, which both halves refer to.
+    fn certificate(&mut self, class: &ProxyClass) -> Option<Part> {
+        let message = secret::service_certificate(self.certificates.get(&class.account)?);
+        let mut draft = Draft::new(&mut self.interner);
+        draft.add_unshared(ResourceType::Secret, names::SERVICE_CERTIFICATE, &message);
+        Some(draft.finish())
     }
 
     /// The outbound half of a class, made once in a round for all that reach the same.
@@ -288,20 +315,16 @@ impl Compiler {
         let reach = key.0.as_ref().unwrap_or(&everyones);
         let part =
             outbound::translate(&self.catalog, &self.settings, bundle, reach, families, &mut self.interner);
-        // The other half brings the certificate.
-        let faults = part.lint(class, Some((ResourceType::Secret, names::SERVICE_CERTIFICATE)));
+        let faults = part.lint(class);
         let half = Arc::new(OutboundHalf { number: self.next_half, part, faults });
         self.next_half += 1;
         round.insert(key, Arc::clone(&half));
         Some(half)
     }
 
-    /// The whole snapshot of a class; the facts are those of what was added to the outbound half.
-    fn whole(&mut self, class: &ProxyClass, half: &OutboundHalf) -> Option<Part> {
-        let (bundle, certificate) = (self.bundle.as_ref()?, self.certificates.get(&class.account)?);
-        let mut draft = Draft::new(&mut self.interner, half.part.snapshot.clone());
-        inbound::translate(&self.catalog, &self.settings, bundle, certificate, class, &mut draft);
-        Some(draft.finish())
+    fn inbound_half(&mut self, class: &ProxyClass) -> Option<Part> {
+        let bundle = self.bundle.as_ref()?;
+        Some(inbound::translate(&self.catalog, &self.settings, bundle, class, &mut self.interner))
     }
 
     fn acquire(&mut self, half: &OutboundHalf) {
@@ -356,3 +379,7 @@ fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, A
     }
     names
 }
+
+#[cfg(test)]
+#[path = "compiler_tests.rs"]
+mod tests;

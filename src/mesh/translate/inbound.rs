@@ -1,10 +1,11 @@
 //! The inbound half of a snapshot: the application's ports, and who may use them.
 //!
-//! Owns the walk over a class's ports.
+//! Owns the walk over a class's ports. Nothing in it refers to the outbound half.
 
 use std::collections::BTreeSet;
 
-use super::draft::Draft;
+use super::draft::{Draft, Part};
+use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain};
 use super::listener::statistics;
 use super::proto::Families;
@@ -13,23 +14,22 @@ use super::settings::Settings;
 use super::{cluster, names, route, secret};
 use crate::catalog::{Catalog, InboundPort};
 use crate::ids::ServiceAccountId;
-use crate::pki::{ServiceCertificate, TrustBundle};
+use crate::pki::TrustBundle;
 use crate::policy::{self, InboundAccess};
 use crate::problem::Problem;
 use crate::resource::ResourceType;
 use crate::world::ProxyClass;
 
-/// Adds to `draft` what the proxies of `class` need besides their outbound half.
+/// Translates the ports of a class.
 pub(super) fn translate(
     catalog: &Catalog,
     settings: &Settings,
     bundle: &TrustBundle,
-    certificate: &ServiceCertificate,
     class: &ProxyClass,
-    draft: &mut Draft<'_>,
-) {
+    interner: &mut Interner,
+) -> Part {
+    let mut draft = Draft::new(interner);
     let families = Families::new(class.ipv4, class.ipv6);
-    draft.add(ResourceType::Secret, names::SERVICE_CERTIFICATE, &secret::service_certificate(certificate));
     if class.inbound.iter().any(|port| port.protocol.is_http()) {
         let message = secret::anyone_in_mesh(names::INBOUND_VALIDATION, settings, bundle);
         draft.add(ResourceType::Secret, names::INBOUND_VALIDATION, &message);
@@ -43,7 +43,7 @@ pub(super) fn translate(
             }
             continue;
         }
-        let Some(server_names) = server_names(class, port, draft) else { continue };
+        let Some(server_names) = server_names(class, port, &mut draft) else { continue };
         let access = policy::inbound_access(catalog, &class.account, port);
         let name = names::local_cluster(port.port, port.protocol);
         let local = cluster::local(port.port, port.protocol, families.loopback());
@@ -67,10 +67,10 @@ pub(super) fn translate(
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener);
     }
     if let Some(port) = settings.prometheus_port {
-        let admin = cluster::admin(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), settings.admin_port);
-        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &admin);
+        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin());
         draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics::listener(port, families));
     }
+    draft.finish()
 }
 
 /// Who may connect; `None` means anyone in the mesh.

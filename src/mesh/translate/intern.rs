@@ -22,6 +22,13 @@ pub(super) struct Interned {
     pub(super) facts: Arc<Facts>,
 }
 
+impl Interned {
+    fn of(resource: Resource) -> Self {
+        let facts = Arc::new(Facts::of(&resource));
+        Self { resource: Arc::new(resource), facts }
+    }
+}
+
 /// The table. Holds resources that nobody else holds until the next sweep, so that one which goes and
 /// comes back is not encoded twice; at most about as many as are in use.
 #[derive(Debug, Default)]
@@ -35,11 +42,28 @@ impl Interner {
     pub(super) fn encode(&mut self, kind: ResourceType, name: &str, message: &impl Message) -> Interned {
         let resource = Resource::encode(kind, name, message);
         let key = (resource.version, kind, Arc::clone(&resource.name));
-        let make = || {
-            let facts = Arc::new(Facts::of(&resource));
-            Interned { resource: Arc::new(resource), facts }
-        };
-        self.table.entry(key).or_insert_with(make).clone()
+        self.table.entry(key).or_insert_with(|| Interned::of(resource)).clone()
+    }
+
+    /// Encodes `message`, and leaves the table as it is.
+    pub(super) fn encode_unshared(&self, kind: ResourceType, name: &str, message: &impl Message) -> Interned {
+        let resource = Resource::encode(kind, name, message);
+        let key = (resource.version, kind, Arc::clone(&resource.name));
+        self.table.get(&key).cloned().unwrap_or_else(|| Interned::of(resource))
+    }
+
+    /// Whether the table holds something of this name.
+    #[cfg(test)]
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.table.keys().any(|(_, _, held)| **held == *name)
+    }
+
+    /// From now on, content that equals this resource's is taken to have a fault.
+    #[cfg(test)]
+    pub(super) fn poison(&mut self, resource: &Resource) {
+        let key = (resource.version, resource.kind, Arc::clone(&resource.name));
+        let facts = Facts { faults: vec!["is poisoned".to_owned()], ..Facts::of(resource) };
+        self.table.insert(key, Interned { resource: Arc::new(resource.clone()), facts: Arc::new(facts) });
     }
 
     /// Drops what nobody holds, once it may be half of the table: the cost is spread over the additions.

@@ -85,6 +85,12 @@ pub fn outbound_chain(service: &ServiceId, port: u16, protocol: AppProtocol) -> 
     format!("outbound_{service}_{port}_{}", protocol.as_str())
 }
 
+/// The chain that takes connections to those pods of a headless service that listen on `number`; `own` is the
+/// [`outbound_chain`] of the service port.
+pub fn headless_chain(own: &str, number: u16) -> String {
+    format!("{own}_{number}")
+}
+
 /// The chain, and the routes, that take connections to a port of the application.
 pub fn inbound(port: u16, protocol: AppProtocol) -> String {
     format!("inbound_{port}_{}", protocol.as_str())

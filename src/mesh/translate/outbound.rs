@@ -15,12 +15,11 @@ use super::proto::Families;
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
 use super::{cluster, names, secret};
-use crate::catalog::{Catalog, Service, ServicePort, TargetPort};
+use crate::catalog::{Catalog, Service, ServicePort};
 use crate::ids::{ServiceAccountId, ServiceId};
 use crate::pki::TrustBundle;
 use crate::policy::{self, SplitPlan};
 use crate::resource::ResourceType;
-use crate::world::Snapshot;
 
 /// The services an identity may call, each with the identities behind it that it may reach.
 pub(super) type Reach = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
@@ -39,8 +38,8 @@ pub(super) fn translate(
         catalog,
         settings,
         bundle,
-        draft: Draft::new(interner, Snapshot::default()),
-        taken: BTreeMap::new(),
+        draft: Draft::new(interner),
+        taken: BTreeSet::new(),
         chains: Vec::new(),
         leaves: BTreeSet::new(),
     };
@@ -54,9 +53,8 @@ pub(super) fn translate(
     if egress {
         draft.add(ResourceType::Cluster, names::PASSTHROUGH_CLUSTER, &cluster::passthrough());
     }
-    if let Some(listener) = listener::listener(chains, egress, families, settings.outbound_port) {
-        draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
-    }
+    let listener = listener::listener(chains, egress, families, settings.outbound_port);
+    draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
     draft.finish()
 }
 
@@ -65,8 +63,8 @@ struct Walk<'a> {
     settings: &'a Settings,
     bundle: &'a TrustBundle,
     draft: Draft<'a>,
-    /// Which service has an address and port. Envoy refuses a listener in which two chains match the same.
-    taken: BTreeMap<(IpAddr, u16), ServiceId>,
+    /// The addresses and ports that lead somewhere. Envoy refuses a listener in which two chains match the same.
+    taken: BTreeSet<(IpAddr, u16)>,
     chains: Vec<Chain>,
     /// Leaves of splits, with the port.
     leaves: BTreeSet<(ServiceId, u16)>,
@@ -77,11 +75,6 @@ impl Walk<'_> {
     fn service(&mut self, service: &Service, accounts: &BTreeSet<ServiceAccountId>) {
         self.identities(&service.id, accounts);
         let only = self.restriction(&service.id, accounts);
-        let addresses = if service.headless {
-            self.catalog.headless_addresses(&service.id)
-        } else {
-            service.cluster_ips.clone()
-        };
         for port in &service.ports {
             self.cluster(&service.id, port, only.clone());
             let plan = policy::split_plan(self.catalog, &service.id, port);
@@ -89,9 +82,9 @@ impl Walk<'_> {
                 let leaves = plan.arms.iter().flat_map(|arm| &arm.weights);
                 self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
             }
-            let addresses = self.free_addresses(service, port, &addresses);
-            if !addresses.is_empty() {
-                self.chain(service, port, addresses, plan.as_ref());
+            let dialled = self.dialled(service, port);
+            if !dialled.is_empty() {
+                self.chains(service, port, dialled, plan.as_ref());
             }
         }
     }
@@ -145,25 +138,30 @@ impl Walk<'_> {
         self.draft.add_endpoints(&endpoints, EndpointSet { service: service.clone(), port: port.port, only });
     }
 
-    /// The addresses of the service that no other service has already on this port. Services come sorted
+    /// Where clients of this port connect to, as far as no other service, or port of this one, has that address
+    /// and port already: addresses by port, which for a headless service is each pod's own. Services come sorted
     /// by name, so who is first does not depend on the order of events. Virtual addresses that two services
     /// claim are reported by the catalog; headless services may well have pods in common.
-    fn free_addresses(&mut self, service: &Service, port: &ServicePort, addresses: &[IpAddr]) -> Vec<IpAddr> {
-        let mut free = BTreeSet::new();
-        for &ip in addresses {
-            let owner = self.taken.entry((ip, port.port)).or_insert_with(|| service.id.clone());
-            if *owner == service.id {
-                free.insert(ip);
+    fn dialled(&mut self, service: &Service, port: &ServicePort) -> BTreeMap<u16, Vec<IpAddr>> {
+        let meant = if service.headless {
+            self.catalog.headless_addresses(&service.id, port)
+        } else {
+            service.cluster_ips.iter().map(|&ip| (ip, port.port)).collect()
+        };
+        let mut free: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (ip, number) in meant {
+            if self.taken.insert((ip, number)) {
+                free.entry(number).or_default().push(ip);
             }
         }
-        free.into_iter().collect()
+        free
     }
 
-    fn chain(
+    fn chains(
         &mut self,
         service: &Service,
         port: &ServicePort,
-        addresses: Vec<IpAddr>,
+        dialled: BTreeMap<u16, Vec<IpAddr>>,
         plan: Option<&SplitPlan>,
     ) {
         let arms = match plan {
@@ -179,8 +177,12 @@ impl Walk<'_> {
             let rest = arms.into_iter().find(|arm| arm.matches.is_none()).map(|arm| arm.destination);
             Carriage::Tcp(rest.unwrap_or_else(|| Destination::One(names::cluster(&service.id, port.port))))
         };
-        let name = names::outbound_chain(&service.id, port.port, port.protocol);
-        self.chains.push(Chain { name, addresses, port: port.port, carriage });
+        let own = names::outbound_chain(&service.id, port.port, port.protocol);
+        for (number, mut addresses) in dialled {
+            addresses.sort_unstable();
+            let name = if service.headless { names::headless_chain(&own, number) } else { own.clone() };
+            self.chains.push(Chain { name, addresses, port: number, carriage: carriage.clone() });
+        }
     }
 
     /// The cluster that takes all of an unsplit port's traffic.
@@ -188,13 +190,8 @@ impl Walk<'_> {
         if !service.headless {
             return names::cluster(&service.id, port.port);
         }
-        let target = match port.target {
-            TargetPort::Number(target) if target != port.port => Some(target),
-            // A named port may differ from pod to pod: what was dialled is what is meant.
-            TargetPort::Number(_) | TargetPort::Name(_) => None,
-        };
         let name = names::pod_cluster(&service.id, port.port);
-        let message = cluster::pod(&service.id, port.port, port.protocol, target);
+        let message = cluster::pod(&service.id, port.port, port.protocol);
         self.draft.add(ResourceType::Cluster, &name, &message);
         name
     }
@@ -208,3 +205,7 @@ fn split_arms(plan: &SplitPlan, port: &ServicePort) -> Vec<Arm> {
     });
     arms.collect()
 }
+
+#[cfg(test)]
+#[path = "outbound_tests.rs"]
+mod tests;

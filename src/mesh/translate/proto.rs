@@ -22,11 +22,25 @@ pub(super) const fn switch(value: bool) -> BoolValue {
     BoolValue { value }
 }
 
+/// How long a cluster waits for its endpoints: Envoy's default, written out since everything else depends on it.
+/// While one cluster waits, Envoy takes no other and holds the answer to CDS back.
+const ENDPOINTS_TIMEOUT_SECONDS: i64 = 15;
+
 /// "Ask for it on the ADS stream, and wait until it comes": with Envoy's default of 15 s a listener
 /// would go live without its routes when the controller is slow, and answer 404.
 pub(super) fn ads() -> core::ConfigSource {
+    ads_within(0)
+}
+
+/// "Ask for it on the ADS stream, and if it does not come, do with the endpoints that there are": a proxy whose
+/// stream broke at the wrong moment must not wait for ever.
+pub(super) fn ads_for_endpoints() -> core::ConfigSource {
+    ads_within(ENDPOINTS_TIMEOUT_SECONDS)
+}
+
+fn ads_within(timeout: i64) -> core::ConfigSource {
     core::ConfigSource {
-        initial_fetch_timeout: Some(seconds(0)),
+        initial_fetch_timeout: Some(seconds(timeout)),
         resource_api_version: core::ApiVersion::V3.into(),
         config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(
             core::AggregatedConfigSource {},

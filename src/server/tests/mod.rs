@@ -132,6 +132,22 @@ async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
 }
 
 #[tokio::test]
+async fn a_pod_made_anew_with_another_service_account_needs_a_new_bootstrap() {
+    let replica = Replica::start().await;
+    let old = replica.bootstrap(STORE).await;
+    let (mut client, _) = Client::served(&replica, &old, ResourceType::Cluster).await;
+    replica.make_the_store_a_buyer();
+    assert_eq!(client.ended().await, Code::Unavailable, "the open stream ends");
+    let mut client = Client::connect(&replica, &old).await;
+    client.send(subscribe(&old, ResourceType::Cluster)).await;
+    assert_eq!(client.ended().await, Code::Unavailable, "the certificate is good for the pod that was, only");
+    let new = replica.bootstrap(STORE).await;
+    let (_client, first) = Client::served(&replica, &new, ResourceType::Cluster).await;
+    assert!(!first.resources.is_empty());
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_uuid_copied_into_another_namespace_shuts_nobody_out() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::resource::ResourceType;
+use smc_mesh::smi::MeshNamespace;
 use smc_proto::admin::v1 as pb;
 use smc_raft::LocalLedger;
 use tempfile::TempDir;
@@ -216,6 +217,12 @@ impl Replica {
         std::fs::write(self.directory.path().join("mesh/store-2.yaml"), text).unwrap();
     }
 
+    /// Declares the store's pod anew, with the buyer's service account.
+    pub(super) fn make_the_store_a_buyer(&self) {
+        let text = STORE.replace("serviceAccountName: store", "serviceAccountName: buyer");
+        std::fs::write(self.directory.path().join("mesh/store.yaml"), text).unwrap();
+    }
+
     pub(super) fn declare_the_store(&self) {
         std::fs::write(self.directory.path().join("mesh/store.yaml"), STORE).unwrap();
     }
@@ -287,6 +294,7 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         admin_socket: directory.join("admin.sock"),
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
+        mesh_namespace: MeshNamespace::default(),
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
         answer_limit,

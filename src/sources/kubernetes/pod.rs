@@ -28,7 +28,7 @@ pub enum UnstatedReadiness {
     NotReady,
 }
 
-/// Reads a Pod. Without an address it is known but never ready.
+/// Reads a Pod. Without an address it is known but never ready; one that has ended has none.
 ///
 /// A pod whose sidecar or identity cannot be told for certain is no object at all: another UUID or another
 /// service account in its place would be somebody else's.
@@ -105,6 +105,10 @@ fn read_pod_ips(
     problems: &mut Vec<Problem>,
 ) -> Vec<std::net::IpAddr> {
     let Some(status) = status else { return Vec::new() };
+    // A pod that has ended keeps its address in its status, while another one may have it already.
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return Vec::new();
+    }
     let single = status.pod_ip.as_deref().filter(|text| !text.is_empty());
     let list: Vec<&str> = status.pod_ips.iter().flatten().map(|entry| entry.ip.as_str()).collect();
     if list.is_empty() {
@@ -305,6 +309,15 @@ mod tests {
             assert_eq!(by(UnstatedReadiness::NotReady), with_silence_not_ready, "{status}");
         }
         assert!(!read(json!({"metadata": {"name": "store"}})).object.unwrap().ready);
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_has_no_address() {
+        for (phase, addresses) in [("Running", 1), ("Pending", 1), ("Succeeded", 0), ("Failed", 0)] {
+            let status = json!({"phase": phase, "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]});
+            let workload = read(pod(json!({}), json!({}), status)).object.unwrap();
+            assert_eq!(workload.ips.len(), addresses, "{phase}");
+        }
     }
 
     #[test]

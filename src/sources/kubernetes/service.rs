@@ -151,10 +151,15 @@ impl PortReader<'_> {
             return None;
         }
         let target = self.read_target(declared.target_port.as_ref(), port)?;
-        if headless && !matches!(target, TargetPort::Name(_)) && target != TargetPort::Number(port) {
-            let message =
-                "differs from port: clients of a headless service that are outside the mesh go to port";
-            self.warning("targetPort", message.to_owned());
+        if headless
+            && let TargetPort::Number(number) = target
+            && number != port
+        {
+            let message = format!(
+                "differs from port: nothing translates ports on the way to the pods of a headless service, so its \
+                 clients connect to {number}"
+            );
+            self.warning("targetPort", message);
         }
         let (protocol, known) = protocol::of_port(declared.app_protocol.as_deref(), name);
         if !known {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,12 +93,13 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
 
 async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
     let mut connections = JoinSet::new();
+    let requests = Arc::new(AtomicU64::new(0));
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, peer)) = accepted else { continue };
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let about = About { name: name.clone(), port, peer };
+                let about = About { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
                 connections.spawn(async move {
                     // A connection that breaks is the client's to notice.
                     match kind {
@@ -115,6 +118,8 @@ struct About {
     name: String,
     port: u16,
     peer: SocketAddr,
+    /// HTTP requests that arrived on this port so far.
+    requests: Arc<AtomicU64>,
 }
 
 impl About {
@@ -147,6 +152,7 @@ async fn answer(request: Request<Incoming>, about: &About) -> Response<BoxBody<B
     let is_grpc = headers.get("content-type").is_some_and(|kind| kind.starts_with("application/grpc"));
     let message = if is_grpc { grpc::first_message(&body).unwrap_or_default() } else { &body };
     let mut answer = about.json();
+    answer["request"] = json!(about.requests.fetch_add(1, Ordering::Relaxed) + 1);
     answer["method"] = json!(head.method.as_str());
     answer["path"] = json!(head.uri.path_and_query().map_or("/", |path| path.as_str()));
     answer["authority"] =

@@ -24,11 +24,11 @@ impl Catalog {
         splits::check(self, &mut problems);
         services::check(self, &mut problems);
         endpoints::check(self, &mut problems);
-        if self.mesh_configs.len() > 1 {
-            for name in self.mesh_configs.keys() {
-                let message = "is one of several; a switch is on only where all of them have it on";
-                problems.push(Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message));
-            }
+        let own = &self.mesh_namespace;
+        for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
+            let message =
+                format!("has no effect: only the MeshConfig of the mesh's own namespace, {own}, counts");
+            problems.push(Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message));
         }
         problems.sort_unstable();
         problems.dedup();

@@ -1,4 +1,4 @@
-//! The protocol as scenarios (`delta`, `sotw`, `ordering`), the bytes (`encoding`), and properties that
+//! The protocol as scenarios (`delta`, `sotw`, `ordering`, `resuming`), the bytes (`encoding`), and properties that
 //! hold with a model of Envoy (`model`, `properties`).
 
 mod bounds;
@@ -7,5 +7,6 @@ mod encoding;
 mod model;
 mod ordering;
 mod properties;
+mod resuming;
 mod sotw;
 mod support;

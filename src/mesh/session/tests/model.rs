@@ -4,7 +4,9 @@
 //! - it asks for clusters first, for listeners once those are warm, for endpoints, routes and secrets when
 //!   something it took refers to them, and stops asking when nothing does;
 //! - it holds back the answer to CDS while a cluster warms, and a new or changed cluster warms until its
-//!   endpoints arrive on this stream after it;
+//!   endpoints arrive after it, on this stream or on the next;
+//! - on a new stream it states what it asked for, in the order in which it first did, all at once, but for CDS
+//!   while a cluster warms: that follows when all are warm;
 //! - in Delta it does not ask again for endpoints it has asked for, whatever happens to the cluster;
 //! - it refuses resources whose content says `bad`.
 //!
@@ -20,9 +22,6 @@ use prost::Message;
 use super::support::{CDS, EDS, LDS, RDS, SDS, delta, error, sotw};
 use crate::resource::{Resource, ResourceType};
 use crate::session::{Response, Variant};
-
-/// In the order in which a reconnecting Envoy states its subscriptions.
-const STATED: [ResourceType; 5] = [CDS, EDS, SDS, LDS, RDS];
 
 #[derive(Debug, Clone)]
 pub(super) enum Request {
@@ -47,9 +46,13 @@ pub(super) struct Envoy {
     /// Whether the good resources of a refused response are taken, as LDS does.
     takes_the_good: bool,
     tables: BTreeMap<ResourceType, Table>,
+    /// The types in the order in which it first asked for them.
+    asked: Vec<ResourceType>,
     warming: BTreeSet<String>,
     /// The answer to CDS that waits for clusters to be warm.
     held_back: Option<Request>,
+    /// Whether CDS has not been stated on this stream, since a cluster warms.
+    unstated: bool,
     pub(super) outbox: VecDeque<Request>,
     /// Whether references are checked.
     pub(super) strict: bool,
@@ -62,8 +65,10 @@ impl Envoy {
             variant,
             takes_the_good,
             tables,
+            asked: Vec::new(),
             warming: BTreeSet::new(),
             held_back: None,
+            unstated: false,
             outbox: VecDeque::new(),
             strict: true,
         };
@@ -75,28 +80,26 @@ impl Envoy {
     pub(super) fn reconnect(&mut self) {
         self.outbox.clear();
         self.held_back = None;
-        // Endpoints lost with the old stream: `initial_fetch_timeout` ends the wait, and those held serve.
-        let endpoints = self.table(EDS).held.keys().cloned().collect::<BTreeSet<_>>();
-        self.warming.retain(|name| !endpoints.contains(name));
-        for kind in STATED {
-            let table = self.tables.get_mut(&kind).unwrap();
-            table.nonce.clear();
-            if table.requested {
-                let request = match self.variant {
-                    Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
-                        initial_resource_versions: table
-                            .held
-                            .iter()
-                            .map(|(name, (version, _))| (name.clone(), version.clone()))
-                            .collect(),
-                        resource_names_subscribe: table.names.iter().cloned().collect(),
-                        ..delta(kind)
-                    }),
-                    Variant::Sotw => self.state(kind),
-                };
-                self.outbox.push_back(request);
+        self.unstated = !self.warming.is_empty();
+        for kind in self.asked.clone() {
+            self.tables.get_mut(&kind).unwrap().nonce.clear();
+            if kind != CDS || !self.unstated {
+                self.restate(kind);
             }
         }
+    }
+
+    /// The first request of a stream for a type that was asked for on an earlier one.
+    fn restate(&mut self, kind: ResourceType) {
+        let request = match self.variant {
+            Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
+                initial_resource_versions: self.holds(kind).into_iter().collect(),
+                resource_names_subscribe: self.names(kind).iter().cloned().collect(),
+                ..delta(kind)
+            }),
+            Variant::Sotw => self.state(kind),
+        };
+        self.outbox.push_back(request);
     }
 
     /// A State-of-the-World request with everything as it is.
@@ -128,6 +131,11 @@ impl Envoy {
 
     pub(super) fn is_warm(&self) -> bool {
         self.warming.is_empty() && self.held_back.is_none()
+    }
+
+    /// Whether it will not state its clusters, and holds no listener by which that would show.
+    pub(super) fn starts_with_clusters_held_back(&self) -> bool {
+        self.unstated && self.table(LDS).held.is_empty()
     }
 
     pub(super) fn names(&self, kind: ResourceType) -> &BTreeSet<String> {
@@ -195,6 +203,9 @@ impl Envoy {
     fn on_warm(&mut self) {
         let held_back = self.held_back.take();
         self.outbox.extend(held_back);
+        if std::mem::take(&mut self.unstated) {
+            self.restate(CDS);
+        }
         if !self.table(LDS).requested {
             self.ask(LDS, BTreeSet::new());
         }
@@ -231,7 +242,9 @@ impl Envoy {
         if names == table.names && (table.requested || !kind.is_wildcard()) {
             return;
         }
-        table.requested = true;
+        if !std::mem::replace(&mut table.requested, true) {
+            self.asked.push(kind);
+        }
         let added: Vec<_> = names.difference(&table.names).cloned().collect();
         let dropped: Vec<_> = table.names.difference(&names).cloned().collect();
         table.names = names;

@@ -1,6 +1,10 @@
 //! The HTTP connection manager, as both listeners use it.
 //!
-//! Owns what the mesh does to requests, which is as little as it can.
+//! Owns what the mesh does to requests, which is as little as it can. What a request asks of Envoy itself
+//! (`x-envoy-retry-on`, `x-envoy-upstream-rq-timeout-ms` and their like) is removed before anything acts on it: Envoy
+//! does so with requests that do not come from an internal address, and no address is. That is its default, and it
+//! must stay one: whoever calls writes the `x-forwarded-for` that an address is read from, so any range that were
+//! called internal could be claimed, and a configuration without ranges means all private ones.
 
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;

@@ -1,7 +1,7 @@
 //! Listeners (LDS): what interception hands to the proxy, told apart by the address that was dialled.
 //!
-//! Owns the shape of a listener. Which chains there are is decided in `outbound` and `inbound`. A listener
-//! without chains is left out: Envoy refuses one, and what arrives is refused all the same.
+//! Owns the shape of a listener. Which chains there are is decided in `outbound` and `inbound`. Envoy refuses a listener
+//! without chains, so a pod that serves nothing has no inbound listener.
 
 mod http;
 pub(super) mod inbound;

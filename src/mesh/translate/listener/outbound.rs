@@ -17,6 +17,7 @@ use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
 
 /// How a chain carries its connections.
+#[derive(Clone)]
 pub(in crate::translate) enum Carriage {
     /// Requests, by the routes of this name.
     Http(String),
@@ -24,9 +25,9 @@ pub(in crate::translate) enum Carriage {
     Tcp(Destination),
 }
 
-/// One service port.
+/// One service port, or, of a headless service, those of its pods that listen on one port.
 pub(in crate::translate) struct Chain {
-    /// Its name, see [`names::outbound_chain`].
+    /// Its name, see [`names::outbound_chain`] and [`names::headless_chain`].
     pub(in crate::translate) name: String,
     /// The addresses that lead to it; never empty, and no two chains have the same with the same port.
     pub(in crate::translate) addresses: Vec<IpAddr>,
@@ -36,23 +37,17 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) carriage: Carriage,
 }
 
-/// The listener; `None` if it would have no chain. With `egress`, what no chain takes passes through to
-/// where it was meant to go; without, it is closed.
+/// The listener. With `egress`, what no chain takes passes through to where it was meant to go; without, it is
+/// closed. Who may call nobody has one all the same: a connection that is refused would look like a dead sidecar.
 pub(in crate::translate) fn listener(
     chains: Vec<Chain>,
     egress: bool,
     families: Families,
     port: u16,
-) -> Option<listener::Listener> {
-    if chains.is_empty() && !egress {
-        return None;
-    }
-    let mut filter_chains: Vec<_> = chains.into_iter().map(chain).collect();
-    if egress {
-        filter_chains.push(loop_guard(port));
-    }
-    Some(listener::Listener {
-        filter_chains,
+) -> listener::Listener {
+    let guard = loop_guard(port);
+    listener::Listener {
+        filter_chains: chains.into_iter().map(chain).chain([guard]).collect(),
         default_filter_chain: egress.then(|| listener::FilterChain {
             name: names::PASSTHROUGH_CLUSTER.to_owned(),
             filters: vec![tcp::proxy(
@@ -63,7 +58,7 @@ pub(in crate::translate) fn listener(
         }),
         listener_filters: vec![original_destination()],
         ..listen(names::OUTBOUND_LISTENER, families, port, TrafficDirection::Outbound)
-    })
+    }
 }
 
 fn chain(chain: Chain) -> listener::FilterChain {
@@ -83,7 +78,8 @@ fn chain(chain: Chain) -> listener::FilterChain {
     }
 }
 
-/// Closes what was dialled to the listener's own port: passed through, it would come back here for ever.
+/// Closes what was dialled to the listener's own port: passed through, it would come back here for ever. Without
+/// egress it would be closed like everything else, and is the one chain that a listener must have at least.
 fn loop_guard(port: u16) -> listener::FilterChain {
     listener::FilterChain {
         name: "loop-guard".to_owned(),

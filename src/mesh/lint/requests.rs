@@ -1,0 +1,193 @@
+//! Reading what decides on requests: connection managers, routes, and rules.
+//!
+//! Owns the demand that no request of others reaches the application without rules that were written for it.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::rbac::v3::{self as rbac, Permission, permission, principal};
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, RouteConfiguration, VirtualHost, header_matcher::HeaderMatchSpecifier, route,
+    route_action::ClusterSpecifier, route_match::PathSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier, http_filter,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    StringMatcher, path_matcher, string_matcher::MatchPattern,
+};
+use prost::{DecodeError, Message, Name};
+
+use super::content::{Client, Reader, names_identities, wrapped};
+use crate::resource::ResourceType;
+
+/// The name by which a virtual host overrides the filter's rules.
+const RULES: &str = "envoy.filters.http.rbac";
+
+/// What the names of route configurations to the application begin with.
+const INBOUND: &str = "inbound_";
+
+/// The one path that is served to whoever asks.
+const STATISTICS: &str = "/stats/prometheus";
+
+impl Reader {
+    pub(super) fn http(
+        &mut self,
+        manager: &HttpConnectionManager,
+        client: Client,
+    ) -> Result<(), DecodeError> {
+        if client == Client::Others && !manager.http_filters.first().is_some_and(denies_by_default) {
+            self.fault("has an HTTP chain that does not begin by denying what no route allows");
+        }
+        match &manager.route_specifier {
+            Some(RouteSpecifier::Rds(rds)) => {
+                if client != Client::Application && !rds.route_config_name.starts_with(INBOUND) {
+                    self.fault(format!(
+                        "takes others' HTTP to {}, which has no rules",
+                        rds.route_config_name
+                    ));
+                }
+                self.refer(ResourceType::Route, &rds.route_config_name);
+            }
+            Some(RouteSpecifier::RouteConfig(routes)) => {
+                self.routes(routes)?;
+                match client {
+                    Client::Application => {}
+                    Client::Scraper => self.statistics(routes),
+                    Client::Others => self.fault("has an HTTP chain with routes of its own"),
+                }
+            }
+            _ => self.fault("has an HTTP chain without routes"),
+        }
+        Ok(())
+    }
+
+    /// Routes that are served in clear text to whoever asks.
+    fn statistics(&mut self, routes: &RouteConfiguration) {
+        let path = PathSpecifier::Path(STATISTICS.to_owned());
+        let mut all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+        if !all.all(|route| route.r#match.as_ref().is_some_and(|m| m.path_specifier.as_ref() == Some(&path)))
+        {
+            self.fault("offers more than the statistics in clear text");
+        }
+    }
+
+    pub(super) fn routes(&mut self, routes: &RouteConfiguration) -> Result<(), DecodeError> {
+        let (mut names, mut domains) = (BTreeSet::new(), BTreeSet::new());
+        for host in &routes.virtual_hosts {
+            if !names.insert(&host.name) || !host.domains.iter().all(|domain| domains.insert(domain)) {
+                self.fault(format!("has two virtual hosts of one name or domain: {}", host.name));
+            }
+            if routes.name.starts_with(INBOUND) {
+                self.host_rules(host)?;
+            }
+            for route in &host.routes {
+                if !route.typed_per_filter_config.is_empty() {
+                    self.fault("has a route with rules of its own");
+                }
+                let matched = route.r#match.as_ref();
+                let path = matched.and_then(|matched| matched.path_specifier.as_ref());
+                if matches!(path, Some(PathSpecifier::SafeRegex(path)) if path.regex.is_empty()) {
+                    self.empty_expression();
+                }
+                matched
+                    .into_iter()
+                    .flat_map(|matched| &matched.headers)
+                    .for_each(|header| self.header(header));
+                let Some(route::Action::Route(action)) = &route.action else { continue };
+                match &action.cluster_specifier {
+                    Some(ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, cluster),
+                    Some(ClusterSpecifier::WeightedClusters(split)) => {
+                        let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
+                        self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));
+                        if split.clusters.iter().any(|part| !part.typed_per_filter_config.is_empty()) {
+                            self.fault("has a route with rules of its own");
+                        }
+                    }
+                    _ => self.fault("has a route that leads nowhere"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules of a virtual host that leads to the application.
+    fn host_rules(&mut self, host: &VirtualHost) -> Result<(), DecodeError> {
+        let rules = match host.typed_per_filter_config.get(RULES) {
+            Some(any) if any.type_url == RbacPerRoute::type_url() => RbacPerRoute::decode(&*any.value)?.rbac,
+            _ => None,
+        };
+        if !rules.as_ref().is_some_and(enforces) {
+            self.fault(format!("virtual host {} has no rules that allow what they name", host.name));
+        }
+        self.rules(rules.as_ref().and_then(|rules| rules.rules.as_ref()));
+        Ok(())
+    }
+
+    /// Rules, wherever they stand: to identities, by expressions that Envoy takes.
+    pub(super) fn rules(&mut self, rules: Option<&rbac::Rbac>) {
+        let mut to_others = false;
+        for policy in rules.into_iter().flat_map(|rules| rules.policies.values()) {
+            policy.permissions.iter().for_each(|permission| self.permission(permission));
+            to_others |= !policy.principals.iter().all(is_identity);
+        }
+        if to_others {
+            self.fault("has rules that allow more than identities of the mesh");
+        }
+    }
+
+    /// The depth is that of what translation made, thus small.
+    fn permission(&mut self, permission: &Permission) {
+        use permission::Rule;
+        match &permission.rule {
+            Some(Rule::AndRules(set) | Rule::OrRules(set)) => {
+                set.rules.iter().for_each(|permission| self.permission(permission));
+            }
+            Some(Rule::NotRule(permission)) => self.permission(permission),
+            Some(Rule::Header(header)) => self.header(header),
+            Some(Rule::UrlPath(path)) => {
+                if let Some(path_matcher::Rule::Path(text)) = &path.rule {
+                    self.text(text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn header(&mut self, header: &HeaderMatcher) {
+        if let Some(HeaderMatchSpecifier::StringMatch(text)) = &header.header_match_specifier {
+            self.text(text);
+        }
+    }
+
+    fn text(&mut self, text: &StringMatcher) {
+        if matches!(&text.match_pattern, Some(MatchPattern::SafeRegex(regex)) if regex.regex.is_empty()) {
+            self.empty_expression();
+        }
+    }
+
+    /// Envoy refuses one, and whatever else the resource says with it.
+    fn empty_expression(&mut self) {
+        self.fault("has an empty expression");
+    }
+}
+
+fn is_identity(principal: &rbac::Principal) -> bool {
+    let Some(principal::Identifier::Authenticated(identity)) = &principal.identifier else { return false };
+    identity.principal_name.as_ref().is_some_and(names_identities)
+}
+
+fn denies_by_default(filter: &HttpFilter) -> bool {
+    let Some(http_filter::ConfigType::TypedConfig(any)) = &filter.config_type else { return false };
+    let is_rules = filter.name == RULES && any.type_url == Rbac::type_url() && !filter.disabled;
+    is_rules && Rbac::decode(&*any.value).is_ok_and(|rules| enforces(&rules))
+}
+
+fn enforces(rules: &Rbac) -> bool {
+    rules.matcher.is_none() && allows_what_it_names(rules.rules.as_ref())
+}
+
+/// Whether rules are there and deny what they don't name.
+pub(super) fn allows_what_it_names(rules: Option<&rbac::Rbac>) -> bool {
+    rules.is_some_and(|rules| rules.action() == rbac::rbac::Action::Allow)
+}

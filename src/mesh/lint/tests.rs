@@ -1,0 +1,294 @@
+//! Each rule is broken once, in an otherwise sound snapshot.
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::config::rbac::v3 as rbac;
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, RouteConfiguration, header_matcher};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_filter,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::{Message, Name};
+use rbac::permission::{Rule, Set};
+
+use super::*;
+use crate::catalog::fixtures::{
+    group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
+};
+use crate::catalog::{AppProtocol, Object, Service, SourceEvent};
+use crate::ids::TrustDomain;
+use crate::pki::{ServiceCertificate, TrustBundle};
+use crate::translate::{Compiler, Input, Settings, names};
+
+/// What b is served, which serves HTTP and TCP to a, and may itself call a, at an address and at its pods.
+fn sound() -> View {
+    let headless = Service {
+        headless: true,
+        cluster_ips: Vec::new(),
+        ..service("shop/a-pods", "a", &[port(81, AppProtocol::Tcp)])
+    };
+    let grants = [http_rule("shop/some", None), tcp_rule("shop/any")];
+    let objects = [
+        namespace("shop"),
+        Object::Workload(pod("shop/a", "shop/a", "a", "10.1.0.1")),
+        Object::Workload(pod("shop/b", "shop/b", "b", "10.1.0.2")),
+        Object::Service(service("shop/a", "a", &[port(80, AppProtocol::Http)])),
+        Object::Service(headless),
+        Object::Service(service("shop/b", "b", &[port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)])),
+        group("shop/some", &["/some"]),
+        tcp_route("shop/any", &[]),
+        target("shop/to-a", "shop/a", &["shop/b"], &grants),
+        target("shop/to-b", "shop/b", &["shop/a"], &grants),
+    ];
+    let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
+    let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
+    compiler.apply([
+        Input::Bundle(TrustBundle { pem: "roots".to_owned() }),
+        Input::Certificate("shop/b".parse().unwrap(), certificate),
+    ]);
+    compiler.apply(objects.map(|object| Input::Source(SourceEvent::Upsert(object))));
+    let view = compiler.world().view(&pod("shop/b", "shop/b", "b", "10.1.0.2").proxy_name()).unwrap();
+    assert_eq!(lint(&view), []);
+    view
+}
+
+/// What is found in the resource once it is broken.
+#[track_caller]
+fn broken<T: Message + Default>(kind: ResourceType, name: &str, change: impl FnOnce(&mut T)) -> String {
+    let view = sound();
+    let resource = view.get(kind, name).unwrap_or_else(|| panic!("{name} is served"));
+    let any = Any::decode(&*resource.any).unwrap();
+    let mut message = T::decode(&*any.value).unwrap();
+    change(&mut message);
+    let resource = Resource::encode(kind, name, &message);
+    assert_ne!(resource.any, view.get(kind, name).unwrap().any, "nothing was broken");
+    Facts::of(&resource).faults.join("; ")
+}
+
+fn inbound(change: impl FnOnce(&mut FilterChain), name: &str) -> String {
+    broken(ResourceType::Listener, names::INBOUND_LISTENER, |listener: &mut Listener| {
+        change(listener.filter_chains.iter_mut().find(|chain| chain.name == name).unwrap());
+    })
+}
+
+/// Changes the packed filter of this type.
+fn unpacked<T: Message + Name + Default>(chain: &mut FilterChain, change: impl FnOnce(&mut T)) {
+    let any = chain.filters.iter_mut().find_map(|filter| match &mut filter.config_type {
+        Some(filter::ConfigType::TypedConfig(any)) if any.type_url == T::type_url() => Some(any),
+        _ => None,
+    });
+    let any = any.unwrap();
+    let mut message = T::decode(&*any.value).unwrap();
+    change(&mut message);
+    *any = pack_any(message);
+}
+
+fn inbound_http(change: impl FnOnce(&mut HttpConnectionManager)) -> String {
+    inbound(|chain| unpacked(chain, change), "inbound_80_http")
+}
+
+fn inbound_routes(change: impl FnOnce(&mut RouteConfiguration)) -> String {
+    broken(ResourceType::Route, "inbound_80_http", change)
+}
+
+/// Changes the rules that stand in the route configuration.
+fn inbound_rules(change: impl FnOnce(&mut RbacPerRoute)) -> String {
+    inbound_routes(|routes| {
+        let any = routes.virtual_hosts[0].typed_per_filter_config.values_mut().next().unwrap();
+        let mut rules = RbacPerRoute::decode(&*any.value).unwrap();
+        change(&mut rules);
+        *any = pack_any(rules);
+    })
+}
+
+fn cluster(name: &str, change: impl FnOnce(&mut Cluster)) -> String {
+    broken(ResourceType::Cluster, name, change)
+}
+
+fn validation(name: &str, pattern: MatchPattern) -> String {
+    broken(ResourceType::Secret, name, |secret: &mut tls::Secret| {
+        let Some(tls::secret::Type::ValidationContext(context)) = &mut secret.r#type else {
+            panic!("{name}")
+        };
+        context.match_typed_subject_alt_names[0].matcher =
+            Some(StringMatcher { match_pattern: Some(pattern), ignore_case: false });
+    })
+}
+
+fn empty_expression() -> MatchPattern {
+    MatchPattern::SafeRegex(RegexMatcher::default())
+}
+
+fn raw_socket() -> TransportSocket {
+    TransportSocket { name: "envoy.transport_sockets.raw_buffer".to_owned(), config_type: None }
+}
+
+fn without_rules(manager: &mut HttpConnectionManager) {
+    let filter = &mut manager.http_filters[0];
+    assert_eq!(filter.name, "envoy.filters.http.rbac");
+    filter.config_type = Some(http_filter::ConfigType::TypedConfig(pack_any(Rbac::default())));
+}
+
+#[test]
+fn nobody_connects_in_clear_text() {
+    for name in ["inbound_80_http", "inbound_90_tcp"] {
+        for found in [
+            inbound(|chain| chain.transport_socket = None, name),
+            inbound(|chain| chain.transport_socket = Some(raw_socket()), name),
+        ] {
+            assert!(found.contains("in clear text"), "{name}: {found:?}");
+        }
+    }
+    let found = broken(ResourceType::Listener, names::INBOUND_LISTENER, |listener: &mut Listener| {
+        listener.default_filter_chain =
+            Some(FilterChain { transport_socket: None, ..listener.filter_chains[0].clone() });
+    });
+    assert!(found.contains("in clear text"), "{found:?}");
+}
+
+#[test]
+fn nothing_of_the_mesh_goes_out_in_clear_text() {
+    for name in ["shop/a|80", "shop/a-pods|81|pod"] {
+        for found in [
+            cluster(name, |cluster| cluster.transport_socket = None),
+            cluster(name, |cluster| cluster.transport_socket = Some(raw_socket())),
+        ] {
+            assert!(found.contains("in clear text"), "{name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn what_goes_in_clear_text_to_the_application_stays_in_the_pod() {
+    let found = cluster("local|80|http", |cluster| {
+        use envoy_types::pb::envoy::config::core::v3::address::Address;
+        use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+        let assignment = cluster.load_assignment.as_mut().unwrap();
+        let host = assignment.endpoints[0].lb_endpoints[0].host_identifier.as_mut().unwrap();
+        let HostIdentifier::Endpoint(endpoint) = host else { panic!("no endpoint") };
+        let address = endpoint.address.as_mut().unwrap().address.as_mut().unwrap();
+        let Address::SocketAddress(socket) = address else { panic!("no socket") };
+        socket.address = "10.1.0.1".to_owned();
+    });
+    assert!(found.contains("leaves the pod"), "{found:?}");
+}
+
+#[test]
+fn no_request_reaches_the_application_unauthorised() {
+    for found in [
+        inbound_http(|manager| drop(manager.http_filters.remove(0))),
+        inbound_http(|manager| manager.http_filters.reverse()),
+        inbound_http(|manager| manager.http_filters[0].disabled = true),
+        inbound_http(without_rules),
+        inbound_http(|manager| manager.route_specifier = None),
+    ] {
+        assert!(found.contains("HTTP"), "{found:?}");
+    }
+    let found = inbound(|chain| drop(chain.filters.remove(0)), "inbound_90_tcp");
+    assert!(found.contains("authorised"), "{found:?}");
+}
+
+#[test]
+fn a_route_to_the_application_carries_rules_that_allow_what_they_name() {
+    for (what, found) in [
+        ("none", inbound_routes(|routes| routes.virtual_hosts[0].typed_per_filter_config.clear())),
+        ("switched off", inbound_rules(|rules| rules.rbac = None)),
+        ("empty", inbound_rules(|rules| rules.rbac.as_mut().unwrap().rules = None)),
+        (
+            "of denial",
+            inbound_rules(|rules| {
+                let rules = rules.rbac.as_mut().unwrap().rules.as_mut().unwrap();
+                rules.action = rbac::rbac::Action::Deny.into();
+            }),
+        ),
+        (
+            "for everybody",
+            inbound_rules(|rules| {
+                let rules = rules.rbac.as_mut().unwrap().rules.as_mut().unwrap();
+                let policy = rules.policies.values_mut().next().unwrap();
+                let anybody = rbac::principal::Identifier::Any(true);
+                policy.principals.push(rbac::Principal { identifier: Some(anybody) });
+            }),
+        ),
+        (
+            "overridden",
+            inbound_routes(|routes| {
+                let host = &mut routes.virtual_hosts[0];
+                host.routes[0].typed_per_filter_config = host.typed_per_filter_config.clone();
+            }),
+        ),
+    ] {
+        assert!(found.contains("rules"), "{what}: {found:?}");
+    }
+}
+
+#[test]
+fn an_expression_is_never_empty() {
+    let by_header = || HeaderMatcher {
+        name: "x".to_owned(),
+        header_match_specifier: Some(header_matcher::HeaderMatchSpecifier::StringMatch(StringMatcher {
+            match_pattern: Some(empty_expression()),
+            ignore_case: false,
+        })),
+        ..HeaderMatcher::default()
+    };
+    let permission = |rule| rbac::Permission { rule: Some(rule) };
+    for found in [
+        inbound_routes(|routes| {
+            use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
+            let matched = routes.virtual_hosts[0].routes[0].r#match.as_mut().unwrap();
+            matched.path_specifier = Some(PathSpecifier::SafeRegex(RegexMatcher::default()));
+        }),
+        inbound_routes(|routes| {
+            routes.virtual_hosts[0].routes[0].r#match.as_mut().unwrap().headers.push(by_header());
+        }),
+        inbound_rules(|rules| {
+            let rules = rules.rbac.as_mut().unwrap().rules.as_mut().unwrap();
+            let policy = rules.policies.values_mut().next().unwrap();
+            let not = Rule::NotRule(Box::new(permission(Rule::Header(by_header()))));
+            policy.permissions.push(permission(Rule::AndRules(Set { rules: vec![permission(not)] })));
+        }),
+    ] {
+        assert!(found.contains("empty expression"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_validation_context_names_identities() {
+    let name = names::INBOUND_VALIDATION;
+    for pattern in [
+        MatchPattern::Prefix(String::new()),
+        MatchPattern::Prefix("spiffe://".to_owned()),
+        MatchPattern::Prefix("spiffe://cluster.local".to_owned()),
+        MatchPattern::Exact(String::new()),
+        MatchPattern::Suffix("/sa/a".to_owned()),
+        MatchPattern::Contains("a".to_owned()),
+        empty_expression(),
+    ] {
+        let found = validation(name, pattern.clone());
+        assert!(found.contains("identities"), "{pattern:?}: {found:?}");
+    }
+}
+
+#[test]
+fn the_statistics_are_all_that_is_offered_in_clear_text() {
+    let found = broken(ResourceType::Listener, names::PROMETHEUS_LISTENER, |listener: &mut Listener| {
+        use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
+        use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+        unpacked(&mut listener.filter_chains[0], |manager: &mut HttpConnectionManager| {
+            let Some(RouteSpecifier::RouteConfig(routes)) = &mut manager.route_specifier else {
+                panic!("none")
+            };
+            let matched = routes.virtual_hosts[0].routes[0].r#match.as_mut().unwrap();
+            matched.path_specifier = Some(PathSpecifier::Prefix("/".to_owned()));
+        });
+    });
+    assert!(found.contains("statistics"), "{found:?}");
+}

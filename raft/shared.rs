@@ -32,7 +32,8 @@ impl SharedLedger {
     }
 
     /// What is applied from now on, in order, whoever asked for it and on whichever replica. Who hears something finds
-    /// it in the state. A receiver that lags behind has lost some and reads the state instead.
+    /// it in the state. A receiver that lags behind has lost some and reads the state instead. Whoever comes to replace
+    /// the state as a whole must announce [`Announcement::Replaced`].
     pub fn announcements(&self) -> broadcast::Receiver<Announcement> {
         self.announcements.subscribe()
     }

@@ -124,9 +124,9 @@ impl Releases {
                     let serials: BTreeSet<_> = serials.into_iter().collect();
                     self.proxies.release(|serial| serials.contains(serial));
                 }
-                Ok(_) => {}
                 // Some were missed: the ledger knows which.
-                Err(RecvError::Lagged(_)) => self.sweep(),
+                Ok(Announcement::Replaced) | Err(RecvError::Lagged(_)) => self.sweep(),
+                Ok(_) => {}
                 Err(RecvError::Closed) => return,
             }
         }

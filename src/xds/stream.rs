@@ -215,15 +215,8 @@ impl<R: Discovery> Driver<R> {
                     Err(status) => return status.into(),
                 },
             };
-            let held = stream.state().session.held_bytes();
-            if held != course.held {
-                course.held = held;
-                if let Err(excess) = entered.hold(held) {
-                    return excess.into();
-                }
-            }
             let delivered = match stepped {
-                Ok(step) => self.deliver(stream, &mut course, step).await,
+                Ok(step) => self.deliver(entered, &mut course, step).await,
                 Err(ending) => return ending,
             };
             if let Err(ending) = delivered {
@@ -262,8 +255,14 @@ impl<R: Discovery> Driver<R> {
         Ok(request.step(&mut state.session, view)?)
     }
 
-    /// Sends the responses of a step and takes note of its events.
-    async fn deliver(&self, stream: &OpenStream, course: &mut Course, step: Step) -> Result<(), Ending> {
+    /// Sends the responses of a step and takes note of its events, unless the proxy holds too much by now.
+    async fn deliver(&self, entered: &Entered, course: &mut Course, step: Step) -> Result<(), Ending> {
+        let stream = &*entered.stream;
+        let held = stream.state().session.held_bytes();
+        if held != course.held {
+            course.held = held;
+            entered.hold(held)?;
+        }
         for event in step.events {
             self.note(stream, course, event);
         }

@@ -34,6 +34,9 @@ pub enum Announcement {
         /// The certificates, sorted.
         serials: Vec<SerialNumber>,
     },
+    /// The state was replaced as a whole, as when a replica that fell far behind takes over a snapshot. What happened
+    /// between is not told: whoever listens reads the state, as if it had lost announcements.
+    Replaced,
 }
 
 impl Announcement {

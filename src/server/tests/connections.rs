@@ -8,7 +8,8 @@ use prost::Message;
 use smc_mesh::resource::ResourceType;
 use tonic::Code;
 
-use super::replica::{Client, Limits, Replica, ack, closed, subscribe};
+use super::client::{Client, ack, closed, subscribe, tls};
+use super::replica::{Limits, Replica};
 use super::{BUYER, STORE};
 
 #[tokio::test]
@@ -18,7 +19,7 @@ async fn a_connection_without_a_stream_is_closed_after_its_time_and_one_with_a_s
     let (buyer, store) = (replica.bootstrap(BUYER).await, replica.bootstrap(STORE).await);
     let (mut client, first) = Client::served(&replica, &store, ResourceType::Cluster).await;
     client.send(ack(&first)).await;
-    let silent = replica.tls(&buyer).await;
+    let silent = tls(&replica, &buyer).await;
     let without = Client::channel(replica.xds, &buyer).await.unwrap();
     replica.counts(&["smc_connections 3"]).await;
     closed(silent).await;
@@ -36,13 +37,13 @@ async fn a_release_closes_the_connections_of_that_proxy_and_of_no_other() {
     let (mut client, first) = Client::served(&replica, &store, ResourceType::Cluster).await;
     client.send(ack(&first)).await;
     let (mut released, _) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
-    let silent = replica.tls(&buyer).await;
+    let silent = tls(&replica, &buyer).await;
     replica.counts(&["smc_connections 3"]).await;
     replica.release(BUYER).await;
     assert_eq!(released.ended().await, Code::PermissionDenied);
     closed(silent).await;
     replica.counts(&["smc_connections 1"]).await;
-    closed(replica.tls(&buyer).await).await;
+    closed(tls(&replica, &buyer).await).await;
     replica.declare_another_service();
     assert!(!client.receive().await.resources.is_empty());
     replica.stop().await;
@@ -56,7 +57,7 @@ async fn a_proxy_has_a_bounded_number_of_connections_and_the_oldest_without_a_st
     client.send(ack(&first)).await;
     let mut silent = Vec::new();
     for _ in 0..9 {
-        silent.push(replica.tls(&buyer).await);
+        silent.push(tls(&replica, &buyer).await);
     }
     for oldest in silent.drain(..2) {
         closed(oldest).await;
@@ -91,7 +92,7 @@ async fn a_service_certificate_is_told_that_it_is_none_of_a_proxy_and_keeps_no_c
     let mut workload = buyer.clone();
     workload.certificate = Some((text(certificate.certificate_chain), text(certificate.private_key)));
     assert_eq!(Client::refused(&replica, &workload).await, Code::PermissionDenied);
-    closed(replica.tls(&workload).await).await;
+    closed(tls(&replica, &workload).await).await;
     replica.counts(&["smc_connections 1", "smc_refusals_total{reason=\"other_kind\"} 2"]).await;
     replica.stop().await;
 }

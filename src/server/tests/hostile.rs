@@ -11,12 +11,13 @@ use tonic::client::Grpc;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use super::replica::{Client, Limits, Replica, ack, closed, subscribe};
+use super::client::{Client, Credentials, ack, closed, subscribe, tls};
+use super::replica::{Limits, Replica};
 use super::valve::Valve;
 use super::{BUYER, STORE};
 
 /// A request for endpoints that do not exist, of about `kib` KiB.
-fn unknown(own: &super::replica::Credentials, kib: usize) -> DeltaDiscoveryRequest {
+fn unknown(own: &Credentials, kib: usize) -> DeltaDiscoveryRequest {
     let resource_names_subscribe = (0..kib).map(|i| format!("{i:01020}")).collect();
     DeltaDiscoveryRequest { resource_names_subscribe, ..subscribe(own, ResourceType::Endpoint) }
 }
@@ -111,7 +112,7 @@ async fn garbage_behind_a_good_handshake_ends_its_connection() {
     for (preface, garbage) in
         [(&[][..], [b'x'; 4096]), (&preface[..], [0xff; 4096]), (&preface[..], [0; 4096])]
     {
-        let mut connection = replica.tls(&buyer).await;
+        let mut connection = tls(&replica, &buyer).await;
         connection.write_all(preface).await.unwrap();
         // It may be closed before all of it is written.
         let _ = connection.write_all(&garbage).await;

@@ -1,5 +1,6 @@
 //! A whole replica over real sockets, with clients that behave and clients that do not.
 
+mod client;
 mod connections;
 mod hostile;
 mod replica;
@@ -16,7 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use replica::{Client, Limits, Replica, ack, subscribe};
+use client::{Client, Credentials, ack, subscribe};
+use replica::{Limits, Replica};
 
 const BUYER: &str = "shop/buyer";
 const STORE: &str = "shop/store";
@@ -181,7 +183,7 @@ async fn a_proxy_whose_pod_stays_away_is_released_and_no_other() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let state_of = |own: &replica::Credentials| states[own.node().id.split_once('.').unwrap().0];
+    let state_of = |own: &Credentials| states[own.node().id.split_once('.').unwrap().0];
     assert_eq!(state_of(&store), pb::CertificateState::Released);
     assert_eq!(state_of(&buyer), pb::CertificateState::Unclaimed);
     replica.restart().await;

@@ -19,7 +19,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-use super::replica::{Client, Credentials, PATIENCE, Replica};
+use super::client::{Client, Credentials};
+use super::replica::{PATIENCE, Replica};
 use super::{BUYER, STORE};
 
 /// A stream on which one type is asked for.

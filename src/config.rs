@@ -39,6 +39,8 @@ pub struct Config {
     pub release_grace: Duration,
     /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
     pub answer_limit: Duration,
+    /// How long a connection may be without a stream of an admitted proxy before it is closed; see [`IDLE_LIMIT`].
+    pub idle_limit: Duration,
 }
 
 /// Long enough for a person to put back a directory that was moved away, or for a platform's API to recover; short
@@ -48,3 +50,8 @@ pub const RELEASE_GRACE: Duration = Duration::from_mins(10);
 /// Envoy answers in milliseconds, or, while clusters warm, after 15 seconds at most (`initial_fetch_timeout`). What has
 /// not done so for a minute does not read, and holds memory for nothing.
 pub const ANSWER_LIMIT: Duration = Duration::from_mins(1);
+
+/// Envoy opens its stream with its connection, and tries again within seconds whenever it ends, by default within 30 at the
+/// most; and a pod that is not known yet is waited for. What has had no stream for longer is not a proxy that is about to
+/// be served.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(30);

@@ -41,7 +41,6 @@ use crate::sources::{DirectorySource, Source};
 use crate::telemetry::Metrics;
 use crate::xds;
 use crate::xds::proxies::Proxies;
-use crate::xds::service::XdsService;
 use census::Census;
 use shutdown::Stages;
 use tasks::Tasks;
@@ -174,6 +173,7 @@ impl Server {
             service_cert_lifetime,
             release_grace,
             answer_limit,
+            idle_limit,
         } = config;
         let metrics = Metrics::new();
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
@@ -218,10 +218,10 @@ impl Server {
             metrics: metrics.clone(),
             tasks: streams.clone(),
             answer_limit,
+            idle_limit,
             draining: stages.draining.clone(),
         };
-        let service = XdsService::new(Arc::new(context));
-        let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), service, metrics.clone()));
+        let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), context));
 
         tasks.spawn("publisher", publisher.run(stages.stopping.clone()));
         let source = DirectorySource::new(mesh_dir, last_good_dir);
@@ -237,9 +237,11 @@ impl Server {
         tasks.spawn("certificate rotation", rotator.run(stages.stopping.clone()));
         let renewal = stages.stopping.clone();
         tasks.spawn("controller certificate", async move { tls.run(renewal).await });
+        // Listens before anybody is connected whom a release could concern.
+        let releases = tasks::Releases::new(Arc::clone(&ca), proxies.clone());
+        tasks.spawn("releases", releases.run(stages.stopping.clone()));
         let (draining, closing) = (stages.draining.clone(), stages.closing.clone());
         tasks.spawn("xDS", xds::acceptor::run(xds_listener, handling, draining, closing));
-        tasks.spawn("releases", tasks::releases(Arc::clone(&ca), proxies.clone(), stages.stopping.clone()));
         let departing = tasks::Departing {
             ca: Arc::clone(&ca),
             ask: ask.clone(),

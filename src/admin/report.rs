@@ -14,7 +14,7 @@ use smc_proto::admin::v1 as pb;
 use smc_raft::{GroupStatus, Member};
 
 use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
-use crate::xds::proxies::{OpenStream, StreamReport};
+use crate::xds::open_stream::{OpenStream, StreamReport};
 
 /// What is known of one proxy, from the ledger, the catalog and the connections.
 #[derive(Default)]

@@ -24,10 +24,6 @@ use super::status::{self, AuthorityStatus, Issued};
 use crate::env::Env;
 use signing::IssuingCa;
 
-/// Announcements that a slow receiver may lag behind by: a cold start of a thousand identities fits. Who
-/// loses some reads the ledger.
-const ANNOUNCEMENTS: usize = 1024;
-
 /// What the authority is configured with.
 #[derive(Debug, Clone)]
 pub struct CaSettings {
@@ -45,7 +41,6 @@ pub struct BuiltinCa {
     settings: CaSettings,
     issuing: IssuingCa,
     bundle: TrustBundle,
-    announcements: broadcast::Sender<Announcement>,
 }
 
 impl BuiltinCa {
@@ -59,8 +54,7 @@ impl BuiltinCa {
         let authority = founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
         let issuing = IssuingCa::unseal(&authority, &*keys)?;
         let bundle = TrustBundle { pem: authority.root.certificate_pem };
-        let (announcements, _) = broadcast::channel(ANNOUNCEMENTS);
-        Ok(Self { ledger, keys, env, settings, issuing, bundle, announcements })
+        Ok(Self { ledger, keys, env, settings, issuing, bundle })
     }
 
     async fn commit(&self, what: &str, operation: Operation) -> Result<Result<Reply, Rejection>, CaError> {
@@ -73,11 +67,6 @@ impl BuiltinCa {
             Ok(_) => Err(CaError::NoAnswer(what.to_owned())),
             Err(source) => Err(CaError::Rejected { what: what.to_owned(), source }),
         }
-    }
-
-    /// Tells whoever listens. That nobody does is no error.
-    fn announce(&self, announcement: Announcement) {
-        let _ = self.announcements.send(announcement);
     }
 
     async fn sign_service(
@@ -133,7 +122,6 @@ impl BuiltinCa {
             }
             Err(source) => return Err(CaError::Rejected { what, source }),
         }
-        self.announce(Announcement::ServiceIssued { account, serial: leaf.serial });
         Ok(IssuedService {
             serial: leaf.serial,
             validity: leaf.validity,
@@ -162,7 +150,6 @@ impl BuiltinCa {
             fingerprint: leaf.reads_as.fingerprint,
         };
         self.recorded(&what, operation).await?;
-        self.announce(Announcement::ProxyIssued { proxy, serial: leaf.serial });
         Ok(IssuedProxy {
             serial: leaf.serial,
             validity: leaf.validity,
@@ -173,10 +160,7 @@ impl BuiltinCa {
 
     async fn commit_release(&self, what: String, release: Operation) -> Result<Vec<SerialNumber>, CaError> {
         match self.commit(&what, release).await? {
-            Ok(Reply::Released { serials }) => {
-                self.announce(Announcement::ProxyReleased { serials: serials.clone() });
-                Ok(serials)
-            }
+            Ok(Reply::Released { serials }) => Ok(serials),
             Ok(_) => Err(CaError::NoAnswer(what)),
             Err(source) => Err(CaError::Rejected { what, source }),
         }
@@ -260,12 +244,7 @@ impl CertificateManager for BuiltinCa {
         Box::pin(async move {
             let what = format!("the claim of proxy certificate {serial}");
             match self.commit(&what, Operation::ClaimProxyCertificate(serial)).await? {
-                Ok(Reply::Claimed { first }) => {
-                    if first {
-                        self.announce(Announcement::ProxyClaimed { serial });
-                    }
-                    Ok(first)
-                }
+                Ok(Reply::Claimed { first }) => Ok(first),
                 Ok(_) => Err(CaError::NoAnswer(what)),
                 Err(source) => Err(CaError::Rejected { what, source }),
             }
@@ -327,7 +306,7 @@ impl CertificateManager for BuiltinCa {
     }
 
     fn announcements(&self) -> broadcast::Receiver<Announcement> {
-        self.announcements.subscribe()
+        self.ledger.local().announcements()
     }
 }
 

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
+pub use smc_mesh::ledger::Announcement;
 use smc_mesh::pki::{SerialNumber, ServiceCertificate, TrustBundle, Validity};
 use smc_mesh::time::Timestamp;
 pub use smc_raft::Pending;
@@ -86,35 +87,6 @@ pub struct ControllerNames {
     pub ips: Vec<IpAddr>,
 }
 
-/// Something happened to the certificates. A receiver that lags behind has lost some and reads the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Announcement {
-    /// An identity has a new certificate.
-    ServiceIssued {
-        /// The identity.
-        account: ServiceAccountId,
-        /// The certificate.
-        serial: SerialNumber,
-    },
-    /// A proxy was issued a certificate.
-    ProxyIssued {
-        /// The proxy.
-        proxy: ProxyName,
-        /// The certificate.
-        serial: SerialNumber,
-    },
-    /// A proxy connected with a certificate for the first time.
-    ProxyClaimed {
-        /// The certificate.
-        serial: SerialNumber,
-    },
-    /// Proxy certificates were released: streams that were opened with them are to end.
-    ProxyReleased {
-        /// The certificates.
-        serials: Vec<SerialNumber>,
-    },
-}
-
 /// Issues, keeps and releases certificates.
 pub trait CertificateManager: Send + Sync {
     /// Issues a new service certificate, which takes the place of the current one. If another replica was
@@ -181,6 +153,7 @@ pub trait CertificateManager: Send + Sync {
     /// The ledger, for decisions such as [`smc_mesh::pki::admit`].
     fn ledger(&self) -> &SharedLedger;
 
-    /// What happens from now on.
+    /// What happens from now on, on whichever replica, whether or not the one who asked for it still waits. A receiver
+    /// that lags behind has lost some and reads the ledger.
     fn announcements(&self) -> broadcast::Receiver<Announcement>;
 }

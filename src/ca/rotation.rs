@@ -265,7 +265,8 @@ impl Rotator {
 async fn service_issued(announcements: &mut broadcast::Receiver<Announcement>) {
     loop {
         match announcements.recv().await {
-            Ok(Announcement::ServiceIssued { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Ok(Announcement::ServiceIssued { .. } | Announcement::Replaced)
+            | Err(broadcast::error::RecvError::Lagged(_)) => return,
             Ok(_) => {}
             // The manager lives as long as the rotator, so this does not happen; the timer goes on.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,

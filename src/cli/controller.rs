@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::{KeyEncryption, LocalKey};
-use crate::config::{ANSWER_LIMIT, Config};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
 use crate::env::Env;
 use crate::server::{Server, Storage};
 use crate::telemetry::LogArgs;
@@ -108,6 +108,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         service_cert_lifetime,
         release_grace,
         answer_limit: ANSWER_LIMIT,
+        idle_limit: IDLE_LIMIT,
     };
     let served = serve(config, env, Storage { group: Arc::clone(&group), keys }, signals).await;
     group.stop().await;

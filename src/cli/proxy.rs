@@ -39,7 +39,7 @@ pub(super) enum ProxyCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Release a proxy's certificates: its streams end, and it is refused from then on.
+    /// Release a proxy's certificates: its connections end, and it is refused from then on.
     Release {
         /// The pod, or UUID.NAMESPACE for a proxy whose pod is gone
         #[arg(value_name = "NAMESPACE/POD")]

@@ -12,6 +12,7 @@
 
 pub mod bootstrap;
 pub mod catalog;
+pub mod connections;
 pub mod ids;
 pub mod interception;
 pub mod ledger;

@@ -15,7 +15,7 @@ use smc_mesh::world::World;
 use smc_raft::StorageError;
 use thiserror::Error;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -95,33 +95,48 @@ fn failed(task: &'static str, reason: impl Display) -> ServerError {
     ServerError::Task { task, reason: reason.to_string() }
 }
 
-/// Ends the streams of proxies that the certificate authority announces as released.
-pub(super) async fn releases(ca: Arc<dyn CertificateManager>, proxies: Proxies, stopping: CancellationToken) {
-    let mut announcements = ca.announcements();
-    loop {
-        let announced = tokio::select! {
-            () = stopping.cancelled() => return,
-            announced = announcements.recv() => announced,
-        };
-        match announced {
-            Ok(Announcement::ProxyReleased { serials }) => {
-                let serials: BTreeSet<_> = serials.into_iter().collect();
-                proxies.release(|serial| serials.contains(serial));
-            }
-            Ok(_) => {}
-            // Some were missed: the ledger knows which.
-            Err(RecvError::Lagged(_)) => sweep(ca.as_ref(), &proxies),
-            Err(RecvError::Closed) => return,
-        }
-    }
+/// Ends the streams and connections of proxies whose certificates were released, on whichever replica.
+pub(super) struct Releases {
+    ca: Arc<dyn CertificateManager>,
+    announcements: broadcast::Receiver<Announcement>,
+    proxies: Proxies,
 }
 
-/// Ends every stream whose certificate the ledger says is released.
-fn sweep(ca: &dyn CertificateManager, proxies: &Proxies) {
-    proxies.release(|serial| {
-        ca.ledger()
-            .read(|ledger| ledger.proxy_certificate(serial).is_none_or(|record| record.state.is_released()))
-    });
+impl Releases {
+    /// Listens from now on.
+    pub(super) fn new(ca: Arc<dyn CertificateManager>, proxies: Proxies) -> Self {
+        let announcements = ca.announcements();
+        Self { ca, announcements, proxies }
+    }
+
+    pub(super) async fn run(mut self, stopping: CancellationToken) {
+        loop {
+            let announced = tokio::select! {
+                () = stopping.cancelled() => return,
+                announced = self.announcements.recv() => announced,
+            };
+            match announced {
+                Ok(Announcement::ProxyReleased { serials }) => {
+                    let serials: BTreeSet<_> = serials.into_iter().collect();
+                    self.proxies.release(|serial| serials.contains(serial));
+                }
+                // Some were missed: the ledger knows which.
+                Ok(Announcement::Replaced) | Err(RecvError::Lagged(_)) => self.sweep(),
+                Ok(_) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Ends whatever was opened with a certificate that the ledger says is released.
+    fn sweep(&self) {
+        self.proxies.release(|serial| {
+            let ledger = self.ca.ledger();
+            ledger.read(|ledger| {
+                ledger.proxy_certificate(serial).is_none_or(|record| record.state.is_released())
+            })
+        });
+    }
 }
 
 /// Releases the certificates of pods that are gone.

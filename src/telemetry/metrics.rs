@@ -38,6 +38,7 @@ pub struct Metrics {
     recompute: Histogram,
     problems: Gauges,
     handshakes_failed: Counter,
+    connections: Gauge,
     connections_refused: Counter,
     refusals: Counters,
     certificates: Gauges,
@@ -66,6 +67,7 @@ impl Metrics {
             recompute: latency(),
             problems: Gauges::default(),
             handshakes_failed: Counter::default(),
+            connections: Gauge::default(),
             connections_refused: Counter::default(),
             refusals: Counters::default(),
             certificates: Gauges::default(),
@@ -86,6 +88,8 @@ impl Metrics {
         registry.register("problems", "What is wrong with the declared mesh", m.problems.clone());
         let help = "Connections that did not authenticate";
         registry.register("handshake_failures", help, m.handshakes_failed.clone());
+        let help = "Open connections, those that shake hands included";
+        registry.register("connections", help, m.connections.clone());
         let help = "Connections closed because there were too many";
         registry.register("connections_refused", help, m.connections_refused.clone());
         registry.register("refusals", "Proxies refused by reason", m.refusals.clone());
@@ -147,6 +151,10 @@ impl Metrics {
 
     pub(crate) fn handshake_failed(&self) {
         self.handshakes_failed.inc();
+    }
+
+    pub(crate) fn connections(&self, count: usize) {
+        self.connections.set(whole(count));
     }
 
     pub(crate) fn connection_refused(&self) {

@@ -1,20 +1,22 @@
 //! Letting a proxy in: its certificate, the ledger and the mesh together say who it is.
 //!
-//! Owns the waiting around [`smc_mesh::pki::admit`], which decides. Nothing is answered before a world has been
-//! published, that is, before the sources have synced.
+//! Owns the waiting around [`smc_mesh::pki::admit`], which decides; a connection without a certificate that could ever be
+//! admitted does not get that far. Nothing is answered before a world has been published, that is, before the sources
+//! have synced.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use smc_mesh::ids::ProxyName;
-use smc_mesh::pki::{Admission, KnownWorkload, PeerCertificate, Refusal, admit};
+use smc_mesh::pki::{Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify};
 use smc_mesh::world::World;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use super::connection::Peer;
+use super::proxies::Connected;
 use super::stream::Context;
 use crate::ca::CaError;
 use crate::ca::verify::{UnreadableCertificate, peer_certificate};
@@ -65,10 +67,20 @@ impl NotAdmitted {
     }
 }
 
-/// Reads the peer's certificate. The handshake has verified that the mesh's CA signed it.
-pub(super) fn certificate_of(peer: &Peer) -> Result<PeerCertificate, NotAdmitted> {
-    let leaf = peer.chain.first().ok_or(NotAdmitted::NoCertificate)?;
-    Ok(peer_certificate(leaf)?)
+/// Reads the leaf of the chain that a peer showed, of which the handshake has verified that the mesh's CA signed it,
+/// and enters the connection under the name of its proxy, if the certificate is good so far.
+pub(super) fn identified(
+    context: &Context,
+    connected: &mut Connected,
+    chain: &[CertificateDer<'_>],
+) -> Result<PeerCertificate, NotAdmitted> {
+    let certificate = peer_certificate(chain.first().ok_or(NotAdmitted::NoCertificate)?)?;
+    let look = || context.ca.ledger().read(|ledger| identify(&certificate, ledger, context.env.now()));
+    let Identified { proxy, serial, .. } = look()?;
+    connected.identify(&proxy, serial);
+    // A release between the look and the entry did not find this connection to close it.
+    look()?;
+    Ok(certificate)
 }
 
 /// Waits for a world, admits the peer, and makes the claim a recorded fact.

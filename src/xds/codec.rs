@@ -5,15 +5,19 @@
 
 use std::marker::PhantomData;
 
+use bytes::Buf;
 use prost::Message;
 use smc_mesh::session::Response;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// The largest request taken. A resuming delta request names every resource the proxy holds, about 100 bytes
-/// each; xDS servers are expected to take 32 MiB (DESIGN §3). Only an admitted proxy's stream gets to
-/// send a second one.
-pub(super) const MAX_REQUEST_BYTES: usize = 32 << 20;
+/// A request, and how long it was on the wire: what decoding drops, such as fields that nobody knows, was read all the
+/// same.
+#[derive(Debug)]
+pub(super) struct Received<R> {
+    pub(super) request: R,
+    pub(super) bytes: usize,
+}
 
 /// Decodes requests of type `R`, encodes [`Response`].
 #[derive(Debug)]
@@ -27,7 +31,7 @@ impl<R> Default for XdsCodec<R> {
 
 impl<R: Message + Default + 'static> Codec for XdsCodec<R> {
     type Encode = Response;
-    type Decode = R;
+    type Decode = Received<R>;
     type Encoder = ResponseEncoder;
     type Decoder = RequestDecoder<R>;
 
@@ -60,10 +64,13 @@ impl Encoder for ResponseEncoder {
 pub(super) struct RequestDecoder<R>(PhantomData<R>);
 
 impl<R: Message + Default> Decoder for RequestDecoder<R> {
-    type Item = R;
+    type Item = Received<R>;
     type Error = Status;
 
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<R>, Status> {
-        R::decode(bytes).map(Some).map_err(|error| Status::invalid_argument(format!("request: {error}")))
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Received<R>>, Status> {
+        let bytes = buffer.remaining();
+        let request = R::decode(buffer)
+            .map_err(|error| Status::invalid_argument(format!("this is no xDS request: {error}")))?;
+        Ok(Some(Received { request, bytes }))
     }
 }

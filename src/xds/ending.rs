@@ -3,12 +3,13 @@
 //! Owns the mapping to gRPC statuses. A stream that ends for a reason of ours and without anybody's fault ends
 //! with OK: Envoy then comes back without a warning.
 
+use smc_mesh::connections::Excess;
 use smc_mesh::session::ProtocolError;
 use thiserror::Error;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::admission::NotAdmitted;
-use super::proxies::{Stop, TooManyStreams};
+use super::open_stream::Stop;
 
 /// The end of a stream.
 #[derive(Debug, Error)]
@@ -17,6 +18,8 @@ pub(super) enum Ending {
     Closed,
     #[error("the connection broke: {}", .0.message())]
     Broken(Status),
+    #[error("a request cannot be read: {}", .0.message())]
+    Unreadable(Status),
     #[error("the server is shutting down")]
     Draining,
     #[error("refused: {}", crate::error::causes(.0))]
@@ -32,7 +35,7 @@ pub(super) enum Ending {
     #[error("the proxy does not read, or does not answer")]
     Stalled,
     #[error(transparent)]
-    TooMany(#[from] TooManyStreams),
+    TooMuch(#[from] Excess),
 }
 
 impl Ending {
@@ -40,12 +43,13 @@ impl Ending {
     pub(super) fn status(&self) -> Option<Status> {
         let text = self.to_string();
         match self {
-            Self::Closed | Self::Broken(_) | Self::Draining | Self::Renamed => None,
+            Self::Closed | Self::Draining | Self::Renamed => None,
+            Self::Broken(status) | Self::Unreadable(status) => Some(Status::new(status.code(), text)),
             Self::NotAdmitted(refused) => Some(refused.status()),
             Self::Released => Some(Status::permission_denied(text)),
             Self::Superseded => Some(Status::aborted(text)),
             Self::Protocol(_) => Some(Status::invalid_argument(text)),
-            Self::Stalled | Self::TooMany(_) => Some(Status::resource_exhausted(text)),
+            Self::Stalled | Self::TooMuch(_) => Some(Status::resource_exhausted(text)),
         }
     }
 
@@ -54,6 +58,7 @@ impl Ending {
         match self {
             Self::Closed => "closed",
             Self::Broken(_) => "broken",
+            Self::Unreadable(_) => "unreadable",
             Self::Draining => "draining",
             Self::NotAdmitted(_) => "refused",
             Self::Released => "released",
@@ -61,7 +66,18 @@ impl Ending {
             Self::Renamed => "renamed",
             Self::Protocol(_) => "protocol",
             Self::Stalled => "stalled",
-            Self::TooMany(_) => "too_many",
+            Self::TooMuch(_) => "too_much",
+        }
+    }
+}
+
+/// What came instead of a request.
+impl From<Status> for Ending {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            // It is too long, or not what it should be.
+            Code::OutOfRange | Code::InvalidArgument => Self::Unreadable(status),
+            _ => Self::Broken(status),
         }
     }
 }

@@ -1,26 +1,27 @@
-//! Who is connected to this replica, and what each stream was sent, acknowledged and rejected.
+//! Who is connected to this replica: connections, and the streams of admitted proxies on them.
 //!
-//! Owns the table of open streams and the word that ends one from outside. Refuses to end it itself: a stream's
-//! own task does, so that every end is logged and counted in one place.
+//! Owns the table of both, and tells those to end that [`smc_mesh::connections`] says must. Refuses to end them itself:
+//! a connection's and a stream's own task do.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
 use smc_mesh::ids::ProxyName;
-use smc_mesh::pki::{Admission, SerialNumber};
+use smc_mesh::pki::SerialNumber;
 use smc_mesh::problem::Problem;
-use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
-use smc_mesh::time::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
+use super::lock;
+use super::open_stream::{OpenStream, Stop};
+use super::pace::Pace;
 use crate::telemetry::Metrics;
 
-/// Streams one proxy may have open at once, over all its connections: one for ADS, or one per type and per
-/// secret for a proxy on the separate services. More is not Envoy.
-const MAX_STREAMS_PER_PROXY: usize = 64;
-
-/// The open streams of one replica. Cheap to clone.
+/// The connections and open streams of one replica. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Proxies {
     table: Arc<Mutex<Table>>,
@@ -29,70 +30,28 @@ pub struct Proxies {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The next stream's number.
-    next: u64,
+    /// What is kept, and what makes room.
+    kept: Connections,
+    connections: BTreeMap<ConnectionId, Connection>,
     /// Streams by proxy, in the order they were opened.
-    streams: BTreeMap<ProxyName, BTreeMap<u64, Arc<OpenStream>>>,
+    streams: BTreeMap<ProxyName, BTreeMap<StreamId, Arc<OpenStream>>>,
 }
 
-/// One open stream of an admitted proxy.
-#[derive(Debug)]
-pub struct OpenStream {
-    /// Whose it is.
-    pub admission: Admission,
-    /// The protocol's variant.
-    pub variant: Variant,
-    /// Which types it carries.
-    pub scope: Scope,
-    /// The proxy's address.
-    pub peer: SocketAddr,
-    /// When it was opened.
-    pub opened_at: Timestamp,
-    state: Mutex<StreamState>,
-    stopped: CancellationToken,
-    why: OnceLock<Stop>,
-}
-
-/// What changes while a stream is open.
-#[derive(Debug)]
-pub(super) struct StreamState {
-    /// The protocol's state.
-    pub(super) session: Session,
-    /// The latest acknowledgement.
-    pub(super) acked_at: Option<Timestamp>,
-    /// Rejected updates.
-    pub(super) rejections: u64,
-    /// What Envoy says about its build.
-    pub(super) user_agent: String,
-}
-
-/// A stream as it looks at one moment.
+/// One connection, as its task, its streams and the table see it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct StreamReport {
-    /// The latest acknowledgement.
-    pub acked_at: Option<Timestamp>,
-    /// Rejected updates so far.
-    pub rejections: u64,
-    /// What Envoy says about its build.
-    pub user_agent: String,
-    /// What was sent, acknowledged and rejected.
-    pub status: SessionStatus,
+pub(super) struct Connection {
+    id: ConnectionId,
+    /// The other side.
+    pub(super) peer: SocketAddr,
+    /// Cancelled to end it in order: no new streams, and the open ones may finish what they say.
+    pub(super) leave: CancellationToken,
+    /// Cancelled to drop it at once.
+    pub(super) cut: CancellationToken,
+    /// How fast its proxy may ask, on all of its connections together.
+    pub(super) pace: Pace,
+    /// How many streams of an admitted proxy it carries.
+    streams: watch::Sender<usize>,
 }
-
-/// Why a stream was told to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The proxy's certificate was released.
-    Released,
-    /// The proxy opened a newer ADS stream. Envoy closes the old one before it opens a new one, so the old
-    /// one is half-open and its end just has not been noticed.
-    Superseded,
-}
-
-/// A proxy has too many streams open; trying again helps once others have closed.
-#[derive(Debug, thiserror::Error)]
-#[error("the proxy already has {MAX_STREAMS_PER_PROXY} streams open")]
-pub(super) struct TooManyStreams;
 
 impl Proxies {
     pub(crate) fn new(metrics: Metrics) -> Self {
@@ -118,12 +77,22 @@ impl Proxies {
             .unwrap_or_default()
     }
 
-    /// Tells the streams to end whose certificate was released. Costs a look at every stream.
+    /// Tells the streams and connections to end whose certificate was released. Costs a look at every one.
     pub(crate) fn release(&self, released: impl Fn(&SerialNumber) -> bool) {
+        let connections: Vec<_> = {
+            let table = lock(&self.table);
+            let shown = table.kept.certificates();
+            shown
+                .filter_map(|(id, serial)| Some((serial, table.connections.get(&id)?.leave.clone())))
+                .collect()
+        };
         for stream in self.streams().into_values().flatten() {
             if released(&stream.admission.serial) {
                 stream.stop(Stop::Released);
             }
+        }
+        for (_, leave) in connections.iter().filter(|(serial, _)| released(serial)) {
+            leave.cancel();
         }
     }
 
@@ -144,94 +113,104 @@ impl Proxies {
         problems
     }
 
-    /// Enters a stream. A newer ADS stream ends the older one. The entry is gone when the guard is dropped.
-    pub(super) fn enter(&self, stream: OpenStream) -> Result<Entered, TooManyStreams> {
+    /// Enters a connection that was accepted. It leaves when `closing` is cancelled, and its entry is gone when the
+    /// guard is dropped.
+    pub(super) fn accept(
+        &self,
+        peer: SocketAddr,
+        closing: &CancellationToken,
+    ) -> Result<Connected, TooManyConnections> {
+        let mut table = lock(&self.table);
+        let (id, evicted) = table.kept.accept()?;
+        if let Some(evicted) = evicted {
+            self.evict(&table, evicted);
+        }
+        let connection = Connection {
+            id,
+            peer,
+            leave: closing.child_token(),
+            cut: CancellationToken::new(),
+            pace: Pace::new(Instant::now()),
+            streams: watch::Sender::new(0),
+        };
+        table.connections.insert(id, connection.clone());
+        self.metrics.connections(table.connections.len());
+        drop(table);
+        Ok(Connected { proxies: self.clone(), connection })
+    }
+
+    fn evict(&self, table: &Table, id: ConnectionId) {
+        self.metrics.connection_refused();
+        if let Some(connection) = table.connections.get(&id) {
+            info!(peer = %connection.peer, "too many connections; closing an older one");
+            connection.cut.cancel();
+        }
+    }
+
+    /// Enters a stream of an admitted proxy, and ends those whose place it takes. The entry is gone when the guard is
+    /// dropped. `None` if the connection is closed.
+    pub(super) fn enter(
+        &self,
+        connection: &Connection,
+        stream: OpenStream,
+    ) -> Result<Option<Entered>, Excess> {
         let proxy = stream.admission.proxy.clone();
         let stream = Arc::new(stream);
         let mut table = lock(&self.table);
-        let number = table.next;
-        table.next += 1;
+        let Some(Opened { stream: id, ended }) = table.kept.open_stream(connection.id, stream.scope)? else {
+            return Ok(None);
+        };
         let streams = table.streams.entry(proxy.clone()).or_default();
-        if streams.len() >= MAX_STREAMS_PER_PROXY {
-            return Err(TooManyStreams);
+        for older in ended.iter().filter_map(|older| streams.get(older)) {
+            older.stop(Stop::Superseded);
         }
-        if stream.scope == Scope::Aggregated {
-            for older in streams.values().filter(|older| older.scope == Scope::Aggregated) {
-                older.stop(Stop::Superseded);
-            }
-        }
-        streams.insert(number, Arc::clone(&stream));
+        streams.insert(id, Arc::clone(&stream));
+        connection.streams.send_modify(|streams| *streams += 1);
         self.metrics.proxies_connected(table.streams.len());
         self.metrics.stream_opened(stream.variant);
         drop(table);
-        Ok(Entered { proxies: self.clone(), proxy, number, stream })
-    }
-
-    fn leave(&self, proxy: &ProxyName, number: u64) {
-        let mut table = lock(&self.table);
-        if let Some(streams) = table.streams.get_mut(proxy) {
-            streams.remove(&number);
-            if streams.is_empty() {
-                table.streams.remove(proxy);
-            }
-        }
-        self.metrics.proxies_connected(table.streams.len());
+        let (proxies, connection) = (self.clone(), connection.clone());
+        Ok(Some(Entered { proxies, connection, proxy, id, stream }))
     }
 }
 
-impl OpenStream {
-    pub(super) fn new(
-        admission: Admission,
-        variant: Variant,
-        scope: Scope,
-        peer: SocketAddr,
-        opened_at: Timestamp,
-    ) -> Self {
-        let state = StreamState {
-            session: Session::new(variant, scope),
-            acked_at: None,
-            rejections: 0,
-            user_agent: String::new(),
-        };
-        Self {
-            admission,
-            variant,
-            scope,
-            peer,
-            opened_at,
-            state: Mutex::new(state),
-            stopped: CancellationToken::new(),
-            why: OnceLock::new(),
+/// A connection's place in the table, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Connected {
+    proxies: Proxies,
+    pub(super) connection: Connection,
+}
+
+impl Connected {
+    /// Notes whose it is, by a certificate that is good so far.
+    pub(super) fn identify(&mut self, proxy: &ProxyName, serial: SerialNumber) {
+        let mut table = lock(&self.proxies.table);
+        let others = table.kept.of(proxy).filter_map(|id| table.connections.get(&id));
+        if let Some(other) = others.last() {
+            self.connection.pace = other.pace.clone();
+        }
+        let id = self.connection.id;
+        let evicted = table.kept.identify(id, proxy, serial);
+        if let Some(own) = table.connections.get_mut(&id) {
+            own.pace = self.connection.pace.clone();
+        }
+        if let Some(evicted) = evicted {
+            self.proxies.evict(&table, evicted);
         }
     }
 
-    /// The stream as it looks now.
-    pub fn report(&self) -> StreamReport {
-        let state = self.state();
-        StreamReport {
-            acked_at: state.acked_at,
-            rejections: state.rejections,
-            user_agent: state.user_agent.clone(),
-            status: state.session.status(),
-        }
+    /// How many streams it carries, as that changes.
+    pub(super) fn streams(&self) -> watch::Receiver<usize> {
+        self.connection.streams.subscribe()
     }
+}
 
-    /// The state, for one step. Never held across an await.
-    pub(super) fn state(&self) -> MutexGuard<'_, StreamState> {
-        lock(&self.state)
-    }
-
-    /// Resolves when somebody told the stream to end.
-    pub(super) async fn stopped(&self) -> Stop {
-        self.stopped.cancelled().await;
-        // Set before the token is cancelled.
-        self.why.get().copied().unwrap_or(Stop::Superseded)
-    }
-
-    fn stop(&self, why: Stop) {
-        // The first reason stands.
-        let _ = self.why.set(why);
-        self.stopped.cancel();
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut table = lock(&self.proxies.table);
+        table.kept.close(self.connection.id);
+        table.connections.remove(&self.connection.id);
+        self.proxies.metrics.connections(table.connections.len());
     }
 }
 
@@ -239,19 +218,31 @@ impl OpenStream {
 #[derive(Debug)]
 pub(super) struct Entered {
     proxies: Proxies,
+    connection: Connection,
     proxy: ProxyName,
-    number: u64,
+    id: StreamId,
     /// The stream itself.
     pub(super) stream: Arc<OpenStream>,
 }
 
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.proxies.leave(&self.proxy, self.number);
+impl Entered {
+    /// Notes what the names take that the stream holds.
+    pub(super) fn hold(&self, bytes: usize) -> Result<(), Excess> {
+        lock(&self.proxies.table).kept.hold(self.id, bytes)
     }
 }
 
-/// Takes a lock. A panic elsewhere while it was held leaves plain data behind, which is still good.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut table = lock(&self.proxies.table);
+        table.kept.end_stream(self.id);
+        self.connection.streams.send_modify(|streams| *streams -= 1);
+        if let Some(streams) = table.streams.get_mut(&self.proxy) {
+            streams.remove(&self.id);
+            if streams.is_empty() {
+                table.streams.remove(&self.proxy);
+            }
+        }
+        self.proxies.metrics.proxies_connected(table.streams.len());
+    }
 }

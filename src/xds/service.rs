@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Disc
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::session::{Response, Scope, Variant};
+use smc_mesh::session::{Response, Scope, Variant, max_request_bytes};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,7 +23,7 @@ use tonic::body::Body;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Status, Streaming};
 
-use super::codec::{MAX_REQUEST_BYTES, XdsCodec};
+use super::codec::{Received, XdsCodec};
 use super::stream::{self, Context as StreamContext, Discovery};
 
 /// Responses that wait for a slow reader before the stream stops looking at the world: at least one per type,
@@ -59,7 +59,7 @@ impl XdsService {
         let open = Open { context: Arc::clone(&self.context), scope };
         let request = request.map(BodyExt::boxed);
         Grpc::new(XdsCodec::<R>::default())
-            .apply_max_message_size_config(Some(MAX_REQUEST_BYTES), None)
+            .apply_max_message_size_config(Some(max_request_bytes(scope)), None)
             .streaming(open, request)
             .await
     }
@@ -92,12 +92,12 @@ struct Open {
     scope: Scope,
 }
 
-impl<R: Discovery> StreamingService<R> for Open {
+impl<R: Discovery> StreamingService<Received<R>> for Open {
     type Response = Response;
     type ResponseStream = Outbound;
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Outbound>, Status>> + Send>>;
 
-    fn call(&mut self, request: Request<Streaming<R>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<Received<R>>>) -> Self::Future {
         let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
         let opened = stream::open(Arc::clone(&self.context), self.scope, request, sender);
         Box::pin(async move {

@@ -12,7 +12,6 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost::Message;
-use smc_mesh::pki::PeerCertificate;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::session::{Event, ProtocolError, Response, Scope, Session, Step, Variant};
 use smc_mesh::world::{Touched, View, World};
@@ -25,10 +24,11 @@ use tonic::{Request, Status, Streaming};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::admission::{self, NotAdmitted};
+use super::codec::Received;
 use super::connection::Peer;
 use super::ending::Ending;
-use super::pace::Pace;
-use super::proxies::{Entered, OpenStream, Proxies};
+use super::open_stream::OpenStream;
+use super::proxies::{Entered, Proxies};
 use crate::ca::CertificateManager;
 use crate::env::Env;
 use crate::telemetry::Metrics;
@@ -39,6 +39,9 @@ const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// How long the last word of a stream may take to be accepted by its queue.
 const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Names of rejected resources that are logged. There may be thousands in one response.
+const MAX_NAMES: usize = 8;
 
 /// Characters of a proxy's own words (its error messages, its build) that are kept.
 const MAX_WORDS: usize = 1024;
@@ -59,6 +62,8 @@ pub(crate) struct Context {
     pub(crate) tasks: TaskTracker,
     /// How long a proxy may leave a response unanswered, or the queue of responses full.
     pub(crate) answer_limit: Duration,
+    /// How long a connection may be without a stream.
+    pub(crate) idle_limit: Duration,
     /// Ends all streams with OK and refuses new ones.
     pub(crate) draining: CancellationToken,
 }
@@ -106,7 +111,7 @@ type Outbound = mpsc::Sender<Result<Response, Status>>;
 pub(super) fn open<R: Discovery>(
     context: Arc<Context>,
     scope: Scope,
-    request: Request<Streaming<R>>,
+    request: Request<Streaming<Received<R>>>,
     outbound: Outbound,
 ) -> Result<(), Status> {
     if context.draining.is_cancelled() {
@@ -114,13 +119,9 @@ pub(super) fn open<R: Discovery>(
     }
     let peer =
         request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
-    let certificate = admission::certificate_of(&peer).map_err(|refused| {
-        context.metrics.refused(refused.reason());
-        refused.status()
-    })?;
-    let span = info_span!("stream", peer = %peer.address, proxy = tracing::field::Empty);
+    let span = info_span!("stream", peer = %peer.connection.peer, proxy = tracing::field::Empty);
     let tasks = context.tasks.clone();
-    let driver = Driver { context, scope, peer, certificate, requests: request.into_inner(), outbound };
+    let driver = Driver { context, scope, peer, requests: request.into_inner(), outbound };
     tasks.spawn(driver.run().instrument(span));
     Ok(())
 }
@@ -129,8 +130,7 @@ struct Driver<R> {
     context: Arc<Context>,
     scope: Scope,
     peer: Peer,
-    certificate: PeerCertificate,
-    requests: Streaming<R>,
+    requests: Streaming<Received<R>>,
     outbound: Outbound,
 }
 
@@ -140,7 +140,7 @@ impl<R: Discovery> Driver<R> {
         let ending = match self.enter().await {
             Err(ending) => ending,
             Ok(entered) => {
-                let ending = self.drive(&entered.stream).await;
+                let ending = self.drive(&entered).await;
                 self.context.metrics.stream_ended(R::VARIANT, ending.reason());
                 ending
             }
@@ -156,7 +156,7 @@ impl<R: Discovery> Driver<R> {
         if let Some(status) = ending.status() {
             let said = timeout(LAST_WORD, self.outbound.send(Err(status))).await;
             if said.is_err() || matches!(ending, Ending::Stalled) {
-                self.peer.close.cancel();
+                self.peer.connection.cut.cancel();
             }
         }
     }
@@ -167,21 +167,24 @@ impl<R: Discovery> Driver<R> {
         let admission = tokio::select! {
             () = self.context.draining.cancelled() => return Err(Ending::Draining),
             () = self.outbound.closed() => return Err(Ending::Closed),
-            admitted = admission::admitted(&self.context, &self.certificate, &mut worlds) => admitted?,
+            admitted = admission::admitted(&self.context, &self.peer.certificate, &mut worlds) => admitted?,
         };
         tracing::Span::current().record("proxy", tracing::field::display(&admission.workload));
         let now = self.context.env.now();
-        let stream = OpenStream::new(admission, R::VARIANT, self.scope, self.peer.address, now);
-        let entered = self.context.proxies.enter(stream)?;
+        let connection = &self.peer.connection;
+        let stream = OpenStream::new(admission, R::VARIANT, self.scope, connection.peer, now);
+        let entered = self.context.proxies.enter(connection, stream)?.ok_or(Ending::Closed)?;
         // A release between the admission and the entry did not find this stream to end it.
         self.recheck()?;
         info!(variant = ?R::VARIANT, scope = ?self.scope, "stream opened");
         Ok(entered)
     }
 
-    async fn drive(&mut self, stream: &OpenStream) -> Ending {
-        let mut course = Course { worlds: self.context.worlds.clone(), seen: None, pushed: BTreeMap::new() };
-        let mut pace = Pace::new(Instant::now());
+    async fn drive(&mut self, entered: &Entered) -> Ending {
+        let stream = &*entered.stream;
+        let worlds = self.context.worlds.clone();
+        let mut course = Course { worlds, seen: None, pushed: BTreeMap::new(), held: 0 };
+        let pace = self.peer.connection.pace.clone();
         let mut recheck = interval(RECHECK_INTERVAL);
         let context = Arc::clone(&self.context);
         // The world may hold the proxy's view already; a session that was not asked yet sends nothing.
@@ -204,16 +207,16 @@ impl<R: Discovery> Driver<R> {
                     Err(_) => return Ending::Draining,
                 },
                 request = next_request(&mut self.requests, ready_at) => match request {
-                    Ok(Some(request)) => {
-                        pace.take(Instant::now());
+                    Ok(Some(Received { request, bytes })) => {
+                        pace.take(Instant::now(), bytes);
                         Self::on_request(stream, &mut course, &request)
                     }
                     Ok(None) => return Ending::Closed,
-                    Err(status) => return Ending::Broken(status),
+                    Err(status) => return status.into(),
                 },
             };
             let delivered = match stepped {
-                Ok(step) => self.deliver(stream, &mut course, step).await,
+                Ok(step) => self.deliver(entered, &mut course, step).await,
                 Err(ending) => return ending,
             };
             if let Err(ending) = delivered {
@@ -252,8 +255,14 @@ impl<R: Discovery> Driver<R> {
         Ok(request.step(&mut state.session, view)?)
     }
 
-    /// Sends the responses of a step and takes note of its events.
-    async fn deliver(&self, stream: &OpenStream, course: &mut Course, step: Step) -> Result<(), Ending> {
+    /// Sends the responses of a step and takes note of its events, unless the proxy holds too much by now.
+    async fn deliver(&self, entered: &Entered, course: &mut Course, step: Step) -> Result<(), Ending> {
+        let stream = &*entered.stream;
+        let held = stream.state().session.held_bytes();
+        if held != course.held {
+            course.held = held;
+            entered.hold(held)?;
+        }
         for event in step.events {
             self.note(stream, course, event);
         }
@@ -298,8 +307,9 @@ impl<R: Discovery> Driver<R> {
                 course.pushed.remove(&kind);
                 self.context.metrics.rejected(kind);
                 stream.state().rejections += 1;
-                let message = bounded(&message);
-                warn!(%proxy, kind = kind.short(), ?names, message, conclusive, "update rejected");
+                let (message, count) = (bounded(&message), names.len());
+                let names = &names[..count.min(MAX_NAMES)];
+                warn!(%proxy, kind = kind.short(), count, ?names, message, conclusive, "update rejected");
             }
             Event::UnknownType { url } => warn!(%proxy, url = bounded(&url), "type not served"),
         }
@@ -308,7 +318,7 @@ impl<R: Discovery> Driver<R> {
     /// Whether the peer would still be admitted.
     fn recheck(&self) -> Result<(), NotAdmitted> {
         let world = self.context.worlds.borrow().clone();
-        admission::check(&self.context, &self.certificate, world.as_deref())?;
+        admission::check(&self.context, &self.peer.certificate, world.as_deref())?;
         Ok(())
     }
 }
@@ -320,6 +330,8 @@ struct Course {
     seen: Option<(u64, View)>,
     /// When each type was last sent and not answered yet. The session has one response per type under way.
     pushed: BTreeMap<ResourceType, Instant>,
+    /// What the names took that the session held, when that was last told.
+    held: usize,
 }
 
 impl Course {
@@ -348,7 +360,10 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// The next request, read no earlier than `ready_at`.
-async fn next_request<R>(requests: &mut Streaming<R>, ready_at: Instant) -> Result<Option<R>, Status> {
+async fn next_request<R>(
+    requests: &mut Streaming<Received<R>>,
+    ready_at: Instant,
+) -> Result<Option<Received<R>>, Status> {
     sleep_until(ready_at).await;
     requests.message().await
 }

@@ -189,6 +189,43 @@ async fn a_claim_is_told_once_and_a_release_ends_it() {
     assert!(heard.try_recv().is_err());
 }
 
+/// Somebody who asked and went away before the answer: the client of the administration hung up, say.
+#[tokio::test]
+async fn a_release_is_announced_although_whoever_asked_for_it_is_gone() {
+    let dir = TempDir::new().unwrap();
+    let World { ca, .. } = world(dir.path()).await;
+    let serial = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
+    let mut heard = ca.announcements();
+    tokio::select! {
+        biased;
+        _ = ca.release(&proxy("v1")) => {}
+        () = std::future::ready(()) => {}
+    }
+    let announced = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+    let released = Announcement::ProxyReleased { serials: vec![serial] };
+    assert_eq!(announced.expect("an announcement in time").unwrap(), released);
+    assert!(ca.ledger().read(|ledger| ledger.proxy_certificate(&serial).unwrap().state.is_released()));
+}
+
+/// Replicas share the ledger, and one of them is asked.
+#[tokio::test]
+async fn a_release_is_announced_on_every_replica() {
+    let dir = TempDir::new().unwrap();
+    let (env, _) = fixed::env(START, 1);
+    let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(LocalLedger::open(&dir.path().join("ledger")).unwrap());
+    let replica = |seed| {
+        let (env, _) = fixed::env(START, seed);
+        BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
+    };
+    let (asked, other) = (replica(2).await.unwrap(), replica(3).await.unwrap());
+    let serial = asked.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
+    let mut heard = other.announcements();
+    asked.release(&proxy("v1")).await.unwrap();
+    let released = Announcement::ProxyReleased { serials: vec![serial] };
+    assert_eq!(heard.try_recv().unwrap(), released);
+}
+
 #[tokio::test]
 async fn everything_on_record_is_listed_and_counted() {
     let dir = TempDir::new().unwrap();

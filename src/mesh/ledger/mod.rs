@@ -5,12 +5,14 @@
 //! command, so that the same log gives byte-identical states everywhere (DESIGN §2). Refuses to store or
 //! replicate: the package `raft` does that and adds no meaning.
 
+mod announcement;
 mod apply;
 mod bounds;
 mod command;
 mod record;
 mod state;
 
+pub use announcement::Announcement;
 pub use bounds::{
     MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
     MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,

@@ -223,6 +223,28 @@ fn claiming_what_was_never_issued_is_rejected_and_releasing_an_unknown_proxy_doe
 }
 
 #[test]
+fn what_changes_something_is_announced_and_what_changes_nothing_is_not() {
+    let mut ledger = founded();
+    let mut announced = |operation: Operation| {
+        let reply = now(&mut ledger, operation.clone()).unwrap();
+        Announcement::of(&operation, &reply)
+    };
+    let issued = Announcement::ServiceIssued { account: account("v1"), serial: serial(2) };
+    assert_eq!(announced(service(2, None, days(START, 2))), Some(issued));
+    let issued = Announcement::ProxyIssued { proxy: proxy(1), serial: serial(3) };
+    assert_eq!(announced(proxy_certificate(3, 1, days(START, 2))), Some(issued));
+    let claim = || Operation::ClaimProxyCertificate(serial(3));
+    assert_eq!(announced(claim()), Some(Announcement::ProxyClaimed { serial: serial(3) }));
+    assert_eq!(announced(claim()), None, "again");
+    let release = || Operation::ReleaseProxy(proxy(1));
+    let released = Announcement::ProxyReleased { serials: vec![serial(3)] };
+    assert_eq!(announced(release()), Some(released));
+    assert_eq!(announced(release()), None, "again");
+    assert_eq!(announced(controller(4, days(START, 2))), None);
+    assert_eq!(announced(Operation::Prune), None);
+}
+
+#[test]
 fn a_release_takes_every_certificate_of_that_proxy_and_of_no_other() {
     let mut ledger = founded();
     for (n, of) in [(2, 1), (3, 1), (4, 2)] {

@@ -163,14 +163,23 @@ impl Admission {
     }
 }
 
-/// Decides on a peer. `find` answers with the in-mesh workload that has the proxy, if there is one. The
-/// ledger must be as fresh as the caller needs a release to be.
-pub fn admit(
-    peer: &PeerCertificate,
-    ledger: &Ledger,
-    find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
-    now: Timestamp,
-) -> Result<Admission, Refusal> {
+/// Who a certificate says that its holder is, and that the ledger knows it and it is good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// The proxy.
+    pub proxy: ProxyName,
+    /// The identity that its pod must have.
+    pub account: ServiceAccountId,
+    /// The certificate.
+    pub serial: SerialNumber,
+    /// Whether it is unclaimed.
+    pub first_claim: bool,
+}
+
+/// Decides on a certificate by itself: whether it is one that a proxy may be let in with. This is known when the
+/// handshake is over, whatever the mesh knows of the proxy's workload by then. The ledger must be as fresh as the caller
+/// needs a release to be.
+pub fn identify(peer: &PeerCertificate, ledger: &Ledger, now: Timestamp) -> Result<Identified, Refusal> {
     if peer.ca {
         return Err(Refusal::OtherKind("a certificate authority's certificate"));
     }
@@ -199,9 +208,20 @@ pub fn admit(
         return Err(Refusal::NotNow { proxy, serial, validity: record.validity });
     }
     // Whoever bears a pod's name and UUID is served what the pod is: it must still be the pod that was meant.
-    let Some(issued_for) = &record.service_account else {
+    let Some(account) = record.service_account.clone() else {
         return Err(Refusal::NoAccount { proxy, serial });
     };
+    Ok(Identified { proxy, account, serial, first_claim })
+}
+
+/// Decides on a peer. `find` answers with the in-mesh workload that has the proxy, if there is one. Else as [`identify`].
+pub fn admit(
+    peer: &PeerCertificate,
+    ledger: &Ledger,
+    find: impl FnOnce(&ProxyName) -> Option<KnownWorkload>,
+    now: Timestamp,
+) -> Result<Admission, Refusal> {
+    let Identified { proxy, account, serial, first_claim } = identify(peer, ledger, now)?;
     let Some(KnownWorkload { workload, service_account }) = find(&proxy) else {
         return Err(Refusal::NoWorkload(proxy));
     };
@@ -209,7 +229,7 @@ pub fn admit(
     if workload.namespace() != &*proxy.namespace {
         return Err(Refusal::OtherPod(proxy));
     }
-    if service_account != *issued_for {
+    if service_account != account {
         return Err(Refusal::OtherAccount { proxy, serial });
     }
     Ok(Admission { proxy, workload, service_account, serial, first_claim })

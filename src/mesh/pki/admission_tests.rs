@@ -226,3 +226,16 @@ fn a_node_that_calls_itself_by_another_name_is_refused() {
         assert!(refusal.to_string().len() < 400);
     }
 }
+
+#[test]
+fn a_certificate_is_good_or_not_whether_the_workload_is_known_or_not() {
+    let mut ledger = ledger();
+    let identified = identify(&peer(), &ledger, NOW).unwrap();
+    let account = workload("bookstore").service_account;
+    assert_eq!(identified, Identified { proxy: proxy(), account, serial: serial(2), first_claim: true });
+    assert_eq!(admit(&peer(), &ledger, |_| None, NOW), Err(Refusal::NoWorkload(proxy())));
+    let svid = PeerCertificate { uris: vec!["spiffe://cluster.local/ns/a/sa/b".to_owned()], ..peer() };
+    assert_eq!(identify(&svid, &ledger, NOW), Err(Refusal::OtherKind("a service certificate")));
+    apply(&mut ledger, Operation::ReleaseProxy(proxy()));
+    assert!(matches!(identify(&peer(), &ledger, NOW), Err(Refusal::Released { .. })));
+}

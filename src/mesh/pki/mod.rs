@@ -22,7 +22,9 @@ mod rotation;
 mod serial;
 mod steadiness;
 
-pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
+pub use admission::{
+    Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
+};
 pub use departure::{Bearer, Departures, bearers_without_pod};
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::cut;
+use super::limits::{check_bytes, check_count, cut};
 use super::order::{self, PATIENCE, Progress};
 use super::status::TypeStatus;
 use super::track::{Context, Gates, Novelty, Track, Verdict};
@@ -63,6 +63,11 @@ impl<T: Track> Conversation<T> {
         self.view.is_some()
     }
 
+    /// What the names take that the client asked for and holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.tracks.iter().map(|track| track.held().bytes).sum()
+    }
+
     pub(super) fn acknowledged(&self) -> bool {
         self.tracks.iter().all(|track| !track.registered() || track.quiet())
     }
@@ -109,12 +114,19 @@ impl<T: Track> Conversation<T> {
                 && kind == ResourceType::Endpoint
                 && !self.track(ResourceType::Cluster).registered(),
         };
+        T::check(kind, request)?;
         let track = &mut self.tracks[index(kind)];
-        if !track.registered() {
+        let verdict = if track.registered() {
+            track.on_request(request, &context)
+        } else {
             self.resumed[index(kind)] = T::resumes(request);
+            track.register(request, &context);
             events.push(Event::Subscribed { kind });
-        }
-        if let Some(verdict) = track.on_request(request, &context)? {
+            None
+        };
+        check_count(kind, track.held().names)?;
+        check_bytes(self.held_bytes())?;
+        if let Some(verdict) = verdict {
             self.settled = true;
             if kind == ResourceType::Cluster && self.held_back && matches!(verdict, Verdict::Acked { .. }) {
                 self.waited = self.waited.saturating_add(1).min(PATIENCE);
@@ -225,7 +237,7 @@ impl<T: Track> Conversation<T> {
         }
     }
 
-    fn track(&self, kind: ResourceType) -> &T {
+    pub(super) fn track(&self, kind: ResourceType) -> &T {
         &self.tracks[index(kind)]
     }
 

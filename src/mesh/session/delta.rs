@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
-use super::held::{Entry, Held, Stale};
-use super::limits::{check_count, check_names};
+use super::held::{Entries, Entry, Held, Stale};
+use super::limits::{check_names, weight};
 use super::rejection::{self, Rejection};
 use super::status::{RejectedStatus, TypeStatus};
-use super::track::{Context, Gates, MAX_RETAINED, Novelty, Outgoing, Track, Verdict};
+use super::track::{Context, Gates, MAX_RETAINED, Novelty, Outgoing, Tally, Track, Verdict};
 use super::{ProtocolError, Response, Variant};
 use crate::resource::{Resource, ResourceType, Version};
 use crate::world::View;
@@ -42,7 +42,7 @@ pub(super) struct DeltaTrack {
     registered: bool,
     wildcard: bool,
     /// What the client asked for or holds.
-    entries: BTreeMap<Arc<str>, Entry>,
+    entries: Entries,
     /// Names not yet compared with the latest view.
     stale: Stale,
     /// Names that the view has and the client must be sent.
@@ -68,6 +68,8 @@ struct InFlight {
     sent: Vec<(Arc<str>, Version)>,
     /// Sorted.
     removed: Vec<Arc<str>>,
+    /// What the names of those take.
+    removed_bytes: usize,
     /// Whether it brings names that the client did not have.
     novel: bool,
 }
@@ -87,35 +89,6 @@ impl DeltaTrack {
         !nothing || !self.suspects.is_empty()
     }
 
-    /// The first request of a stream: all that the client wants and holds.
-    fn register(&mut self, request: &DeltaDiscoveryRequest, context: &Context<'_>) {
-        let subscribed = &request.resource_names_subscribe;
-        let held = &request.initial_resource_versions;
-        self.registered = true;
-        self.wildcard = subscribed.iter().any(|name| name == WILDCARD)
-            || (self.kind.is_wildcard() && (subscribed.is_empty() || !held.is_empty()));
-        for (name, version) in held {
-            let held = version.parse().map_or(Held::Unsure, Held::At);
-            self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
-        }
-        for name in subscribed.iter().filter(|name| *name != WILDCARD) {
-            match self.entries.get_mut(name.as_str()) {
-                Some(entry) => entry.subscribed = true,
-                None => self.subscribe(name, context),
-            }
-            if context.warming {
-                self.awaited.insert(self.intern(name, context));
-            }
-        }
-        if !self.wildcard {
-            self.entries.retain(|_, entry| entry.subscribed);
-        }
-        self.stale = Stale::Everything;
-        // Envoy resets its reconnect back-off on a message only, and a start-up waits for the first answer
-        // to a wildcard subscription even if there is nothing.
-        self.must_answer = !context.answered || (self.wildcard && held.is_empty());
-    }
-
     fn subscribe(&mut self, name: &str, context: &Context<'_>) {
         if name == WILDCARD {
             self.must_answer |= !self.wildcard;
@@ -124,8 +97,10 @@ impl DeltaTrack {
             return;
         }
         let name = self.intern(name, context);
-        let fresh = Entry { subscribed: false, held: Held::Nothing };
-        self.entries.entry(Arc::clone(&name)).or_insert(fresh).subscribed = true;
+        match self.entries.get_mut(&name) {
+            Some(entry) => entry.subscribed = true,
+            None => self.entries.insert(Arc::clone(&name), Entry { subscribed: true, held: Held::Nothing }),
+        }
         self.awaited.insert(Arc::clone(&name));
         self.stale.add(name);
     }
@@ -133,21 +108,30 @@ impl DeltaTrack {
     fn unsubscribe(&mut self, name: &str) {
         if name == WILDCARD {
             self.wildcard = false;
-            self.entries.retain(|_, entry| entry.subscribed);
+            self.entries.retain_subscribed();
+            self.awaited.retain(|name| self.entries.contains(name));
+            self.pending.retain(|name| self.entries.contains(name));
+            self.doomed.retain(|name| self.entries.contains(name));
+            self.rejected.retain(|name, _| self.entries.contains(name));
             self.stale = Stale::Everything;
             return;
         }
-        let Some((name, mut entry)) = self.entries.remove_entry(name) else { return };
-        self.awaited.remove(&name);
+        let Some((name, mut entry)) = self.entries.remove(name) else { return };
         if self.wildcard {
             // Envoy cannot tell whether it still holds the resource by virtue of the wildcard; say it.
             entry.subscribed = false;
             self.entries.insert(Arc::clone(&name), entry);
             self.awaited.insert(Arc::clone(&name));
+            self.stale.add(name);
         } else {
+            // Forgotten in every place at once, not when it is next compared: a client that leaves a response
+            // unanswered puts that off, and could meanwhile fill memory with names that count nowhere.
+            self.awaited.remove(&name);
+            self.pending.remove(&name);
+            self.doomed.remove(&name);
             self.rejected.remove(&name);
+            self.stale.remove(&name);
         }
-        self.stale.add(name);
     }
 
     /// The name as the view shares it, or a copy.
@@ -190,7 +174,8 @@ impl DeltaTrack {
             for (name, version) in sent {
                 if self.wanted(&name) {
                     self.set_held(Arc::clone(&name), self.held(&name).refused(version));
-                    self.rejected.insert(name, Rejection { version, message: Arc::clone(&message) });
+                    let message = rejection::kept(&message, self.rejected.len());
+                    self.rejected.insert(name, Rejection { version, message });
                 }
             }
             self.forget(&removed);
@@ -204,7 +189,7 @@ impl DeltaTrack {
                     self.suspects.push_front(half.into_iter().map(|(name, _)| name).collect());
                 }
             }
-            for name in removed {
+            for name in removed.into_iter().filter(|name| self.entries.contains(name)) {
                 self.stale.add(name);
             }
         }
@@ -240,7 +225,8 @@ impl DeltaTrack {
         match std::mem::replace(&mut self.stale, Stale::Names(BTreeSet::new())) {
             Stale::Names(names) => names.iter().for_each(|name| self.compare(view, name)),
             Stale::Everything => {
-                let own: Vec<_> = self.entries.keys().chain(&self.doomed).map(Arc::clone).collect();
+                let names = self.entries.iter().map(|(name, _)| name);
+                let own: Vec<_> = names.chain(&self.doomed).chain(&self.awaited).map(Arc::clone).collect();
                 for name in &own {
                     self.compare(view, name);
                 }
@@ -322,6 +308,23 @@ impl DeltaTrack {
     }
 }
 
+#[cfg(test)]
+impl DeltaTrack {
+    /// Every name that is kept in some place.
+    pub(super) fn kept(&self) -> BTreeSet<Arc<str>> {
+        let mut kept: BTreeSet<_> = self.entries.iter().map(|(name, _)| Arc::clone(name)).collect();
+        if let Stale::Names(names) = &self.stale {
+            kept.extend(names.iter().cloned());
+        }
+        kept.extend([&self.pending, &self.doomed, &self.awaited].into_iter().flatten().cloned());
+        kept.extend(self.suspects.iter().flatten().chain(self.rejected.keys()).cloned());
+        if let Some(in_flight) = &self.in_flight {
+            kept.extend(in_flight.removed.iter().chain(in_flight.sent.iter().map(|(name, _)| name)).cloned());
+        }
+        kept
+    }
+}
+
 impl Track for DeltaTrack {
     type Request = DeltaDiscoveryRequest;
 
@@ -332,7 +335,7 @@ impl Track for DeltaTrack {
             kind,
             registered: false,
             wildcard: false,
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             stale: Stale::Names(BTreeSet::new()),
             pending: BTreeSet::new(),
             doomed: BTreeSet::new(),
@@ -353,29 +356,56 @@ impl Track for DeltaTrack {
         !request.initial_resource_versions.is_empty()
     }
 
-    fn on_request(
-        &mut self,
-        request: &Self::Request,
-        context: &Context<'_>,
-    ) -> Result<Option<Verdict>, ProtocolError> {
-        check_names(self.kind, request.resource_names_subscribe.iter())?;
-        check_names(self.kind, request.resource_names_unsubscribe.iter())?;
-        let mut verdict = None;
-        if self.registered {
-            verdict = self.on_answer(request);
-            // Subscriptions count also where the nonce is stale: each is said only once.
-            request.resource_names_unsubscribe.iter().for_each(|name| self.unsubscribe(name));
-            request.resource_names_subscribe.iter().for_each(|name| self.subscribe(name, context));
-        } else {
-            check_names(self.kind, request.initial_resource_versions.keys())?;
-            self.register(request, context);
+    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {
+        check_names(kind, request.resource_names_subscribe.iter())?;
+        check_names(kind, request.resource_names_unsubscribe.iter())?;
+        check_names(kind, request.initial_resource_versions.keys())
+    }
+
+    /// All that the client wants and holds.
+    fn register(&mut self, request: &Self::Request, context: &Context<'_>) {
+        let subscribed = &request.resource_names_subscribe;
+        let held = &request.initial_resource_versions;
+        self.registered = true;
+        self.wildcard = subscribed.iter().any(|name| name == WILDCARD)
+            || (self.kind.is_wildcard() && (subscribed.is_empty() || !held.is_empty()));
+        for (name, version) in held {
+            let held = version.parse().map_or(Held::Unsure, Held::At);
+            self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
         }
-        check_count(self.kind, self.entries.len())?;
-        Ok(verdict)
+        for name in subscribed.iter().filter(|name| *name != WILDCARD) {
+            match self.entries.get_mut(name.as_str()) {
+                Some(entry) => entry.subscribed = true,
+                None => self.subscribe(name, context),
+            }
+            if context.warming {
+                self.awaited.insert(self.intern(name, context));
+            }
+        }
+        if !self.wildcard {
+            self.entries.retain_subscribed();
+        }
+        self.stale = Stale::Everything;
+        // Envoy resets its reconnect back-off on a message only, and a start-up waits for the first answer
+        // to a wildcard subscription even if there is nothing.
+        self.must_answer = !context.answered || (self.wildcard && held.is_empty());
+    }
+
+    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict> {
+        let verdict = self.on_answer(request);
+        // Subscriptions count also where the nonce is stale: each is said only once.
+        request.resource_names_unsubscribe.iter().for_each(|name| self.unsubscribe(name));
+        request.resource_names_subscribe.iter().for_each(|name| self.subscribe(name, context));
+        verdict
+    }
+
+    fn held(&self) -> Tally {
+        let removed = self.in_flight.as_ref().map_or(0, |in_flight| in_flight.removed_bytes);
+        Tally { names: self.entries.len(), bytes: self.entries.bytes() + removed }
     }
 
     fn touch(&mut self, name: &Arc<str>) {
-        if self.wildcard || self.entries.contains_key(name) || self.awaited.contains(name) {
+        if self.wildcard || self.entries.contains(name) || self.awaited.contains(name) {
             self.stale.add(Arc::clone(name));
         }
     }
@@ -416,6 +446,7 @@ impl Track for DeltaTrack {
             nonce,
             sent: resources.iter().map(|r| (Arc::clone(&r.name), r.version)).collect(),
             removed: removed.clone(),
+            removed_bytes: removed.iter().map(|name| weight(name)).sum(),
             novel: resources.iter().any(|r| !self.held(&r.name).is_sure()),
         });
         let warming = resources.iter().filter_map(|r| r.warms_on.clone()).collect();
@@ -474,7 +505,7 @@ impl Track for DeltaTrack {
 
     fn status(&self) -> TypeStatus {
         let mut acked = BTreeMap::new();
-        for (name, entry) in &self.entries {
+        for (name, entry) in self.entries.iter() {
             let version = match entry.held {
                 Held::Nothing => continue,
                 Held::Perhaps(_) | Held::Unsure => "unknown".to_owned(),

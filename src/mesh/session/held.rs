@@ -1,11 +1,65 @@
-//! What a Delta client holds, as far as the server can know.
+//! What a Delta client asked for and holds, as far as the server can know, and what that weighs.
 //!
 //! Owns the reasoning about refused responses, of which Envoy may have taken a part without saying so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::limits::weight;
 use crate::resource::Version;
+
+/// The names that the client asked for or holds.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    by_name: BTreeMap<Arc<str>, Entry>,
+    bytes: usize,
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// What the names take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Entry> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Entry> {
+        self.by_name.get_mut(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        self.by_name.iter()
+    }
+
+    pub(super) fn insert(&mut self, name: Arc<str>, entry: Entry) {
+        let bytes = weight(&name);
+        if self.by_name.insert(name, entry).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<(Arc<str>, Entry)> {
+        let removed = self.by_name.remove_entry(name)?;
+        self.bytes -= weight(&removed.0);
+        Some(removed)
+    }
+
+    /// Keeps what the client asked for by name.
+    pub(super) fn retain_subscribed(&mut self) {
+        self.by_name.retain(|_, entry| entry.subscribed);
+        self.bytes = self.by_name.keys().map(|name| weight(name)).sum();
+    }
+}
 
 /// A name that the client asked for or holds.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +113,12 @@ impl Stale {
     pub(super) fn add(&mut self, name: Arc<str>) {
         if let Self::Names(names) = self {
             names.insert(name);
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Self::Names(names) = self {
+            names.remove(name);
         }
     }
 

@@ -25,7 +25,8 @@
 //!
 //! Memory per stream: 1.5 KiB, and for each name that the client holds or asked for 34 bytes in a B-tree
 //! (about 50 with its slack) in Delta; in State of the World 8 bytes a resource, and about 25 for each name
-//! asked for. The names themselves are shared with the resources. So 1,000 names cost about 50 KiB.
+//! asked for. The names themselves are shared with the resources, so 1,000 names cost about 50 KiB. Names that no
+//! resource has are the session's own; what all names take is bounded by [`MAX_HELD_BYTES`].
 
 mod conversation;
 mod delta;
@@ -43,7 +44,9 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use serde::{Deserialize, Serialize};
 
-pub use self::limits::{MAX_NAME_BYTES, MAX_NAMES, ProtocolError};
+pub use self::limits::{
+    MAX_HELD_BYTES, MAX_NAME_BYTES, MAX_NAMES, NAME_OVERHEAD, ProtocolError, max_request_bytes,
+};
 pub use self::response::Response;
 pub use self::status::{RejectedStatus, SessionStatus, TypeStatus};
 
@@ -184,6 +187,24 @@ impl Session {
         match &self.0 {
             Inner::Sotw(conversation) => conversation.has_view(),
             Inner::Delta(conversation) => conversation.has_view(),
+        }
+    }
+
+    /// What the names take that the client asked for and holds, in bytes: at most [`MAX_HELD_BYTES`] after a request,
+    /// and twice that once all of them are being removed. Cheap.
+    pub fn held_bytes(&self) -> usize {
+        match &self.0 {
+            Inner::Sotw(conversation) => conversation.held_bytes(),
+            Inner::Delta(conversation) => conversation.held_bytes(),
+        }
+    }
+
+    /// Every name of a type that a Delta session keeps in some place.
+    #[cfg(test)]
+    fn kept(&self, kind: ResourceType) -> std::collections::BTreeSet<Arc<str>> {
+        match &self.0 {
+            Inner::Sotw(_) => std::collections::BTreeSet::new(),
+            Inner::Delta(conversation) => conversation.track(kind).kept(),
         }
     }
 

@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
-use super::limits::check_names;
+use super::limits::{check_names, weight};
 use super::rejection::{self, Rejection};
 use super::status::{RejectedStatus, TypeStatus};
-use super::track::{Context, Gates, MAX_RETAINED, Novelty, Outgoing, Track, Verdict};
+use super::track::{Context, Gates, MAX_RETAINED, Novelty, Outgoing, Tally, Track, Verdict};
 use super::{ProtocolError, Response, Variant};
 use crate::resource::{Resource, ResourceType, Version};
 use crate::world::View;
@@ -42,6 +42,8 @@ pub(super) struct SotwTrack {
     wildcard: bool,
     /// What the client asked for by name, apart from `*`.
     names: BTreeSet<Arc<str>>,
+    /// What those take.
+    bytes: usize,
     /// What the client took last.
     held: Set,
     /// The version it gave that; on a resumed stream also where `held` is not known.
@@ -117,6 +119,7 @@ impl SotwTrack {
         let names: BTreeSet<Arc<str>> = named().map(intern).collect();
         let grown = (wildcard && !self.wildcard) || names.iter().any(|name| !self.wanted(name));
         self.wildcard = wildcard;
+        self.bytes = names.iter().map(|name| weight(name)).sum();
         self.names = names;
         if grown { Interest::Grown } else { Interest::Shrunk }
     }
@@ -189,6 +192,7 @@ impl Track for SotwTrack {
             registered: false,
             wildcard: false,
             names: BTreeSet::new(),
+            bytes: 0,
             held: Set::new(),
             acked: None,
             rejected: None,
@@ -206,27 +210,25 @@ impl Track for SotwTrack {
         !request.version_info.is_empty()
     }
 
-    fn on_request(
-        &mut self,
-        request: &Self::Request,
-        context: &Context<'_>,
-    ) -> Result<Option<Verdict>, ProtocolError> {
-        check_names(self.kind, request.resource_names.iter())?;
-        if !self.registered {
-            // The nonce, if there is one, is of another stream.
-            self.subscribe(request, context);
-            self.registered = true;
-            self.acked = request.version_info.parse().ok();
-            let owed = !self.wildcard || context.alone || request.version_info.is_empty();
-            self.due = if owed { Due::Yes } else { Due::IfDifferent };
-            return Ok(None);
-        }
+    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {
+        check_names(kind, request.resource_names.iter())
+    }
+
+    fn register(&mut self, request: &Self::Request, context: &Context<'_>) {
+        self.subscribe(request, context);
+        self.registered = true;
+        self.acked = request.version_info.parse().ok();
+        let owed = !self.wildcard || context.alone || request.version_info.is_empty();
+        self.due = if owed { Due::Yes } else { Due::IfDifferent };
+    }
+
+    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict> {
         let nonce = request.response_nonce.parse().ok();
         let mut verdict = None;
         // A request without a nonce answers nothing, but says what the client wants now.
         if !request.response_nonce.is_empty() {
             if nonce.is_none() || nonce != self.last_nonce {
-                return Ok(None);
+                return None;
             }
             verdict = self.in_flight.take().map(|answered| self.on_answer(request, answered));
         }
@@ -239,7 +241,11 @@ impl Track for SotwTrack {
             Interest::Same if verdict.is_none() && !self.wildcard => self.due = Due::Yes,
             Interest::Same | Interest::Shrunk => {}
         }
-        Ok(verdict)
+        verdict
+    }
+
+    fn held(&self) -> Tally {
+        Tally { names: self.names.len(), bytes: self.bytes }
     }
 
     fn touch(&mut self, name: &Arc<str>) {

@@ -29,12 +29,18 @@ pub(super) trait Track {
     /// Whether the first request for a type says that the client holds some of it.
     fn resumes(request: &Self::Request) -> bool;
 
-    /// Takes a request for this type.
-    fn on_request(
-        &mut self,
-        request: &Self::Request,
-        context: &Context<'_>,
-    ) -> Result<Option<Verdict>, ProtocolError>;
+    /// Checks what a request names, before any of it is taken.
+    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError>;
+
+    /// Takes the stream's first request for this type. It answers nothing: a nonce, if it has one, is of another
+    /// stream.
+    fn register(&mut self, request: &Self::Request, context: &Context<'_>);
+
+    /// Takes a further request for this type.
+    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict>;
+
+    /// What the client asked for and holds, and what is on its way to be removed there.
+    fn held(&self) -> Tally;
 
     /// Notes that the resource of this name may look different in the view.
     fn touch(&mut self, name: &Arc<str>);
@@ -62,6 +68,13 @@ pub(super) trait Track {
 
     /// For people.
     fn status(&self) -> TypeStatus;
+}
+
+/// Names, and the memory they take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) names: usize,
+    pub(super) bytes: usize,
 }
 
 /// What a track needs to know about its stream to take a request.

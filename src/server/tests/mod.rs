@@ -1,20 +1,24 @@
 //! A whole replica over real sockets, with clients that behave and clients that do not.
 
+mod client;
+mod connections;
+mod hostile;
 mod replica;
+mod separate;
+mod valve;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
-use envoy_types::pb::envoy::service::listener::v3::listener_discovery_service_client::ListenerDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use replica::{Client, Limits, Replica, ack, subscribe};
+use client::{Client, Credentials, ack, subscribe};
+use replica::{Limits, Replica};
 
 const BUYER: &str = "shop/buyer";
 const STORE: &str = "shop/store";
@@ -23,9 +27,7 @@ const STORE: &str = "shop/store";
 async fn a_proxy_is_served_and_after_a_restart_it_is_sent_nothing_again() {
     let mut replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut client = Client::connect(&replica, &buyer).await;
-    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    let first = client.receive().await;
+    let (mut client, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     assert!(!first.resources.is_empty());
     client.send(ack(&first)).await;
 
@@ -46,15 +48,11 @@ async fn a_proxy_is_served_and_after_a_restart_it_is_sent_nothing_again() {
 async fn a_released_proxy_loses_its_stream_and_is_refused() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut client = Client::connect(&replica, &buyer).await;
-    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    client.receive().await;
-    let mut admin = replica.admin().await;
-    let released = admin.release_proxy(pb::ReleaseProxyRequest { proxy: BUYER.to_owned() }).await.unwrap();
-    assert_eq!(released.into_inner().released, 1);
+    let (mut client, _) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
+    replica.release(BUYER).await;
     assert_eq!(client.ended().await, Code::PermissionDenied);
-    let mut client = Client::connect(&replica, &buyer).await;
-    assert_eq!(client.ended().await, Code::PermissionDenied, "refused before it has asked for anything");
+    let refusal = Client::refused(&replica, &buyer).await;
+    assert_eq!(refusal, Code::PermissionDenied, "before it has asked for anything");
     replica.stop().await;
 }
 
@@ -73,9 +71,7 @@ async fn a_proxy_that_calls_itself_by_another_name_is_refused() {
 async fn garbage_and_strangers_end_their_own_connection_and_no_other() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut client = Client::connect(&replica, &buyer).await;
-    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    let first = client.receive().await;
+    let (mut client, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     client.send(ack(&first)).await;
 
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0x16, 3, 1, 255, 255, 1]] {
@@ -90,10 +86,10 @@ async fn garbage_and_strangers_end_their_own_connection_and_no_other() {
     let stranger = Replica::start().await;
     let mut forged = stranger.bootstrap(BUYER).await;
     forged.roots.clone_from(&buyer.roots);
-    assert!(Client::try_connect(&replica, &forged).await.is_err(), "a certificate of another authority");
+    assert!(Client::try_connect(replica.xds, &forged).await.is_err(), "a certificate of another authority");
     let mut nobody = buyer.clone();
     nobody.certificate = None;
-    assert!(Client::try_connect(&replica, &nobody).await.is_err(), "no certificate");
+    assert!(Client::try_connect(replica.xds, &nobody).await.is_err(), "no certificate");
     assert!(replica.metrics.text().contains("smc_handshake_failures_total 5"), "{}", replica.metrics.text());
 
     replica.declare_another_service();
@@ -121,12 +117,8 @@ async fn an_unknown_type_is_not_answered_and_the_rest_goes_on() {
 async fn a_newer_stream_of_a_proxy_ends_the_older() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut older = Client::connect(&replica, &buyer).await;
-    older.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    older.receive().await;
-    let mut newer = Client::connect(&replica, &buyer).await;
-    newer.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    newer.receive().await;
+    let (mut older, _) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
+    let _newer = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     assert_eq!(older.ended().await, Code::Aborted);
     replica.stop().await;
 }
@@ -135,9 +127,7 @@ async fn a_newer_stream_of_a_proxy_ends_the_older() {
 async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
     let replica = Replica::start().await;
     let store = replica.bootstrap(STORE).await;
-    let mut client = Client::connect(&replica, &store).await;
-    client.send(subscribe(&store, ResourceType::Cluster)).await;
-    client.receive().await;
+    let (mut client, _) = Client::served(&replica, &store, ResourceType::Cluster).await;
     replica.remove_the_store();
     assert_eq!(client.ended().await, Code::Unavailable);
     replica.stop().await;
@@ -147,18 +137,15 @@ async fn a_proxy_whose_pod_is_gone_is_told_to_come_back_later() {
 async fn a_pod_made_anew_with_another_service_account_needs_a_new_bootstrap() {
     let replica = Replica::start().await;
     let old = replica.bootstrap(STORE).await;
-    let mut client = Client::connect(&replica, &old).await;
-    client.send(subscribe(&old, ResourceType::Cluster)).await;
-    client.receive().await;
+    let (mut client, _) = Client::served(&replica, &old, ResourceType::Cluster).await;
     replica.make_the_store_a_buyer();
     assert_eq!(client.ended().await, Code::Unavailable, "the open stream ends");
     let mut client = Client::connect(&replica, &old).await;
     client.send(subscribe(&old, ResourceType::Cluster)).await;
     assert_eq!(client.ended().await, Code::Unavailable, "the certificate is good for the pod that was, only");
     let new = replica.bootstrap(STORE).await;
-    let mut client = Client::connect(&replica, &new).await;
-    client.send(subscribe(&new, ResourceType::Cluster)).await;
-    assert!(!client.receive().await.resources.is_empty());
+    let (_client, first) = Client::served(&replica, &new, ResourceType::Cluster).await;
+    assert!(!first.resources.is_empty());
     replica.stop().await;
 }
 
@@ -166,9 +153,7 @@ async fn a_pod_made_anew_with_another_service_account_needs_a_new_bootstrap() {
 async fn a_uuid_copied_into_another_namespace_shuts_nobody_out() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut client = Client::connect(&replica, &buyer).await;
-    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    let first = client.receive().await;
+    let (mut client, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     client.send(ack(&first)).await;
     replica.copy_the_uuid_of(&buyer);
     let thief = replica.bootstrap("evil/thief").await;
@@ -176,9 +161,7 @@ async fn a_uuid_copied_into_another_namespace_shuts_nobody_out() {
     replica.declare_another_service();
     assert_eq!(client.receive().await.resources.len(), 1, "the stream goes on");
     for own in [&buyer, &thief] {
-        let mut client = Client::connect(&replica, own).await;
-        client.send(subscribe(own, ResourceType::Listener)).await;
-        client.receive().await;
+        Client::served(&replica, own, ResourceType::Listener).await;
     }
     replica.stop().await;
 }
@@ -200,12 +183,11 @@ async fn a_proxy_whose_pod_stays_away_is_released_and_no_other() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let state_of = |own: &replica::Credentials| states[own.node().id.split_once('.').unwrap().0];
+    let state_of = |own: &Credentials| states[own.node().id.split_once('.').unwrap().0];
     assert_eq!(state_of(&store), pb::CertificateState::Released);
     assert_eq!(state_of(&buyer), pb::CertificateState::Unclaimed);
     replica.restart().await;
-    let mut client = Client::connect(&replica, &store).await;
-    assert_eq!(client.ended().await, Code::PermissionDenied, "released is released");
+    assert_eq!(Client::refused(&replica, &store).await, Code::PermissionDenied, "released is released");
     replica.stop().await;
 }
 
@@ -214,51 +196,10 @@ async fn a_proxy_that_never_answers_is_cut() {
     let replica =
         Replica::start_with(Limits { answer: Duration::from_millis(500), ..Limits::default() }).await;
     let buyer = replica.bootstrap(BUYER).await;
-    let mut client = Client::connect(&replica, &buyer).await;
-    client.send(subscribe(&buyer, ResourceType::Cluster)).await;
-    client.receive().await;
+    let (mut client, _) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     client.ended().await;
     let counted = "smc_xds_streams_ended_total{reason=\"stalled\"} 1";
     assert!(replica.metrics.text().contains(counted), "{}", replica.metrics.text());
-    replica.stop().await;
-}
-
-#[tokio::test]
-async fn state_of_the_world_and_the_separate_services_are_served_and_fetching_is_not() {
-    let replica = Replica::start().await;
-    let buyer = replica.bootstrap(BUYER).await;
-    let channel = Client::channel(&replica, &buyer).await.unwrap();
-
-    let request = DiscoveryRequest {
-        node: Some(buyer.node()),
-        type_url: ResourceType::Listener.url().to_owned(),
-        ..DiscoveryRequest::default()
-    };
-    let requests = tokio_stream::iter([request.clone()]);
-    // The stream must stay open, or its end would race the answer.
-    let requests = tokio_stream::StreamExt::chain(requests, tokio_stream::pending());
-    let mut lds = ListenerDiscoveryServiceClient::new(channel.clone());
-    let mut responses = lds.stream_listeners(requests).await.unwrap().into_inner();
-    let response = responses.message().await.unwrap().unwrap();
-    assert!(!response.resources.is_empty());
-    let fetched = lds.fetch_listeners(request).await.unwrap_err();
-    assert_eq!(fetched.code(), Code::Unimplemented);
-
-    let cds = DiscoveryRequest {
-        node: Some(buyer.node()),
-        type_url: ResourceType::Cluster.url().to_owned(),
-        ..DiscoveryRequest::default()
-    };
-    let requests = tokio_stream::StreamExt::chain(tokio_stream::iter([cds]), tokio_stream::pending());
-    let mut ads = AggregatedDiscoveryServiceClient::new(channel);
-    let mut responses = ads.stream_aggregated_resources(requests).await.unwrap().into_inner();
-    assert!(!responses.message().await.unwrap().unwrap().resources.is_empty());
-
-    let listed = replica.admin().await.list_proxies(pb::ListProxiesRequest {}).await.unwrap().into_inner();
-    let proxy = listed.proxies.into_iter().find(|proxy| proxy.workload == BUYER).unwrap();
-    assert!(proxy.participant);
-    let scopes: Vec<_> = proxy.streams.iter().map(|stream| stream.scope.as_str()).collect();
-    assert_eq!(scopes, ["lds", "ads"]);
     replica.stop().await;
 }
 

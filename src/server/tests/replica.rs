@@ -1,31 +1,25 @@
-//! A replica in a temporary directory, and a client that speaks delta ADS to it.
+//! A replica in a temporary directory.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use serde_json::Value;
 use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
-use smc_mesh::resource::ResourceType;
 use smc_mesh::smi::MeshNamespace;
 use smc_proto::admin::v1 as pb;
 use tempfile::TempDir;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Streaming};
+use tonic::Code;
 
+use super::client::Credentials;
 use crate::admin::client;
 use crate::ca::seal::LocalKey;
 use crate::ca::tests::group;
-use crate::config::{ANSWER_LIMIT, Config, RELEASE_GRACE};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
 use crate::telemetry::Metrics;
@@ -98,11 +92,16 @@ pub(super) struct Limits {
     pub(super) answer: Duration,
     /// How long a pod must be gone before its proxy is released.
     pub(super) release_grace: Duration,
+    /// How long a connection may be without a stream.
+    pub(super) idle: Duration,
 }
+
+/// How long anything may take before a test fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE }
+        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE, idle: IDLE_LIMIT }
     }
 }
 
@@ -114,20 +113,6 @@ pub(super) struct Replica {
     ended: Option<JoinHandle<Result<(), ServerError>>>,
     pub(super) xds: SocketAddr,
     pub(super) metrics: Metrics,
-}
-
-/// What a bootstrap gives a proxy.
-#[derive(Clone)]
-pub(super) struct Credentials {
-    node: String,
-    pub(super) certificate: Option<(String, String)>,
-    pub(super) roots: String,
-}
-
-impl Credentials {
-    pub(super) fn node(&self) -> Node {
-        Node { id: self.node.clone(), ..Node::default() }
-    }
 }
 
 impl Replica {
@@ -200,21 +185,47 @@ impl Replica {
         std::fs::write(self.directory.path().join("mesh/another.yaml"), ANOTHER).unwrap();
     }
 
+    pub(super) fn declare_a_second_store(&self) {
+        let text = STORE.replace("name: store,", "name: store-2,").replace("10.0.0.2", "10.0.0.4");
+        std::fs::write(self.directory.path().join("mesh/store-2.yaml"), text).unwrap();
+    }
+
     /// Declares the store's pod anew, with the buyer's service account.
     pub(super) fn make_the_store_a_buyer(&self) {
         let text = STORE.replace("serviceAccountName: store", "serviceAccountName: buyer");
         std::fs::write(self.directory.path().join("mesh/store.yaml"), text).unwrap();
     }
 
+    pub(super) fn declare_the_store(&self) {
+        std::fs::write(self.directory.path().join("mesh/store.yaml"), STORE).unwrap();
+    }
+
     pub(super) fn remove_the_store(&self) {
         std::fs::remove_file(self.directory.path().join("mesh/store.yaml")).unwrap();
+    }
+
+    pub(super) async fn release(&self, pod: &str) {
+        let request = pb::ReleaseProxyRequest { proxy: pod.to_owned() };
+        assert_eq!(self.admin().await.release_proxy(request).await.unwrap().into_inner().released, 1);
+    }
+
+    /// Waits until the metrics have all of these lines.
+    pub(super) async fn counts(&self, lines: &[&str]) {
+        let counted = |text: &str| lines.iter().all(|line| text.lines().any(|found| found == *line));
+        let counting = async {
+            while !counted(&self.metrics.text()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, counting).await;
+        assert!(waited.is_ok(), "{lines:?} are not in\n{}", self.metrics.text());
     }
 }
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
 async fn run(directory: &Path, limits: Limits) -> Running {
-    let Limits { answer: answer_limit, release_grace } = limits;
+    let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let group = Arc::new(group(&directory.join("ledger")).await);
@@ -231,6 +242,7 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
         answer_limit,
+        idle_limit,
     };
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
@@ -241,84 +253,4 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         ended
     };
     (shutdown, tokio::spawn(ended), xds, metrics)
-}
-
-/// A delta ADS stream.
-pub(super) struct Client {
-    requests: mpsc::Sender<DeltaDiscoveryRequest>,
-    pub(super) responses: Streaming<DeltaDiscoveryResponse>,
-}
-
-impl Client {
-    pub(super) async fn channel(
-        replica: &Replica,
-        credentials: &Credentials,
-    ) -> Result<Channel, tonic::transport::Error> {
-        let mut tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&credentials.roots))
-            .domain_name(smc_mesh::pki::CONTROLLER_IDENTITY);
-        if let Some((chain, key)) = &credentials.certificate {
-            tls = tls.identity(Identity::from_pem(chain, key));
-        }
-        let uri = format!("https://{}", replica.xds);
-        Endpoint::from_shared(uri).unwrap().tls_config(tls)?.connect().await
-    }
-
-    /// Opens a stream. With TLS 1.3 a client learns that its certificate was refused only when it first reads,
-    /// thus at the latest with the stream's headers.
-    pub(super) async fn try_connect(
-        replica: &Replica,
-        credentials: &Credentials,
-    ) -> Result<Self, Box<dyn std::error::Error>> {
-        let channel = Self::channel(replica, credentials).await?;
-        let (requests, receiver) = mpsc::channel(16);
-        let mut ads = AggregatedDiscoveryServiceClient::new(channel);
-        let responses = ads.delta_aggregated_resources(ReceiverStream::new(receiver)).await?.into_inner();
-        Ok(Self { requests, responses })
-    }
-
-    pub(super) async fn connect(replica: &Replica, credentials: &Credentials) -> Self {
-        Self::try_connect(replica, credentials).await.unwrap()
-    }
-
-    pub(super) async fn send(&self, request: DeltaDiscoveryRequest) {
-        self.requests.send(request).await.unwrap();
-    }
-
-    pub(super) async fn receive(&mut self) -> DeltaDiscoveryResponse {
-        let received = tokio::time::timeout(Duration::from_secs(10), self.responses.message()).await;
-        received.expect("an answer in time").unwrap().expect("an open stream")
-    }
-
-    /// Reads on to the stream's end, and says how it ended.
-    pub(super) async fn ended(&mut self) -> Code {
-        let end = async {
-            loop {
-                match self.responses.message().await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => return Code::Ok,
-                    Err(status) => return status.code(),
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), end).await.expect("an end in time")
-    }
-}
-
-/// The first request for a type: everything, if the type has that.
-pub(super) fn subscribe(credentials: &Credentials, kind: ResourceType) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        node: Some(credentials.node()),
-        type_url: kind.url().to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    }
-}
-
-/// The acknowledgement of a response.
-pub(super) fn ack(response: &DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        type_url: response.type_url.clone(),
-        response_nonce: response.nonce.clone(),
-        ..DeltaDiscoveryRequest::default()
-    }
 }

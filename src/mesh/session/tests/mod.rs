@@ -1,6 +1,7 @@
 //! The protocol as scenarios (`delta`, `sotw`, `ordering`, `resuming`), the bytes (`encoding`), and properties that
 //! hold with a model of Envoy (`model`, `properties`).
 
+mod bounds;
 mod delta;
 mod encoding;
 mod model;

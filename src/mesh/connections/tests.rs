@@ -1,0 +1,220 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::ProxyUuid;
+use crate::resource::ResourceType;
+
+const ADS: Scope = Scope::Aggregated;
+const SDS: Scope = Scope::Only(ResourceType::Secret);
+
+fn proxy(n: usize) -> ProxyName {
+    ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n as u128)), "bookstore").unwrap()
+}
+
+fn serial(n: u8) -> SerialNumber {
+    SerialNumber::draw([n; 16])
+}
+
+/// A new connection of proxy `n`, and what it closes of that proxy's.
+fn connect(connections: &mut Connections, n: usize) -> (ConnectionId, Option<ConnectionId>) {
+    let (id, _) = connections.accept().unwrap();
+    (id, connections.identify(id, &proxy(n), serial(1)))
+}
+
+fn open(connections: &mut Connections, id: ConnectionId, scope: Scope) -> Opened {
+    connections.open_stream(id, scope).unwrap().unwrap()
+}
+
+/// A new connection with a stream, of a proxy that has no other; what it closes.
+fn crowd(connections: &mut Connections) -> Result<Option<ConnectionId>, TooManyConnections> {
+    let (id, evicted) = connections.accept()?;
+    connections.identify(id, &proxy(1_000_000 + usize::try_from(id.0).unwrap()), serial(1));
+    open(connections, id, ADS);
+    Ok(evicted)
+}
+
+#[test]
+fn a_proxys_oldest_connection_without_a_stream_makes_room_for_its_newest() {
+    let mut connections = Connections::default();
+    let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
+    let (other, _) = connect(&mut connections, 2);
+    open(&mut connections, own[0], ADS);
+    assert_eq!(connect(&mut connections, 1).1, Some(own[1]));
+    assert_eq!(connections.of(&proxy(1)).count(), MAX_CONNECTIONS_PER_PROXY);
+    assert_eq!(connections.of(&proxy(2)).collect::<Vec<_>>(), [other]);
+}
+
+#[test]
+fn a_proxy_whose_old_connections_are_half_open_with_streams_is_not_shut_out() {
+    let mut connections = Connections::default();
+    let mut own = Vec::new();
+    for _ in 0..MAX_CONNECTIONS_PER_PROXY {
+        let (id, _) = connect(&mut connections, 1);
+        open(&mut connections, id, SDS);
+        own.push(id);
+    }
+    assert_eq!(connect(&mut connections, 1).1, Some(own[0]));
+}
+
+#[test]
+fn a_connection_that_shows_its_certificate_late_does_not_make_room_for_itself() {
+    let mut connections = Connections::default();
+    let (early, _) = connections.accept().unwrap();
+    let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
+    assert_eq!(connections.identify(early, &proxy(1), serial(1)), Some(own[0]));
+}
+
+#[test]
+fn strangers_make_room_first_then_who_has_no_stream_and_who_has_one_never() {
+    let mut connections = Connections::default();
+    let (stranger, _) = connections.accept().unwrap();
+    let (idle, _) = connect(&mut connections, 1);
+    let (younger, _) = connections.accept().unwrap();
+    while connections.len() < MAX_CONNECTIONS {
+        assert_eq!(crowd(&mut connections), Ok(None));
+    }
+    for expected in [stranger, younger, idle] {
+        assert_eq!(crowd(&mut connections), Ok(Some(expected)));
+    }
+    assert_eq!(crowd(&mut connections), Err(TooManyConnections));
+    assert_eq!(connections.len(), MAX_CONNECTIONS);
+}
+
+#[test]
+fn a_newer_aggregated_stream_ends_the_older_of_that_proxy_on_whichever_connection() {
+    let mut connections = Connections::default();
+    let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
+    let (other, _) = connect(&mut connections, 2);
+    open(&mut connections, other, ADS);
+    let separate = open(&mut connections, first, SDS);
+    let older = open(&mut connections, first, ADS);
+    assert_eq!((separate.ended, older.ended), (vec![], vec![]));
+    let newer = open(&mut connections, second, ADS);
+    assert_eq!(newer.ended, [older.stream]);
+    assert_eq!(open(&mut connections, second, ADS).ended, [newer.stream]);
+}
+
+#[test]
+fn of_too_many_separate_streams_the_oldest_of_another_connection_ends_or_the_newest_is_refused() {
+    let mut connections = Connections::default();
+    let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
+    let older: Vec<_> =
+        (0..MAX_SEPARATE_STREAMS).map(|_| open(&mut connections, first, SDS).stream).collect();
+    assert_eq!(connections.open_stream(first, SDS), Err(Excess::Streams));
+    let kind = Scope::Only(ResourceType::Cluster);
+    for expected in older {
+        assert_eq!(open(&mut connections, second, kind).ended, [expected]);
+    }
+    assert_eq!(connections.open_stream(second, SDS), Err(Excess::Streams));
+    let (other, _) = connect(&mut connections, 2);
+    assert_eq!(open(&mut connections, other, SDS).ended, []);
+}
+
+#[test]
+fn the_names_of_all_streams_of_a_proxy_are_bounded_together() {
+    let mut connections = Connections::default();
+    let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
+    let (other, _) = connect(&mut connections, 2);
+    let foreign = open(&mut connections, other, ADS).stream;
+    let older = open(&mut connections, first, ADS).stream;
+    assert_eq!(connections.hold(foreign, MAX_HELD_BYTES), Ok(()));
+    assert_eq!(connections.hold(older, MAX_HELD_BYTES), Ok(()));
+    // The older one is on its way out.
+    let newer = open(&mut connections, second, ADS).stream;
+    assert_eq!(connections.hold(newer, MAX_HELD_BYTES - 1), Ok(()));
+    assert_eq!(connections.hold(older, MAX_HELD_BYTES), Ok(()));
+    let separate = open(&mut connections, first, SDS).stream;
+    assert_eq!(connections.hold(separate, 1), Ok(()));
+    assert_eq!(connections.hold(separate, 2), Err(Excess::Names(MAX_HELD_BYTES + 1)));
+    connections.end_stream(newer);
+    assert_eq!(connections.hold(separate, 2), Ok(()));
+}
+
+#[test]
+fn what_is_closed_is_forgotten_and_hears_of_nothing_more() {
+    let mut connections = Connections::default();
+    let (id, _) = connect(&mut connections, 1);
+    let stream = open(&mut connections, id, ADS).stream;
+    assert_eq!(connections.certificates().count(), 1);
+    connections.close(id);
+    assert_eq!(connections.open_stream(id, ADS), Ok(None));
+    assert_eq!(connections.identify(id, &proxy(1), serial(1)), None);
+    assert_eq!(connections.hold(stream, MAX_HELD_BYTES + 1), Ok(()));
+    connections.end_stream(stream);
+    connections.close(id);
+    assert!(connections.is_empty() && connections.idle.is_empty() && connections.by_proxy.is_empty());
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Accept,
+    Identify(prop::sample::Index, usize),
+    Open(prop::sample::Index, bool),
+    EndStream(prop::sample::Index),
+    Close(prop::sample::Index),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let at = any::<prop::sample::Index>;
+    prop_oneof![
+        3 => Just(Op::Accept),
+        3 => (at(), 0..3_usize).prop_map(|(at, n)| Op::Identify(at, n)),
+        6 => (at(), any::<bool>()).prop_map(|(at, aggregated)| Op::Open(at, aggregated)),
+        2 => at().prop_map(Op::EndStream),
+        1 => at().prop_map(Op::Close),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_bounds_and_the_indexes_hold_whatever_happens(ops in proptest::collection::vec(any_op(), 1..300)) {
+        let mut connections = Connections::default();
+        let (mut ids, mut unnamed, mut streams) = (vec![], vec![], vec![]);
+        for op in ops {
+            match op {
+                Op::Accept => {
+                    let (id, _) = connections.accept().unwrap();
+                    ids.push(id);
+                    unnamed.push(id);
+                }
+                Op::Identify(at, n) if !unnamed.is_empty() => {
+                    let id = unnamed.remove(at.index(unnamed.len()));
+                    connections.identify(id, &proxy(n), serial(1));
+                }
+                Op::Open(at, aggregated) if !ids.is_empty() => {
+                    let scope = if aggregated { ADS } else { SDS };
+                    if let Ok(Some(opened)) = connections.open_stream(ids[at.index(ids.len())], scope) {
+                        streams.push(opened.stream);
+                    }
+                }
+                Op::EndStream(at) if !streams.is_empty() => {
+                    connections.end_stream(streams[at.index(streams.len())]);
+                }
+                Op::Close(at) if !ids.is_empty() => connections.close(ids[at.index(ids.len())]),
+                _ => {}
+            }
+            let idle: BTreeSet<_> = connections
+                .open
+                .iter()
+                .filter(|(_, connection)| connection.streams.is_empty())
+                .map(|(id, connection)| (connection.owner.is_some(), *id))
+                .collect();
+            prop_assert_eq!(&connections.idle, &idle);
+            let mut by_proxy: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+            for (id, connection) in &connections.open {
+                if let Some((proxy, _)) = &connection.owner {
+                    by_proxy.entry(proxy.clone()).or_default().insert(*id);
+                }
+            }
+            prop_assert_eq!(&connections.by_proxy, &by_proxy);
+            for (proxy, own) in &by_proxy {
+                prop_assert!(own.len() <= MAX_CONNECTIONS_PER_PROXY);
+                let own = connections.connections_of(proxy).flat_map(|connection| connection.streams.values());
+                let (aggregated, separate): (Vec<_>, Vec<_>) = own.partition(|stream| stream.scope == ADS);
+                prop_assert!(aggregated.len() <= 1 && separate.len() <= MAX_SEPARATE_STREAMS);
+            }
+        }
+    }
+}

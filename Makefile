@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test lint bench clean-cache
+.PHONY: help setup build demo test lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -29,9 +29,13 @@ demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 test: build ## All tests, with real Envoys
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
 
-lint: setup ## Formatting and clippy, warnings denied
+lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchain where rustup can
+	@tests/setup/linters
 	@cargo fmt --all --check
 	@cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+deny: ## Licences, sources and bans of all dependencies (deny.toml); needs cargo-deny. Not part of CI
+	@cargo deny check licenses bans sources
 
 bench: build ## The benchmarks; see benches/README.md
 	@cargo bench --locked --workspace

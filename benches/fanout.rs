@@ -1,15 +1,16 @@
 //! A controller with many proxies: how fast a change reaches those it touches, and what a proxy costs.
 //!
 //! Starts the real `smc controller` on loopback, gives every proxy a certificate through the administration socket,
-//! opens one mTLS delta ADS stream for each, and changes the readiness of single pods in the mesh directory. A change
-//! has converged when the last proxy that may call the pod's service holds the new endpoints. The time runs from the
-//! renaming of the pod's file to that moment, thus over reading, recomputing, sending and receiving.
+//! opens one mTLS delta ADS stream for each, on which it subscribes to all five types as Envoy does, and changes the
+//! readiness of single pods in the mesh directory. A change has converged when the last proxy that may call the pod's
+//! service holds the new endpoints. The time runs from the renaming of the pod's file to that moment, thus over reading,
+//! recomputing, sending and receiving.
 //!
 //! `cargo bench --bench fanout -- --proxies 2000 --services 1000 --json`; the last line is one JSON object.
 
 #![allow(clippy::print_stdout, reason = "the figures are the program's output")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,15 +18,17 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Parser;
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Delivered,
+};
 use prost::Message;
 use serde_json::{Value, json};
 use smc::admin::client;
 use smc_benches::mesh::Mesh;
 use smc_mesh::ids::TrustDomain;
-use smc_mesh::resource::ResourceType;
+use smc_mesh::lint::Facts;
+use smc_mesh::resource::{Resource, ResourceType, Version};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_proto::admin::v1::BootstrapRequest;
 use tokio::process::{Child, Command};
@@ -147,12 +150,15 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
         let events = events.clone();
         streams.spawn(async move { Proxy::connect(p, &bootstrap).await?.run(events).await });
     }
-    // Every proxy first gets an endpoint set for each service that it may call.
-    let expected = mesh.proxies * mesh.reach.min(mesh.services - 1);
     let mut held = BTreeMap::new();
-    while held.len() < expected {
-        let Held { proxy, name, endpoints, at: _ } = next(&mut received, &mut streams).await?;
-        held.insert((proxy, name), endpoints);
+    let mut complete = 0;
+    while complete < mesh.proxies {
+        match next(&mut received, &mut streams).await? {
+            Event::Endpoints(Held { proxy, name, endpoints, at: _ }) => {
+                held.insert((proxy, name), endpoints);
+            }
+            Event::Complete => complete += 1,
+        }
     }
     let connect_all = start.elapsed();
     let rss = controller.rss_kib()?;
@@ -170,7 +176,11 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
             let mut waiting = watchers;
             let mut last = start;
             while waiting > 0 {
-                let Held { proxy, name, endpoints, at } = next(&mut received, &mut streams).await?;
+                let Event::Endpoints(Held { proxy, name, endpoints, at }) =
+                    next(&mut received, &mut streams).await?
+                else {
+                    continue;
+                };
                 let before = held.insert((proxy, name.clone()), endpoints);
                 if name.starts_with(&prefix) && before != Some(endpoints) {
                     waiting -= 1;
@@ -194,10 +204,10 @@ fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<()> {
     Ok(())
 }
 
-/// The next endpoint set that a proxy got; the error of a stream that ended, instead.
-async fn next(received: &mut mpsc::Receiver<Held>, streams: &mut JoinSet<Result<()>>) -> Result<Held> {
+/// What a proxy tells next; the error of a stream that ended, instead.
+async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result<()>>) -> Result<Event> {
     tokio::select! {
-        held = received.recv() => Ok(held.ok_or("every stream ended")?),
+        event = received.recv() => Ok(event.ok_or("every stream ended")?),
         Some(ended) = streams.join_next() => match ended? {
             Ok(()) => Err("a stream ended".into()),
             Err(error) => Err(error),
@@ -273,6 +283,14 @@ async fn bootstraps(socket: &Path, mesh: Mesh) -> Result<Vec<Value>> {
     Ok(bootstraps)
 }
 
+/// What a proxy tells.
+enum Event {
+    /// It got endpoints.
+    Endpoints(Held),
+    /// For the first time it has all clusters and listeners, and all that they refer to.
+    Complete,
+}
+
 /// An endpoint set that a proxy holds now.
 struct Held {
     proxy: usize,
@@ -281,7 +299,8 @@ struct Held {
     at: Instant,
 }
 
-/// A proxy that subscribes as Envoy does to clusters and their endpoints, and acknowledges everything.
+/// A proxy that subscribes as Envoy does, to all clusters and listeners and to what they refer to by name, and
+/// acknowledges everything.
 struct Proxy {
     number: usize,
     client: AggregatedDiscoveryServiceClient<Channel>,
@@ -317,7 +336,7 @@ impl Proxy {
         Ok(Self { number, client, node: text("/node/id")?.to_owned() })
     }
 
-    async fn run(mut self, events: mpsc::Sender<Held>) -> Result<()> {
+    async fn run(mut self, events: mpsc::Sender<Event>) -> Result<()> {
         let (requests, outgoing) = mpsc::channel(64);
         let mut first = request(ResourceType::Cluster);
         first.node = Some(envoy_types::pb::envoy::config::core::v3::Node {
@@ -325,47 +344,69 @@ impl Proxy {
             ..envoy_types::pb::envoy::config::core::v3::Node::default()
         });
         requests.send(first).await?;
+        requests.send(request(ResourceType::Listener)).await?;
         let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
         let mut responses = self.client.delta_aggregated_resources(outgoing).await?.into_inner();
-        let mut subscribed = false;
+        // What was asked for, and of it what has not come yet; the wildcard has no name.
+        let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));
+        let mut asked = BTreeSet::from(wildcards);
+        let mut awaited = asked.clone();
+        let mut complete = false;
         while let Some(response) = responses.message().await? {
             let at = Instant::now();
             requests.send(acknowledge(&response)).await?;
             let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
-            match kind {
-                ResourceType::Cluster => {
-                    let names = endpoint_names(&response)?;
-                    if !subscribed && !names.is_empty() {
-                        subscribed = true;
-                        let mut subscribe = request(ResourceType::Endpoint);
-                        subscribe.resource_names_subscribe = names;
-                        requests.send(subscribe).await?;
-                    }
+            for (kind, names) in references(kind, &response.resources) {
+                let new: Vec<String> =
+                    names.into_iter().filter(|name| asked.insert((kind, name.clone()))).collect();
+                if new.is_empty() {
+                    continue;
                 }
-                ResourceType::Endpoint => {
-                    for resource in response.resources {
-                        let endpoints = resource.resource.map_or(0, |any| any.value.len() as u64);
-                        events.send(Held { proxy: self.number, name: resource.name, endpoints, at }).await?;
-                    }
+                awaited.extend(new.iter().map(|name| (kind, name.clone())));
+                let subscribe = DeltaDiscoveryRequest { resource_names_subscribe: new, ..request(kind) };
+                requests.send(subscribe).await?;
+            }
+            awaited.remove(&(kind, String::new()));
+            let names = response.resources.iter().map(|resource| &resource.name);
+            for name in names.chain(&response.removed_resources) {
+                awaited.remove(&(kind, name.clone()));
+            }
+            if kind == ResourceType::Endpoint {
+                for resource in response.resources {
+                    let endpoints = resource.resource.map_or(0, |any| any.value.len() as u64);
+                    let held = Held { proxy: self.number, name: resource.name, endpoints, at };
+                    events.send(Event::Endpoints(held)).await?;
                 }
-                _ => {}
+            }
+            if awaited.is_empty() && !complete {
+                complete = true;
+                events.send(Event::Complete).await?;
             }
         }
         Ok(())
     }
 }
 
-/// The names under which clusters ask for their endpoints.
-fn endpoint_names(response: &DeltaDiscoveryResponse) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for resource in &response.resources {
-        let Some(any) = &resource.resource else { continue };
-        let cluster = Cluster::decode(any.value.as_slice())?;
-        if let Some(eds) = cluster.eds_cluster_config {
-            names.push(if eds.service_name.is_empty() { cluster.name } else { eds.service_name });
+/// The endpoints, routes and secrets that resources refer to, by type.
+fn references(kind: ResourceType, delivered: &[Delivered]) -> BTreeMap<ResourceType, BTreeSet<String>> {
+    let mut references: BTreeMap<ResourceType, BTreeSet<String>> = BTreeMap::new();
+    for Delivered { name, resource: any, .. } in delivered {
+        let Some(any) = any else { continue };
+        let resource = Resource {
+            kind,
+            name: name.as_str().into(),
+            version: Version::of(&any.value),
+            any: any.encode_to_vec().into(),
+            delta: Vec::new().into(),
+            warms_on: None,
+        };
+        for (kind, name) in Facts::of(&resource).references {
+            if !kind.is_wildcard() {
+                references.entry(kind).or_default().insert(name.to_string());
+            }
         }
     }
-    Ok(names)
+    references
 }
 
 fn request(kind: ResourceType) -> DeltaDiscoveryRequest {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::lab_stage::LabStage;
@@ -137,8 +137,12 @@ impl DemoError {
     }
 }
 
-/// Starts the demo mesh in a lab, gives the demo, and ends the lab; also on SIGINT and SIGTERM.
+/// Starts the demo mesh in a lab, gives the demo, and ends the lab; also on Ctrl-C, on SIGTERM, and when the terminal
+/// closes.
 pub async fn demo(args: DemoArgs) -> Result<ExitCode, DemoError> {
+    // Before there is anything to leave behind.
+    let (mut interrupt, mut terminate, mut hang_up) =
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     let end = CancellationToken::new();
     let given = async {
         let mesh = tempfile::tempdir().map_err(|source| DemoError::Manifests { source })?;
@@ -148,17 +152,28 @@ pub async fn demo(args: DemoArgs) -> Result<ExitCode, DemoError> {
             stage = LabStage::start(&args, mesh.path()) => stage?,
             () = end.cancelled() => return Ok(ExitCode::FAILURE),
         };
+        // The lab has a copy, and a demo that is killed should leave as little as it can.
+        drop(mesh);
         let code = run_on(&args, &mut stage, &end).await;
         let stopped = stage.stop().await;
         let code = code?;
         stopped?;
         Ok(code)
     };
+    tokio::pin!(given);
     tokio::select! {
-        code = given => code,
-        // Without an error, the demo now ends by itself.
-        Err(error) = end_on_signal(&end) => Err(error),
+        code = &mut given => return code,
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
     }
+    end.cancel();
+    // By itself now, and in order.
+    given.await
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, DemoError> {
+    signal(kind).map_err(|source| DemoError::Signal { source })
 }
 
 /// Gives the demo on a stage that is up. Ends when the verdict is in, or else on `end`; the stage is left running for
@@ -192,16 +207,4 @@ pub async fn run_on(
     let json = serde_json::to_string_pretty(&report).map_err(|source| DemoError::Report { source })?;
     println!("{json}");
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Cancels `end` on SIGINT or SIGTERM, and returns then.
-async fn end_on_signal(end: &CancellationToken) -> Result<(), DemoError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| DemoError::Signal { source })?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|source| DemoError::Signal { source })?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    end.cancel();
-    Ok(())
 }

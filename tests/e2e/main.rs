@@ -13,6 +13,7 @@
 mod access;
 mod attackers;
 mod continuity;
+mod demo;
 mod headless;
 mod live;
 mod mesh;

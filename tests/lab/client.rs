@@ -44,6 +44,8 @@ impl Lab {
             .unwrap_or_else(|| format!("t{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed)));
         let state = StateDir::of(&name)?;
         let config = options.config(&name, &state)?;
+        let privilege = sandbox::privilege().await?;
+        // From here to the `Lab`, which cleans up, nothing waits: whoever gives up waiting leaves no directory.
         state.create(&name)?;
         if !options.follow {
             copy_files(&options.mesh, &state.mesh())?;
@@ -55,7 +57,7 @@ impl Lab {
             let path = state.lab_log();
             fs::File::create(&path).map_err(LabError::file("create", &path))?.into()
         };
-        let mut process = match sandbox::spawn(&config.lab, &state.config(), log).await {
+        let mut process = match sandbox::spawn(privilege, &config.lab, &state.config(), log) {
             Ok(process) => process,
             Err(error) => {
                 state.remove()?;

@@ -14,9 +14,13 @@ const NAMESPACES: [&str; 7] =
 /// For an ordinary user: be root in a user namespace that also has the users Envoy and the applications run as.
 const USER_NAMESPACE: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
 
+/// What `unshare` needs to be told to open namespaces here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Privilege(&'static [&'static str]);
+
 /// Starts `lab pid1 CONFIG` in new namespaces. Closing the child's standard input ends the lab.
-pub(super) async fn spawn(lab: &Path, config: &Path, log: Stdio) -> Result<Child, LabError> {
-    let mut command = unshare(privilege().await?);
+pub(super) fn spawn(privilege: Privilege, lab: &Path, config: &Path, log: Stdio) -> Result<Child, LabError> {
+    let mut command = unshare(privilege.0);
     command.arg("--").arg(lab).arg("pid1").arg(config);
     command
         .stdin(Stdio::piped())
@@ -35,13 +39,13 @@ fn unshare(flags: &[&str]) -> Command {
     command
 }
 
-/// The flags that work here.
-async fn privilege() -> Result<&'static [&'static str], LabError> {
+/// Finds out what works here; leaves nothing.
+pub(super) async fn privilege() -> Result<Privilege, LabError> {
     let mut refusals = Vec::new();
     for flags in [&[] as &[&str], &USER_NAMESPACE] {
         let output = unshare(flags).arg("true").output().await.map_err(|error| spawn_error(&error))?;
         if output.status.success() {
-            return Ok(flags);
+            return Ok(Privilege(flags));
         }
         refusals.push(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
     }

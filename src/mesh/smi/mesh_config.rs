@@ -111,6 +111,15 @@ const NOT_OBEYED: &[(&str, Section)] = &[
     ),
 ];
 
+/// Those of them that say what is left out of interception. That is set up before a pod has an Envoy, by whoever starts
+/// the pod and tells `smc init`.
+const OF_INTERCEPTION: [&str; 4] = [
+    "outboundIPRangeExclusionList",
+    "outboundIPRangeInclusionList",
+    "outboundPortExclusionList",
+    "inboundPortExclusionList",
+];
+
 /// Reads the `spec` of a MeshConfig. One of another name than the singleton's has no effect.
 pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> {
     let singleton = id.name() == SINGLETON;
@@ -140,7 +149,12 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
         for &(name, quiet) in not_obeyed {
             let Some(node) = fields.take(name) else { continue };
             if !asks_for_nothing(&node.value) && !quiet.contains(&node.value.to_string().as_str()) {
-                findings.warning(&node.path, "is known from OSM, but not obeyed by SMC; it has no effect");
+                let message = if OF_INTERCEPTION.contains(&name) {
+                    "is not the controller's to obey; it holds for a pod if whoever starts it tells `smc init`"
+                } else {
+                    "is known from OSM, but not obeyed by SMC; it has no effect"
+                };
+                findings.warning(&node.path, message);
             }
         }
         fields.finish(findings);
@@ -282,6 +296,18 @@ mod tests {
             ]
         );
         assert!(reading.problems[0].message.contains("OSM") && !reading.problems[1].message.contains("OSM"));
+    }
+
+    /// The lab obeys them, so "it has no effect" would be wrong.
+    #[test]
+    fn the_lists_of_interception_are_said_to_be_for_whoever_starts_the_pod() {
+        for name in OF_INTERCEPTION {
+            let reading = read(json!({"traffic": {name: ["10.0.0.0/8"]}}));
+            assert_eq!(fields(&reading), [format!("spec.traffic.{name}")]);
+            let message = &reading.problems[0].message;
+            assert!(message.contains("smc init") && !message.contains("no effect"), "{message}");
+            assert_eq!(read(json!({"traffic": {name: []}})).problems, [], "{name}");
+        }
     }
 
     #[test]

@@ -57,3 +57,37 @@ pub(super) fn regex(pattern: &str) -> RegexMatcher {
 pub(super) fn method(method: &str) -> Vec<HeaderMatcher> {
     vec![header(":method", &regex_syntax::escape(method))]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn every_path_is_meant_by_a_slash_a_dot_star_or_both_and_by_nothing_else() {
+        for (text, expected) in [
+            ("", true),
+            ("/", true),
+            (".*", true),
+            ("/.*", true),
+            ("/a", false),
+            ("/a.*", false),
+            ("/.", false),
+            ("/$", false),
+            ("^/", false),
+            ("(?:/.*)", false),
+        ] {
+            assert_eq!(every_path(&Pattern::prefix(text).unwrap()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_host_header_is_asked_for_by_the_name_that_envoy_knows() {
+        let any = || Pattern::whole("shop").unwrap();
+        let wanted = BTreeMap::from([("host".to_owned(), any()), ("x-host".to_owned(), any())]);
+        let http = HttpMatch { path: None, methods: MethodSet::Any, headers: wanted };
+        let names: Vec<_> = headers(&http).into_iter().map(|header| header.name).collect();
+        assert_eq!(names, [":authority", "x-host"]);
+    }
+}

@@ -194,7 +194,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let opened = open_storage(file.join("data"), file.join("kek"), true, Env::system()).await;
+        let opened = open_keys(file.join("data"), file.join("kek"), true, Env::system()).await;
         let error = causes(opened.err().unwrap().as_ref());
         assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
     }

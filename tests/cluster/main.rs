@@ -62,9 +62,9 @@ async fn nothing_acknowledged_is_lost_whoever_is_killed_or_stopped() {
             replicas.pause(victim, Duration::from_millis(200 + draw.below(1500))).await;
         } else {
             eprintln!("round {round}: replica {victim} is killed");
-            replicas.kill(victim).await;
+            replicas.kill(victim);
             sleep(Duration::from_millis(draw.below(800))).await;
-            replicas.run(victim).await;
+            replicas.run(victim);
         }
         replicas.settle().await;
     }
@@ -95,9 +95,9 @@ async fn nothing_acknowledged_is_lost_whoever_is_killed_or_stopped() {
 async fn a_replica_that_lost_its_disk_comes_back_and_leadership_is_handed_over() {
     let replicas = Replicas::start(Draw::seed() & 0xffff).await;
     let serial = eventually("a certificate", async || replicas.bootstrap(1, 0).await).await;
-    replicas.kill(0).await;
+    replicas.kill(0);
     replicas.lose_disk(0);
-    replicas.run(0).await;
+    replicas.run(0);
     replicas.settle().await;
     eventually("what it lost", async || replicas.serials(0).await.contains(&serial).then_some(())).await;
     let leader = replicas.leader().await;

@@ -86,7 +86,7 @@ impl Replicas {
         let running = Mutex::new((0..REPLICAS).map(|_| None).collect());
         let replicas = Self { directory, net, running };
         for replica in 0..REPLICAS {
-            replicas.run(replica).await;
+            replicas.run(replica);
         }
         replicas.settle().await;
         replicas
@@ -101,7 +101,7 @@ impl Replicas {
     }
 
     /// Starts a replica; its log is beside its data.
-    pub(crate) async fn run(&self, replica: u64) {
+    pub(crate) fn run(&self, replica: u64) {
         let log = self.directory.path().join(format!("log-{replica}"));
         let log = File::options().create(true).append(true).open(log).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc");
@@ -128,7 +128,7 @@ impl Replicas {
     }
 
     /// `kill -9`.
-    pub(crate) async fn kill(&self, replica: u64) {
+    pub(crate) fn kill(&self, replica: u64) {
         let child = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].take();
         let mut child = child.unwrap();
         child.kill().unwrap();

@@ -213,7 +213,7 @@ async fn a_release_is_announced_on_every_replica() {
     let dir = TempDir::new().unwrap();
     let (env, _) = fixed::env(START, 1);
     let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(LocalLedger::open(&dir.path().join("ledger")).unwrap());
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group(&dir.path().join("ledger")).await);
     let replica = |seed| {
         let (env, _) = fixed::env(START, seed);
         BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))

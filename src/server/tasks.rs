@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_mesh::ledger::{MAX_RELEASED_TOGETHER, ProxyCertificateState};
+use smc_mesh::ledger::MAX_RELEASED_TOGETHER;
 use smc_mesh::pki::{Departures, SerialNumber, bearers_without_pod};
 use smc_mesh::world::World;
 use smc_raft::StorageError;

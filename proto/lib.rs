@@ -4,6 +4,8 @@
 //! crate `envoy-types`. Messages also serialize as JSON, for `-o json`: fields by their names, enums by the
 //! lower-case name of the value.
 
+use std::fmt;
+
 use serde::Serializer;
 
 /// The administration of one controller replica.
@@ -12,6 +14,12 @@ pub mod admin {
     #[allow(missing_docs, clippy::pedantic, reason = "generated code")]
     pub mod v1 {
         tonic::include_proto!("smc.admin.v1");
+    }
+}
+
+impl fmt::Debug for admin::v1::BootstrapResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BootstrapResponse").field("serial", &self.serial).finish_non_exhaustive()
     }
 }
 

@@ -16,6 +16,9 @@ use smc_mesh::smi::MeshNamespace;
 pub struct Config {
     /// The directory of Kubernetes YAML that declares the mesh.
     pub mesh_dir: PathBuf,
+    /// A private directory, made if it is missing, for copies of what could be read there last: a restart while a file is
+    /// broken, or the whole directory away, goes on with them.
+    pub last_good_dir: PathBuf,
     /// Where proxies connect to; port 0 takes a free one.
     pub xds_listen: SocketAddr,
     /// Where bootstraps tell proxies to connect; `None` means where the replica listens, which must then not be

@@ -40,6 +40,7 @@ pub struct Env {
 
 impl Env {
     /// The real world.
+    #[expect(clippy::disallowed_methods, reason = "this is the randomness that everything else is handed")]
     pub fn system() -> Self {
         Self { clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy(SystemRandom::new())) }
     }

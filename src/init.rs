@@ -13,6 +13,8 @@ use smc_mesh::interception::{
     Cidr, Family, Interception, InterceptionError, Jumps, Parameters, restore_input,
 };
 
+use crate::telemetry::LogArgs;
+
 /// Exists exactly while the kernel's IPv6 stack is loaded and enabled at boot.
 const IPV6_STACK: &str = "/proc/net/if_inet6";
 
@@ -47,6 +49,9 @@ pub struct InitArgs {
     /// Print the rules instead of applying them.
     #[arg(long)]
     pub dry_run: bool,
+    /// What it logs.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Why interception could not be set up. Nothing of the failing family was applied.
@@ -89,6 +94,7 @@ impl From<InitArgs> for Parameters {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             dry_run: _,
+            log: _,
         } = args;
         Self {
             proxy_uid,

@@ -10,6 +10,7 @@
 //! replica would serve stale state and look alive. Refuses ambient anything: time, randomness and storage are passed
 //! in, so that a test or a simulation can run several replicas in one process.
 
+mod census;
 mod shutdown;
 mod tasks;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use crate::telemetry::Metrics;
 use crate::xds;
 use crate::xds::proxies::Proxies;
 use crate::xds::service::XdsService;
+use census::Census;
 use shutdown::Stages;
 use tasks::Tasks;
 
@@ -164,6 +166,7 @@ impl Server {
     ) -> Result<Handle, StartError> {
         let Config {
             mesh_dir,
+            last_good_dir,
             xds_listen,
             xds_address,
             admin_socket,
@@ -222,8 +225,15 @@ impl Server {
         let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), service, metrics.clone()));
 
         tasks.spawn("publisher", publisher.run(stages.stopping.clone()));
-        let source = DirectorySource::new(mesh_dir);
+        let source = DirectorySource::new(mesh_dir, last_good_dir);
         tasks.spawn_fallible("source", source.run(batch_sender, stages.stopping.clone()));
+        let census = Census {
+            ca: Arc::clone(&ca),
+            tls: Arc::clone(&tls),
+            wanted: wanted.clone(),
+            metrics: metrics.clone(),
+        };
+        tasks.spawn("certificate census", census.run(stages.stopping.clone()));
         let rotator = Rotator { manager: Arc::clone(&ca), env: env.clone(), wanted, issued };
         tasks.spawn("certificate rotation", rotator.run(stages.stopping.clone()));
         let renewal = stages.stopping.clone();
@@ -240,8 +250,6 @@ impl Server {
         };
         tasks.spawn("departures", departing.run(stages.stopping.clone()));
         tasks.spawn_fallible("storage", tasks::storage(storage.failure, stages.stopping.clone()));
-        let census = tasks::census(Arc::clone(&ca), metrics.clone(), stages.stopping.clone());
-        tasks.spawn("certificate census", census);
         tasks.spawn("readiness", tasks::readiness(worlds.clone(), xds, stages.stopping.clone()));
         let service = AdminService {
             ask,

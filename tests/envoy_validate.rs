@@ -127,6 +127,7 @@ fn inline_routes(chain: &mut FilterChain, routes: &BTreeMap<String, RouteConfigu
 }
 
 /// The certificate of a root and of a leaf that it signed, with the leaf's key.
+#[expect(clippy::disallowed_methods, reason = "a key of this test's own, which decides nothing")]
 fn certificates() -> (String, String, String) {
     let root_key = rcgen::KeyPair::generate().unwrap();
     let mut root = rcgen::CertificateParams::default();

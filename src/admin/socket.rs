@@ -3,9 +3,9 @@
 //! Owns the file: only its owner may use it, it replaces one that a dead process left behind and never one that is
 //! in use, and it is gone when the server ends.
 
-use std::fs::Permissions;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use smc_proto::admin::v1::admin_server::AdminServer;
@@ -84,16 +84,44 @@ impl AdminSocket {
                 Err(error) => return Err(failed("try")(error)),
             },
         }
-        // Bound under another name, closed to others, and only then put in its place: at no moment can
-        // somebody else connect.
-        let hidden = path.with_extension("binding");
-        let _ = std::fs::remove_file(&hidden);
+        // Bound where nobody else can go, closed to others, and only then put in its place: at no moment can somebody
+        // else connect.
+        let closed = ClosedDirectory::new(path).map_err(failed("make a place for"))?;
+        let hidden = closed.socket();
         let listener = UnixListener::bind(&hidden).map_err(failed("bind"))?;
-        let file = SocketFile(hidden.clone());
         std::fs::set_permissions(&hidden, Permissions::from_mode(0o600)).map_err(failed("restrict"))?;
         std::fs::rename(&hidden, path).map_err(failed("place"))?;
-        drop(file);
         Ok(Self { listener, file: SocketFile(path.to_owned()) })
+    }
+}
+
+/// A directory beside a socket, for its owner alone, removed when dropped with the socket that is in it.
+struct ClosedDirectory(PathBuf);
+
+impl ClosedDirectory {
+    /// A fresh one: one that is there already may be somebody else's, unless it is empty and can be removed.
+    fn new(beside: &Path) -> io::Result<Self> {
+        // Short, since a socket's path may only have some hundred bytes.
+        let directory = Self(beside.with_extension("new"));
+        directory.remove();
+        DirBuilder::new().mode(0o700).create(&directory.0).map(|()| directory)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("s")
+    }
+
+    /// Removes what an attempt leaves behind. Where that fails there is nothing to do about it now; the next attempt
+    /// tells.
+    fn remove(&self) {
+        let _ = std::fs::remove_file(self.socket());
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+impl Drop for ClosedDirectory {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -114,6 +142,9 @@ pub(crate) async fn serve(
 
 #[cfg(test)]
 mod tests {
+    use notify::Watcher;
+    use notify::event::{CreateKind, EventKind};
+
     use super::*;
 
     #[tokio::test]
@@ -128,6 +159,41 @@ mod tests {
         assert!(path.exists());
         drop(bound);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn at_no_moment_is_there_a_socket_that_others_could_connect_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        let (sender, events) = std::sync::mpsc::channel();
+        let mut watcher = notify::recommended_watcher(sender).unwrap();
+        watcher.watch(directory.path(), notify::RecursiveMode::NonRecursive).unwrap();
+        let bound = AdminSocket::bind(&path).await.unwrap();
+        loop {
+            let event = events.recv_timeout(std::time::Duration::from_secs(20)).unwrap().unwrap();
+            let is_socket = matches!(event.kind, EventKind::Create(kind) if kind != CreateKind::Folder);
+            assert!(!is_socket, "made in the open: {event:?}");
+            if event.paths.contains(&path) {
+                break;
+            }
+        }
+        let names: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["admin.sock"]);
+        drop(bound);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_in_the_way_is_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        let stale = directory.path().join("admin.new");
+        std::fs::create_dir(&stale).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(stale.join("s")).unwrap());
+        drop(AdminSocket::bind(&path).await.unwrap());
+        std::fs::create_dir(&stale).unwrap();
+        std::fs::write(stale.join("trap"), "").unwrap();
+        assert!(matches!(AdminSocket::bind(&path).await, Err(SocketError::Io { .. })));
     }
 
     #[tokio::test]

@@ -77,7 +77,7 @@ impl fmt::Debug for IssuedController {
     }
 }
 
-/// What a controller is called. [`smc_mesh::pki::controller_identity`] should be among the DNS names.
+/// What a controller is called. [`smc_mesh::pki::CONTROLLER_IDENTITY`] should be among the DNS names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControllerNames {
     /// DNS names.
@@ -167,6 +167,9 @@ pub trait CertificateManager: Send + Sync {
 
     /// The state of the authority.
     fn status(&self) -> AuthorityStatus;
+
+    /// What a person should do something about, as [`Self::status`] has it, but cheap enough to look at all the time.
+    fn warnings(&self) -> Vec<String>;
 
     /// Everything on record, sorted by kind and name.
     fn list(&self) -> Vec<Issued>;

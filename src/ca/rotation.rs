@@ -1,21 +1,24 @@
 //! Keeping every identity in certificates.
 //!
 //! Owns the task that does what [`plan_rotation`] says: issue what is missing, renew what ends, and hand the
-//! current certificate of each identity on, once, and that it has none when it is gone. What the ledger holds already is handed on as it is, so a
-//! restart changes nothing for anybody.
+//! current certificate of each identity on, once and as soon as it is there, and that it has none when it is gone. What
+//! the ledger holds already is handed on as it is, so a restart changes nothing for anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::ids::ServiceAccountId;
-use smc_mesh::pki::{SerialNumber, ServiceCertificate, WantedCertificates, plan_rotation, retry_delay};
-use smc_mesh::time::Timestamp;
+use smc_mesh::pki::{
+    SerialNumber, ServiceCertificate, Steadiness, WantedCertificates, plan_rotation, retry_delay,
+};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::manager::{Announcement, CertificateManager};
+use super::error::CaError;
+use super::manager::{Announcement, CertificateManager, IssuedService};
 use crate::env::Env;
 
 /// Certificates that are issued at the same time. Each waits for a synced write most of its life, and those
@@ -28,14 +31,39 @@ const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// How often ended records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_hours(1);
 
+/// The certificate that each identity has.
+type HandedOn = BTreeMap<ServiceAccountId, SerialNumber>;
+
+/// What an issuing task returns.
+type Issuance = (ServiceAccountId, Result<IssuedService, CaError>);
+
 /// How a round went.
+#[derive(Clone, Copy)]
 enum Round {
     /// All is as it should be.
     Done,
     /// Something is to be tried again.
     Failed,
-    /// Nobody takes certificates any more.
-    Unwanted,
+}
+
+impl Round {
+    fn and(self, other: Self) -> Self {
+        match self {
+            Self::Done => other,
+            Self::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Nobody takes certificates any more.
+struct Unwanted;
+
+/// When ended records were and may be forgotten.
+struct Pruning {
+    steadiness: Steadiness,
+    /// Where the monotonic clock counts from.
+    began: Instant,
+    last: Option<Instant>,
 }
 
 /// See the module.
@@ -57,22 +85,21 @@ impl Rotator {
     /// it fails; what is current stays current meanwhile.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut announcements = self.manager.announcements();
-        let mut handed_on = BTreeMap::new();
-        let mut pruned_at = None;
+        let mut handed_on = HandedOn::new();
+        let mut pruning = Pruning { steadiness: Steadiness::default(), began: Instant::now(), last: None };
         let mut failures = 0u32;
         loop {
-            let wanted = self.wanted.borrow_and_update().clone();
             let round = tokio::select! {
                 () = shutdown.cancelled() => return,
-                round = self.round(&wanted, &mut handed_on, &mut announcements) => round,
+                round = self.round(&mut handed_on, &mut announcements) => round,
             };
             failures = match round {
-                Round::Done => 0,
-                Round::Failed => failures.saturating_add(1),
-                Round::Unwanted => return,
+                Ok(Round::Done) => 0,
+                Ok(Round::Failed) => failures.saturating_add(1),
+                Err(Unwanted) => return,
             };
-            self.prune(&mut pruned_at).await;
-            let pause = self.pause(&wanted, failures);
+            self.prune(&mut pruning).await;
+            let pause = self.pause(failures);
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 changed = self.wanted.changed() => if changed.is_err() { return },
@@ -82,39 +109,70 @@ impl Rotator {
         }
     }
 
+    /// Issues what is due and hands on what is there, until all that is wanted is at rest. What is wanted may change
+    /// meanwhile; whose certificate takes long to issue keeps nobody else waiting.
     async fn round(
-        &self,
-        wanted: &WantedCertificates,
-        handed_on: &mut BTreeMap<ServiceAccountId, SerialNumber>,
+        &mut self,
+        handed_on: &mut HandedOn,
         announcements: &mut broadcast::Receiver<Announcement>,
-    ) -> Round {
-        // First what is there already, so that a restart keeps nobody waiting for others' new ones.
-        match self.hand_on(&wanted.accounts, handed_on).await {
-            Round::Unwanted => return Round::Unwanted,
-            Round::Done | Round::Failed => {}
-        }
-        let failed = self.renew(wanted).await;
+    ) -> Result<Round, Unwanted> {
+        let mut at_work = JoinSet::new();
+        // Who fails is tried again in the next round, after a pause.
+        let mut tried = BTreeSet::new();
+        let mut outcome = Round::Done;
+        let wanted = 'wanted: loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            // First what is there already, so that a restart keeps nobody waiting for others' new ones.
+            outcome = outcome.and(self.hand_on(&wanted.accounts, handed_on).await?);
+            let now = self.env.now();
+            let plan = self.manager.ledger().read(|ledger| plan_rotation(&wanted, ledger, now));
+            let mut due = plan.due.into_iter();
+            loop {
+                while at_work.len() < CONCURRENT
+                    && let Some(account) = due.next()
+                {
+                    if tried.insert(account.clone()) {
+                        let (manager, lifetime) = (Arc::clone(&self.manager), wanted.lifetime);
+                        at_work.spawn(async move {
+                            let issued = manager.issue_service(&account, lifetime).await;
+                            (account, issued)
+                        });
+                    }
+                }
+                tokio::select! {
+                    changed = self.wanted.changed() => match changed {
+                        Ok(()) => continue 'wanted,
+                        Err(_) => return Err(Unwanted),
+                    },
+                    joined = at_work.join_next() => match joined {
+                        None => break 'wanted wanted.accounts,
+                        Some(joined) => match successful(joined) {
+                            Some((account, issued)) if wanted.accounts.contains(&account) => {
+                                self.hand_on_new(account, issued, handed_on).await?;
+                            }
+                            Some(_) => {}
+                            None => outcome = Round::Failed,
+                        },
+                    },
+                }
+            }
+        };
         // Whatever was announced until here is on record and thus handed on now.
         *announcements = announcements.resubscribe();
-        match self.hand_on(&wanted.accounts, handed_on).await {
-            Round::Done if failed => Round::Failed,
-            other => other,
-        }
+        Ok(outcome.and(self.hand_on(&wanted, handed_on).await?))
     }
 
     /// Hands on what is current and has not been handed on.
     async fn hand_on(
         &self,
         wanted: &BTreeSet<ServiceAccountId>,
-        handed_on: &mut BTreeMap<ServiceAccountId, SerialNumber>,
-    ) -> Round {
+        handed_on: &mut HandedOn,
+    ) -> Result<Round, Unwanted> {
         let unwanted: Vec<_> =
             handed_on.keys().filter(|account| !wanted.contains(account)).cloned().collect();
         for account in unwanted {
             handed_on.remove(&account);
-            if self.issued.send((account, None)).await.is_err() {
-                return Round::Unwanted;
-            }
+            self.issued.send((account, None)).await.map_err(|_| Unwanted)?;
         }
         let now = self.env.now();
         let current = self.manager.ledger().read(|ledger| {
@@ -129,12 +187,7 @@ impl Rotator {
         let mut outcome = Round::Done;
         for account in current {
             match self.manager.service(&account) {
-                Ok(Some(issued)) => {
-                    handed_on.insert(account.clone(), issued.serial);
-                    if self.issued.send((account, Some(issued.certificate))).await.is_err() {
-                        return Round::Unwanted;
-                    }
-                }
+                Ok(Some(issued)) => self.send(account, issued, handed_on).await?,
                 Ok(None) => {}
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
@@ -143,54 +196,61 @@ impl Rotator {
                 }
             }
         }
-        outcome
+        Ok(outcome)
     }
 
-    /// Issues what is due. `true` if some of it failed.
-    async fn renew(&self, wanted: &WantedCertificates) -> bool {
-        let now = self.env.now();
-        let due = self.manager.ledger().read(|ledger| plan_rotation(wanted, ledger, now).due);
-        let lifetime = wanted.lifetime;
-        let mut failed = false;
-        let mut at_work = JoinSet::new();
-        for account in due {
-            if at_work.len() >= CONCURRENT {
-                failed |= at_work.join_next().await.is_some_and(has_failed);
-            }
-            let manager = Arc::clone(&self.manager);
-            at_work.spawn(async move {
-                let Err(error) = manager.issue_service(&account, lifetime).await else { return false };
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(%account, error, "cannot issue a service certificate; will try again");
-                true
-            });
+    /// Hands on a certificate that was issued just now, unless that has been done already, or another one has taken its
+    /// place: nobody is to go back to an older one.
+    async fn hand_on_new(
+        &self,
+        account: ServiceAccountId,
+        issued: IssuedService,
+        handed_on: &mut HandedOn,
+    ) -> Result<(), Unwanted> {
+        let current = self
+            .manager
+            .ledger()
+            .read(|ledger| ledger.service_certificate(&account).map(|record| record.serial));
+        if current != Some(issued.serial) || handed_on.get(&account) == Some(&issued.serial) {
+            return Ok(());
         }
-        while let Some(joined) = at_work.join_next().await {
-            failed |= has_failed(joined);
-        }
-        failed
+        self.send(account, issued, handed_on).await
+    }
+
+    async fn send(
+        &self,
+        account: ServiceAccountId,
+        issued: IssuedService,
+        handed_on: &mut HandedOn,
+    ) -> Result<(), Unwanted> {
+        handed_on.insert(account.clone(), issued.serial);
+        self.issued.send((account, Some(issued.certificate))).await.map_err(|_| Unwanted)
     }
 
     /// How long until something is due, or until what failed is tried again.
-    fn pause(&self, wanted: &WantedCertificates, failures: u32) -> Duration {
+    fn pause(&self, failures: u32) -> Duration {
         if let Some(attempt) = failures.checked_sub(1) {
             return retry_delay(attempt, self.env.random_u64().unwrap_or(0));
         }
         let now = self.env.now();
         let next = self.manager.ledger().read(|ledger| {
-            let plan = plan_rotation(wanted, ledger, now);
+            let plan = plan_rotation(&self.wanted.borrow(), ledger, now);
             if plan.due.is_empty() { plan.next } else { Some(now) }
         });
         // A whole second at least, since that is how fine the clock is.
         next.map_or(LOOK_AGAIN, |next| next.since(now).clamp(Duration::from_secs(1), LOOK_AGAIN))
     }
 
-    async fn prune(&self, pruned_at: &mut Option<Timestamp>) {
-        let now = self.env.now();
-        if pruned_at.is_some_and(|last| last <= now && now.since(last) < PRUNE_EVERY) {
+    /// Forgets what has ended, once in a while, and only by a clock that can be trusted: a proxy whose certificate is
+    /// forgotten is refused for good.
+    async fn prune(&self, pruning: &mut Pruning) {
+        let now = Instant::now();
+        let steady = pruning.steadiness.look(self.env.now(), now.duration_since(pruning.began));
+        let lately = pruning.last.is_some_and(|last| now.duration_since(last) < PRUNE_EVERY);
+        if !steady || lately {
             return;
         }
-        *pruned_at = Some(now);
+        pruning.last = Some(now);
         match self.manager.prune().await {
             Ok(0) => {}
             Ok(certificates) => tracing::debug!(certificates, "forgot certificates that had ended"),
@@ -213,10 +273,18 @@ async fn service_issued(announcements: &mut broadcast::Receiver<Announcement>) {
     }
 }
 
-/// What an issuing task came to; it has logged its own failure.
-fn has_failed(joined: Result<bool, JoinError>) -> bool {
-    joined.unwrap_or_else(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "issuing ended abnormally");
-        true
-    })
+/// What an issuing task came to, if it came to a certificate. Logs what it came to otherwise.
+fn successful(joined: Result<Issuance, JoinError>) -> Option<(ServiceAccountId, IssuedService)> {
+    match joined {
+        Ok((account, Ok(issued))) => Some((account, issued)),
+        Ok((account, Err(error))) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(%account, error, "cannot issue a service certificate; will try again");
+            None
+        }
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "issuing ended abnormally");
+            None
+        }
+    }
 }

@@ -107,13 +107,14 @@ pub(super) fn status(
         proxy_claimed: claimed,
         proxy_released: released,
         state_hash: ledger.state_hash().map(|hash| hash.to_string()).unwrap_or_default(),
-        warnings: authority.map(|authority| warnings(authority, lifetimes, now)).unwrap_or_default(),
+        warnings: warnings(ledger, lifetimes, now),
     }
 }
 
 /// Warns from the day on which the end of a CA begins to shorten what it signs.
-fn warnings(authority: &Authority, lifetimes: &Lifetimes, now: Timestamp) -> Vec<String> {
+pub(super) fn warnings(ledger: &Ledger, lifetimes: &Lifetimes, now: Timestamp) -> Vec<String> {
     let mut warnings = Vec::new();
+    let Some(authority) = ledger.authority() else { return warnings };
     for (name, ca, signs) in
         [("root CA", &authority.root, lifetimes.issuing), ("issuing CA", &authority.issuing, lifetimes.proxy)]
     {

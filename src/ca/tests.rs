@@ -5,6 +5,7 @@ mod founding;
 mod issuing;
 mod rotating;
 mod secrecy;
+mod serving;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +38,11 @@ fn settings(domain: &str) -> CaSettings {
 
 async fn open(dir: &Path, env: &Env, domain: &str) -> Result<BuiltinCa, CaError> {
     let keys = Arc::new(LocalKey::load_or_create(&dir.join("kek"), true, env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(LocalLedger::open(&dir.join("ledger")).unwrap());
-    BuiltinCa::open(ledger, keys, env.clone(), settings(domain)).await
+    BuiltinCa::open(ledger(dir), keys, env.clone(), settings(domain)).await
+}
+
+fn ledger(dir: &Path) -> Arc<dyn ReplicatedLedger> {
+    Arc::new(LocalLedger::open(&dir.join("ledger")).unwrap())
 }
 
 async fn world_at(dir: &Path, start: Timestamp, seed: u64) -> World {

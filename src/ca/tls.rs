@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
-use smc_mesh::pki::{TrustBundle, renewal_time, retry_delay};
+use smc_mesh::pki::{TrustBundle, Validity, renewal_is_due, renewal_time, retry_delay};
 use smc_mesh::time::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,7 @@ pub struct ServerTls {
 
 struct Serving {
     config: Arc<ServerConfig>,
+    validity: Validity,
     renewal: Timestamp,
 }
 
@@ -54,6 +55,11 @@ impl ServerTls {
         Arc::clone(&self.serving.borrow().config)
     }
 
+    /// When the certificate that it serves with is valid.
+    pub fn validity(&self) -> Validity {
+        self.serving.borrow().validity
+    }
+
     /// Renews the certificate before it ends, until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut failures = 0u32;
@@ -67,14 +73,8 @@ impl ServerTls {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            if self.serving.borrow().renewal > self.env.now() {
-                continue;
-            }
-            match issue(&*self.manager, &self.env, &self.names).await {
-                Ok(serving) => {
-                    failures = 0;
-                    self.serving.send_replace(serving);
-                }
+            match self.renew_if_due().await {
+                Ok(_) => failures = 0,
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     let error = &error as &dyn std::error::Error;
@@ -82,6 +82,16 @@ impl ServerTls {
                 }
             }
         }
+    }
+
+    /// Renews the certificate if it is time; says whether it was.
+    pub(super) async fn renew_if_due(&self) -> Result<bool, CaError> {
+        let Serving { validity, renewal, .. } = *self.serving.borrow();
+        let due = renewal_is_due(&validity, renewal, self.env.now());
+        if due {
+            self.serving.send_replace(issue(&*self.manager, &self.env, &self.names).await?);
+        }
+        Ok(due)
     }
 }
 
@@ -93,7 +103,7 @@ async fn issue(
     let issued = manager.issue_controller(names).await?;
     let renewal = renewal_time(&issued.serial, issued.issued_at, &issued.validity);
     let config = server_config(&issued, &manager.bundle(), Arc::clone(&env.clock))?;
-    Ok(Serving { config: Arc::new(config), renewal })
+    Ok(Serving { config: Arc::new(config), validity: issued.validity, renewal })
 }
 
 /// TLS 1.2 and 1.3, HTTP/2, a client certificate that chains to the bundle. Sessions are not resumed: a

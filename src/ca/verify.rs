@@ -80,6 +80,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "a key of this test's own, which decides nothing")]
     fn some_certificate() -> Vec<u8> {
         let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()

@@ -10,6 +10,7 @@ use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::smi::MeshNamespace;
 use smc_raft::{LocalLedger, make_directory};
+use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,7 @@ use crate::ca::seal::LocalKey;
 use crate::config::{ANSWER_LIMIT, Config};
 use crate::env::Env;
 use crate::server::{Server, Storage};
-use crate::telemetry::{self, LogFormat, LogLevel};
+use crate::telemetry::LogArgs;
 
 /// Flags of `smc controller`.
 #[derive(Debug, Args)]
@@ -56,12 +57,8 @@ pub(super) struct ControllerArgs {
     /// The control plane's own namespace: the only one whose MeshConfig counts
     #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
-    /// Which log lines are written
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
-    /// How log lines look
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: LogArgs,
     /// How long service certificates live, where MeshConfig does not say so
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
     service_cert_lifetime: Duration,
@@ -85,18 +82,18 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         metrics_listen,
         trust_domain,
         mesh_namespace,
-        log_level,
-        log_format,
+        log,
         service_cert_lifetime,
         release_grace,
     } = args;
-    telemetry::start_logging(&log_level, log_format);
+    log.start_logging();
     let shutdown = CancellationToken::new();
-    let signals = Signals::new()?;
+    let signals = Signals::new().map_err(ControllerError::Signals)?;
     let env = Env::system();
     let storage = open_storage(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
     let config = Config {
         mesh_dir,
+        last_good_dir: data_dir.join("last-good"),
         xds_listen,
         xds_address,
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
@@ -120,6 +117,17 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     Ok(Verdict::Ok)
 }
 
+/// Why a replica was not even started.
+#[derive(Debug, Error)]
+enum ControllerError {
+    /// It would not have noticed that it is to end.
+    #[error("cannot listen for SIGTERM and SIGINT")]
+    Signals(#[source] std::io::Error),
+    /// A defect of this program.
+    #[error("opening the data directory broke off")]
+    Opening(#[source] tokio::task::JoinError),
+}
+
 /// Why the replica's state could not be opened.
 type StorageUnusable = Box<dyn std::error::Error + Send + Sync>;
 
@@ -138,7 +146,7 @@ async fn open_storage(
         let failure = ledger.failure();
         Ok(Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) })
     });
-    opened.await?
+    opened.await.map_err(ControllerError::Opening)?
 }
 
 /// The signals that end a controller.
@@ -157,5 +165,21 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::causes;
+
+    #[tokio::test]
+    async fn a_data_directory_that_cannot_be_made_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let opened = open_storage(file.join("data"), file.join("kek"), true, Env::system()).await;
+        let error = causes(opened.err().unwrap().as_ref());
+        assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
     }
 }

@@ -110,6 +110,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
         Command::Init(args) => {
+            args.log.start_logging();
             let dry_run = args.dry_run;
             crate::init::run(args.into(), dry_run)?;
             Ok(Verdict::Ok)
@@ -117,12 +118,17 @@ fn dispatch(command: Command) -> Outcome {
     }
 }
 
-fn many_threads() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+/// The machine gives no threads, timers or sockets to run on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the runtime")]
+struct NoRuntime(#[source] std::io::Error);
+
+fn many_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(NoRuntime)
 }
 
-fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+fn one_thread() -> Result<tokio::runtime::Runtime, NoRuntime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(NoRuntime)
 }
 
 #[cfg(test)]
@@ -156,6 +162,7 @@ mod tests {
             let line = controller.iter().copied().chain(extra.iter().copied());
             assert!(Cli::try_parse_from(line).is_err(), "{extra:?}");
         }
+        assert!(Cli::try_parse_from(["smc", "init", "--log-level", "debug", "--log-format", "json"]).is_ok());
         assert!(
             Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err()
         );

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use thiserror::Error;
 
 /// The form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,20 +27,32 @@ pub(super) struct OutputArgs {
 
 impl OutputArgs {
     /// Prints `message` as JSON, or what `table` makes of it.
-    pub(super) fn print<M: Serialize>(self, message: &M, table: impl FnOnce(&M) -> String) -> io::Result<()> {
+    pub(super) fn print<M: Serialize>(
+        self,
+        message: &M,
+        table: impl FnOnce(&M) -> String,
+    ) -> Result<(), NotPrinted> {
         match self.output {
             Format::Table => write(&table(message)),
-            Format::Json => write(&format!("{}\n", serde_json::to_string_pretty(message)?)),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(message).map_err(io::Error::from)?;
+                write(&format!("{json}\n"))
+            }
         }
     }
 }
 
+/// The answer did not reach whoever asked.
+#[derive(Debug, Error)]
+#[error("cannot write to standard output")]
+pub(super) struct NotPrinted(#[from] io::Error);
+
 /// Writes to standard output.
-pub(super) fn write(text: &str) -> io::Result<()> {
+pub(super) fn write(text: &str) -> Result<(), NotPrinted> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        written => Ok(written?),
     }
 }
 

@@ -1,8 +1,6 @@
 //! `smc proxy`: sidecars.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -18,6 +16,7 @@ use super::output::{self, OutputArgs};
 use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
+use crate::private_file;
 
 /// Subcommands of `smc proxy`.
 #[derive(Debug, Subcommand)]
@@ -137,26 +136,11 @@ async fn bootstrap(args: BootstrapArgs) -> Outcome {
     match output {
         None => output::write(&answer.bootstrap)?,
         Some(path) => {
-            write_private(&path, &answer.bootstrap)
-                .map_err(|source| WriteError { path: path.clone(), source })?;
+            private_file::replace(&path, answer.bootstrap.as_bytes())
+                .map_err(|source| WriteError { path, source })?;
         }
     }
     Ok(Verdict::Ok)
-}
-
-/// Writes a file that only its owner can read, at no moment otherwise, and never half: it is put in place whole.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    match std::fs::remove_file(&part) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&part, path)
 }
 
 fn proxies(answer: &ListProxiesResponse) -> String {
@@ -247,22 +231,4 @@ fn short(version: &str) -> String {
 fn ago(now: Timestamp, then: i64) -> String {
     let span: Duration = now.since(Timestamp(then));
     format!("{} ago", duration::print(span))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_bootstrap_file_is_private_even_if_an_open_one_was_there() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("envoy.json");
-        std::fs::write(&path, "old").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        write_private(&path, "new").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
 }

@@ -26,11 +26,7 @@ use crate::ca::{Announcement, CertificateManager};
 use crate::env::Env;
 use crate::error::causes;
 use crate::publisher::Ask;
-use crate::telemetry::Metrics;
 use crate::xds::proxies::Proxies;
-
-/// How often certificates are counted for the metrics: once per usual scrape.
-const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The running tasks. Dropping it aborts them.
 #[derive(Default)]
@@ -229,37 +225,4 @@ pub(super) async fn readiness(
         },
     }
     stopping.cancelled().await;
-}
-
-/// Counts certificates and their ends for the metrics.
-pub(super) async fn census(ca: Arc<dyn CertificateManager>, metrics: Metrics, stopping: CancellationToken) {
-    let mut ticks = interval(CENSUS_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stopping.cancelled() => return,
-            _ = ticks.tick() => count(ca.as_ref(), &metrics),
-        }
-    }
-}
-
-fn count(ca: &dyn CertificateManager, metrics: &Metrics) {
-    ca.ledger().read(|ledger| {
-        let (mut unclaimed, mut claimed, mut released) = (0, 0, 0);
-        for (_, record) in ledger.proxy_certificates() {
-            match record.state {
-                ProxyCertificateState::Unclaimed => unclaimed += 1,
-                ProxyCertificateState::Claimed { .. } => claimed += 1,
-                ProxyCertificateState::Released { .. } => released += 1,
-            }
-        }
-        metrics.certificates("proxy_unclaimed", unclaimed);
-        metrics.certificates("proxy_claimed", claimed);
-        metrics.certificates("proxy_released", released);
-        metrics.certificates("service", ledger.service_certificates().count());
-        let ends = ledger.service_certificates().map(|(_, record)| record.validity.not_after);
-        if let Some(earliest) = ends.min() {
-            metrics.certificate_expiry("service", earliest);
-        }
-    });
 }

@@ -90,7 +90,7 @@ impl Metrics {
         registry.register("connections_refused", help, m.connections_refused.clone());
         registry.register("refusals", "Proxies refused by reason", m.refusals.clone());
         registry.register("certificates", "Certificates in the ledger", m.certificates.clone());
-        let help = "When a certificate ends, seconds since the epoch; the earliest of its kind";
+        let help = "When a certificate in use ends, seconds since the epoch; the earliest of its kind";
         registry.register("certificate_expiry_timestamp_seconds", help, m.expiry.clone());
         metrics.registry = Arc::new(registry);
         metrics
@@ -161,8 +161,14 @@ impl Metrics {
         self.certificates.get_or_create(&[("kind", state)]).set(whole(count));
     }
 
-    pub(crate) fn certificate_expiry(&self, kind: &'static str, at: Timestamp) {
-        self.expiry.get_or_create(&[("kind", kind)]).set(at.0);
+    /// Without a certificate of that kind there is nothing to tell: a gauge that stays behind would read as one that
+    /// ended.
+    pub(crate) fn certificate_expiry(&self, kind: &'static str, at: Option<Timestamp>) {
+        let label = [("kind", kind)];
+        match at {
+            Some(at) => _ = self.expiry.get_or_create(&label).set(at.0),
+            None => _ = self.expiry.remove(&label),
+        }
     }
 }
 
@@ -213,6 +219,16 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn an_end_is_told_while_there_is_one() {
+        let metrics = Metrics::new();
+        metrics.certificate_expiry("service", Some(Timestamp(7)));
+        let line = "smc_certificate_expiry_timestamp_seconds{kind=\"service\"} 7";
+        assert!(metrics.text().contains(line), "{}", metrics.text());
+        metrics.certificate_expiry("service", None);
+        assert!(!metrics.text().contains("kind=\"service\""), "{}", metrics.text());
     }
 
     #[test]

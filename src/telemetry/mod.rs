@@ -24,18 +24,31 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sets up logging to standard error for the whole process; called once, by `main`, since a process has one
-/// standard error. `level` takes the syntax of [`EnvFilter`]: `info`, or `info,smc::xds=debug`.
-pub fn start_logging(level: &LogLevel, format: LogFormat) {
-    let registry = tracing_subscriber::registry().with(EnvFilter::new(&level.0));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+/// The flags of every command that logs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LogArgs {
+    /// Which log lines are written
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+impl LogArgs {
+    /// Sets up logging to standard error for the whole process; called once, by the command that runs, since a process
+    /// has one standard error.
+    pub fn start_logging(&self) {
+        let registry = tracing_subscriber::registry().with(EnvFilter::new(&self.log_level.0));
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
+            LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+        }
     }
 }
 
-/// Which log lines are written, checked to be something that [`EnvFilter`] reads.
+/// Which log lines are written, in the syntax of [`EnvFilter`]: `info`, or `info,smc::xds=debug`. Checked.
 #[derive(Debug, Clone)]
 pub struct LogLevel(String);
 

@@ -8,6 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType}
 use smc_tests::lab::{Lab, TcpResult};
 
 /// A certificate of an authority of the attacker's own, with the SPIFFE ID of somebody who is let in.
+#[expect(clippy::disallowed_methods, reason = "a key of this test's own, which decides nothing")]
 fn forged(spiffe_id: &str) -> (String, String) {
     let root_key = KeyPair::generate().unwrap();
     let mut root = CertificateParams::default();

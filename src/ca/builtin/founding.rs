@@ -6,7 +6,7 @@ use smc_mesh::pki::{IssuerEnding, SerialNumber};
 use smc_raft::ReplicatedLedger;
 use zeroize::Zeroizing;
 
-use super::CaSettings;
+use super::{CaSettings, new_key};
 use crate::ca::error::CaError;
 use crate::ca::profile;
 use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
@@ -91,7 +91,7 @@ fn generate(keys: &dyn KeyEncryption, env: &Env, settings: &CaSettings) -> Resul
     let what = "the root CA";
     let serial = SerialNumber::draw(env.random()?);
     let validity = settings.lifetimes.root_validity(now);
-    let root_key = Zeroizing::new(KeyPair::generate().map_err(signing(what))?);
+    let root_key = new_key().map_err(signing(what))?;
     let params = profile::root(serial, &validity).map_err(signing(what))?;
     let certificate = params.self_signed(&*root_key).map_err(signing(what))?;
     let root_issuer = Issuer::from_params(&params, &*root_key);
@@ -108,7 +108,7 @@ fn generate(keys: &dyn KeyEncryption, env: &Env, settings: &CaSettings) -> Resul
         .lifetimes
         .issuing_validity(now, &root.validity)
         .map_err(|source: IssuerEnding| CaError::IssuerEnding { what: what.to_owned(), source })?;
-    let key = Zeroizing::new(KeyPair::generate().map_err(signing(what))?);
+    let key = new_key().map_err(signing(what))?;
     let certificate = profile::issuing(serial, &validity)
         .and_then(|params| params.signed_by(&*key, &root_issuer))
         .map_err(signing(what))?;

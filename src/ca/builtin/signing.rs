@@ -10,7 +10,7 @@ use smc_mesh::pki::{IssuerEnding, PeerCertificate, SerialNumber, Validity};
 use smc_mesh::time::Timestamp;
 use zeroize::Zeroizing;
 
-use super::text;
+use super::{new_key, text};
 use crate::ca::error::CaError;
 use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
 use crate::ca::verify::{UnreadableCertificate, peer_certificate};
@@ -90,7 +90,7 @@ impl IssuingCa {
         let validity = live(issued_at, &self.validity)
             .map_err(|source| CaError::IssuerEnding { what: what.to_owned(), source })?;
         let signed = || {
-            let key = Zeroizing::new(KeyPair::generate()?);
+            let key = new_key()?;
             let issuer = Issuer::from_ca_cert_der(&self.certificate, &*self.key)?;
             let certificate = profile(serial, &validity)?.signed_by(&*key, &issuer)?;
             Ok((certificate, Zeroizing::new(key.serialize_pem())))

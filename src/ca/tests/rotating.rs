@@ -1,6 +1,8 @@
 //! The rotator: everybody has a certificate, in time, and nobody gets the same one twice.
 
+use smc_mesh::ledger::{Command, Operation};
 use smc_mesh::pki::{ServiceCertificate, WantedCertificates};
+use smc_raft::{Outcome, Pending, ProposeError, SharedLedger};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -176,6 +178,73 @@ async fn what_has_ended_is_forgotten() {
     assert_eq!(world.ca.prune().await.unwrap(), 0);
     world.clock.advance(366 * DAY);
     assert_eq!(world.ca.prune().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_far_ahead_makes_nobody_forgotten() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let serial = world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
+    world.clock.advance(400 * DAY);
+    let mut running = run(&world, &["v1"]);
+    running.next().await;
+    // Another renewal comes with another round, so that the one before has ended with all that belongs to it.
+    world.clock.advance(40 * HOUR);
+    running.wanted.send_modify(|_| {});
+    running.next().await;
+    assert!(world.ca.ledger().read(|ledger| ledger.proxy_certificate(&serial).is_some()));
+    running.stop().await;
+}
+
+/// A ledger that takes its time with the records of one identity.
+struct Slow {
+    ledger: Arc<dyn ReplicatedLedger>,
+    account: ServiceAccountId,
+    time: watch::Receiver<bool>,
+}
+
+impl ReplicatedLedger for Slow {
+    fn propose(&self, commands: Vec<Command>) -> Pending<'_, Result<Vec<Outcome>, ProposeError>> {
+        let is_slow = |command: &Command| match &command.operation {
+            Operation::RecordServiceCertificate { account, .. } => *account == self.account,
+            _ => false,
+        };
+        let mut time = self.time.clone();
+        Box::pin(async move {
+            if commands.iter().any(is_slow) {
+                time.wait_for(|is_up| *is_up).await.unwrap();
+            }
+            self.ledger.propose(commands).await
+        })
+    }
+
+    fn barrier(&self) -> Pending<'_, Result<(), ProposeError>> {
+        self.ledger.barrier()
+    }
+
+    fn local(&self) -> &SharedLedger {
+        self.ledger.local()
+    }
+}
+
+#[tokio::test]
+async fn one_that_takes_long_to_issue_keeps_nobody_else_waiting() {
+    let dir = TempDir::new().unwrap();
+    let (env, clock) = fixed::env(START, 1);
+    let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
+    let (time, is_up) = watch::channel(false);
+    let ledger = Slow { ledger: ledger(dir.path()), account: account("slow"), time: is_up };
+    let ca = BuiltinCa::open(Arc::new(ledger), keys, env.clone(), settings("cluster.local")).await.unwrap();
+    let world = World { ca: Arc::new(ca), env, clock };
+    let mut running = run(&world, &["quick", "slow"]);
+    assert_eq!(running.next().await.0, "quick");
+    // Nor does it keep the rotator from seeing who else is there now.
+    running.wanted.send_replace(wanting(&["late", "quick", "slow"]));
+    assert_eq!(running.next().await.0, "late");
+    time.send_replace(true);
+    assert_eq!(running.next().await.0, "slow");
+    running.nothing().await;
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
+use smc_proto::admin::v1::BootstrapResponse;
 use tempfile::TempDir;
 
 use super::*;
@@ -74,6 +75,11 @@ async fn no_private_key_is_in_any_file() {
     assert!(in_files > 0, "the search finds nothing at all");
 }
 
+/// The answer to a request for a bootstrap, as far as it is secret.
+fn bootstrap(key_pem: &str) -> BootstrapResponse {
+    BootstrapResponse { bootstrap: key_pem.to_owned(), ..BootstrapResponse::default() }
+}
+
 #[tokio::test]
 async fn no_private_key_is_in_any_debug_text() {
     let dir = TempDir::new().unwrap();
@@ -85,6 +91,8 @@ async fn no_private_key_is_in_any_debug_text() {
         format!("{service:?}"),
         format!("{proxy:?}"),
         format!("{controller:?}"),
+        format!("{:?}", bootstrap(&proxy.key_pem)),
+        format!("{:?}", tonic::Response::new(bootstrap(&proxy.key_pem))),
         ca.ledger().read(|ledger| format!("{ledger:?}")),
         format!("{:?}", ca.list()),
     ];

@@ -152,6 +152,12 @@ pub fn renewal_time(serial: &SerialNumber, issued_at: Timestamp, validity: &Vali
     issued_at.plus(Duration::from_secs(latest - serial.spread() % (spread + 1)))
 }
 
+/// Whether a certificate is to be renewed now: from its renewal on, and whenever it is not valid. One that was issued by
+/// a clock that ran ahead, and was put back since, only becomes valid some time.
+pub fn renewal_is_due(validity: &Validity, renewal: Timestamp, now: Timestamp) -> bool {
+    renewal <= now || !validity.contains(now)
+}
+
 /// How long to wait after a failed attempt, the first being number 0: doubling from one second to one
 /// minute, and of that half to all by `random`, so that those who failed together do not return together.
 pub fn retry_delay(attempt: u32, random: u64) -> Duration {
@@ -180,6 +186,15 @@ mod tests {
             assert!((48 * HOUR * 9 / 10..=48 * HOUR * 11 / 10).contains(&life), "{life}");
             assert!(life <= lifetimes.longest_service().as_secs());
             assert_eq!(validity.not_before, NOW.minus(BACKDATE).max(issuer().not_before));
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_from_its_renewal_on_and_while_it_is_not_valid() {
+        let at = |seconds| NOW.plus(Duration::from_secs(seconds));
+        let (validity, renewal) = (Validity { not_before: at(100), not_after: at(200) }, at(160));
+        for (now, due) in [(99, true), (100, false), (159, false), (160, true), (200, true), (201, true)] {
+            assert_eq!(renewal_is_due(&validity, renewal, at(now)), due, "{now}");
         }
     }
 

@@ -20,6 +20,7 @@ mod material;
 mod names;
 mod rotation;
 mod serial;
+mod steadiness;
 
 pub use admission::{Admission, KnownWorkload, PeerCertificate, Refusal, admit, service_identity};
 pub use departure::{Bearer, Departures, bearers_without_pod};
@@ -28,9 +29,10 @@ pub(crate) use hex::decode as decode_hex;
 pub use hex::encode as encode_hex;
 pub use lifetime::{
     BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
-    Validity, renewal_time, retry_delay,
+    Validity, renewal_is_due, renewal_time, retry_delay,
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
-pub use names::{CONTROLLER_IDENTITY, controller_identity};
-pub use rotation::{RotationPlan, WantedCertificates, plan_rotation};
+pub use names::CONTROLLER_IDENTITY;
+pub use rotation::{RotationPlan, WantedCertificates, earliest_service_end, plan_rotation};
 pub use serial::{InvalidSerial, SerialNumber};
+pub use steadiness::Steadiness;

@@ -58,6 +58,13 @@ pub fn plan_rotation(wanted: &WantedCertificates, ledger: &Ledger, now: Timestam
     RotationPlan { due: due.into_iter().map(|(_, account)| account.clone()).collect(), next }
 }
 
+/// When the first of the certificates that the wanted identities have now ends. One that lies near, or in the past, is one
+/// that could not be renewed. `None` if there is none.
+pub fn earliest_service_end(wanted: &WantedCertificates, ledger: &Ledger) -> Option<Timestamp> {
+    let records = wanted.accounts.iter().filter_map(|account| ledger.service_certificate(account));
+    records.map(|record| record.validity.not_after).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +181,16 @@ mod tests {
     #[test]
     fn an_identity_that_is_gone_is_left_to_end() {
         assert_eq!(plan(&[], &ledger(&[("v1", 100)]), after(99)), (vec![], None));
+    }
+
+    #[test]
+    fn the_earliest_end_is_of_those_that_are_wanted() {
+        let ledger = ledger(&[("a", 1000), ("b", 900), ("left", 100)]);
+        for (names, end) in [(&["a", "b", "fresh"][..], Some(900)), (&["a"], Some(1000)), (&["fresh"], None)]
+        {
+            let accounts = names.iter().map(|name| account(name)).collect();
+            let wanted = WantedCertificates { accounts, lifetime: None };
+            assert_eq!(earliest_service_end(&wanted, &ledger), end.map(after), "{names:?}");
+        }
     }
 }

@@ -222,6 +222,7 @@ async fn run(directory: &Path, limits: Limits) -> Running {
     let storage = Storage { ledger: Arc::new(ledger), failure, keys: Arc::new(keys) };
     let config = Config {
         mesh_dir: directory.join("mesh"),
+        last_good_dir: directory.join("last-good"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None::<ControllerAddress>,
         admin_socket: directory.join("admin.sock"),

@@ -6,17 +6,20 @@
 //!
 //! File system events only wake the source; what is true is always what a whole scan finds. So a lost event
 //! costs time (at most half a minute), never correctness. What happens to objects whose file is broken is
-//! decided in `state`, in pure code.
+//! decided in `state`, in pure code; what a restart needs for that is kept by `last_good`.
 //!
 //! ```text
-//! events, timer → settle → scan (blocking thread) → state::merge → state::diff → Batch
+//! events, timer → settle → scan (blocking thread) → state::believe → state::diff → Batch
+//!                 last_good (start) ─┘                                      └─→ last_good
 //! ```
 
+mod last_good;
 mod scan;
 mod state;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::problem::Problem;
@@ -24,7 +27,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::scan::{Files, Scan};
+use self::last_good::LastGood;
+use self::scan::Scan;
 use self::state::State;
 use self::watch::Watch;
 use super::{Batch, Source, SourceError};
@@ -58,27 +62,21 @@ const IDENTITY_CHECK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DirectorySource {
     directory: PathBuf,
+    last_good: PathBuf,
 }
 
 impl DirectorySource {
-    /// A source over `directory`, which is looked at only when the source runs.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
-    }
-
-    /// Reads the directory once: everything in it as one batch. For commands that look at a directory
-    /// without serving it. Blocks on the file system.
-    pub fn read_once(&self) -> Result<Batch, SourceError> {
-        let scan = scan::scan(&self.directory, &Files::new(), &CancellationToken::new())
-            .map_err(|source| SourceError::Directory { path: self.directory.clone(), source })?;
-        let (state, problems) = state::merge(&State::new(), &scan);
-        Ok(Batch { events: state::diff(&State::new(), &state), problems, synced: true })
+    /// A source over `directory`, which is looked at only when the source runs. It keeps a copy of what could be read in
+    /// the directory `last_good`, which is nobody else's, and is made if it is missing: a file that is broken when
+    /// the source starts declares what it did before, and so does everything if the directory is not there at all.
+    pub fn new(directory: impl Into<PathBuf>, last_good: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), last_good: last_good.into() }
     }
 }
 
 impl Source for DirectorySource {
     async fn run(self, batches: mpsc::Sender<Batch>, shutdown: CancellationToken) -> Result<(), SourceError> {
-        let mut follower = Follower::new(self.directory, shutdown.clone());
+        let mut follower = Follower::new(self, shutdown.clone());
         tokio::select! {
             // First, since a scan that was told to stop half-way must not be taken for the truth.
             biased;
@@ -95,27 +93,35 @@ struct Follower {
     directory: PathBuf,
     shutdown: CancellationToken,
     watch: Watch,
-    /// The files as they were last read, so that an unchanged one is not parsed again.
-    files: Files,
+    last_good: LastGood,
+    /// The latest scan, so that an unchanged file is not parsed again.
+    scan: Arc<Scan>,
+    /// What is in effect; before the first batch, what was in effect before the start.
     state: State,
     problems: Vec<Problem>,
     synced: bool,
 }
 
 impl Follower {
-    fn new(directory: PathBuf, shutdown: CancellationToken) -> Self {
+    fn new(source: DirectorySource, shutdown: CancellationToken) -> Self {
+        let DirectorySource { directory, last_good } = source;
         let watch = Watch::new(directory.clone());
-        let (files, state, problems) = (Files::new(), State::new(), Vec::new());
-        Self { directory, shutdown, watch, files, state, problems, synced: false }
+        let last_good = LastGood::new(last_good, &directory);
+        let (scan, state, problems) = (Arc::default(), State::new(), Vec::new());
+        Self { directory, shutdown, watch, last_good, scan, state, problems, synced: false }
     }
 
     /// Tells what is, then what changes, until nobody listens.
     async fn follow(&mut self, batches: &mpsc::Sender<Batch>) -> Result<(), SourceError> {
+        self.recall().await?;
         loop {
             if let Some(batch) = self.next_batch().await?
                 && batches.send(batch).await.is_err()
             {
                 return Ok(());
+            }
+            if self.save().await? {
+                continue;
             }
             tokio::select! {
                 () = self.change() => {}
@@ -124,11 +130,41 @@ impl Follower {
         }
     }
 
+    /// Takes up what was in effect before the start.
+    async fn recall(&mut self) -> Result<(), SourceError> {
+        let mut last_good = self.last_good.clone();
+        let load = move || {
+            let files = last_good.load();
+            (last_good, files)
+        };
+        let (last_good, files) = self.blocking(load).await?;
+        self.last_good = last_good;
+        self.scan = Arc::new(Scan { files, ..Scan::default() });
+        (self.state, _) = state::merge(&State::new(), &self.scan);
+        Ok(())
+    }
+
+    /// Keeps copies of what was told; says whether the directory is to be looked at before the others.
+    async fn save(&mut self) -> Result<bool, SourceError> {
+        if !self.last_good.is_behind(&self.scan) {
+            return Ok(false);
+        }
+        let (mut last_good, scan, shutdown) =
+            (self.last_good.clone(), Arc::clone(&self.scan), self.shutdown.clone());
+        let save = move || {
+            let more = last_good.save(&scan, &shutdown);
+            (last_good, more)
+        };
+        let (last_good, more) = self.blocking(save).await?;
+        self.last_good = last_good;
+        Ok(more)
+    }
+
     /// Looks at the directory; `None` when there is nothing new to tell.
     async fn next_batch(&mut self) -> Result<Option<Batch>, SourceError> {
         let (state, mut problems) = match self.look().await? {
             Ok(seen) => seen,
-            Err(source) if !self.synced => {
+            Err(source) if !self.synced && self.state.is_empty() => {
                 return Err(SourceError::Directory { path: self.directory.clone(), source });
             }
             Err(error) => {
@@ -140,9 +176,11 @@ impl Follower {
             }
         };
         problems.extend(self.watch.problem());
+        problems.extend(self.last_good.problem());
         problems.sort();
         problems.dedup();
-        let events = state::diff(&self.state, &state);
+        let nothing = State::new();
+        let events = state::diff(if self.synced { &self.state } else { &nothing }, &state);
         let news = !self.synced || !events.is_empty() || problems != self.problems;
         self.state = state;
         self.synced = true;
@@ -150,40 +188,46 @@ impl Follower {
         Ok(news.then_some(Batch { events, problems, synced: true }))
     }
 
-    /// Scans, and scans again before a removal is believed: a file that is being replaced can be away or
-    /// empty for a moment, and to withdraw endpoints or policy for that moment would cost real requests.
+    /// Scans, and scans again where one look is not enough.
     async fn look(&mut self) -> Result<std::io::Result<(State, Vec<Problem>)>, SourceError> {
-        let mut confirmed = false;
+        let mut first = true;
         loop {
             let scan = match self.scan().await? {
                 Ok(scan) => scan,
                 Err(error) => return Ok(Err(error)),
             };
-            let (state, problems) = state::merge(&self.state, &scan);
-            self.files = scan.files;
-            if confirmed || !state::removes(&self.state, &state) {
-                return Ok(Ok((state, problems)));
+            let seen = state::believe(&self.state, &scan, first);
+            self.scan = Arc::new(scan);
+            if let Some(seen) = seen {
+                return Ok(Ok(seen));
             }
-            confirmed = true;
+            first = false;
             self.settle().await;
         }
     }
 
     async fn scan(&mut self) -> Result<std::io::Result<Scan>, SourceError> {
-        let (directory, files, shutdown) =
-            (self.directory.clone(), self.files.clone(), self.shutdown.clone());
+        let (directory, known, shutdown) =
+            (self.directory.clone(), Arc::clone(&self.scan), self.shutdown.clone());
         let mut watch = self.watch.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        let scan = move || {
             // The watch comes first: what changes between the two is then seen by at least one of them.
             watch.renew();
-            let scan = scan::scan(&directory, &files, &shutdown);
+            let scan = scan::scan(&directory, &known.files, &shutdown);
             (watch, scan)
-        });
-        let path = &self.directory;
-        let (watch, scan) =
-            task.await.map_err(|source| SourceError::Aborted { path: path.clone(), source })?;
+        };
+        let (watch, scan) = self.blocking(scan).await?;
         self.watch = watch;
         Ok(scan)
+    }
+
+    /// Runs what waits for the file system on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let aborted = |source| SourceError::Aborted { path: self.directory.clone(), source };
+        tokio::task::spawn_blocking(work).await.map_err(aborted)
     }
 
     /// Waits until a scan may find something new.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::fcntl::OFlag;
-use ring::digest::{SHA256, digest};
+use ring::digest::SHA256;
 use smc_mesh::problem::Problem;
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +32,8 @@ pub(super) type Files = BTreeMap<String, FileReading>;
 /// One file as it was read.
 #[derive(Debug, Clone)]
 pub(super) struct FileReading {
-    /// SHA-256 of its bytes: equal bytes are not parsed again.
-    digest: [u8; 32],
+    /// See [`digest()`]: equal bytes are not parsed again.
+    pub(super) digest: [u8; 32],
     /// What it says.
     pub(super) manifest: Arc<Manifest>,
 }
@@ -189,20 +189,19 @@ impl Walk<'_> {
             return self
                 .unread(name, &io::Error::other(format!("the files before it hold {} bytes", self.bytes)));
         }
-        let bytes = match read_file(path) {
+        let bytes = match read_file(path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             // Gone since the directory was listed: it is as if it had not been there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.unread(name, &error),
         };
         self.bytes += bytes.len() as u64;
-        let mut digest_bytes = [0; 32];
-        digest_bytes.copy_from_slice(digest(&SHA256, &bytes).as_ref());
+        let digest = digest(&bytes);
         let manifest = match self.known.get(name) {
-            Some(known) if known.digest == digest_bytes => Arc::clone(&known.manifest),
+            Some(known) if known.digest == digest => Arc::clone(&known.manifest),
             _ => Arc::new(manifest::read(name, &bytes)),
         };
-        self.scan.files.insert(name.to_owned(), FileReading { digest: digest_bytes, manifest });
+        self.scan.files.insert(name.to_owned(), FileReading { digest, manifest });
     }
 
     fn unread(&mut self, name: &str, error: &io::Error) {
@@ -224,15 +223,22 @@ fn is_manifest(name: &str) -> bool {
         .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
-/// Reads a file, and one byte more than a manifest may have, so that the reader of manifests can say so.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// The SHA-256 of some bytes.
+pub(super) fn digest(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(ring::digest::digest(&SHA256, bytes).as_ref());
+    digest
+}
+
+/// Reads a file, and one byte more than it may have, so that the reader of its text can say so.
+pub(super) fn read_file(path: &Path, max_bytes: usize) -> io::Result<Vec<u8>> {
     // A pipe would otherwise keep the thread until somebody writes into it.
     let file: File = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

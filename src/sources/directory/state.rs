@@ -5,9 +5,10 @@
 //!
 //! - An object that is declared twice is the first declaration's, by the order of paths, then of position.
 //!   The others are reported. That the first was refused does not bring the second into effect.
-//! - An object that was read from a file which now cannot be read to the end, and that is found nowhere
-//!   now, stays as it was until the file can be read again: a slip of the editor must withdraw neither
-//!   endpoints nor policy. This is what `kubectl apply` of a broken file does to a cluster: nothing.
+//! - An object that its file, which now cannot be read to the end, names less often than before (as a rule: no
+//!   longer) stays as it was until the file can be read again, whatever other files say of it: a slip of the editor
+//!   must neither withdraw endpoints or policy, nor bring a declaration into effect that had none. This is what
+//!   `kubectl apply` of a broken file does to a cluster: nothing.
 //! - An object that is named but refused has no effect at once, so that a rule which cannot be understood
 //!   allows nothing.
 
@@ -27,27 +28,52 @@ const MAX_PROBLEMS: usize = 10_000;
 /// Objects that one report names.
 const MAX_NAMED: usize = 5;
 
-/// The declaration that stands, for every object that is named.
-pub(super) type State = BTreeMap<ObjectRef, Arc<Declaration>>;
+/// What stands, for every object that is named.
+pub(super) type State = BTreeMap<ObjectRef, Standing>;
+
+/// What stands of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// The declaration.
+    pub(super) declaration: Arc<Declaration>,
+    /// How often its file names the object. With two, either may be the one that cannot be read next time.
+    times: usize,
+    /// Whether it is what an earlier scan found, and this one could not tell.
+    held: bool,
+}
 
 /// The state after a scan, and everything that is wrong with it. Sorted, without duplicates.
 pub(super) fn merge(previous: &State, scan: &Scan) -> (State, Vec<Problem>) {
-    let mut state = State::new();
+    let mut state = hold(previous, scan);
     let mut problems = scan.problems.clone();
+    problems.extend(report_held(&state));
     let mut left_out = 0_usize;
     for reading in scan.files.values() {
         problems.extend_from_slice(&reading.manifest.problems);
         for declaration in &reading.manifest.declarations {
-            if let Some(first) = state.get(&declaration.reference) {
-                let message = format!(
-                    "declared at {} and again at {}; the first stands",
-                    first.origin, declaration.origin
-                );
-                problems.push(Problem::error(&declaration.reference, "", message));
-            } else if state.len() < MAX_OBJECTS {
-                state.insert(declaration.reference.clone(), Arc::clone(declaration));
-            } else {
-                left_out += 1;
+            let (reference, origin) = (&declaration.reference, &declaration.origin);
+            let objects = state.len();
+            match state.get_mut(reference) {
+                Some(first) if first.held => {
+                    let stands = &first.declaration.origin;
+                    let message = format!(
+                        "declared at {origin}, which has no effect: what was declared at {stands} stands until {} \
+                         can be read to its end",
+                        stands.file
+                    );
+                    problems.push(Problem::error(reference, "", message));
+                }
+                Some(first) => {
+                    let stands = &first.declaration.origin;
+                    first.times += usize::from(stands.file == origin.file);
+                    let message = format!("declared at {stands} and again at {origin}; the first stands");
+                    problems.push(Problem::error(reference, "", message));
+                }
+                None if objects < MAX_OBJECTS => {
+                    let standing = Standing { declaration: Arc::clone(declaration), times: 1, held: false };
+                    state.insert(reference.clone(), standing);
+                }
+                None => left_out += 1,
             }
         }
     }
@@ -55,7 +81,6 @@ pub(super) fn merge(previous: &State, scan: &Scan) -> (State, Vec<Problem>) {
         let message = format!("more than {MAX_OBJECTS} objects; the last {left_out} have no effect");
         problems.push(Problem::error("mesh directory", "", message));
     }
-    problems.extend(keep(&mut state, previous, scan));
     problems.sort();
     problems.dedup();
     if problems.len() > MAX_PROBLEMS {
@@ -66,15 +91,30 @@ pub(super) fn merge(previous: &State, scan: &Scan) -> (State, Vec<Problem>) {
     (state, problems)
 }
 
-/// Keeps the objects whose file cannot be read now, and reports which, by file.
-fn keep(state: &mut State, previous: &State, scan: &Scan) -> Vec<Problem> {
-    let mut kept: BTreeMap<&str, Vec<&ObjectRef>> = BTreeMap::new();
-    for (reference, declaration) in previous {
-        let file = &*declaration.origin.file;
-        // A refused object has no effect that could be kept.
-        if declaration.object.is_some() && !state.contains_key(reference) && !scan.knows(file) {
-            state.insert(reference.clone(), Arc::clone(declaration));
-            kept.entry(file).or_default().push(reference);
+/// What stays as it was, since its file leaves open what has become of it.
+fn hold(previous: &State, scan: &Scan) -> State {
+    let mut named: BTreeMap<(&str, &ObjectRef), usize> = BTreeMap::new();
+    for reading in scan.files.values().filter(|reading| !reading.manifest.complete) {
+        for declaration in &reading.manifest.declarations {
+            *named.entry((&declaration.origin.file, &declaration.reference)).or_default() += 1;
+        }
+    }
+    let is_open = |reference: &ObjectRef, standing: &Standing| {
+        let file = &*standing.declaration.origin.file;
+        !scan.knows(file) && named.get(&(file, reference)).is_none_or(|times| *times < standing.times)
+    };
+    let open = previous.iter().filter(|(reference, standing)| is_open(reference, standing));
+    open.map(|(reference, standing)| (reference.clone(), Standing { held: true, ..standing.clone() }))
+        .collect()
+}
+
+/// Reports what is held, by file.
+fn report_held(state: &State) -> Vec<Problem> {
+    let mut held: BTreeMap<&str, Vec<&ObjectRef>> = BTreeMap::new();
+    for (reference, standing) in state {
+        // A refused object is held as well, but has no effect that a person would miss.
+        if standing.held && standing.declaration.object.is_some() {
+            held.entry(&standing.declaration.origin.file).or_default().push(reference);
         }
     }
     let report = |(file, references): (&str, Vec<&ObjectRef>)| {
@@ -88,19 +128,28 @@ fn keep(state: &mut State, previous: &State, scan: &Scan) -> Vec<Problem> {
         );
         Problem::warning(file, "", message)
     };
-    kept.into_iter().map(report).collect()
+    held.into_iter().map(report).collect()
+}
+
+/// The state after a scan, as [`merge`] has it; `None` if the scan is to be made again first. That is when it takes an
+/// object away, and is the `first` to: a file that is being replaced can be away or empty for a moment, and to withdraw
+/// endpoints or policy for that moment would cost real requests.
+pub(super) fn believe(previous: &State, scan: &Scan, first: bool) -> Option<(State, Vec<Problem>)> {
+    let (state, problems) = merge(previous, scan);
+    let doubtful = first && removes(previous, &state);
+    (!doubtful).then_some((state, problems))
 }
 
 /// Whether the step from `old` to `new` takes an object away.
-pub(super) fn removes(old: &State, new: &State) -> bool {
+fn removes(old: &State, new: &State) -> bool {
     removed(old, new).next().is_some()
 }
 
 /// What to tell somebody who knows `old`, so that they know `new`: removals first, each in order.
 pub(super) fn diff(old: &State, new: &State) -> Vec<SourceEvent> {
     let removals = removed(old, new).map(|reference| SourceEvent::Remove(reference.clone()));
-    let upserts = new.iter().filter_map(|(reference, declaration)| {
-        let before = old.get(reference);
+    let upserts = new.iter().filter_map(|(reference, Standing { declaration, .. })| {
+        let before = old.get(reference).map(|before| &before.declaration);
         if before.is_some_and(|before| Arc::ptr_eq(before, declaration)) {
             return None;
         }
@@ -112,10 +161,11 @@ pub(super) fn diff(old: &State, new: &State) -> Vec<SourceEvent> {
 }
 
 fn removed<'a>(old: &'a State, new: &'a State) -> impl Iterator<Item = &'a ObjectRef> {
+    let has_effect = |standing: &Standing| standing.declaration.object.is_some();
     old.iter()
-        .filter(|(_, declaration)| declaration.object.is_some())
+        .filter(move |(_, standing)| has_effect(standing))
         .map(|(reference, _)| reference)
-        .filter(|reference| new.get(reference).is_none_or(|declaration| declaration.object.is_none()))
+        .filter(move |reference| !new.get(reference).is_some_and(has_effect))
 }
 
 #[cfg(test)]
@@ -140,9 +190,9 @@ mod tests {
     }
 
     /// A scan of files with these texts.
-    fn scan(files: &[(&str, &str)]) -> Scan {
-        let read = |(name, text): &(&str, &str)| {
-            let manifest = Arc::new(manifest::read(name, text.as_bytes()));
+    fn scan<T: AsRef<str>>(files: &[(&str, T)]) -> Scan {
+        let read = |(name, text): &(&str, T)| {
+            let manifest = Arc::new(manifest::read(name, text.as_ref().as_bytes()));
             ((*name).to_owned(), FileReading::for_tests(manifest))
         };
         Scan { files: files.iter().map(read).collect(), ..Scan::default() }
@@ -159,8 +209,8 @@ mod tests {
         };
         let scan = scan(&[("b.yaml", &pod("10.0.0.2")), ("a.yaml", &("\n\n".to_owned() + &pod("10.0.0.1")))]);
         let (state, problems) = merge(&State::new(), &scan);
-        let declaration = state.values().next().unwrap();
-        assert_eq!(declaration.origin.to_string(), "a.yaml:3");
+        let standing = state.values().next().unwrap();
+        assert_eq!(standing.declaration.origin.to_string(), "a.yaml:3");
         let messages: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
         assert_eq!(messages, ["declared at a.yaml:3 and again at b.yaml:1; the first stands"]);
         assert_eq!((problems[0].severity, problems[0].object.as_str()), (Severity::Error, "Pod default/p"));
@@ -181,7 +231,7 @@ mod tests {
         let (before, _) = merge(&State::new(), &scan(&[("x.yaml", &both)]));
         for (now, kept) in [
             // The file is gone, or says so itself.
-            (scan(&[]), vec![]),
+            (scan::<&str>(&[]), vec![]),
             (scan(&[("x.yaml", "")]), vec![]),
             (scan(&[("x.yaml", &account("a"))]), vec!["a"]),
             // The file cannot be read to its end.
@@ -200,11 +250,68 @@ mod tests {
         }
     }
 
+    fn mesh_config(spec: &str) -> String {
+        let id = "apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig";
+        let metadata = "metadata: {name: osm-mesh-config, namespace: osm-system}";
+        format!("--- {{{id}, {metadata}, spec: {spec}}}\n")
+    }
+
+    fn permissive(mode: bool) -> String {
+        mesh_config(&format!("{{traffic: {{enablePermissiveTrafficPolicyMode: {mode}}}}}"))
+    }
+
     #[test]
-    fn an_object_found_elsewhere_is_read_from_there_while_its_old_file_is_broken() {
-        let (before, _) = merge(&State::new(), &scan(&[("x.yaml", &account("a"))]));
-        let (after, _) = merge(&before, &scan(&[("x.yaml", "{"), ("y.yaml", &account("a"))]));
-        assert_eq!(&*after[&reference("a")].origin.file, "y.yaml");
+    fn a_broken_file_brings_no_other_declaration_of_its_objects_into_effect() {
+        let (strict, open, refused) = (permissive(false), permissive(true), mesh_config("7"));
+        let broken = "--- [\n".to_owned();
+        let (twice, once) = (format!("{strict}{open}"), format!("{broken}{open}"));
+        for (before, after) in [
+            // The other declaration is in another file, later or earlier, old or new.
+            (vec![("a.yaml", &strict), ("z.yaml", &open)], vec![("a.yaml", &broken), ("z.yaml", &open)]),
+            (vec![("m.yaml", &strict)], vec![("m.yaml", &broken), ("z.yaml", &open)]),
+            (vec![("m.yaml", &strict)], vec![("a.yaml", &open), ("m.yaml", &broken)]),
+            // It is in the same file.
+            (vec![("a.yaml", &twice)], vec![("a.yaml", &once)]),
+            // What stands has no effect, since it was refused.
+            (vec![("a.yaml", &refused), ("z.yaml", &open)], vec![("a.yaml", &broken), ("z.yaml", &open)]),
+        ] {
+            let (before, _) = merge(&State::new(), &scan(&before));
+            let (after, problems) = merge(&before, &scan(&after));
+            assert_eq!(diff(&before, &after), [], "{problems:?}");
+            let reported = |problem: &&Problem| problem.message.contains("which has no effect");
+            assert_eq!(problems.iter().filter(reported).count(), 1, "{problems:?}");
+            assert_eq!(
+                merge(&after, &scan::<&str>(&[])).0,
+                State::new(),
+                "a file that is gone holds nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_broken_file_still_names_follows_it() {
+        let (strict, open) = (permissive(false), permissive(true));
+        let (before, _) = merge(&State::new(), &scan(&[("a.yaml", &strict), ("z.yaml", &strict)]));
+        let (after, _) = merge(&before, &scan(&[("a.yaml", &(open + "--- [")), ("z.yaml", &strict)]));
+        assert_eq!(diff(&before, &after).len(), 1);
+    }
+
+    #[test]
+    fn a_removal_is_believed_when_it_is_seen_twice_and_anything_else_at_once() {
+        let texts = [String::new(), account("a"), account("a") + &account("b")];
+        let [empty, one, both] = texts.map(|text| scan(&[("x.yaml", &text)]));
+        let (before, _) = merge(&State::new(), &one);
+        for (scan, first, believed) in [
+            (&empty, true, false),
+            (&empty, false, true),
+            (&one, true, true),
+            (&one, false, true),
+            (&both, true, true),
+        ] {
+            assert_eq!(believe(&before, scan, first).is_some(), believed, "{scan:?}");
+        }
+        let (after, _) = believe(&before, &one, false).unwrap();
+        assert_eq!(diff(&before, &after), [], "a file that was empty for a moment withdraws nothing");
     }
 
     #[test]
@@ -235,14 +342,14 @@ mod tests {
     }
 
     fn in_effect(state: &State) -> BTreeMap<String, Object> {
-        let named = |(reference, declaration): (&ObjectRef, &Arc<Declaration>)| {
-            declaration.object.clone().map(|object| (reference.to_string(), object))
+        let named = |(reference, standing): (&ObjectRef, &Standing)| {
+            standing.declaration.object.clone().map(|object| (reference.to_string(), object))
         };
         state.iter().filter_map(named).collect()
     }
 
     /// Files `a.yaml` to `c.yaml` with any of a few documents each, some of them broken.
-    fn any_scan() -> impl Strategy<Value = Scan> {
+    fn any_files() -> impl Strategy<Value = BTreeMap<&'static str, Vec<String>>> {
         let service = "--- {apiVersion: v1, kind: Service, metadata: {name: x}";
         let documents = prop::sample::select(vec![
             account("a"),
@@ -253,30 +360,46 @@ mod tests {
             "--- [\n".to_owned(),
         ]);
         let file = prop::collection::vec(documents, 0..4);
-        let files =
-            prop::collection::btree_map(prop::sample::select(vec!["a.yaml", "b.yaml", "c.yaml"]), file, 0..4);
-        files.prop_map(|files| {
-            let texts: Vec<(&str, String)> =
-                files.into_iter().map(|(name, docs)| (name, docs.concat())).collect();
-            scan(&texts.iter().map(|(name, text)| (*name, text.as_str())).collect::<Vec<_>>())
-        })
+        prop::collection::btree_map(prop::sample::select(vec!["a.yaml", "b.yaml", "c.yaml"]), file, 0..4)
+    }
+
+    fn scan_of(files: &BTreeMap<&str, Vec<String>>) -> Scan {
+        let texts: Vec<(&str, String)> = files.iter().map(|(name, docs)| (*name, docs.concat())).collect();
+        scan(&texts)
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn whoever_applies_every_difference_knows_every_state(scans in prop::collection::vec(any_scan(), 1..6)) {
+        fn whoever_applies_every_difference_knows_every_state(files in prop::collection::vec(any_files(), 1..6)) {
             let mut state = State::new();
             let mut known = BTreeMap::new();
-            for scan in &scans {
-                let (next, _) = merge(&state, scan);
+            for files in &files {
+                let (next, _) = merge(&state, &scan_of(files));
                 prop_assert_eq!(removes(&state, &next), in_effect(&state).keys().any(|k| !in_effect(&next).contains_key(k)));
                 known = apply(known, diff(&state, &next));
                 prop_assert_eq!(&known, &in_effect(&next));
                 prop_assert_eq!(diff(&next, &next), []);
                 state = next;
             }
+        }
+
+        #[test]
+        fn documents_that_become_unreadable_change_nothing(
+            files in any_files(),
+            slips in prop::collection::vec(any::<bool>(), 12),
+        ) {
+            let (before, _) = merge(&State::new(), &scan_of(&files));
+            let mut slips = slips.into_iter();
+            let mut broken = files.clone();
+            for document in broken.values_mut().flatten() {
+                if slips.next().unwrap_or_default() {
+                    *document = "--- [\n".to_owned();
+                }
+            }
+            let (after, _) = merge(&before, &scan_of(&broken));
+            prop_assert_eq!(diff(&before, &after), []);
         }
     }
 }

@@ -41,10 +41,38 @@ impl Running {
         let mesh = directory.path().join("mesh");
         fs::create_dir(&mesh).unwrap();
         prepare(&mesh);
+        Self::over(directory)
+    }
+
+    fn over(directory: tempfile::TempDir) -> Self {
         let (sender, batches) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(DirectorySource::new(mesh).run(sender, shutdown.clone()));
+        let source = DirectorySource::new(directory.path().join("mesh"), directory.path().join("copies"));
+        let task = tokio::spawn(source.run(sender, shutdown.clone()));
         Self { directory, batches, shutdown, task }
+    }
+
+    /// Ends the source and starts another over the same directories, with `meanwhile` in between.
+    async fn restart(self, meanwhile: impl FnOnce(&Path)) -> Self {
+        let Self { directory, shutdown, task, .. } = self;
+        shutdown.cancel();
+        timeout(PATIENCE, task).await.expect("an end in time").unwrap().unwrap();
+        meanwhile(&directory.path().join("mesh"));
+        Self::over(directory)
+    }
+
+    /// Waits until there are as many copies of what was read.
+    async fn kept(&self, copies: usize) {
+        let is_copy = |name: std::ffi::OsString| !name.to_string_lossy().ends_with(".part");
+        let kept = async {
+            while fs::read_dir(self.directory.path().join("copies")).map_or(0, |entries| {
+                entries.filter(|entry| is_copy(entry.as_ref().unwrap().file_name())).count()
+            }) != copies
+            {
+                tokio::time::sleep(QUIET).await;
+            }
+        };
+        timeout(PATIENCE, kept).await.expect("copies in time");
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -179,19 +207,6 @@ async fn what_a_file_declared_stays_while_it_is_broken_and_goes_when_it_is_mende
 }
 
 #[tokio::test]
-async fn a_file_that_is_empty_for_a_moment_withdraws_nothing() {
-    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
-    source.batch().await;
-    for _ in 0..3 {
-        fs::write(source.path("a.yaml"), "").unwrap();
-        tokio::time::sleep(QUIET + QUIET / 5).await;
-        fs::write(source.path("a.yaml"), account("a")).unwrap();
-        tokio::time::sleep(4 * QUIET).await;
-    }
-    source.end().await;
-}
-
-#[tokio::test]
 async fn while_the_directory_is_away_everything_stays_and_when_it_is_back_it_is_followed_again() {
     let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
     source.batch().await;
@@ -215,7 +230,9 @@ async fn while_the_directory_is_away_everything_stays_and_when_it_is_back_it_is_
 #[tokio::test]
 async fn a_directory_that_was_never_there_is_an_error_that_names_it() {
     let (sender, _batches) = mpsc::channel(1);
-    let run = DirectorySource::new("/nowhere/at/all").run(sender, CancellationToken::new());
+    let copies = tempfile::tempdir().unwrap();
+    let source = DirectorySource::new("/nowhere/at/all", copies.path().join("copies"));
+    let run = source.run(sender, CancellationToken::new());
     let error = timeout(PATIENCE, run).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 }
@@ -269,12 +286,54 @@ async fn an_unreadable_file_keeps_what_it_declared() {
     source.end().await;
 }
 
-#[test]
-fn reading_once_gives_the_same_as_the_first_batch() {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("a.yaml"), account("a") + &account("a")).unwrap();
-    let batch = DirectorySource::new(directory.path()).read_once().unwrap();
+#[tokio::test]
+async fn a_restart_while_a_file_is_broken_takes_nothing_back() {
+    let mut source = Running::start(|mesh| {
+        fs::write(mesh.join("a.yaml"), account("a") + &account("b")).unwrap();
+        fs::write(mesh.join("z.yaml"), account("z")).unwrap();
+    });
+    source.batch().await;
+    source.kept(2).await;
+    let mut source = source
+        .restart(|mesh| {
+            replace(&mesh.join("a.yaml"), &(account("a") + "---\nkind: [ServiceAcc\n"));
+            fs::remove_file(mesh.join("z.yaml")).unwrap();
+        })
+        .await;
+    let broken = source.batch().await;
+    assert_eq!(told(&broken), ["+ServiceAccount shop/a", "+ServiceAccount shop/b"], "and z is gone for sure");
+    assert!(broken.problems[1].message.contains("ServiceAccount shop/b"), "{:?}", broken.problems);
+    source.kept(1).await;
+    let mut source = source.restart(|_| {}).await;
+    assert_eq!(source.batch().await, broken, "nor does another restart");
+    replace(&source.path("a.yaml"), &account("a"));
+    assert_eq!(told(&source.batch().await), ["-ServiceAccount shop/b"]);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_restart_while_the_directory_is_away_goes_on_with_what_it_held() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), account("a")).unwrap());
+    source.batch().await;
+    source.kept(1).await;
+    let mut source = source.restart(|mesh| fs::rename(mesh, mesh.with_extension("away")).unwrap()).await;
+    let away = source.batch().await;
+    assert_eq!((told(&away), away.problems.len()), (vec!["+ServiceAccount shop/a".to_owned()], 1));
+    let mesh = source.directory.path().join("mesh");
+    fs::rename(mesh.with_extension("away"), &mesh).unwrap();
+    let back = source.batch().await;
+    assert_eq!((told(&back), back.problems), (vec![], vec![]));
+    source.end().await;
+}
+
+#[tokio::test]
+async fn where_no_copies_can_be_kept_the_mesh_is_told_and_so_is_that() {
+    let mut source = Running::start(|mesh| {
+        fs::write(mesh.join("a.yaml"), account("a")).unwrap();
+        fs::write(mesh.with_file_name("copies"), "a file").unwrap();
+    });
+    let batch = source.batch().await;
     assert_eq!(told(&batch), ["+ServiceAccount shop/a"]);
-    assert!(batch.problems[0].message.contains("a.yaml:1 and again at a.yaml:2"), "{:?}", batch.problems);
-    assert!(DirectorySource::new(directory.path().join("x")).read_once().is_err());
+    assert!(batch.problems[0].message.contains("no copies can be kept"), "{:?}", batch.problems);
+    source.end().await;
 }

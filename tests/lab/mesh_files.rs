@@ -170,8 +170,9 @@ impl MeshFiles {
                         let _ = write!(text, "{value:#}");
                     }
                     Part::Service(name, value) => {
-                        let value = match services.get(name) {
+                        let value = match services.get(name).filter(|addresses| !addresses.is_empty()) {
                             Some(addresses) => with_cluster_ips(value.clone(), addresses),
+                            // As it was declared: what is without addresses may be headless.
                             None => value.clone(),
                         };
                         let _ = write!(text, "{value:#}");
@@ -273,6 +274,24 @@ mod tests {
         assert_eq!(pod["status"]["phase"], "Running");
         assert_eq!(pod["metadata"]["labels"]["osm-proxy-uuid"], "u-1");
         assert_eq!(documents[1].trim(), broken.trim());
+    }
+
+    #[test]
+    fn a_service_gets_its_addresses_and_a_headless_one_stays_headless() {
+        let service = |name: &str, ip: &str| {
+            let spec = format!("spec: {{clusterIP: {ip}, ports: [{{port: 80}}]}}");
+            format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n{spec}\n")
+        };
+        let text = format!("{}---\n{}", service("a", "''"), service("b", "None"));
+        let assigned = [("a", vec!["10.96.0.10".parse().unwrap()]), ("b", Vec::new())];
+        let assigned = assigned.map(|(name, ips)| (NamespacedName::new("shop", name).unwrap(), ips)).into();
+        let mesh = MeshFiles::parse(&files(&[("s.yaml", &text)]));
+        let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &assigned, "node");
+        let text = String::from_utf8(published["s.yaml"].clone()).unwrap();
+        let services: Vec<Value> =
+            documents(&text).into_iter().map(|document| serde_saphyr::from_str(document).unwrap()).collect();
+        assert_eq!(services[0]["spec"]["clusterIP"], "10.96.0.10");
+        assert_eq!(services[1]["spec"]["clusterIP"], "None");
     }
 
     #[test]

@@ -20,7 +20,9 @@ async fn the_pods_of_a_headless_service_are_reached_where_they_listen_by_whom_po
         .with("pods.yaml", PODS)
         .with("any.yaml", &any_route())
         .with("lines.yaml", &tcp_route("lines", &[7000]))
-        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any", "TCPRoute/lines"]));
+        // Two targets: in one, the ports of the TCPRoute would limit the HTTP routes as well.
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("alice-lines.yaml", &allow("alice-lines", "alice", &["TCPRoute/lines"]));
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/alice", "http://pods.servers:8080/", "200").await;
     let lines = lab.tcp("clients/alice", &["pods.servers:7000", "--send", "hello"]).await.unwrap();

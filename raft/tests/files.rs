@@ -103,7 +103,7 @@ async fn the_directory_of_another_replica_is_refused() {
     let mine = Storage::Directory(dir.path().to_owned());
     match super::group::try_open_as(1, mine).await {
         Err(GroupError::Storage(error)) => {
-            assert!(matches!(*error, StorageError::OtherReplica { .. }), "{error}")
+            assert!(matches!(*error, StorageError::OtherReplica { .. }), "{error}");
         }
         _ => panic!("it was opened"),
     }

@@ -17,7 +17,7 @@ use crate::transport::tls::GroupSecret;
 use crate::types::ReplicaId;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -23,23 +23,20 @@ struct Kept {
     _flusher: JoinSet<()>,
 }
 
-fn build(
-    database: Arc<dyn Database>,
-    dir: Option<TempDir>,
-) -> Result<(Kept, LogStore, StateMachine), RaftStorageError<TypeConfig>> {
+fn build(database: Arc<dyn Database>, dir: Option<TempDir>) -> (Kept, LogStore, StateMachine) {
     let disk = Disk::new(database);
     let (log, flusher) = LogStore::new(disk.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(flusher.run());
     let machine = StateMachine::open(disk, SharedLedger::default(), Waiters::default()).unwrap();
-    Ok((Kept { _dir: dir, _flusher: tasks }, log, machine))
+    (Kept { _dir: dir, _flusher: tasks }, log, machine)
 }
 
 struct InMemory;
 
 impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for InMemory {
     async fn build(&self) -> Result<(Kept, LogStore, StateMachine), RaftStorageError<TypeConfig>> {
-        build(Arc::new(MemoryDisk::default()), None)
+        Ok(build(Arc::new(MemoryDisk::default()), None))
     }
 }
 
@@ -48,7 +45,7 @@ struct InRocks;
 impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for InRocks {
     async fn build(&self) -> Result<(Kept, LogStore, StateMachine), RaftStorageError<TypeConfig>> {
         let dir = TempDir::new().unwrap();
-        build(Arc::new(RocksDisk::open(dir.path()).unwrap()), Some(dir))
+        Ok(build(Arc::new(RocksDisk::open(dir.path()).unwrap()), Some(dir)))
     }
 }
 

@@ -28,17 +28,18 @@ use tracing::{error, info, warn};
 use crate::database::Database;
 use crate::disk::{Disk, Failure};
 use crate::error::StorageError;
+use crate::forming::Forming;
 use crate::identity::{GroupId, Identity};
 use crate::log::LogStore;
 use crate::machine::{Grown, StateMachine};
-use crate::membership::{self, ChangeError, NextStep, Situation, next_step};
+use crate::membership::{self, ChangeError};
 use crate::memory::MemoryDisk;
 use crate::peers::Peers;
 use crate::proposer::{Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 use crate::rocks::RocksDisk;
 use crate::shared::SharedLedger;
-use crate::transport::client::{CallError, Dialer};
+use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls, TlsError};
 use crate::transport::{Listener, Network};
@@ -69,15 +70,6 @@ const KEPT_ENTRIES: u64 = 500;
 
 /// How long a read waits for a leader and its word: several elections.
 const BARRIER_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long another replica may take over a small question.
-const ANSWER: Duration = Duration::from_secs(1);
-
-/// How long a change of the group may take: a new member has to catch up.
-const CHANGE_PATIENCE: Duration = Duration::from_mins(6);
-
-/// Between two looks of a replica that belongs to no group yet.
-const FOUNDING_LOOK: Duration = Duration::from_millis(200);
 
 /// How long everything may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -570,77 +562,4 @@ async fn watch_over(raft: Raft, disk: Disk) {
     };
     // If it was the storage, that failure came first and stands.
     disk.fail(StorageError::damaged(format!("Raft has stopped: {why}")));
-}
-
-/// Brings a replica into a group.
-struct Forming {
-    raft: Raft,
-    identity: Identity,
-    peers: Peers,
-    address: String,
-    founders: BTreeMap<ReplicaId, String>,
-    draw: Arc<dyn Fn() -> u64 + Send + Sync>,
-}
-
-impl Forming {
-    /// Works until the replica is a member.
-    async fn run(self) {
-        let me = (self.identity.replica, self.identity.incarnation);
-        let mut waiting_for = "";
-        while !self.raft.is_initialized().await.unwrap_or(true) {
-            let said = self.ask_around().await;
-            match next_step(&Situation { me, founders: &self.founders, said: &said }) {
-                NextStep::Found(members) => self.found(members).await,
-                NextStep::Join(leader, replica) => self.join(leader, replica).await,
-                NextStep::Wait(why) => {
-                    if why != waiting_for {
-                        info!(replica = %me.0, "not in a group yet: {why}");
-                        waiting_for = why;
-                    }
-                }
-            }
-            sleep(FOUNDING_LOOK).await;
-        }
-    }
-
-    async fn ask_around(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
-        let mut asked = JoinSet::new();
-        for (id, address) in self.founders.iter().filter(|(id, _)| **id != self.identity.replica) {
-            let peer = self.peers.at(*id, Replica { address: address.clone(), incarnation: 0 });
-            let id = *id;
-            asked.spawn(async move { Some((id, peer.describe(ANSWER).await.ok()?)) });
-        }
-        asked.join_all().await.into_iter().flatten().collect()
-    }
-
-    async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
-        let [high, low] = [(self.draw)(), (self.draw)()].map(u64::to_be_bytes);
-        let mut octets = [0; 16];
-        octets[..8].copy_from_slice(&high);
-        octets[8..].copy_from_slice(&low);
-        let group = GroupId::draw(octets);
-        let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
-        // A disk that fails shows in its own way.
-        if !self.identity.adopt(group).await.unwrap_or(false) {
-            return;
-        }
-        match self.raft.initialize(members).await {
-            Ok(()) => info!(%group, replicas = ids.join(","), "the group is founded"),
-            Err(error) => warn!(%error, "cannot found the group; will try again"),
-        }
-    }
-
-    async fn join(&self, leader: ReplicaId, replica: Replica) {
-        let me = pb::Replica {
-            id: self.identity.replica.0,
-            address: self.address.clone(),
-            incarnation: self.identity.incarnation,
-        };
-        let leader = self.peers.at(leader, Replica { incarnation: 0, ..replica });
-        let change = pb::change_membership_request::Change::Add(me);
-        match leader.change_membership(change, CHANGE_PATIENCE).await {
-            Ok(_) => info!(replica = %self.identity.replica, "joined the group"),
-            Err(error) => warn!(%error, "cannot join the group yet; will try again"),
-        }
-    }
 }

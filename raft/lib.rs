@@ -14,6 +14,7 @@ mod database;
 mod disk;
 mod durable;
 mod error;
+mod forming;
 mod group;
 mod identity;
 mod log;

@@ -41,6 +41,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest that a receiver of a snapshot may take over one chunk, or over installing it all.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long another replica may take over a small question.
+pub(crate) const ANSWER: Duration = Duration::from_secs(1);
+
+/// How long a change of the group may take: a new member has to catch up.
+pub(crate) const CHANGE_PATIENCE: Duration = Duration::from_mins(6);
+
 /// Chunks under way: one is sent while the next is read.
 const CHUNKS_AHEAD: usize = 2;
 

@@ -1,0 +1,97 @@
+//! How a replica without a group comes into one: it looks around, and founds, joins or waits.
+//!
+//! Owns the asking; [`next_step`] decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc_proto::raft::v1 as pb;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::identity::{GroupId, Identity};
+use crate::machine::StateMachine;
+use crate::membership::{NextStep, Situation, next_step};
+use crate::peers::Peers;
+use crate::transport::client::{ANSWER, CHANGE_PATIENCE};
+use crate::types::{Replica, ReplicaId, TypeConfig};
+
+type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// Between two looks of a replica that belongs to no group yet.
+const FOUNDING_LOOK: Duration = Duration::from_millis(200);
+
+/// Brings a replica into a group.
+pub(crate) struct Forming {
+    pub(crate) raft: Raft,
+    pub(crate) identity: Identity,
+    pub(crate) peers: Peers,
+    pub(crate) address: String,
+    pub(crate) founders: BTreeMap<ReplicaId, String>,
+    pub(crate) draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Forming {
+    /// Works until the replica is a member.
+    pub(crate) async fn run(self) {
+        let me = (self.identity.replica, self.identity.incarnation);
+        let mut waiting_for = "";
+        while !self.raft.is_initialized().await.unwrap_or(true) {
+            let said = self.ask_around().await;
+            match next_step(&Situation { me, founders: &self.founders, said: &said }) {
+                NextStep::Found(members) => self.found(members).await,
+                NextStep::Join(leader, replica) => self.join(leader, replica).await,
+                NextStep::Wait(why) => {
+                    if why != waiting_for {
+                        info!(replica = %me.0, "not in a group yet: {why}");
+                        waiting_for = why;
+                    }
+                }
+            }
+            sleep(FOUNDING_LOOK).await;
+        }
+    }
+
+    async fn ask_around(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
+        let mut asked = JoinSet::new();
+        for (id, address) in self.founders.iter().filter(|(id, _)| **id != self.identity.replica) {
+            let peer = self.peers.at(*id, Replica { address: address.clone(), incarnation: 0 });
+            let id = *id;
+            asked.spawn(async move { Some((id, peer.describe(ANSWER).await.ok()?)) });
+        }
+        asked.join_all().await.into_iter().flatten().collect()
+    }
+
+    async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
+        let [high, low] = [(self.draw)(), (self.draw)()].map(u64::to_be_bytes);
+        let mut octets = [0; 16];
+        octets[..8].copy_from_slice(&high);
+        octets[8..].copy_from_slice(&low);
+        let group = GroupId::draw(octets);
+        let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
+        // A disk that fails shows in its own way.
+        if !self.identity.adopt(group).await.unwrap_or(false) {
+            return;
+        }
+        match self.raft.initialize(members).await {
+            Ok(()) => info!(%group, replicas = ids.join(","), "the group is founded"),
+            Err(error) => warn!(%error, "cannot found the group; will try again"),
+        }
+    }
+
+    async fn join(&self, leader: ReplicaId, replica: Replica) {
+        let me = pb::Replica {
+            id: self.identity.replica.0,
+            address: self.address.clone(),
+            incarnation: self.identity.incarnation,
+        };
+        let leader = self.peers.at(leader, Replica { incarnation: 0, ..replica });
+        let change = pb::change_membership_request::Change::Add(me);
+        match leader.change_membership(change, CHANGE_PATIENCE).await {
+            Ok(_) => info!(replica = %self.identity.replica, "joined the group"),
+            Err(error) => warn!(%error, "cannot join the group yet; will try again"),
+        }
+    }
+}

@@ -22,6 +22,7 @@ mod machine;
 mod membership;
 mod memory;
 mod peers;
+pub mod private_file;
 mod proposer;
 mod replicated;
 mod rocks;

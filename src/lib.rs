@@ -11,7 +11,6 @@ pub mod config;
 pub mod env;
 mod error;
 pub mod init;
-mod private_file;
 mod publisher;
 pub mod server;
 pub mod sources;

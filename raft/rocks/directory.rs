@@ -3,13 +3,14 @@
 //! Everything here is checked before the database is opened, since opening one writes to it.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::FORMAT_VERSION;
 use crate::durable::make_directory;
 use crate::error::StorageError;
+use crate::private_file;
 
 const LOCK: &str = "lock";
 const FORMAT: &str = "format";
@@ -105,17 +106,9 @@ pub(super) fn read_floor(path: &Path) -> Result<u64, StorageError> {
 
 /// Replaces a small file, durably, in one step.
 fn replace(path: &Path, name: &str, text: &str) -> Result<(), StorageError> {
-    let unfinished = path.join(format!("{name}.new"));
-    let finished = path.join(name);
-    let write = || {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, &finished)?;
-        File::open(path)?.sync_all()
-    };
-    write().map_err(StorageError::io("write", &finished))
+    let file = path.join(name);
+    let replaced = private_file::replace(&file, text.as_bytes()).and_then(|()| File::open(path)?.sync_all());
+    replaced.map_err(StorageError::io("write", &file))
 }
 
 /// Looks without touching.

@@ -10,13 +10,13 @@ use smc_proto::admin::v1::{
     BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
     ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, Stream, Variant,
 };
+use smc_raft::private_file;
 use thiserror::Error;
 
 use super::output::{self, OutputArgs};
 use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
-use crate::private_file;
 
 /// Subcommands of `smc proxy`.
 #[derive(Debug, Subcommand)]

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use smc_mesh::pki::encode_hex;
 use smc_mesh::problem::Problem;
+use smc_raft::private_file;
 use tokio_util::sync::CancellationToken;
 
 use super::scan::{FileReading, Files, Scan, digest, read_file};
-use crate::private_file;
 use crate::sources::manifest::{self, MAX_FILE_BYTES};
 
 /// What every copy begins with; another form of it will need another number.

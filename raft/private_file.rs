@@ -10,20 +10,20 @@ use std::path::Path;
 
 /// Writes `text` to `path`, in place of what was there. When this returns the text is durable; after an error `path` is
 /// as it was, and nothing is left beside it. Its directory is the caller's to sync. Blocks.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
-    name.push(".part");
-    let part = path.with_file_name(name);
+    name.push(".new");
+    let new = path.with_file_name(name);
     // What an interrupted attempt left behind may be open to others.
-    match fs::remove_file(&part) {
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
-    let written = write(file, text).and_then(|()| fs::rename(&part, path));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = write(file, text).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // The first error is the one to tell.
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(&new);
     }
     written
 }

@@ -89,23 +89,16 @@ pub(super) fn status(
         not_before: ca.validity.not_before,
         not_after: ca.validity.not_after,
     };
-    let (mut unclaimed, mut claimed, mut released) = (0, 0, 0);
-    for (_, record) in ledger.proxy_certificates() {
-        match record.state {
-            ProxyCertificateState::Unclaimed => unclaimed += 1,
-            ProxyCertificateState::Claimed { .. } => claimed += 1,
-            ProxyCertificateState::Released { .. } => released += 1,
-        }
-    }
+    let proxies = ledger.count_proxy_certificates();
     let authority = ledger.authority();
     AuthorityStatus {
         trust_domain: trust_domain.clone(),
         root: authority.map(|authority| shown(&authority.root)),
         issuing: authority.map(|authority| shown(&authority.issuing)),
         service_certificates: ledger.service_certificates().count(),
-        proxy_unclaimed: unclaimed,
-        proxy_claimed: claimed,
-        proxy_released: released,
+        proxy_unclaimed: proxies.unclaimed,
+        proxy_claimed: proxies.claimed,
+        proxy_released: proxies.released,
         state_hash: ledger.state_hash().map(|hash| hash.to_string()).unwrap_or_default(),
         warnings: warnings(ledger, lifetimes, now),
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_mesh::ledger::{Ledger, ProxyCertificateState};
+use smc_mesh::ledger::Ledger;
 use smc_mesh::pki::{WantedCertificates, earliest_service_end};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -49,17 +49,10 @@ impl Census {
 }
 
 fn count(ledger: &Ledger, wanted: &WantedCertificates, metrics: &Metrics) {
-    let (mut unclaimed, mut claimed, mut released) = (0, 0, 0);
-    for (_, record) in ledger.proxy_certificates() {
-        match record.state {
-            ProxyCertificateState::Unclaimed => unclaimed += 1,
-            ProxyCertificateState::Claimed { .. } => claimed += 1,
-            ProxyCertificateState::Released { .. } => released += 1,
-        }
-    }
-    metrics.certificates("proxy_unclaimed", unclaimed);
-    metrics.certificates("proxy_claimed", claimed);
-    metrics.certificates("proxy_released", released);
+    let proxies = ledger.count_proxy_certificates();
+    metrics.certificates("proxy_unclaimed", proxies.unclaimed);
+    metrics.certificates("proxy_claimed", proxies.claimed);
+    metrics.certificates("proxy_released", proxies.released);
     metrics.certificates("service", ledger.service_certificates().count());
     metrics.certificate_expiry("service", earliest_service_end(wanted, ledger));
     let authority = ledger.authority();

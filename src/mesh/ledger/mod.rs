@@ -22,7 +22,7 @@ pub use record::{
     Authority, CaCertificate, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
     ServiceCertificateRecord, SupersededCertificate,
 };
-pub use state::{Ledger, StateHash};
+pub use state::{Ledger, ProxyCertificateCounts, StateHash};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 use super::bounds::MAX_SUPERSEDED;
 use super::record::{
-    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ServiceCertificateRecord,
-    SupersededCertificate,
+    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
+    ServiceCertificateRecord, SupersededCertificate,
 };
 use crate::ids::{ProxyName, ServiceAccountId};
 use crate::pki::{SerialNumber, encode_hex};
@@ -105,6 +105,17 @@ impl From<Image> for Ledger {
     }
 }
 
+/// See [`Ledger::count_proxy_certificates`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProxyCertificateCounts {
+    /// Issued, and no proxy has connected with them.
+    pub unclaimed: usize,
+    /// A proxy has.
+    pub claimed: usize,
+    /// Refused.
+    pub released: usize,
+}
+
 /// The SHA-256 of a ledger's canonical form: equal states, equal hashes, and in practice the reverse.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StateHash([u8; 32]);
@@ -169,6 +180,19 @@ impl Ledger {
     /// All proxy certificates on record, sorted by serial number.
     pub fn proxy_certificates(&self) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
         self.proxies.iter()
+    }
+
+    /// How many proxy certificates on record are in which part of their life.
+    pub fn count_proxy_certificates(&self) -> ProxyCertificateCounts {
+        let mut counts = ProxyCertificateCounts::default();
+        for record in self.proxies.values() {
+            match record.state {
+                ProxyCertificateState::Unclaimed => counts.unclaimed += 1,
+                ProxyCertificateState::Claimed { .. } => counts.claimed += 1,
+                ProxyCertificateState::Released { .. } => counts.released += 1,
+            }
+        }
+        counts
     }
 
     /// The certificates of one proxy, sorted by serial number.

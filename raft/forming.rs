@@ -65,11 +65,7 @@ impl Forming {
     }
 
     async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
-        let [high, low] = [(self.draw)(), (self.draw)()].map(u64::to_be_bytes);
-        let mut octets = [0; 16];
-        octets[..8].copy_from_slice(&high);
-        octets[8..].copy_from_slice(&low);
-        let group = GroupId::draw(octets);
+        let group = GroupId::draw(&*self.draw);
         let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
         // A disk that fails shows in its own way.
         if !self.identity.adopt(group).await.unwrap_or(false) {
@@ -90,7 +86,7 @@ impl Forming {
         let leader = self.peers.at(leader, Replica { incarnation: 0, ..replica });
         let change = pb::change_membership_request::Change::Add(me);
         match leader.change_membership(change, CHANGE_PATIENCE).await {
-            Ok(_) => info!(replica = %self.identity.replica, "joined the group"),
+            Ok(()) => info!(replica = %self.identity.replica, "joined the group"),
             Err(error) => warn!(%error, "cannot join the group yet; will try again"),
         }
     }

@@ -34,8 +34,8 @@ use crate::log::LogStore;
 use crate::machine::{Grown, StateMachine};
 use crate::membership::{self, ChangeError};
 use crate::memory::MemoryDisk;
-use crate::peers::Peers;
-use crate::proposer::{Means, Proposal, Proposer};
+use crate::peers::{Leader, Peers};
+use crate::proposer::{BACK_OFF, Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 use crate::rocks::RocksDisk;
 use crate::shared::SharedLedger;
@@ -268,10 +268,11 @@ impl Group {
     /// Starts a replica that is alone and stays so, and waits until it is ready: for tests, and tools that look at a
     /// directory. Nobody can connect to it.
     pub async fn alone(
+        replica: ReplicaId,
         storage: Storage,
         draw: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Self, GroupError> {
-        let (replica, address) = (ReplicaId(0), "localhost:0".to_owned());
+        let address = "localhost:0".to_owned();
         let settings = Settings {
             replica,
             address: address.clone(),
@@ -362,19 +363,18 @@ impl Group {
     }
 
     async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
-        if self.peers.leader() == Some(self.peers.me()) {
-            return match membership::change(&self.raft, change).await {
-                Ok(_) => Ok(()),
-                Err(ChangeError::Refused(why)) => Err(MembershipError::Refused(why)),
-                Err(error) => Err(MembershipError::Failed(error.to_string())),
-            };
-        }
-        let leader = self.peers.leader().and_then(|leader| self.peers.peer(leader));
-        let leader = leader.ok_or_else(|| MembershipError::Failed("the group has no leader".to_owned()))?;
-        match leader.change_membership(change, CHANGE_PATIENCE).await {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused(why)) => Err(MembershipError::Refused(why)),
-            Err(error) => Err(MembershipError::Failed(error.to_string())),
+        match self.peers.leader() {
+            Leader::Me => membership::change(&self.raft, change).await.map_err(|error| match error {
+                ChangeError::Refused(why) => MembershipError::Refused(why),
+                error => MembershipError::Failed(error.to_string()),
+            }),
+            Leader::Other(leader) => {
+                leader.change_membership(change, CHANGE_PATIENCE).await.map_err(|error| match error {
+                    CallError::Refused(why) => MembershipError::Refused(why),
+                    error => MembershipError::Failed(error.to_string()),
+                })
+            }
+            Leader::Nobody => Err(MembershipError::Failed("the group has no leader".to_owned())),
         }
     }
 
@@ -410,16 +410,20 @@ impl Group {
     }
 
     async fn read_index(&self) -> Result<(), CallError> {
-        let patience = Some(BARRIER_PATIENCE);
-        let failed = |error: &dyn std::fmt::Display| CallError::Failed(error.to_string());
-        if self.peers.leader() == Some(self.peers.me()) {
-            let read = timeout(ANSWER, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
-            return read.map_err(|_| CallError::Timeout(ANSWER))?.map(drop).map_err(|error| failed(&error));
+        match self.peers.leader() {
+            Leader::Me => {
+                let read = timeout(ANSWER, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+                let read = read.map_err(|_| CallError::Timeout(ANSWER))?;
+                read.map(drop).map_err(|error| CallError::Failed(error.to_string()))
+            }
+            Leader::Other(leader) => {
+                let index = leader.read_index(ANSWER).await?;
+                let wait = self.raft.wait(Some(BARRIER_PATIENCE));
+                let applied = wait.applied_index_at_least(Some(index), "a read").await;
+                applied.map(drop).map_err(|error| CallError::Failed(error.to_string()))
+            }
+            Leader::Nobody => Err(CallError::NotLeader(None)),
         }
-        let leader = self.peers.leader().and_then(|leader| self.peers.peer(leader));
-        let index = leader.ok_or(CallError::NotLeader(None))?.read_index(ANSWER).await?;
-        let applied = self.raft.wait(patience).applied_index_at_least(Some(index), "a read").await;
-        applied.map(drop).map_err(|error| failed(&error))
     }
 }
 
@@ -474,7 +478,7 @@ impl ReplicatedLedger for Group {
                     Err(error) if Instant::now() >= deadline => {
                         return Err(ProposeError::Unavailable(error.to_string()));
                     }
-                    Err(_) => sleep(Duration::from_millis(20)).await,
+                    Err(_) => sleep(BACK_OFF).await,
                 }
             }
         })
@@ -506,7 +510,7 @@ fn config(timing: &Timing) -> Result<Config, GroupError> {
         election_timeout_max: millis(timing.election.1),
         // A replica that comes back from a partition must not depose a healthy leader.
         enable_pre_vote: Some(true),
-        // By length instead, see `compact`.
+        // By length instead, see `housekeeping`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: KEPT_ENTRIES,
         // A dead peer is tried again soon: it may be restarting.

@@ -20,9 +20,9 @@ const IDENTITY: &str = "identity";
 pub struct GroupId(pub(crate) [u8; 16]);
 
 impl GroupId {
-    /// A group's id from octets drawn at random.
-    pub fn draw(octets: [u8; 16]) -> Self {
-        Self(octets)
+    /// A new group's id; `draw` gives random numbers.
+    pub(crate) fn draw(draw: impl Fn() -> u64) -> Self {
+        Self(((u128::from(draw()) << 64) | u128::from(draw())).to_be_bytes())
     }
 
     pub(crate) fn read(octets: &[u8]) -> Option<Self> {

@@ -52,11 +52,11 @@ impl From<WriteError> for ChangeError {
     }
 }
 
-/// Changes the group, if this replica leads it. The answer is the group afterwards.
+/// Changes the group, if this replica leads it.
 pub(crate) async fn change(
     raft: &Raft,
     change: pb::change_membership_request::Change,
-) -> Result<pb::Membership, ChangeError> {
+) -> Result<(), ChangeError> {
     use pb::change_membership_request::Change;
 
     match change {
@@ -64,34 +64,35 @@ pub(crate) async fn change(
             let (id, replica) = unnamed(replica);
             timeout(CATCH_UP, add(raft, id, replica)).await.map_err(|_| {
                 ChangeError::Failed(format!("replica {id} did not catch up within {} s", CATCH_UP.as_secs()))
-            })??;
+            })?
         }
-        Change::Remove(id) => remove(raft, ReplicaId(id)).await?,
-        Change::TransferTo(id) => transfer(raft, ReplicaId(id)).await?,
+        Change::Remove(id) => remove(raft, ReplicaId(id)).await,
+        Change::TransferTo(id) => transfer(raft, ReplicaId(id)).await,
     }
-    Ok(membership(raft))
 }
 
 async fn add(raft: &Raft, id: ReplicaId, replica: Replica) -> Result<(), ChangeError> {
     if replica.address.is_empty() || replica.incarnation == 0 {
         return Err(ChangeError::Refused("a member needs an address and an incarnation".to_owned()));
     }
-    let member = member(raft, id);
-    if member.as_ref().is_some_and(|(member, _)| member.incarnation != replica.incarnation) {
-        // It lost its disk, and with it what it acknowledged: the others must be a quorum without it.
-        remove(raft, id).await?;
-    } else if let Some((member, voter)) = &member {
-        if member.address != replica.address {
-            let moved = ChangeMembers::SetNodes(BTreeMap::from([(id, replica)]));
-            raft.change_membership(moved, true).await?;
+    match member(raft, id) {
+        Some((member, voter)) if member.incarnation == replica.incarnation => {
+            if member.address != replica.address {
+                let moved = ChangeMembers::SetNodes(BTreeMap::from([(id, replica)]));
+                raft.change_membership(moved, true).await?;
+            }
+            if voter {
+                return Ok(());
+            }
         }
-        if *voter {
-            return Ok(());
+        known => {
+            if known.is_some() {
+                // It lost its disk, and with it what it acknowledged: the others must be a quorum without it.
+                remove(raft, id).await?;
+            }
+            raft.add_learner(id, replica, true).await?;
         }
-        raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true).await?;
-        return Ok(());
     }
-    raft.add_learner(id, replica, true).await?;
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true).await?;
     Ok(())
 }
@@ -137,10 +138,6 @@ fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
     Some((replica, membership.voter_ids().any(|voter| voter == id)))
 }
 
-fn membership(raft: &Raft) -> pb::Membership {
-    raft.metrics().borrow_watched().membership_config.membership().to_wire()
-}
-
 /// What this replica is, for another one.
 pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse {
     let metrics = raft.metrics();
@@ -152,8 +149,6 @@ pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse
         leader: leader.filter(|_| metrics.state != ServerState::Shutdown),
         membership: Some(membership.to_wire()),
         term: metrics.current_term,
-        applied: metrics.last_applied.map_or(0, |id| id.index),
-        last: metrics.last_log_index.unwrap_or_default(),
     }
 }
 

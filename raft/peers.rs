@@ -9,6 +9,16 @@ use crate::machine::StateMachine;
 use crate::transport::client::{Dialer, Peer};
 use crate::types::{Replica, ReplicaId, TypeConfig};
 
+/// Where a request goes that only the leader can answer.
+pub(crate) enum Leader {
+    /// This replica leads.
+    Me,
+    /// Another one does.
+    Other(Box<Peer>),
+    /// There is none that this replica knows.
+    Nobody,
+}
+
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Peers {
@@ -23,17 +33,21 @@ impl Peers {
         Self { raft, dialer, connected: Arc::default() }
     }
 
-    pub(crate) fn me(&self) -> ReplicaId {
-        self.dialer.identity.replica
-    }
-
     /// The leader, as far as this replica knows.
-    pub(crate) fn leader(&self) -> Option<ReplicaId> {
-        self.raft.metrics().borrow_watched().current_leader
+    pub(crate) fn leader(&self) -> Leader {
+        let leader = self.raft.metrics().borrow_watched().current_leader;
+        match leader {
+            Some(leader) if leader == self.dialer.identity.replica => Leader::Me,
+            Some(leader) => self.peer(leader).map_or(Leader::Nobody, |peer| Leader::Other(Box::new(peer))),
+            None => Leader::Nobody,
+        }
     }
 
-    /// A member, by its id.
+    /// Another member, by its id.
     pub(crate) fn peer(&self, id: ReplicaId) -> Option<Peer> {
+        if id == self.dialer.identity.replica {
+            return None;
+        }
         let metrics = self.raft.metrics();
         let replica = metrics.borrow_watched().membership_config.membership().get_node(&id)?.clone();
         Some(self.at(id, replica))

@@ -13,12 +13,12 @@ use prost::Message;
 use smc_proto::raft::v1 as pb;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::machine::StateMachine;
-use crate::peers::Peers;
+use crate::peers::{Leader, Peers};
 use crate::replicated::{Outcome, ProposeError};
 use crate::sessions::SessionId;
 use crate::transport::client::CallError;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Between two attempts. An election takes hundreds of milliseconds.
-const BACK_OFF: Duration = Duration::from_millis(20);
+pub(crate) const BACK_OFF: Duration = Duration::from_millis(20);
 
 /// What one caller proposed.
 pub(crate) struct Proposal {
@@ -234,21 +234,18 @@ impl Means {
     /// Tries once: here if this replica leads, else there.
     async fn attempt(&self, payload: Bytes) -> Result<(), CallError> {
         let leader = match self.peers.leader() {
-            Some(leader) if leader == self.peers.me() => {
-                let written = tokio::time::timeout(ATTEMPT, self.raft.client_write(Payload(payload.clone())));
-                match written.await {
-                    Ok(Ok(_)) => return Ok(()),
-                    Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
-                        forward.leader_id
-                    }
-                    Ok(Err(error)) => return Err(CallError::Failed(error.to_string())),
-                    Err(_) => return Err(CallError::Timeout(ATTEMPT)),
+            Leader::Other(leader) => Some(*leader),
+            Leader::Nobody => None,
+            Leader::Me => match timeout(ATTEMPT, self.raft.client_write(Payload(payload.clone()))).await {
+                Ok(Ok(_)) => return Ok(()),
+                // It has stopped to lead, and may know who does now.
+                Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
+                    forward.leader_id.and_then(|leader| self.peers.peer(leader))
                 }
-            }
-            other => other,
+                Ok(Err(error)) => return Err(CallError::Failed(error.to_string())),
+                Err(_) => return Err(CallError::Timeout(ATTEMPT)),
+            },
         };
-        let leader = leader.filter(|leader| *leader != self.peers.me());
-        let peer = leader.and_then(|leader| self.peers.peer(leader)).ok_or(CallError::NotLeader(None))?;
-        peer.propose(payload, ATTEMPT).await
+        leader.ok_or(CallError::NotLeader(None))?.propose(payload, ATTEMPT).await
     }
 }

@@ -15,7 +15,7 @@ mod open;
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -125,12 +125,5 @@ impl Database for RocksDisk {
 
     fn blocks(&self) -> bool {
         true
-    }
-}
-
-/// For messages: where a database is.
-impl AsRef<Path> for RocksDisk {
-    fn as_ref(&self) -> &Path {
-        &self.path
     }
 }

@@ -1,18 +1,14 @@
 //! A group of one replica.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use smc_mesh::ledger::{Operation, Rejection, Reply};
-use zeroize::Zeroizing;
 
 use super::commands::{commit, found, issue, serial};
-use crate::group::{Connections, Group, GroupError, MAX_COMMANDS, Settings, Storage, Timing};
+use crate::group::{Group, GroupError, MAX_COMMANDS, Storage};
 use crate::memory::MemoryDisk;
 use crate::replicated::{ProposeError, ReplicatedLedger};
-use crate::transport::Tcp;
-use crate::transport::tls::GroupSecret;
 use crate::types::ReplicaId;
 
 /// Sessions are told apart by it, also those of a process that was started again.
@@ -21,18 +17,7 @@ fn draw() -> u64 {
 }
 
 pub(super) async fn try_open_as(id: u64, storage: Storage) -> Result<Group, GroupError> {
-    let address = "nowhere:1".to_owned();
-    let settings = Settings {
-        replica: ReplicaId(id),
-        address: address.clone(),
-        founders: BTreeMap::from([(ReplicaId(id), address)]),
-        timing: Timing::default(),
-        secret: GroupSecret::new(Zeroizing::new([1; 32])),
-    };
-    let connections = Connections { network: Arc::new(Tcp), listener: None };
-    let group = Group::start(settings, storage, connections, Arc::new(draw)).await?;
-    group.ready().await.unwrap();
-    Ok(group)
+    Group::alone(ReplicaId(id), storage, Arc::new(draw)).await
 }
 
 pub(super) async fn try_open(storage: Storage) -> Result<Group, GroupError> {

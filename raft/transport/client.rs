@@ -177,10 +177,10 @@ impl Peer {
         &self,
         change: pb::change_membership_request::Change,
         limit: Duration,
-    ) -> Result<pb::Membership, CallError> {
+    ) -> Result<(), CallError> {
         let mut client = self.client.clone();
         let request = pb::ChangeMembershipRequest { route: Some(self.route()), change: Some(change) };
-        Ok(within(limit, client.change_membership(request)).await?.membership.unwrap_or_default())
+        within(limit, client.change_membership(request)).await.map(drop)
     }
 
     /// Makes one of openraft's calls, in openraft's terms.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -141,9 +140,4 @@ impl AsyncWrite for Accepted {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
-}
-
-/// For [`TlsAcceptor`], which wants an owned configuration.
-pub(super) fn acceptor(config: &Arc<rustls::ServerConfig>) -> TlsAcceptor {
-    TlsAcceptor::from(Arc::clone(config))
 }

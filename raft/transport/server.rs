@@ -16,12 +16,13 @@ use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_server::{Raft, RaftServer};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
 use super::client::LEADER;
-use super::listener::{Peer, acceptor, listen};
+use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
 use super::{Listener, MAX_MESSAGE};
@@ -55,7 +56,7 @@ pub(crate) async fn serve(
     tls: ReplicaTls,
     stopping: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let (connections, listening) = listen(listener, acceptor(&tls.server), stopping.clone());
+    let (connections, listening) = listen(listener, TlsAcceptor::from(tls.server), stopping.clone());
     let server = RaftServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -245,7 +246,7 @@ impl Raft for Service {
         self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
         let proposal = Proposal(request.into_inner().proposal);
         match self.raft.client_write(proposal).await {
-            Ok(written) => Ok(Response::new(pb::ProposeResponse { id: Some(written.log_id.to_wire()) })),
+            Ok(_) => Ok(Response::new(pb::ProposeResponse {})),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
                 Err(not_leader(forward.leader_id))
             }
@@ -282,8 +283,8 @@ impl Raft for Service {
         self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
         let change = request.into_inner().change;
         let change = change.ok_or_else(|| Status::invalid_argument("the request asks for no change"))?;
-        let membership = membership::change(&self.raft, change).await.map_err(|error| unchanged(&error))?;
-        Ok(Response::new(pb::ChangeMembershipResponse { membership: Some(membership) }))
+        membership::change(&self.raft, change).await.map_err(|error| unchanged(&error))?;
+        Ok(Response::new(pb::ChangeMembershipResponse {}))
     }
 }
 

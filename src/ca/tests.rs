@@ -14,7 +14,7 @@ use std::time::Duration;
 use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_mesh::pki::Lifetimes;
 use smc_mesh::time::Timestamp;
-use smc_raft::{Group, GroupError, ReplicatedLedger, StorageError};
+use smc_raft::{Group, GroupError, ReplicaId, ReplicatedLedger, StorageError};
 
 use super::seal::LocalKey;
 use super::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNames};
@@ -51,7 +51,7 @@ pub(crate) async fn group(path: &Path) -> Group {
     loop {
         let env = Env::system();
         let draw = Arc::new(move || env.random_u64().unwrap());
-        match Group::alone(smc_raft::Storage::Directory(path.to_owned()), draw).await {
+        match Group::alone(ReplicaId(0), smc_raft::Storage::Directory(path.to_owned()), draw).await {
             Ok(group) => return group,
             Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => {
                 assert!(tokio::time::Instant::now() < deadline, "{error}");

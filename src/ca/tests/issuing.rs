@@ -109,18 +109,23 @@ async fn after_a_restart_the_same_authority_serves_the_very_same_certificate() {
     assert_eq!(after.ca.service(&account("v2")).unwrap(), None);
 }
 
-#[tokio::test]
-async fn replicas_that_found_or_renew_at_the_same_moment_end_up_with_the_same() {
-    let dir = TempDir::new().unwrap();
+/// The authorities of two replicas that share a ledger, opened at the same moment.
+async fn two_replicas(dir: &Path) -> (BuiltinCa, BuiltinCa) {
     let (env, _) = fixed::env(START, 1);
-    let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group(&dir.path().join("ledger")).await);
+    let keys = Arc::new(LocalKey::create(&dir.join("kek"), &env).unwrap());
+    let ledger = ledger(dir).await;
     let replica = |seed| {
         let (env, _) = fixed::env(START, seed);
         BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
     };
     let (a, b) = tokio::join!(replica(2), replica(3));
-    let (a, b) = (a.unwrap(), b.unwrap());
+    (a.unwrap(), b.unwrap())
+}
+
+#[tokio::test]
+async fn replicas_that_found_or_renew_at_the_same_moment_end_up_with_the_same() {
+    let dir = TempDir::new().unwrap();
+    let (a, b) = two_replicas(dir.path()).await;
     assert_eq!(a.bundle(), b.bundle());
 
     for _ in 0..3 {
@@ -211,14 +216,7 @@ async fn a_release_is_announced_although_whoever_asked_for_it_is_gone() {
 #[tokio::test]
 async fn a_release_is_announced_on_every_replica() {
     let dir = TempDir::new().unwrap();
-    let (env, _) = fixed::env(START, 1);
-    let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group(&dir.path().join("ledger")).await);
-    let replica = |seed| {
-        let (env, _) = fixed::env(START, seed);
-        BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
-    };
-    let (asked, other) = (replica(2).await.unwrap(), replica(3).await.unwrap());
+    let (asked, other) = two_replicas(dir.path()).await;
     let serial = asked.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().serial;
     let mut heard = other.announcements();
     asked.release(&proxy("v1")).await.unwrap();

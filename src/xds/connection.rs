@@ -111,7 +111,7 @@ pub(super) async fn serve(socket: TcpStream, mut connected: Connected, handling:
         },
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let (peer, limit) = match admission::identified(context, &mut connected, chain) {
+    let (peer, limit) = match admission::identified(context, &mut connected, chain).await {
         Ok(certificate) => {
             let connection = connected.connection.clone();
             (Ok(Peer { certificate: Arc::new(certificate), connection }), context.idle_limit)

@@ -1,5 +1,6 @@
 //! A replica in a temporary directory.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -235,12 +236,14 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         last_good_dir: directory.join("last-good"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None::<ControllerAddress>,
+        xds_replicas: BTreeMap::new(),
         admin_socket: directory.join("admin.sock"),
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
         mesh_namespace: MeshNamespace::default(),
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
+        max_connections: 64,
         answer_limit,
         idle_limit,
     };

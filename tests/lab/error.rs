@@ -44,6 +44,14 @@ pub enum LabError {
         /// What the system said.
         source: io::Error,
     },
+    /// The place of the lab's state is not this user's alone.
+    #[error("won't use {}: {problem}; remove it, or set TMPDIR to a directory of your own", path.display())]
+    NotOurs {
+        /// The place.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// A command could not be run, failed, or took too long.
     #[error("`{command}`: {problem}")]
     Command {

@@ -171,8 +171,11 @@ impl MeshFiles {
                     }
                     Part::Service(name, value) => {
                         let value = match services.get(name) {
-                            Some(addresses) => with_cluster_ips(value.clone(), addresses),
-                            None => value.clone(),
+                            Some(addresses) if !addresses.is_empty() => {
+                                with_cluster_ips(value.clone(), addresses)
+                            }
+                            // Headless services and external ones say themselves that they have none.
+                            _ => value.clone(),
                         };
                         let _ = write!(text, "{value:#}");
                     }
@@ -286,6 +289,29 @@ mod tests {
             MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node"),
             input
         );
+    }
+
+    #[test]
+    fn a_service_gets_its_virtual_ips_and_a_headless_one_stays_headless() {
+        let service = |name: &str, spec: &str| {
+            format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"
+            )
+        };
+        let text = service("peers", "{clusterIP: None, selector: {app: web}}")
+            + &service("web", "{selector: {app: web}}");
+        let name = |name: &str| NamespacedName::new("shop", name).unwrap();
+        let ips =
+            BTreeMap::from([(name("peers"), vec![]), (name("web"), vec!["10.96.0.10".parse().unwrap()])]);
+        let mesh = MeshFiles::parse(&files(&[("a.yaml", &text)]));
+        let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &ips, "node");
+        let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
+        let specs: Vec<Value> = documents(&text)
+            .into_iter()
+            .map(|document| serde_saphyr::from_str::<Value>(document).unwrap()["spec"].clone())
+            .collect();
+        assert_eq!(specs[0], json!({"clusterIP": "None", "selector": {"app": "web"}}));
+        assert_eq!(specs[1]["clusterIPs"], json!(["10.96.0.10"]));
     }
 
     #[test]

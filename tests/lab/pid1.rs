@@ -23,7 +23,13 @@ use super::state_dir::StateDir;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// Runs as pid 1 of the lab's pid namespace and returns the exit code of the lab. Closing standard input ends it.
+/// Refuses to run as any other process: it would cover the machine's `/run`, and end every process there is.
 pub async fn run(config_path: &Path) -> Result<u8, LabError> {
+    if std::process::id() != 1 {
+        return Err(LabError::Refused(
+            "`pid1` is for the lab itself, as the first process of its namespace".to_owned(),
+        ));
+    }
     let config = Config::read(config_path)?;
     let state = StateDir::at(&config.state);
     let Some(lock) = state.try_lock()? else { return Err(LabError::AlreadyRunning(config.name)) };
@@ -43,7 +49,6 @@ async fn supervise() -> Result<u8, LabError> {
     let mut children = signal(SignalKind::child()).map_err(|error| internal("SIGCHLD", &error))?;
     let supervisor = Command::new(config::LAB)
         .arg("supervise")
-        .arg(StateDir::at(config::STATE).config())
         .stdin(Stdio::null())
         .spawn()
         .map_err(|error| internal("supervise", &error))?;

@@ -1,6 +1,7 @@
 //! A whole replica over real sockets, with clients that behave and clients that do not.
 
 mod replica;
+mod starting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

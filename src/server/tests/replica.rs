@@ -206,7 +206,8 @@ impl Replica {
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
-async fn run(directory: &Path, limits: Limits) -> Running {
+/// What a replica in this directory is started with.
+pub(super) fn parts(directory: &Path, limits: Limits) -> (Config, Env, Storage) {
     let Limits { answer: answer_limit, release_grace } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
@@ -224,6 +225,11 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         release_grace,
         answer_limit,
     };
+    (config, env, storage)
+}
+
+async fn run(directory: &Path, limits: Limits) -> Running {
+    let (config, env, storage) = parts(directory, limits);
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
     let (xds, metrics) = (handle.addresses().xds, handle.metrics().clone());

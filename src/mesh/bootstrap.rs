@@ -20,6 +20,13 @@ use crate::session::Variant;
 /// The one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";
 
+/// The runtime key of [`RE2_MAX_PROGRAM_SIZE`].
+pub const RE2_MAX_PROGRAM_SIZE_KEY: &str = "re2.max_program_size.error_level";
+
+/// The largest regular expression that Envoys take, in instructions. Their default is 100, which an ordinary
+/// `pathRegex` exceeds. SMC bounds expressions itself when it reads them, far below this.
+pub const RE2_MAX_PROGRAM_SIZE: u32 = 32_768;
+
 /// Where proxies reach the controller: `HOST:PORT`, `IPV4:PORT` or `[IPV6]:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -158,10 +165,8 @@ impl Bootstrap<'_> {
             "admin": { "address": socket_address("127.0.0.1", ADMIN_PORT) },
             "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": ads, "lds_config": ads },
             "static_resources": { "clusters": [self.controller_cluster()] },
-            // Envoy refuses regular expressions of more than 100 instructions unless told otherwise, which an
-            // ordinary `pathRegex` exceeds. SMC bounds them itself when it reads them.
             "layered_runtime": {
-                "layers": [{ "name": "smc", "static_layer": { "re2.max_program_size.error_level": 32_768 } }],
+                "layers": [{ "name": "smc", "static_layer": { RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE } }],
             },
         })
     }

@@ -128,7 +128,5 @@ impl Controller {
 
 async fn is_ready() -> bool {
     let Ok(stream) = TcpStream::connect(config::METRICS).await else { return false };
-    http::request(stream, "GET", "/readyz", Duration::from_secs(2))
-        .await
-        .is_ok_and(|reply| reply.status == 200)
+    http::get(stream, "/readyz", Duration::from_secs(2)).await.is_ok_and(|reply| reply.status == 200)
 }

@@ -1,6 +1,5 @@
 //! A running lab, to its users: change its mesh, look into its Pods, break things.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -113,13 +112,6 @@ impl LabHandle {
         info.addresses.first().copied().ok_or_else(|| LabError::Refused(format!("{pod} has no address")))
     }
 
-    /// A service's first virtual IP.
-    pub async fn service_ip(&self, service: &str) -> Result<IpAddr, LabError> {
-        let services: BTreeMap<String, Vec<IpAddr>> = self.ask(&Request::Services).await?;
-        let found = services.get(service).and_then(|addresses| addresses.first().copied());
-        found.ok_or_else(|| LabError::Refused(format!("{service} has no virtual IP")))
-    }
-
     /// Waits until a Pod is ready.
     pub async fn wait_ready(&self, pod: &str, timeout: Duration) -> Result<(), LabError> {
         let what = format!("{pod} to be ready");
@@ -224,17 +216,8 @@ impl LabHandle {
 
     /// Asks Envoy's admin interface with GET, for example `/clusters` or `/stats?format=json`.
     pub async fn envoy_admin(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
-        self.admin(pod, "GET", path).await
-    }
-
-    /// Tells Envoy's admin interface with POST, for example `/logging?level=debug`.
-    pub async fn envoy_admin_post(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
-        self.admin(pod, "POST", path).await
-    }
-
-    async fn admin(&self, pod: &str, method: &str, path: &str) -> Result<HttpReply, LabError> {
-        let (pod, method, path) = (pod.to_owned(), method.to_owned(), path.to_owned());
-        self.ask(&Request::Admin { pod, method, path }).await
+        let (pod, path) = (pod.to_owned(), path.to_owned());
+        self.ask(&Request::Admin { pod, path }).await
     }
 
     /// What a container, `envoy` or `init` of a Pod printed, since the Pod's first start.
@@ -271,18 +254,6 @@ impl LabHandle {
     /// Sends the controller a signal and waits until it ended; returns how.
     pub async fn stop_controller(&self, signal: Signal) -> Result<String, LabError> {
         self.ask(&Request::StopController { signal: signal as i32 }).await
-    }
-
-    /// Kills the controller, as a crash would.
-    pub async fn kill_controller(&self) -> Result<String, LabError> {
-        self.stop_controller(Signal::SIGKILL).await
-    }
-
-    /// Stops the controller with a signal and starts it again; returns how it ended.
-    pub async fn restart_controller(&self, signal: Signal) -> Result<String, LabError> {
-        let ended = self.stop_controller(signal).await?;
-        self.start_controller().await?;
-        Ok(ended)
     }
 
     /// Asks the lab to end; it has when its state directory is gone.

@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
 use smc_tests::demo::{DemoArgs, demo};
 use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
 use smc_tests::lab::{
-    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, TcpResult, Variant,
-    enter, names_of_labs, pause, run_pid1, run_supervisor,
+    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, Variant, enter,
+    names_of_labs, pause, run_pid1, run_supervisor,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -50,7 +50,7 @@ enum Command {
     #[command(hide = true)]
     Pid1 { config: PathBuf },
     #[command(hide = true)]
-    Supervise { config: PathBuf },
+    Supervise,
     #[command(hide = true)]
     Pause(PauseArgs),
     #[command(hide = true)]
@@ -130,8 +130,19 @@ struct SmcArgs {
     args: Vec<String>,
 }
 
+/// `EX_USAGE` of sysexits, as every program of this project answers a bad command line.
+const EXIT_USAGE: u8 = 64;
+
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is left to do if even the usage message cannot be written.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli.command) {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("smc-lab: {}", error.chain()));
@@ -203,23 +214,28 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
         Command::Demo(args) => demo(args).await.map_err(|error| LabError::Refused(error.chain())),
         Command::Echo(args) => echo(args).await.map(|()| ExitCode::SUCCESS),
         Command::Fetch(args) => {
-            let results = fetch(&args).await?;
-            print_json(&results);
-            let failed = results.iter().any(|result| result.error.is_some());
-            Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+            let mut results = Vec::new();
+            let mut well = true;
+            fetch(&args, |result| {
+                well &= result.error.is_none();
+                if args.lines { print_json(&result) } else { results.push(result) }
+            })
+            .await?;
+            if !args.lines {
+                print_json(&results);
+            }
+            Ok(success_if(well))
         }
-        Command::Tcp(args) => Ok(report(&tcp(&args).await)),
-        Command::Tls(args) => Ok(report(&tls(&args).await)),
+        Command::Tcp(args) => Ok(success_if(tcp(&args, print_json).await)),
+        Command::Tls(args) => {
+            let result = tls(&args).await;
+            print_json(&result);
+            Ok(success_if(result.error.is_none()))
+        }
         Command::Pid1 { config } => run_pid1(&config).await.map(ExitCode::from),
-        Command::Supervise { config } => run_supervisor(&config).await,
+        Command::Supervise => run_supervisor().await,
         Command::Pause(_) | Command::Enter(_) => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// Prints how a conversation went.
-fn report(result: &TcpResult) -> ExitCode {
-    print_json(result);
-    if result.error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
@@ -317,6 +333,10 @@ async fn find(args: NameArgs) -> Result<LabHandle, LabError> {
     };
     StateDir::of(&name)?;
     LabHandle::find(&name).await
+}
+
+fn success_if(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn exit_code(status: i32) -> ExitCode {

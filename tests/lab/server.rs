@@ -88,21 +88,20 @@ impl Conversation {
         match request {
             Request::Sync => json(&self.ask(Command::Sync).await??),
             Request::Pods => json(&self.ask(Command::Pods).await?),
-            Request::Services => json(&self.ask(Command::Services).await?),
             Request::StartController => json(&self.controller.start().await?),
             Request::StopController { signal } => {
                 let signal = Signal::try_from(signal)
                     .map_err(|_| LabError::Invalid { what: "signal", text: signal.to_string() })?;
                 json(&self.controller.stop(signal).await?)
             }
-            Request::Admin { pod, method, path } => {
+            Request::Admin { pod, path } => {
                 let (pid, _) = self.namespaces(&pod).await?;
                 let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT));
                 let failed = |error: std::io::Error| {
                     LabError::Refused(format!("{pod}: Envoy's admin interface: {error}"))
                 };
                 let stream = netns::connect(pid, address, ADMIN_TIMEOUT).await.map_err(failed)?;
-                json(&http::request(stream, &method, &path, ADMIN_TIMEOUT).await.map_err(failed)?)
+                json(&http::get(stream, &path, ADMIN_TIMEOUT).await.map_err(failed)?)
             }
             Request::Exec { pod, uid, argv, env } => {
                 let argv: Vec<&str> = argv.iter().map(String::as_str).collect();

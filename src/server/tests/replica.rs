@@ -225,12 +225,13 @@ impl Replica {
 
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
-async fn run(directory: &Path, limits: Limits) -> Running {
+/// What a replica in this directory is started with. Its group runs until it is stopped.
+pub(super) async fn parts(directory: &Path, limits: Limits) -> (Config, Env, Storage) {
     let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let group = Arc::new(group(&directory.join("ledger")).await);
-    let storage = Storage { group: Arc::clone(&group), keys: Arc::new(keys) };
+    let group = group(&directory.join("ledger")).await;
+    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys) };
     let config = Config {
         mesh_dir: directory.join("mesh"),
         last_good_dir: directory.join("last-good"),
@@ -247,6 +248,12 @@ async fn run(directory: &Path, limits: Limits) -> Running {
         answer_limit,
         idle_limit,
     };
+    (config, env, storage)
+}
+
+async fn run(directory: &Path, limits: Limits) -> Running {
+    let (config, env, storage) = parts(directory, limits).await;
+    let group = Arc::clone(&storage.group);
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
     let (xds, metrics) = (handle.addresses().xds, handle.metrics().clone());

@@ -57,10 +57,10 @@ pub(super) enum Request {
     },
     /// Ask Envoy's admin interface. → `HttpReply`
     Admin { pod: String, path: String },
-    /// Start the controller, and wait until it is ready. → `()`
-    StartController,
-    /// Send the controller a signal, and wait until it ended. → how it ended, `String`
-    StopController { signal: i32 },
+    /// Start a replica of the controller, and wait until it is ready. → `()`
+    StartController { replica: u16 },
+    /// Send a replica of the controller a signal, and wait until it ended. → how it ended, `String`
+    StopController { replica: u16, signal: i32 },
     /// End the lab. → `()`
     Down,
 }

@@ -170,10 +170,16 @@ impl LabHandle {
         self.collect(None, None, argv, &[]).await
     }
 
-    /// Runs `smc` against the lab's controller.
+    /// Runs `smc` against the lab's controller, its first replica.
     pub async fn smc(&self, args: &[&str]) -> Result<ExecOutput, LabError> {
+        self.smc_of(0, args).await
+    }
+
+    /// Runs `smc` against a replica of the lab's controller.
+    pub async fn smc_of(&self, replica: u16, args: &[&str]) -> Result<ExecOutput, LabError> {
         let argv: Vec<&str> = std::iter::once(config::SMC).chain(args.iter().copied()).collect();
-        self.collect(None, None, &argv, &[]).await
+        let socket = ("SMC_ADMIN_SOCKET".to_owned(), config::admin_socket(replica));
+        self.collect(None, None, &argv, &[socket]).await
     }
 
     /// Runs `smc ARGS -o json` and reads what it prints. A finding (exit code 79) is an answer, too.
@@ -241,19 +247,29 @@ impl LabHandle {
         Ok(names)
     }
 
-    /// What the controller printed, since its first start.
+    /// What the controller, its first replica, printed since its first start.
     pub fn controller_logs(&self) -> Result<String, LabError> {
-        read_log(&self.state.controller_log())
+        self.controller_logs_of(0)
     }
 
-    /// Starts the controller and waits until it is ready.
+    /// What a replica of the controller printed, since its first start.
+    pub fn controller_logs_of(&self, replica: u16) -> Result<String, LabError> {
+        read_log(&self.state.controller_log(replica))
+    }
+
+    /// Starts the controller, its first replica, and waits until it is ready.
     pub async fn start_controller(&self) -> Result<(), LabError> {
-        self.ask(&Request::StartController).await
+        self.ask(&Request::StartController { replica: 0 }).await
     }
 
-    /// Sends the controller a signal and waits until it ended; returns how.
+    /// Sends the controller, its first replica, a signal and waits until it ended; returns how.
     pub async fn stop_controller(&self, signal: Signal) -> Result<String, LabError> {
-        self.ask(&Request::StopController { signal: signal as i32 }).await
+        self.stop_replica(0, signal).await
+    }
+
+    /// Sends a replica of the controller a signal and waits until it ended; returns how.
+    pub async fn stop_replica(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
+        self.ask(&Request::StopController { replica, signal: signal as i32 }).await
     }
 
     /// Asks the lab to end; it has when its state directory is gone.
@@ -267,7 +283,7 @@ impl LabHandle {
     }
 
     fn lab_log_tail(&self) -> String {
-        [self.state.lab_log(), self.state.controller_log()]
+        [self.state.lab_log(), self.state.controller_log(0)]
             .iter()
             .filter_map(|path| read_log(path).ok())
             .map(|log| tail(&log).to_owned())

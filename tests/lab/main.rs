@@ -86,6 +86,9 @@ struct UpArgs {
     /// Run no controller and no Envoys; then no Pod may be in the mesh.
     #[arg(long)]
     no_controller: bool,
+    /// How many replicas of the controller to run.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
+    replicas: u16,
     /// Keep logs and state at the end.
     #[arg(long)]
     keep: bool,
@@ -247,6 +250,7 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
         variant,
         dual_stack,
         no_controller,
+        replicas,
         keep,
         controller_args,
         envoy_args,
@@ -260,7 +264,7 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
         envoy,
         variant,
         dual_stack,
-        controller: !no_controller,
+        replicas: if no_controller { 0 } else { replicas },
         controller_args,
         envoy_args,
         keep_state: keep,
@@ -301,10 +305,18 @@ fn own(stream: impl AsFd) -> Result<tokio::fs::File, LabError> {
     Ok(tokio::fs::File::from_std(file.into()))
 }
 
+/// Which replica of the controller `controller`, `controller-1` and so on mean.
+fn replica_of(text: &str) -> Option<u16> {
+    match text.strip_prefix("controller")? {
+        "" => Some(0),
+        number => number.strip_prefix('-')?.parse().ok(),
+    }
+}
+
 async fn logs(args: LogsArgs) -> Result<ExitCode, LabError> {
     let lab = find(args.lab).await?;
-    if args.of == "controller" {
-        print(&lab.controller_logs()?);
+    if let Some(replica) = replica_of(&args.of) {
+        print(&lab.controller_logs_of(replica)?);
         return Ok(ExitCode::SUCCESS);
     }
     let pod: NamespacedName = args.of.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;

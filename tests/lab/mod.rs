@@ -27,6 +27,7 @@ mod config;
 mod container;
 mod control;
 mod controller;
+mod controllers;
 mod conversation;
 mod enter;
 mod error;

@@ -169,9 +169,9 @@ impl StateDir {
         self.logs().join("lab.log")
     }
 
-    /// The controller's log.
-    pub fn controller_log(&self) -> PathBuf {
-        self.logs().join("controller.log")
+    /// The log of a replica of the controller.
+    pub fn controller_log(&self, replica: u16) -> PathBuf {
+        self.logs().join(format!("{}.log", config::numbered("controller", replica)))
     }
 
     /// The log of a Pod's container, or of `envoy` or `init`.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::LabError;
 use super::addresses::Pool;
 use super::config::{self, Config};
-use super::controller::Controller;
+use super::controllers::Controllers;
 use super::kube_proxy;
 use super::mesh_files::{Files, MeshFiles, PodStatus};
 use super::names::NamespacedName;
@@ -103,21 +103,21 @@ pub async fn run() -> Result<ExitCode, LabError> {
         interfaces: AtomicU64::new(0),
     });
     set_up_node(shared.config.dual_stack).await?;
-    let controller = Arc::new(Controller::new(&shared.config, &state));
+    let controllers = Arc::new(Controllers::new(&shared.config, &state)?);
     let mut supervisor = Supervisor::new(shared);
     supervisor.seen = read_source(Path::new(config::SOURCE))?;
     // The controller finds the Pods as they will be: with their addresses, and their proxies' UUIDs. What fails now
     // failed for whoever starts the lab; what fails later is one change, and no reason to end the rest.
     supervisor.change().await?;
     let (commands, command_queue) = mpsc::channel(QUEUE);
-    let server = server::serve(&state, commands, Arc::clone(&controller));
-    let work = supervisor.run(event_queue, command_queue, &controller);
+    let server = server::serve(&state, commands, Arc::clone(&controllers));
+    let work = supervisor.run(event_queue, command_queue, &controllers);
     tokio::select! {
         result = server => result?,
         result = work => result?,
     }
     // In order, so that its store is closed; everything else ends with the pid namespace.
-    let _ = controller.stop(nix::sys::signal::Signal::SIGTERM).await;
+    controllers.stop_all().await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -177,15 +177,15 @@ impl Supervisor {
         mut self,
         mut events: mpsc::Receiver<Event>,
         mut commands: mpsc::Receiver<Command>,
-        controller: &Controller,
+        controllers: &Controllers,
     ) -> Result<(), LabError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| LabError::Command {
             command: "SIGTERM".to_owned(),
             problem: error.to_string(),
         })?;
-        if self.shared.config.controller {
+        if self.shared.config.replicas > 0 {
             say("starting the controller");
-            let start = controller.start();
+            let start = controllers.start_all();
             tokio::select! {
                 started = start => started?,
                 _ = terminate.recv() => return Ok(()),
@@ -217,8 +217,8 @@ impl Supervisor {
                     self.serve(command).await;
                 }
                 _ = poll.tick() => {
-                    if let Some(status) = controller.ended() {
-                        say(&format!("the controller ended by itself: {status}"));
+                    for ended in controllers.ended() {
+                        say(&ended);
                     }
                     while self.tasks.try_join_next().is_some() {}
                     let Ok(now) = read_source(Path::new(config::SOURCE)) else { continue };
@@ -335,7 +335,7 @@ impl Supervisor {
         let (v4, v6) = self.pod_addresses.get(name).ok_or("no address is left")?;
         let addresses = if self.shared.config.dual_stack { vec![v4, v6] } else { vec![v4] };
         let plan = PodPlan::new(name, pod, &self.mesh, addresses)?;
-        if plan.in_mesh && !self.shared.config.controller {
+        if plan.in_mesh && self.shared.config.replicas == 0 {
             return Err("it is in the mesh, but the lab runs without a controller".to_owned());
         }
         Ok(plan)

@@ -187,11 +187,17 @@ fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("bootstrap.json");
     for variant in [Variant::Delta, Variant::Sotw] {
-        for address in ["10.0.0.1:15128", "[fd00::1]:15128", "controller.smc-system.svc:15128"] {
+        for addresses in [
+            &["10.0.0.1:15128"][..],
+            &["[fd00::1]:15128"],
+            &["controller.smc-system.svc:15128"],
+            &["smc-0.smc:15128", "10.0.0.1:15128", "smc-2.smc:15128"],
+        ] {
+            let addresses = addresses.iter().map(|address| address.parse().unwrap());
             let bootstrap = bootstrap::Bootstrap {
                 proxy: &ProxyName::of(ProxyUuid::derived(&workload), &workload),
                 account: &"shop/a".parse().unwrap(),
-                controller: &address.parse().unwrap(),
+                controllers: &(0..).zip(addresses).collect(),
                 controller_name: CONTROLLER_IDENTITY,
                 chain_pem: &chain,
                 key_pem: &key,

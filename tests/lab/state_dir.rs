@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::LabError;
+use super::config;
 use super::names::NamespacedName;
 
 /// A Unix socket's path has room for 108 bytes with its end.

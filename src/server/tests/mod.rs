@@ -5,6 +5,7 @@ mod connections;
 mod hostile;
 mod replica;
 mod separate;
+mod several;
 mod starting;
 mod valve;
 

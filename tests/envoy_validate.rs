@@ -193,11 +193,11 @@ fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
             &["controller.smc-system.svc:15128"],
             &["smc-0.smc:15128", "10.0.0.1:15128", "smc-2.smc:15128"],
         ] {
-            let addresses = addresses.iter().map(|address| address.parse().unwrap());
+            let parsed = addresses.iter().map(|address| address.parse().unwrap());
             let bootstrap = bootstrap::Bootstrap {
                 proxy: &ProxyName::of(ProxyUuid::derived(&workload), &workload),
                 account: &"shop/a".parse().unwrap(),
-                controllers: &(0..).zip(addresses).collect(),
+                controllers: &(0..).zip(parsed).collect(),
                 controller_name: CONTROLLER_IDENTITY,
                 chain_pem: &chain,
                 key_pem: &key,
@@ -206,7 +206,7 @@ fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
             };
             std::fs::write(&path, bootstrap.json().to_string()).unwrap();
             if let Err(said) = judge(&path) {
-                panic!("Envoy refuses the bootstrap for {address} over {variant:?}:\n{said}");
+                panic!("Envoy refuses the bootstrap for {addresses:?} over {variant:?}:\n{said}");
             }
         }
     }

@@ -225,3 +225,91 @@ async fn rotates(variant: Variant) {
     assert_eq!(get(&lab, "clients/alice", "http://web-v2.servers/").await, "200");
     lab.stop().await.unwrap();
 }
+
+/// Waits until what `smc ca status` says of the authority fits.
+async fn authority_until(lab: &LabHandle, what: &str, fits: impl Fn(&serde_json::Value) -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
+    loop {
+        let status = lab.smc_json(&["ca", "status"]).await.unwrap();
+        if fits(&status) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{what}: {status}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// The CA with this serial, as `smc ca status` shows it.
+fn authority<'a>(status: &'a serde_json::Value, serial: &str) -> Option<&'a serde_json::Value> {
+    status["authorities"].as_array()?.iter().find(|one| one["serial"] == serial)
+}
+
+/// Whether all identities have their certificates from under this CA, and none of before is alive.
+fn signs_for_all(status: &serde_json::Value, serial: &str) -> bool {
+    let all = status["service_certificates"].as_array().map_or(0, Vec::len);
+    authority(status, serial).is_some_and(|one| one["service_certificates"] == all)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_issuing_ca_and_the_root_rotate_without_a_failed_request_or_a_dropped_connection() {
+    for variant in VARIANTS {
+        authority_rotates(variant).await;
+    }
+}
+
+async fn authority_rotates(variant: Variant) {
+    let mesh = mesh().with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"]));
+    let lab = start_with(&mesh, |options| {
+        options.variant = variant;
+        options.controller_args = vec!["--service-cert-lifetime".to_owned(), "20s".to_owned()];
+    })
+    .await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let calls = call(&lab, Duration::from_secs(75));
+
+    let rotated = lab.smc_json(&["ca", "rotate"]).await.unwrap();
+    let issuing = rotated["serial"].as_str().unwrap().to_owned();
+    authority_until(&lab, "the new issuing CA signs", |status| {
+        let one = authority(status, &issuing);
+        one.is_some_and(|one| one["state"] == "signing") && signs_for_all(status, &issuing)
+    })
+    .await;
+
+    let rotated = lab.smc_json(&["ca", "rotate", "--root"]).await.unwrap();
+    let root = rotated["serial"].as_str().unwrap().to_owned();
+    let again = lab.smc(&["ca", "rotate", "--root"]).await.unwrap();
+    assert!(again.status != 0, "one root is rotated at a time: {again:?}");
+    let shown = lab.smc(&["ca", "status"]).await.unwrap().stdout;
+    assert!(
+        shown.contains("root (next)") && shown.contains(&format!("the root {root} is trusted")),
+        "{shown}"
+    );
+    authority_until(&lab, "the proxies acknowledge the new root", |status| {
+        let rotation = &status["root_rotation"];
+        rotation["signing"] == true || rotation["acknowledged"] == serde_json::json!([0])
+    })
+    .await;
+    authority_until(&lab, "the new root signs", |status| {
+        authority(status, &root).is_some_and(|one| one["state"] == "signing") && signs_for_all(status, &root)
+    })
+    .await;
+    let shown = lab.smc(&["ca", "status"]).await.unwrap().stdout;
+    assert!(
+        shown.contains("(for controllers)") && shown.contains(&format!("the root {root} signs")),
+        "{shown}"
+    );
+    // A handshake between sidecars that had none before: each shows a certificate that the new root vouches for.
+    assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/").await, "200");
+    // And these Envoys were started when there was only the old one.
+    lab.restart_controller(Signal::SIGTERM).await.unwrap();
+    for pod in PODS {
+        eventually_settled(&lab, pod).await;
+    }
+    all_answered_over_one_connection(calls).await;
+    for pod in PODS {
+        for manager in ["cluster_manager.cds.update_rejected", "listener_manager.lds.update_rejected"] {
+            assert_eq!(counter(&lab, pod, manager).await, 0, "{pod}");
+        }
+    }
+    lab.stop().await.unwrap();
+}

@@ -33,6 +33,13 @@ pub const MAX_RELEASED_TOGETHER: usize = 256;
 /// tests. The one that ends first makes room.
 pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;
 
+/// Issuing CAs that sign no more, and are kept while something that they signed is alive: up to a year. By schedule
+/// there is one; more come from rotations by hand, which are refused beyond this.
+pub const MAX_FORMER_ISSUING: usize = 16;
+
+/// Replicas that say that their proxies trust a new root. A group has a handful; those that left it since stay listed.
+pub const MAX_ACKNOWLEDGING: usize = 64;
+
 /// Names and addresses on one controller certificate.
 pub const MAX_NAMES: usize = 64;
 

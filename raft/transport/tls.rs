@@ -231,7 +231,8 @@ mod tests {
         let steps: [(u8, &[u8]); 4] = [(1, &[]), (1, &[2]), (2, &[1]), (2, &[])];
         for pair in steps.windows(2) {
             let [(a, believed_by_a), (b, believed_by_b)] = pair else { unreachable!() };
-            for (a, b) in [((a, believed_by_a), (b, believed_by_b)), ((b, believed_by_b), (a, believed_by_a))] {
+            for (a, b) in [((a, believed_by_a), (b, believed_by_b)), ((b, believed_by_b), (a, believed_by_a))]
+            {
                 let (a, b) = (tls_of(*a.0, a.1, 0), tls_of(*b.0, b.1, 1));
                 assert_eq!(connect(&a, &b, 1).await.unwrap(), Some(ReplicaId(0)));
             }

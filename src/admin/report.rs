@@ -233,6 +233,11 @@ pub(super) fn ca_status(
         proxy_certificates_unclaimed: count(status.proxy_unclaimed),
         proxy_certificates_claimed: count(status.proxy_claimed),
         proxy_certificates_released: count(status.proxy_released),
+        key_encryption_keys: status
+            .sealed_with
+            .into_iter()
+            .map(|(id, keys)| pb::KeyEncryptionKey { seals: id == status.seals_with, id, keys: count(keys) })
+            .collect(),
         state_hash: status.state_hash,
         warnings: status.warnings,
     }

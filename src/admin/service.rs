@@ -222,6 +222,15 @@ impl Admin for AdminService {
         Ok(Response::new(pb::RotateCaResponse { serial: serial.to_string() }))
     }
 
+    async fn rekey_ca(
+        &self,
+        _: Request<pb::RekeyCaRequest>,
+    ) -> Result<Response<pb::RekeyCaResponse>, Status> {
+        let keys = self.ca.rekey().await.map_err(|error| authority(&error))?;
+        info!(keys, "private keys were sealed anew");
+        Ok(Response::new(pb::RekeyCaResponse { keys: u32::try_from(keys).unwrap_or(u32::MAX) }))
+    }
+
     async fn get_cluster_status(
         &self,
         _: Request<pb::GetClusterStatusRequest>,

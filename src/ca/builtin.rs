@@ -2,6 +2,7 @@
 
 mod founding;
 mod making;
+mod rekeying;
 mod rotating;
 mod signing;
 
@@ -305,6 +306,10 @@ impl CertificateManager for BuiltinCa {
         Box::pin(self.rotate_by_hand(what))
     }
 
+    fn rekey(&self) -> Pending<'_, Result<usize, CaError>> {
+        Box::pin(self.seal_anew())
+    }
+
     fn acknowledge_root(&self, replica: u64, root: SerialNumber) -> Pending<'_, Result<(), CaError>> {
         Box::pin(self.commit_acknowledgement(replica, root))
     }
@@ -363,7 +368,9 @@ impl CertificateManager for BuiltinCa {
     fn status(&self) -> AuthorityStatus {
         let CaSettings { trust_domain, lifetimes } = &self.settings;
         let now = self.env.now();
-        self.ledger.local().read(|ledger| status::status(ledger, trust_domain, lifetimes, now))
+        self.ledger
+            .local()
+            .read(|ledger| status::status(ledger, trust_domain, lifetimes, self.keys.id(), now))
     }
 
     fn warnings(&self) -> Vec<String> {

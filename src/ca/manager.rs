@@ -134,6 +134,9 @@ pub trait CertificateManager: Send + Sync {
     /// Replaces a CA. The answer is the serial number of the new one.
     fn rotate(&self, what: Rotate) -> Pending<'_, Result<SerialNumber, CaError>>;
 
+    /// Seals all private keys with this replica's own key-encryption key. The answer is how many were sealed with another.
+    fn rekey(&self) -> Pending<'_, Result<usize, CaError>>;
+
     /// Records that every proxy that is connected to this replica has acknowledged that the next root is trusted. Doing
     /// it again changes nothing.
     fn acknowledge_root(&self, replica: u64, root: SerialNumber) -> Pending<'_, Result<(), CaError>>;

@@ -1,6 +1,6 @@
 //! The authority as it is shown to people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -75,6 +75,10 @@ pub struct AuthorityStatus {
     pub proxy_claimed: usize,
     /// Proxy certificates that are refused.
     pub proxy_released: usize,
+    /// The id of the key-encryption key that this replica seals with.
+    pub seals_with: String,
+    /// How many private keys are sealed with which key-encryption key, by its id.
+    pub sealed_with: BTreeMap<String, usize>,
     /// The hash of the ledger's state, equal on all replicas that applied the same log.
     pub state_hash: String,
     /// What a person should do something about.
@@ -121,6 +125,7 @@ pub(super) fn status(
     ledger: &Ledger,
     trust_domain: &TrustDomain,
     lifetimes: &Lifetimes,
+    seals_with: &str,
     now: Timestamp,
 ) -> AuthorityStatus {
     let proxies = ledger.count_proxy_certificates();
@@ -133,9 +138,19 @@ pub(super) fn status(
         proxy_unclaimed: proxies.unclaimed,
         proxy_claimed: proxies.claimed,
         proxy_released: proxies.released,
+        seals_with: seals_with.to_owned(),
+        sealed_with: sealed_with(ledger),
         state_hash: ledger.state_hash().map(|hash| hash.to_string()).unwrap_or_default(),
         warnings: warnings(ledger, lifetimes, now),
     }
+}
+
+fn sealed_with(ledger: &Ledger) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for (_, _, key) in ledger.keys() {
+        *counts.entry(key.encryption_key.clone()).or_default() += 1;
+    }
+    counts
 }
 
 fn cas(authority: &Authority, ledger: &Ledger, now: Timestamp) -> Vec<CaStatus> {

@@ -4,6 +4,7 @@ mod admission;
 mod founding;
 mod issuing;
 mod life;
+mod rekeying;
 mod rotating;
 mod secrecy;
 mod serving;

@@ -3,8 +3,8 @@
 use clap::Subcommand;
 use smc_mesh::time::Timestamp;
 use smc_proto::admin::v1::{
-    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse, RootRotation,
-    RotateCaRequest, RotateCaResponse,
+    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse, RekeyCaRequest,
+    RootRotation, RotateCaRequest, RotateCaResponse,
 };
 
 use super::output::OutputArgs;
@@ -35,6 +35,16 @@ pub(super) enum CaCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Seals all private keys with the key-encryption key of the replica that is asked.
+    ///
+    /// When every replica has it as its --kek-file, and the previous one as --also-kek-file. Afterwards `smc ca status` shows
+    /// one key-encryption key, and the previous one is not needed any more, but for older backups.
+    Rekey {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
 }
 
 pub(super) async fn run(command: CaCommand) -> Outcome {
@@ -53,6 +63,16 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
             let request = RotateCaRequest { root };
             let answer = admin.client().await?.rotate_ca(request).await.map_err(Refused)?.into_inner();
             output.print(&answer, |answer| rotated(root, answer))?;
+        }
+        CaCommand::Rekey { admin, output } => {
+            let answer = admin
+                .patient_client()
+                .await?
+                .rekey_ca(RekeyCaRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, |answer| format!("{} private keys were sealed anew\n", answer.keys))?;
         }
     }
     Ok(Verdict::Ok)
@@ -91,12 +111,18 @@ fn status(answer: &GetCaStatusResponse) -> String {
         let last = if ca.last_end == 0 { "-".to_owned() } else { ends(now, ca.last_end) };
         signed.row([ca.serial.clone(), ca.issuer.clone(), services, superseded, proxies, controllers, last]);
     }
+    let mut sealed = Table::new(["KEY-ENCRYPTION KEY", "SEALED KEYS"]);
+    for key in &answer.key_encryption_keys {
+        let other = if key.seals { "" } else { " (not this replica's)" };
+        sealed.row([format!("{}{other}", key.id), key.keys.to_string()]);
+    }
     let rotation = answer.root_rotation.iter().map(|rotation| progress(rotation, now)).collect::<String>();
     let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
     format!(
-        "{}\n{}\n{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
+        "{}\n{}\n{}\n{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),
         signed.render(),
+        sealed.render(),
         answer.proxy_certificates_claimed,
         answer.proxy_certificates_unclaimed,
         answer.proxy_certificates_released

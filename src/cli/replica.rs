@@ -91,7 +91,8 @@ impl ReplicaArgs {
         env: &Env,
     ) -> Result<Group, Box<dyn std::error::Error + Send + Sync>> {
         let listen = self.raft_listen;
-        let settings = Settings { other_secrets: keys.other_group_secrets(), ..self.settings(keys.group_secret())? };
+        let settings =
+            Settings { other_secrets: keys.other_group_secrets(), ..self.settings(keys.group_secret())? };
         let listener = match listen {
             None => None,
             Some(address) => {
@@ -124,7 +125,14 @@ impl ReplicaArgs {
         if founders.is_empty() {
             founders.insert(replica, address.clone());
         }
-        Ok(Settings { replica, address, founders, timing: Timing::default(), secret, other_secrets: Vec::new() })
+        Ok(Settings {
+            replica,
+            address,
+            founders,
+            timing: Timing::default(),
+            secret,
+            other_secrets: Vec::new(),
+        })
     }
 }
 

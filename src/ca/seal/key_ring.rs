@@ -27,7 +27,12 @@ impl KeyRing {
     }
 
     /// Reads the keys from their files; the first is made if it is missing and `create` says so. Blocks.
-    pub fn load(first: &Path, others: &[impl AsRef<Path>], create: bool, env: &Env) -> Result<Self, KeyFileError> {
+    pub fn load(
+        first: &Path,
+        others: &[impl AsRef<Path>],
+        create: bool,
+        env: &Env,
+    ) -> Result<Self, KeyFileError> {
         let other = |path: &_| LocalKey::load(AsRef::as_ref(path), env).map(|key| Arc::new(key) as _);
         let others = others.iter().map(other).collect::<Result<_, _>>()?;
         // Last, so that nothing is made where another one is missing.
@@ -86,8 +91,9 @@ mod tests {
     use super::*;
     use crate::env::fixed;
 
-    const CONTEXT: SealContext<'static> =
-        SealContext { purpose: Purpose::Root, name: "cluster.local", serial: SerialNumber::draw([1; 16]) };
+    fn context() -> SealContext<'static> {
+        SealContext { purpose: Purpose::Root, name: "cluster.local", serial: SerialNumber::draw([1; 16]) }
+    }
 
     fn ring(dir: &TempDir, first: &str, others: &[&str]) -> KeyRing {
         let env = fixed::env(Timestamp(0), 1).0;
@@ -99,14 +105,14 @@ mod tests {
     fn the_first_key_seals_and_all_of_them_open() {
         let dir = TempDir::new().unwrap();
         let (old, new) = (ring(&dir, "old", &[]), ring(&dir, "new", &[]));
-        let sealed = old.seal(CONTEXT, b"a key").unwrap();
-        assert!(matches!(new.open(CONTEXT, &sealed), Err(SealError::OtherKey { .. })));
+        let sealed = old.seal(context(), b"a key").unwrap();
+        assert!(matches!(new.open(context(), &sealed), Err(SealError::OtherKey { .. })));
         let both = ring(&dir, "new", &["old"]);
-        assert_eq!(**both.open(CONTEXT, &sealed).unwrap(), *b"a key");
-        let again = both.seal(CONTEXT, b"a key").unwrap();
+        assert_eq!(**both.open(context(), &sealed).unwrap(), *b"a key");
+        let again = both.seal(context(), b"a key").unwrap();
         assert_eq!(again.encryption_key, new.id());
-        assert_eq!(**new.open(CONTEXT, &again).unwrap(), *b"a key");
-        assert!(old.open(CONTEXT, &again).is_err());
+        assert_eq!(**new.open(context(), &again).unwrap(), *b"a key");
+        assert!(old.open(context(), &again).is_err());
     }
 
     #[test]

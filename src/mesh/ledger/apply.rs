@@ -70,6 +70,7 @@ impl Ledger {
             }
             Operation::EndVouching { issuing } => self.end_vouching(*issuing, at),
             Operation::RetireCa(ca) => self.retire_ca(*ca, at),
+            Operation::ResealKeys(keys) => self.reseal(keys),
         }
     }
 

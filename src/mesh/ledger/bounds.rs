@@ -29,6 +29,9 @@ pub const MAX_CERTIFICATES_PER_PROXY: usize = 64;
 /// within a few kilobytes.
 pub const MAX_RELEASED_TOGETHER: usize = 256;
 
+/// Private keys that one command exchanges: a command then stays within some tens of kilobytes.
+pub const MAX_RESEALED_TOGETHER: usize = 256;
+
 /// Controller certificates on record: a handful of replicas, renewed as often as every few seconds in
 /// tests. The one that ends first makes room.
 pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::authority::{Authority, CaCertificate};
 use super::record::{ControllerCertificateRecord, ProxyCertificateState, ServiceCertificateRecord};
+use super::resealing::ResealedKey;
 use crate::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 use crate::time::Timestamp;
@@ -111,6 +112,8 @@ pub enum Operation {
     },
     /// Forgets a former issuing CA, or stops trusting a former root. Only when nothing that it signed is alive.
     RetireCa(SerialNumber),
+    /// Exchanges these private keys for the same ones, sealed anew; [`super::MAX_RESEALED_TOGETHER`] at most.
+    ResealKeys(Vec<ResealedKey>),
 }
 
 /// What an applied command did.
@@ -139,6 +142,11 @@ pub enum Reply {
     AuthorityChanged,
     /// The authority was as asked for already.
     AuthorityUnchanged,
+    /// Keys are sealed as was asked for.
+    Resealed {
+        /// How many; the others belong to certificates that are not current any more.
+        keys: usize,
+    },
 }
 
 /// Why a command was not applied. It changed nothing, and the same command would be rejected again.

@@ -29,8 +29,11 @@ demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 test: build ## All tests, with real Envoys
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
 
-soak: build ## Three replicas, killed and stopped a hundred times; SMC_SEED=N replays a schedule
-	@SMC_ROUNDS=$${SMC_ROUNDS:-100} cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged
+soak: build ## Three replicas, then five, killed, stopped and cut off a hundred times; SMC_SEED, SMC_REPLICAS replay one
+	@for replicas in $${SMC_REPLICAS:-3 5}; do \
+	  SMC_REPLICAS=$$replicas SMC_ROUNDS=$${SMC_ROUNDS:-100} \
+	    cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged; \
+	done
 
 lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchain where rustup can
 	@tests/setup/linters

@@ -11,10 +11,8 @@
 #![allow(clippy::print_stdout, reason = "the figures are the program's output")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
@@ -24,23 +22,19 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 };
 use prost::Message;
 use serde_json::{Value, json};
-use smc::admin::client;
+use smc::admin::client::Client;
+use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
+use smc_benches::{Result, percentile};
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::lint::Facts;
 use smc_mesh::resource::{Resource, ResourceType, Version};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_proto::admin::v1::BootstrapRequest;
-use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-/// How long anything may take before the run is given up.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
@@ -88,14 +82,6 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The value that `percent` of the samples do not exceed.
-fn percentile(samples: &[Duration], percent: usize) -> Duration {
-    let mut sorted = samples.to_vec();
-    sorted.sort();
-    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(rank).copied().unwrap_or_default()
-}
-
 struct Core {
     translate_all: Duration,
     recompute: Vec<Duration>,
@@ -139,9 +125,11 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
     for p in 0..mesh.proxies {
         write_pod(&mesh_dir, mesh, p, true)?;
     }
-    let mut controller = Controller::start(directory.path(), &mesh_dir)?;
-    let bootstraps = bootstraps(&controller.socket, mesh).await?;
-    let rss_idle_kib = controller.rss_kib()?;
+    let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
+    let kek = directory.path().join("kek");
+    let controller = Controller::start(directory.path(), &mesh_dir, &kek, &flags)?;
+    let bootstraps = bootstraps(controller.client().await?, mesh).await?;
+    let rss_idle_kib = controller.memory_kib("VmRSS")?;
 
     let (events, mut received) = mpsc::channel(1024);
     let mut streams = JoinSet::new();
@@ -161,7 +149,7 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
         }
     }
     let connect_all = start.elapsed();
-    let rss = controller.rss_kib()?;
+    let rss = controller.memory_kib("VmRSS")?;
 
     let mut converged = Vec::new();
     for change in 0..changes {
@@ -191,7 +179,7 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
         }
     }
     streams.shutdown().await;
-    controller.child.kill().await?;
+    controller.kill().await?;
     #[expect(clippy::cast_precision_loss, reason = "a few GiB and some thousand proxies are exact")]
     let rss_per_proxy_kib = rss.saturating_sub(rss_idle_kib) as f64 / mesh.proxies as f64;
     Ok(Shell { connect_all, converged, rss_idle_kib, rss_per_proxy_kib })
@@ -216,57 +204,9 @@ async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result
     }
 }
 
-struct Controller {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Controller {
-    fn start(directory: &Path, mesh_dir: &Path) -> Result<Self> {
-        // Cargo puts benches into `deps`, below the programs.
-        let own = std::env::current_exe()?;
-        let smc = own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc");
-        let socket = directory.join("admin.sock");
-        let log = fs::File::create(directory.join("controller.log"))?;
-        let child = Command::new(&smc)
-            .arg("controller")
-            .arg("--mesh-dir")
-            .arg(mesh_dir)
-            .arg("--data-dir")
-            .arg(directory.join("data"))
-            .arg("--kek-file")
-            .arg(directory.join("kek"))
-            .arg("--create-kek")
-            .args(["--xds-listen", "127.0.0.1:0", "--log-level", "warn"])
-            .arg("--admin-socket")
-            .arg(&socket)
-            .stdout(Stdio::from(log.try_clone()?))
-            .stderr(Stdio::from(log))
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}; build it first", smc.display()))?;
-        Ok(Self { child, socket })
-    }
-
-    /// Its resident memory.
-    fn rss_kib(&self) -> Result<u64> {
-        let id = self.child.id().ok_or("the controller has ended")?;
-        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
-    }
-}
-
 /// A bootstrap with a certificate for each proxy, once the controller knows them all.
-async fn bootstraps(socket: &Path, mesh: Mesh) -> Result<Vec<Value>> {
+async fn bootstraps(mut client: Client, mesh: Mesh) -> Result<Vec<Value>> {
     let deadline = Instant::now() + PATIENCE;
-    let mut client = loop {
-        match client::connect(socket).await {
-            Ok(client) => break client,
-            Err(error) if Instant::now() > deadline => return Err(error.into()),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    };
     let mut bootstraps = Vec::with_capacity(mesh.proxies);
     for p in 0..mesh.proxies {
         let request =

@@ -125,13 +125,19 @@ impl Rotator {
             // First what is there already, so that a restart keeps nobody waiting for others' new ones.
             outcome = outcome.and(self.hand_on(&wanted.accounts, handed_on).await?);
             let now = self.env.now();
-            let plan = self.manager.ledger().read(|ledger| plan_rotation(&wanted, ledger, now));
+            let mut plan = self.manager.ledger().read(|ledger| plan_rotation(&wanted, ledger, now));
+            plan.begin_at(self.env.random_u64().unwrap_or_default());
             let mut due = plan.due.into_iter();
             loop {
                 while at_work.len() < CONCURRENT
                     && let Some(account) = due.next()
                 {
-                    if tried.insert(account.clone()) {
+                    if !self.is_due(&wanted, &account) {
+                        // Another replica was faster.
+                        if let Ok(Some(issued)) = self.manager.service(&account) {
+                            self.hand_on_new(account, issued, handed_on).await?;
+                        }
+                    } else if tried.insert(account.clone()) {
                         let (manager, lifetime) = (Arc::clone(&self.manager), wanted.lifetime);
                         at_work.spawn(async move {
                             let issued = manager.issue_service(&account, lifetime).await;
@@ -160,6 +166,14 @@ impl Rotator {
         // Whatever was announced until here is on record and thus handed on now.
         *announcements = announcements.resubscribe();
         Ok(outcome.and(self.hand_on(&wanted, handed_on).await?))
+    }
+
+    /// Whether the identity is still due: a long plan was made long ago.
+    fn is_due(&self, wanted: &WantedCertificates, account: &ServiceAccountId) -> bool {
+        let accounts = BTreeSet::from([account.clone()]);
+        let alone = WantedCertificates { accounts, lifetime: wanted.lifetime };
+        let now = self.env.now();
+        !self.manager.ledger().read(|ledger| plan_rotation(&alone, ledger, now)).due.is_empty()
     }
 
     /// Hands on what is current and has not been handed on.

@@ -35,7 +35,7 @@ pub(super) enum NotAdmitted {
     Unreadable(#[from] UnreadableCertificate),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("the certificate authority cannot record the claim")]
+    #[error("the certificate authority cannot say whether the certificate is good")]
     Authority(#[from] CaError),
     #[error("the server is shutting down")]
     Draining,
@@ -69,13 +69,17 @@ impl NotAdmitted {
 
 /// Reads the leaf of the chain that a peer showed, of which the handshake has verified that the mesh's CA signed it,
 /// and enters the connection under the name of its proxy, if the certificate is good so far.
-pub(super) fn identified(
+pub(super) async fn identified(
     context: &Context,
     connected: &mut Connected,
     chain: &[CertificateDer<'_>],
 ) -> Result<PeerCertificate, NotAdmitted> {
     let certificate = peer_certificate(chain.first().ok_or(NotAdmitted::NoCertificate)?)?;
     let look = || context.ca.ledger().read(|ledger| identify(&certificate, ledger, context.env.now()));
+    if let Err(Refusal::NotIssued { .. }) = look() {
+        // Another replica may have issued it a moment ago.
+        context.ca.barrier().await?;
+    }
     let Identified { proxy, serial, .. } = look()?;
     connected.identify(&proxy, serial);
     // A release between the look and the entry did not find this connection to close it.
@@ -103,10 +107,13 @@ pub(super) async fn admitted(
         }
     };
     if admission.first_claim {
-        // Nothing is served before the claim is committed.
+        // Nothing is served before the claim is committed; what was released meanwhile cannot be claimed.
         context.ca.claim(admission.serial).await?;
+        return Ok(admission);
     }
-    Ok(admission)
+    // This replica may not have heard of a release yet.
+    context.ca.barrier().await?;
+    Ok(check(context, certificate, worlds.borrow().as_deref())?)
 }
 
 /// Whether the holder of this certificate belongs here, by the ledger and `world` as they are now.

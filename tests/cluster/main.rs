@@ -1,26 +1,35 @@
-//! Three `smc controller` processes on loopback that are killed and stopped at random while they issue certificates.
+//! Three or five `smc controller` processes on loopback that are killed, stopped and cut off from each other at random,
+//! while clients issue, claim and release certificates.
 //!
-//! The schedule follows from a seed, which is printed: `SMC_SEED=… SMC_ROUNDS=…` runs the same one again, or a longer
-//! one (`make soak`).
+//! The schedule follows from a seed, which is printed: `SMC_SEED=… SMC_ROUNDS=… SMC_REPLICAS=…` runs the same one again,
+//! or a longer one (`make soak`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
+mod customer;
+mod linearizable;
+mod proxy;
+mod relay;
 mod replicas;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use replicas::{Draw, PODS, REPLICAS, Replicas, eventually};
+use customer::{Customer, Histories, Moments};
+use linearizable::{Life, Operation, What, is_linearizable};
+use relay::Link;
+use replicas::{Draw, PODS, Replicas, eventually};
 use smc_proto::admin::v1 as pb;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Who asks for certificates at the same time.
+/// Who is at work at the same time.
 const CLIENTS: u64 = 4;
 
 /// What a run does unless it is told otherwise.
 const ROUNDS: u64 = 6;
+const REPLICAS: u64 = 3;
 
 #[expect(clippy::disallowed_methods, reason = "how a person replays a schedule")]
 fn setting(name: &str) -> Option<u64> {
@@ -28,81 +37,155 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_whoever_is_killed_or_stopped() {
+async fn nothing_acknowledged_is_lost_whoever_is_killed_stopped_or_cut_off() {
     let seed = setting("SMC_SEED").unwrap_or_else(Draw::seed);
     let rounds = setting("SMC_ROUNDS").unwrap_or(ROUNDS);
-    eprintln!("SMC_SEED={seed} SMC_ROUNDS={rounds}");
+    let count = setting("SMC_REPLICAS").unwrap_or(REPLICAS);
+    eprintln!("SMC_SEED={seed} SMC_ROUNDS={rounds} SMC_REPLICAS={count}");
     let mut draw = Draw::new(seed);
-    let replicas = Arc::new(Replicas::start(draw.below(1 << 16)).await);
+    let replicas = Arc::new(Replicas::start(count, draw.below(1 << 16)).await);
 
     let done = Arc::new(AtomicBool::new(false));
+    let moments = Moments::default();
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        let (replicas, done) = (Arc::clone(&replicas), Arc::clone(&done));
-        let mut draw = Draw::new(seed ^ (client + 1));
+        let mut customer = Customer {
+            replicas: Arc::clone(&replicas),
+            moments: moments.clone(),
+            draw: Draw::new(seed ^ (client + 1)),
+            pods: client * PODS / CLIENTS..(client + 1) * PODS / CLIENTS,
+            seen: Histories::new(),
+            unreleased: BTreeMap::new(),
+            lost_releases: BTreeMap::new(),
+        };
+        let done = Arc::clone(&done);
         clients.spawn(async move {
-            let mut acknowledged = BTreeSet::new();
             while !done.load(Ordering::Relaxed) {
-                let (replica, pod) = (draw.below(REPLICAS), draw.below(PODS));
-                match replicas.bootstrap(replica, pod).await {
-                    Some(serial) => assert!(acknowledged.insert(serial), "a serial number was used twice"),
-                    None => sleep(Duration::from_millis(20)).await,
-                }
+                customer.live().await;
             }
-            acknowledged
+            customer.seen
         });
     }
     for round in 0..rounds {
         sleep(Duration::from_millis(300 + draw.below(700))).await;
         let leader = replicas.leader().await;
         // Every other time the leader, whoever that is now.
-        let victim = if round % 2 == 0 { leader } else { draw.below(REPLICAS) };
-        if draw.below(3) == 0 {
-            eprintln!("round {round}: replica {victim} is stopped");
-            replicas.pause(victim, Duration::from_millis(200 + draw.below(1500))).await;
-        } else {
-            eprintln!("round {round}: replica {victim} is killed");
-            replicas.kill(victim);
-            sleep(Duration::from_millis(draw.below(800))).await;
-            replicas.run(victim);
-        }
+        let victim = if round % 2 == 0 { leader } else { draw.below(count) };
+        let minority = 1 + draw.below((count - 1) / 2);
+        let victims: Vec<u64> = (0..minority).map(|n| (victim + n) % count).collect();
+        disturb(&replicas, &mut draw, round, &victims).await;
         replicas.settle().await;
     }
     done.store(true, Ordering::Relaxed);
-    let mut acknowledged = BTreeSet::new();
+    let mut seen = Histories::new();
     while let Some(client) = clients.join_next().await {
-        for serial in client.unwrap() {
-            assert!(acknowledged.insert(serial), "two were given the same serial number");
+        for (serial, history) in client.unwrap() {
+            assert!(seen.insert(serial, history).is_none(), "two were given the same serial number");
         }
     }
-    assert!(acknowledged.len() as u64 > rounds, "only {} certificates were issued", acknowledged.len());
-    eprintln!("{} certificates were acknowledged", acknowledged.len());
+    judge(&replicas, &moments, seen, rounds).await;
+    replicas.well.store(true, Ordering::Relaxed);
+}
+
+/// Kills, stops or cuts off a minority for a while.
+async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u64]) {
+    let others: Vec<u64> = (0..replicas.count).filter(|replica| !victims.contains(replica)).collect();
+    let span = Duration::from_millis(200 + draw.below(1500));
+    match draw.below(3) {
+        0 => {
+            eprintln!("round {round}: {victims:?} are stopped");
+            for victim in victims {
+                replicas.pause(*victim);
+            }
+            sleep(span).await;
+            for victim in victims {
+                replicas.resume(*victim);
+            }
+        }
+        1 => {
+            eprintln!("round {round}: {victims:?} are killed");
+            for victim in victims {
+                replicas.kill(*victim);
+            }
+            sleep(span / 2).await;
+            for victim in victims {
+                replicas.run(*victim);
+            }
+        }
+        _ => {
+            let cut = if draw.below(2) == 0 { Link::Silent } else { Link::Broken };
+            let how = draw.below(3);
+            let set = |link| {
+                for victim in victims {
+                    match how {
+                        // Nobody connects to it, and it to everybody.
+                        0 => replicas.link_to(*victim, link),
+                        // Only it and another one cannot hear each other.
+                        1 => replicas.link(*victim, others[0], link),
+                        _ => {
+                            for other in &others {
+                                replicas.link(*victim, *other, link);
+                            }
+                        }
+                    }
+                }
+            };
+            let whom = ["inwards", "from one", "from all"][usize::try_from(how).unwrap()];
+            eprintln!("round {round}: {victims:?} are cut off {whom}, {cut:?}");
+            set(cut);
+            sleep(span).await;
+            set(Link::Whole);
+        }
+    }
+}
+
+/// What must hold once all have come to rest.
+async fn judge(replicas: &Replicas, moments: &Moments, mut seen: Histories, rounds: u64) {
+    let times = |what| {
+        let acknowledged = |operation: &&Operation| operation.what == what && operation.returned.is_some();
+        seen.values().flatten().filter(acknowledged).count() as u64
+    };
+    let (issued, claims, releases) = (times(What::Issue), times(What::Claim), times(What::Release));
+    eprintln!("acknowledged: {issued} certificates, {claims} claims, {releases} releases of one");
+    assert!(issued.min(claims).min(releases) > rounds, "too little was done to tell anything");
 
     let hash = eventually("equal states", async || replicas.common_state_hash().await).await;
     assert!(!hash.is_empty());
     let mut roots = BTreeSet::new();
-    for replica in 0..REPLICAS {
-        let known = replicas.serials(replica).await;
-        let lost: Vec<_> = acknowledged.difference(&known).collect();
-        assert!(lost.is_empty(), "replica {replica} does not have {} of them: {lost:?}", lost.len());
+    for replica in 0..replicas.count {
+        let called = moments.next();
+        let lives = replicas.lives(replica).await;
+        let returned = Some(moments.next());
+        for (serial, history) in &mut seen {
+            let life = lives.get(serial).copied().unwrap_or(Life::Absent);
+            assert!(life != Life::Absent, "replica {replica} has lost the certificate {serial}: {history:?}");
+            history.push(Operation { called, returned, what: What::Look(life) });
+        }
         let status: pb::GetCaStatusResponse = replicas.ca_status(replica).await.unwrap();
         roots.extend(status.roots.into_iter().map(|root| root.serial));
     }
     assert_eq!(roots.len(), 1, "there is more than one root");
+    for (serial, history) in seen {
+        assert!(
+            is_linearizable(&history),
+            "this cannot have happened to the certificate {serial}: {history:#?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lost_its_disk_comes_back_and_leadership_is_handed_over() {
-    let replicas = Replicas::start(Draw::seed() & 0xffff).await;
-    let serial = eventually("a certificate", async || replicas.bootstrap(1, 0).await).await;
+    let replicas = Replicas::start(REPLICAS, Draw::seed() & 0xffff).await;
+    let serial = eventually("a certificate", async || replicas.bootstrap(1, 0).await).await.serial;
     replicas.kill(0);
     replicas.lose_disk(0);
     replicas.run(0);
     replicas.settle().await;
-    eventually("what it lost", async || replicas.serials(0).await.contains(&serial).then_some(())).await;
+    eventually("what it lost", async || replicas.lives(0).await.contains_key(&serial).then_some(())).await;
     let leader = replicas.leader().await;
     let next = (leader + 1) % REPLICAS;
     let moved = eventually("a transfer", async || replicas.transfer(leader, next).await).await;
     assert_eq!(moved, next);
     eventually("a certificate", async || replicas.bootstrap(leader, 1).await).await;
+    replicas.well.store(true, Ordering::Relaxed);
 }

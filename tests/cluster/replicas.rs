@@ -1,22 +1,27 @@
 //! Real controllers as processes, each on a loopback address of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use smc::admin::client::{Client, connect};
 use smc_proto::admin::v1 as pb;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) const REPLICAS: u64 = 3;
+use crate::linearizable::Life;
+use crate::proxy;
+use crate::relay::{Link, OwnerOf, Relays};
+
 pub(crate) const PODS: u64 = 100;
 
 /// How long anything may take on a busy machine.
@@ -43,6 +48,28 @@ impl Draw {
     }
 }
 
+/// The loopback address of a replica.
+fn address(net: u64, replica: u64) -> String {
+    format!("127.{}.{}.{}", 1 + (net >> 8) % 250, net & 0xff, 1 + replica)
+}
+
+/// Which of the running replicas has a socket open.
+fn owner_among(running: Running) -> OwnerOf {
+    Arc::new(move |inode| {
+        let socket = PathBuf::from(format!("socket:[{inode}]"));
+        let has_it = |child: &Child| {
+            let open = std::fs::read_dir(format!("/proc/{}/fd", child.id()));
+            open.is_ok_and(|mut open| {
+                open.any(|file| {
+                    file.is_ok_and(|file| std::fs::read_link(file.path()).is_ok_and(|to| to == socket))
+                })
+            })
+        };
+        let running = running.lock().unwrap();
+        (0..).zip(running.iter()).find(|(_, child)| child.as_ref().is_some_and(has_it)).map(|(id, _)| id)
+    })
+}
+
 /// Waits for something.
 pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -55,16 +82,29 @@ pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> 
     }
 }
 
+/// A proxy certificate that was issued.
+pub(crate) struct Issued {
+    pub(crate) serial: String,
+    pub(crate) bootstrap: Value,
+}
+
+type Running = Arc<Mutex<Vec<Option<Child>>>>;
+
 /// The processes. Dropping it kills them.
 pub(crate) struct Replicas {
+    pub(crate) count: u64,
     directory: TempDir,
     /// The second and third octet of the loopback addresses, so that two runs do not meet.
     net: u64,
-    running: Mutex<Vec<Option<Child>>>,
+    running: Running,
+    /// Between each two of them.
+    relays: Relays,
+    /// Whether nobody needs to see their logs.
+    pub(crate) well: AtomicBool,
 }
 
 impl Replicas {
-    pub(crate) async fn start(net: u64) -> Self {
+    pub(crate) async fn start(count: u64, net: u64) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::create_dir(directory.path().join("mesh")).unwrap();
         let mut mesh = String::from(
@@ -83,9 +123,14 @@ impl Replicas {
         std::fs::write(directory.path().join("kek"), "07".repeat(32)).unwrap();
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(directory.path().join("kek"), closed).unwrap();
-        let running = Mutex::new((0..REPLICAS).map(|_| None).collect());
-        let replicas = Self { directory, net, running };
-        for replica in 0..REPLICAS {
+        let running: Running = Arc::new(Mutex::new((0..count).map(|_| None).collect()));
+        let routes = (0..count).map(|replica| {
+            let address = address(net, replica);
+            (format!("{address}:15130"), format!("{address}:15129"))
+        });
+        let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
+        let replicas = Self { count, directory, net, running, relays, well: AtomicBool::new(false) };
+        for replica in 0..count {
             replicas.run(replica);
         }
         replicas.settle().await;
@@ -97,7 +142,7 @@ impl Replicas {
     }
 
     fn address(&self, replica: u64) -> String {
-        format!("127.{}.{}.{}", 1 + (self.net >> 8) % 250, self.net & 0xff, 1 + replica)
+        address(self.net, replica)
     }
 
     /// Starts a replica; its log is beside its data.
@@ -119,8 +164,8 @@ impl Replicas {
             .args(["--xds-listen", &format!("{}:15128", self.address(replica))])
             .stdout(Stdio::null())
             .stderr(log);
-        for founder in 0..REPLICAS {
-            command.args(["--founder", &format!("{founder}={}:15129", self.address(founder))]);
+        for founder in 0..self.count {
+            command.args(["--founder", &format!("{founder}={}:15130", self.address(founder))]);
         }
         let child = command.spawn().unwrap();
         let old = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].replace(child);
@@ -135,13 +180,32 @@ impl Replicas {
         child.wait().unwrap();
     }
 
-    /// SIGSTOP, and SIGCONT after `span`.
-    pub(crate) async fn pause(&self, replica: u64, span: Duration) {
+    /// SIGSTOP.
+    pub(crate) fn pause(&self, replica: u64) {
+        self.signal(replica, Signal::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self, replica: u64) {
+        self.signal(replica, Signal::SIGCONT);
+    }
+
+    fn signal(&self, replica: u64, signal: Signal) {
         let pid = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].as_ref().unwrap().id();
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
-        kill(pid, Signal::SIGSTOP).unwrap();
-        sleep(span).await;
-        kill(pid, Signal::SIGCONT).unwrap();
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+    }
+
+    /// What the connections between two replicas do, whoever made them.
+    pub(crate) fn link(&self, one: u64, other: u64, link: Link) {
+        self.relays.set(one, other, link);
+        self.relays.set(other, one, link);
+    }
+
+    /// What the connections do that others make to a replica.
+    pub(crate) fn link_to(&self, replica: u64, link: Link) {
+        for other in (0..self.count).filter(|other| *other != replica) {
+            self.relays.set(other, replica, link);
+        }
     }
 
     pub(crate) fn lose_disk(&self, replica: u64) {
@@ -162,13 +226,24 @@ impl Replicas {
         timeout(Duration::from_secs(12), asked).await.ok().flatten()
     }
 
-    /// Asks for a proxy certificate; the answer is its serial number.
-    pub(crate) async fn bootstrap(&self, replica: u64, pod: u64) -> Option<String> {
+    /// Asks for a proxy certificate.
+    pub(crate) async fn bootstrap(&self, replica: u64, pod: u64) -> Option<Issued> {
         let workload = format!("shop/pod-{pod}");
         let request = pb::BootstrapRequest { workload, ..Default::default() };
-        self.call(replica, async |mut client| client.bootstrap(request).await)
-            .await
-            .map(|answer| answer.serial)
+        let answer = self.call(replica, async |mut client| client.bootstrap(request).await).await?;
+        let bootstrap = serde_json::from_str(&answer.bootstrap).unwrap();
+        Some(Issued { serial: answer.serial, bootstrap })
+    }
+
+    /// Whether a replica serves who comes with this bootstrap. If not, it is not known whether it took the claim.
+    pub(crate) async fn is_served(&self, replica: u64, bootstrap: &Value) -> bool {
+        proxy::is_served(&format!("{}:15128", self.address(replica)), bootstrap).await
+    }
+
+    /// Releases all certificates of a pod.
+    pub(crate) async fn release(&self, replica: u64, pod: u64) -> Option<()> {
+        let request = pb::ReleaseProxyRequest { proxy: format!("shop/pod-{pod}") };
+        self.call(replica, async |mut client| client.release_proxy(request).await).await.map(drop)
     }
 
     pub(crate) async fn ca_status(&self, replica: u64) -> Option<pb::GetCaStatusResponse> {
@@ -187,19 +262,25 @@ impl Replicas {
         self.status(to).await?.leader
     }
 
-    /// The serial numbers of all proxy certificates that a replica knows.
-    pub(crate) async fn serials(&self, replica: u64) -> BTreeSet<String> {
+    /// The serial numbers of all proxy certificates that a replica knows, and where they are in their lives.
+    pub(crate) async fn lives(&self, replica: u64) -> BTreeMap<String, Life> {
         let listed =
             self.call(replica, async |mut client| client.list_proxies(pb::ListProxiesRequest {}).await).await;
-        let proxies = listed.unwrap_or_default().proxies;
-        proxies.into_iter().flat_map(|proxy| proxy.certificates).map(|c| c.serial).collect()
+        let certificates = listed.unwrap().proxies.into_iter().flat_map(|proxy| proxy.certificates);
+        let life = |certificate: &pb::ProxyCertificate| match certificate.state() {
+            pb::CertificateState::Unclaimed => Life::Unclaimed,
+            pb::CertificateState::Claimed => Life::Claimed,
+            pb::CertificateState::Released => Life::Released,
+            pb::CertificateState::Unspecified => Life::Absent,
+        };
+        certificates.map(|certificate| (certificate.serial.clone(), life(&certificate))).collect()
     }
 
     /// Who leads, once all agree.
     pub(crate) async fn leader(&self) -> u64 {
         eventually("one leader", async || {
             let mut leaders = BTreeSet::new();
-            for replica in 0..REPLICAS {
+            for replica in 0..self.count {
                 leaders.insert(self.status(replica).await?.leader?);
             }
             leaders.first().copied().filter(|_| leaders.len() == 1)
@@ -210,10 +291,10 @@ impl Replicas {
     /// Waits until all answer, agree on a leader, and vote.
     pub(crate) async fn settle(&self) {
         let leader = self.leader().await;
-        eventually("three voters", async || {
+        eventually("all to vote", async || {
             let replicas = self.status(leader).await?.replicas;
             let voters = replicas.iter().filter(|replica| replica.voter).count() as u64;
-            (voters == REPLICAS).then_some(())
+            (voters == self.count).then_some(())
         })
         .await;
     }
@@ -221,7 +302,7 @@ impl Replicas {
     /// The hash of the state, if it is the same everywhere.
     pub(crate) async fn common_state_hash(&self) -> Option<String> {
         let mut hashes = BTreeSet::new();
-        for replica in 0..REPLICAS {
+        for replica in 0..self.count {
             hashes.insert(self.ca_status(replica).await?.state_hash);
         }
         hashes.pop_first().filter(|_| hashes.is_empty())
@@ -235,8 +316,9 @@ impl Drop for Replicas {
             let _ = child.kill();
             let _ = child.wait();
         }
-        if std::thread::panicking() {
-            for replica in 0..REPLICAS {
+        // Also when the last to hold them is a task that was dropped with the failing test.
+        if !self.well.load(Ordering::Relaxed) {
+            for replica in 0..self.count {
                 let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}")));
                 let log = log.unwrap_or_default();
                 let tail: Vec<_> = log.lines().rev().take(30).collect();

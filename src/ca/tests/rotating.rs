@@ -273,3 +273,27 @@ async fn an_identity_that_returns_gets_the_certificate_that_is_current_then() {
     running.nothing().await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn what_another_replica_issued_meanwhile_is_not_issued_again() {
+    let dir = TempDir::new().unwrap();
+    let world = world(dir.path()).await;
+    let names: Vec<String> = (0..300).map(|n| format!("account-{n:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut replicas = [run(&world, &names), run(&world, &names)];
+    // The second is held up by whoever takes its certificates, while the first issues all of them.
+    for replica in &mut replicas {
+        for _ in &names {
+            replica.next().await;
+        }
+    }
+    for name in names {
+        let superseded =
+            world.ca.ledger().read(|ledger| ledger.superseded_certificates(&account(name)).len());
+        assert_eq!(superseded, 0, "{name} was issued {} certificates", superseded + 1);
+    }
+    for mut replica in replicas {
+        replica.nothing().await;
+        replica.stop().await;
+    }
+}

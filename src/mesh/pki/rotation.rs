@@ -25,8 +25,20 @@ pub struct RotationPlan {
     /// Identities to issue to now: those without a live certificate first, since their proxies wait, then
     /// by the end of what they have.
     pub due: Vec<ServiceAccountId>,
+    /// How many of those have no live certificate.
+    pub missing: usize,
     /// When the next identity falls due; `None` if there is none to wait for.
     pub next: Option<Timestamp>,
+}
+
+impl RotationPlan {
+    /// Begins somewhere among those that have no certificate, by a number drawn at random. Replicas that start together
+    /// plan the same, and would otherwise all sign the same at the same time.
+    pub fn begin_at(&mut self, random: u64) {
+        if let Some(first) = random.checked_rem(self.missing as u64) {
+            self.due[..self.missing].rotate_left(usize::try_from(first).unwrap_or_default());
+        }
+    }
 }
 
 /// Plans for what is wanted. A certificate that ends later than any of the wanted lifetime that is issued now is due at
@@ -60,7 +72,8 @@ pub fn plan_rotation(wanted: &WantedCertificates, ledger: &Ledger, now: Timestam
         }
     }
     due.sort();
-    RotationPlan { due: due.into_iter().map(|(_, account)| account.clone()).collect(), next }
+    let missing = due.iter().filter(|(end, _)| end.is_none()).count();
+    RotationPlan { due: due.into_iter().map(|(_, account)| account.clone()).collect(), missing, next }
 }
 
 /// When the first of the certificates that the wanted identities have now ends. One that lies near, or in the past, is one
@@ -160,6 +173,23 @@ mod tests {
         let ledger = ledger(&[("a", 1000), ("b", 900), ("ended", 100)]);
         let (due, _) = plan(&["a", "b", "ended", "fresh"], &ledger, after(800));
         assert_eq!(due, ["ended", "fresh", "b", "a"]);
+    }
+
+    #[test]
+    fn a_plan_may_begin_anywhere_among_those_without_a_certificate_and_nobody_is_left_out() {
+        let ledger = ledger(&[("old", 1000)]);
+        let wanted =
+            WantedCertificates { accounts: ["a", "b", "c", "old"].map(account).into(), lifetime: None };
+        for (random, due) in
+            [(0, ["a", "b", "c", "old"]), (1, ["b", "c", "a", "old"]), (5, ["c", "a", "b", "old"])]
+        {
+            let mut plan = plan_rotation(&wanted, &ledger, after(900));
+            plan.begin_at(random);
+            assert_eq!(plan.due, due.map(account), "{random}");
+        }
+        let mut nothing = RotationPlan::default();
+        nothing.begin_at(7);
+        assert_eq!(nothing, RotationPlan::default());
     }
 
     #[test]

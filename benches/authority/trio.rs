@@ -1,0 +1,138 @@
+//! Three replicas in this process, each with a directory and a port of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc::ca::seal::{KeyEncryption, LocalKey};
+use smc::ca::{BuiltinCa, CaSettings, CertificateManager};
+use smc::env::Env;
+use smc_benches::Result;
+use smc_benches::controller::PATIENCE;
+use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
+use smc_mesh::ledger::{Command, Operation};
+use smc_mesh::pki::{Fingerprint, Lifetimes, SerialNumber};
+use smc_raft::{Connections, Group, ReplicaId, ReplicatedLedger, Settings, Storage, Tcp, Timing};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
+
+/// Identities that proxies belong to.
+const IDENTITIES: usize = 10_000;
+
+/// See the module.
+pub(crate) struct Trio {
+    pub(crate) groups: Vec<Arc<Group>>,
+    pub(crate) authorities: Vec<Arc<BuiltinCa>>,
+    pub(crate) directory: TempDir,
+}
+
+impl Trio {
+    /// Starts them on empty directories, all at once, and founds the authority.
+    pub(crate) async fn start() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let keys = key(directory.path())?;
+        let mut listeners = Vec::new();
+        let mut founders = BTreeMap::new();
+        for id in 0..3 {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            founders.insert(ReplicaId(id), listener.local_addr()?.to_string());
+            listeners.push(listener);
+        }
+        let mut groups = Vec::new();
+        for ((id, address), listener) in founders.clone().into_iter().zip(listeners) {
+            let settings = Settings {
+                replica: id,
+                address,
+                founders: founders.clone(),
+                timing: Timing::default(),
+                secret: keys.group_secret(),
+            };
+            let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };
+            let storage = Storage::Directory(directory.path().join(format!("replica-{id}")));
+            groups.push(Arc::new(Group::start(settings, storage, connections, draw()).await?));
+        }
+        let mut authorities = Vec::new();
+        for group in &groups {
+            group.ready().await?;
+            authorities.push(authority(group, &keys).await?);
+        }
+        Ok(Self { groups, authorities, directory })
+    }
+
+    /// The replica that leads, once all agree.
+    pub(crate) async fn leader(&self) -> Result<usize> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leaders: Vec<_> = self.groups.iter().map(|group| group.status().leader).collect();
+            if let Some(leader) = leaders[0]
+                && leaders.iter().all(|other| *other == Some(leader))
+            {
+                return Ok(usize::try_from(leader.0)?);
+            }
+            if Instant::now() > deadline {
+                return Err("the replicas agree on no leader".into());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        for group in &self.groups {
+            group.stop().await;
+        }
+    }
+}
+
+/// The key-encryption key in `directory`, made if it is missing.
+pub(crate) fn key(directory: &Path) -> Result<Arc<dyn KeyEncryption>> {
+    Ok(Arc::new(LocalKey::load_or_create(&directory.join("kek"), true, &Env::system())?))
+}
+
+/// The authority in the ledger of `group`, founded if there was none.
+pub(crate) async fn authority(group: &Arc<Group>, keys: &Arc<dyn KeyEncryption>) -> Result<Arc<BuiltinCa>> {
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(group);
+    let settings =
+        CaSettings { trust_domain: TrustDomain::new("cluster.local")?, lifetimes: Lifetimes::default() };
+    Ok(Arc::new(BuiltinCa::open(ledger, Arc::clone(keys), Env::system(), settings).await?))
+}
+
+pub(crate) fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
+    let env = Env::system();
+    Arc::new(move || env.random_u64().unwrap_or_default())
+}
+
+/// Identity `n`.
+pub(crate) fn account(n: usize) -> Result<ServiceAccountId> {
+    Ok(ServiceAccountId::new(&format!("n{}", n % 100), &format!("s{n}"))?)
+}
+
+/// Proxy `n`, and its identity.
+pub(crate) fn proxy(n: usize) -> Result<(ProxyName, ServiceAccountId)> {
+    let account = account(n % IDENTITIES)?;
+    let workload = WorkloadId::new(account.namespace(), &format!("p{n}"))?;
+    Ok((ProxyName::of(ProxyUuid::derived(&workload), &workload), account))
+}
+
+/// The record of a certificate of proxy `n`, which nobody signed.
+pub(crate) fn record(ca: &BuiltinCa, n: usize) -> Result<Command> {
+    let env = Env::system();
+    let (proxy, account) = proxy(n)?;
+    let (issuer, validity) = ca
+        .ledger()
+        .read(|ledger| {
+            let issuing = &ledger.authority()?.issuing;
+            Some((issuing.serial, issuing.validity))
+        })
+        .ok_or("there is no authority")?;
+    let operation = Operation::RecordProxyCertificate {
+        serial: SerialNumber::draw(env.random()?),
+        proxy,
+        service_account: Some(account),
+        validity,
+        issuer,
+        fingerprint: Fingerprint::of(&n.to_be_bytes()),
+    };
+    Ok(Command { at: env.now(), operation })
+}

@@ -1,0 +1,78 @@
+//! A real `smc controller`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use smc::admin::client::{self, Client};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use crate::Result;
+
+/// How long anything may take before the run is given up.
+pub const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The process. Dropping it kills it.
+pub struct Controller {
+    child: Child,
+    /// Its administration.
+    pub socket: PathBuf,
+}
+
+impl Controller {
+    /// Starts one that keeps everything but the mesh in `directory`, and takes `flags` as well.
+    pub fn start(directory: &Path, mesh_dir: &Path, kek: &Path, flags: &[String]) -> Result<Self> {
+        // Cargo puts benches into `deps`, below the programs.
+        let own = std::env::current_exe()?;
+        let smc = own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc");
+        fs::create_dir_all(directory)?;
+        let socket = directory.join("admin.sock");
+        let log = fs::File::options().create(true).append(true).open(directory.join("controller.log"))?;
+        let child = Command::new(&smc)
+            .arg("controller")
+            .arg("--mesh-dir")
+            .arg(mesh_dir)
+            .arg("--data-dir")
+            .arg(directory.join("data"))
+            .arg("--kek-file")
+            .arg(kek)
+            .arg("--create-kek")
+            .args(["--log-level", "warn"])
+            .arg("--admin-socket")
+            .arg(&socket)
+            .args(flags)
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}; build it first", smc.display()))?;
+        Ok(Self { child, socket })
+    }
+
+    /// Connects to its administration as soon as it listens.
+    pub async fn client(&self) -> Result<Client> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match client::connect(&self.socket).await {
+                Ok(client) => return Ok(client),
+                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(_) => sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    /// What `/proc/PID/status` says under `field`, in KiB.
+    pub fn memory_kib(&self, field: &str) -> Result<u64> {
+        let id = self.child.id().ok_or("the controller has ended")?;
+        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Ok(value.ok_or("no such field")?.trim().trim_end_matches(" kB").parse()?)
+    }
+
+    /// `kill -9`. What it wrote and did not sync survives, unlike in a loss of power.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}

@@ -9,14 +9,14 @@
 //! Owns every task. [`Group::stop`] ends them in order; a task that fails shows in [`Group::failure`].
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::{Config, ReadPolicy, SnapshotPolicy};
-use smc_mesh::ledger::Command;
+use smc_mesh::ledger::{Command, Ledger};
 use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -25,7 +25,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::database::Database;
+use crate::backup::{self, Backup, BackupError};
+use crate::barrier::SharedBarrier;
 use crate::disk::{Disk, Failure};
 use crate::error::StorageError;
 use crate::forming::Forming;
@@ -33,12 +34,11 @@ use crate::identity::{GroupId, Identity};
 use crate::log::LogStore;
 use crate::machine::{Grown, StateMachine};
 use crate::membership::{self, ChangeError};
-use crate::memory::MemoryDisk;
 use crate::peers::{Leader, Peers};
 use crate::proposer::{BACK_OFF, Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
-use crate::rocks::RocksDisk;
 use crate::shared::SharedLedger;
+use crate::storage::Storage;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls, TlsError};
@@ -91,15 +91,6 @@ impl Default for Timing {
             election: (Duration::from_millis(200), Duration::from_millis(400)),
         }
     }
-}
-
-/// Where a replica keeps its log and state.
-#[derive(Debug, Clone)]
-pub enum Storage {
-    /// In a directory, made if it is missing.
-    Directory(PathBuf),
-    /// In memory: for simulations and tests.
-    Memory(MemoryDisk),
 }
 
 /// What a replica is configured with.
@@ -190,7 +181,10 @@ pub struct Group {
     raft: Raft,
     identity: Identity,
     shared: SharedLedger,
+    secret: GroupSecret,
+    draw: Arc<dyn Fn() -> u64 + Send + Sync>,
     peers: Peers,
+    barrier: SharedBarrier<Result<(), ProposeError>>,
     queue: mpsc::Sender<Proposal>,
     disk: Disk,
     stopping: CancellationToken,
@@ -207,8 +201,8 @@ impl Group {
         draw: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Self, GroupError> {
         let Settings { replica, address, founders, timing, secret } = settings;
-        let disk = open(storage).await?;
-        let failed = |error: std::io::Error| match &*disk.failure().borrow() {
+        let disk = storage.open().await.map_err(GroupError::Storage)?;
+        let failed = |error: io::Error| match &*disk.failure().borrow() {
             Some(cause) => GroupError::Storage(Arc::clone(cause)),
             None => GroupError::Raft(error.to_string()),
         };
@@ -226,7 +220,7 @@ impl Group {
         tasks.spawn(flusher.run());
         let config = Arc::new(config(&timing)?);
         let raft = Raft::new(replica, config, dialer.clone(), log, machine).await;
-        let raft = raft.map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+        let raft = raft.map_err(|error| failed(io::Error::other(error.to_string())))?;
         let peers = Peers::new(raft.clone(), dialer);
 
         let stopping = CancellationToken::new();
@@ -259,10 +253,11 @@ impl Group {
             peers: peers.clone(),
             address,
             founders,
-            draw,
+            draw: Arc::clone(&draw),
         };
         tasks.spawn(until(stopping.clone(), forming.run()));
-        Ok(Self { raft, identity, shared, peers, queue, disk, stopping, tasks: Mutex::new(tasks) })
+        let (barrier, tasks) = (SharedBarrier::new(), Mutex::new(tasks));
+        Ok(Self { raft, identity, shared, secret, draw, peers, barrier, queue, disk, stopping, tasks })
     }
 
     /// Starts a replica that is alone and stays so, and waits until it is ready: for tests, and tools that look at a
@@ -362,6 +357,18 @@ impl Group {
         snapshot.map_err(|error| MembershipError::Failed(error.to_string()))
     }
 
+    /// Writes a backup of everything that any replica acknowledged before this call. `sink` may block: it is written to
+    /// on a thread of its own.
+    pub async fn backup(&self, sink: impl io::Write + Send + 'static) -> Result<(), BackupError> {
+        self.barrier().await?;
+        let backup = Backup { group: self.identity.group(), ledger: self.shared.read(Ledger::clone) };
+        let mut salt = [0; 32];
+        salt.chunks_exact_mut(8).for_each(|octets| octets.copy_from_slice(&(self.draw)().to_be_bytes()));
+        let secret = self.secret.clone();
+        let written = tokio::task::spawn_blocking(move || backup::write(&backup, &secret, salt, sink)).await;
+        Ok(written.map_err(io::Error::other)??)
+    }
+
     async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
         match self.peers.leader() {
             Leader::Me => membership::change(&self.raft, change).await.map_err(|error| match error {
@@ -406,6 +413,23 @@ impl Group {
         match &*self.disk.failure().borrow() {
             Some(error) => ProposeError::Failed(Arc::clone(error)),
             None => ProposeError::Closed,
+        }
+    }
+
+    /// Tries [`Self::read_index`] until it succeeds, for as long as is sensible.
+    async fn caught_up(&self) -> Result<(), ProposeError> {
+        let deadline = Instant::now() + BARRIER_PATIENCE;
+        loop {
+            if self.disk.failure().borrow().is_some() {
+                return Err(self.stopped());
+            }
+            match self.read_index().await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(ProposeError::Unavailable(error.to_string()));
+                }
+                Err(_) => sleep(BACK_OFF).await,
+            }
         }
     }
 
@@ -467,38 +491,12 @@ impl ReplicatedLedger for Group {
     }
 
     fn barrier(&self) -> Pending<'_, Result<(), ProposeError>> {
-        Box::pin(async move {
-            let deadline = Instant::now() + BARRIER_PATIENCE;
-            loop {
-                if self.disk.failure().borrow().is_some() {
-                    return Err(self.stopped());
-                }
-                match self.read_index().await {
-                    Ok(()) => return Ok(()),
-                    Err(error) if Instant::now() >= deadline => {
-                        return Err(ProposeError::Unavailable(error.to_string()));
-                    }
-                    Err(_) => sleep(BACK_OFF).await,
-                }
-            }
-        })
+        Box::pin(self.barrier.pass(self.caught_up()))
     }
 
     fn local(&self) -> &SharedLedger {
         &self.shared
     }
-}
-
-async fn open(storage: Storage) -> Result<Disk, GroupError> {
-    let database: Arc<dyn Database> = match storage {
-        Storage::Memory(disk) => Arc::new(disk),
-        Storage::Directory(path) => {
-            let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path)).await;
-            let opened = opened.map_err(StorageError::interrupted).and_then(|opened| opened);
-            Arc::new(opened.map_err(|error| GroupError::Storage(Arc::new(error)))?)
-        }
-    };
-    Ok(Disk::new(database))
 }
 
 fn config(timing: &Timing) -> Result<Config, GroupError> {

@@ -13,7 +13,7 @@ use crate::disk::{Disk, put_fact};
 use crate::error::StorageError;
 use crate::types::ReplicaId;
 
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 
 /// Which group: drawn at random when it is founded, so that replicas of two meshes never mix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

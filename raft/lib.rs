@@ -10,6 +10,8 @@
 //! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → answered here
 //! ```
 
+mod backup;
+mod barrier;
 mod database;
 mod disk;
 mod durable;
@@ -24,28 +26,33 @@ mod memory;
 mod peers;
 pub mod private_file;
 mod proposer;
+mod recovery;
 mod replicated;
 mod rocks;
 mod sessions;
 mod shared;
 mod snapshots;
+mod storage;
 mod transport;
 mod types;
 mod waiters;
 mod wire;
 
+pub use backup::{Backup, BackupError, read as read_backup};
 pub use disk::Failure;
 pub use durable::make_directory;
 pub use error::StorageError;
 pub use group::{
     Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,
-    Settings, Storage, Timing,
+    Settings, Timing,
 };
 pub use identity::GroupId;
 pub use memory::MemoryDisk;
+pub use recovery::{RecoveryError, Remains, recover, restore, survey};
 pub use replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 pub use rocks::FORMAT_VERSION;
 pub use shared::SharedLedger;
+pub use storage::Storage;
 pub use transport::tls::{GroupSecret, TlsError};
 pub use transport::{Io, Listener, Network, Tcp};
 pub use types::{Replica, ReplicaId};

@@ -48,6 +48,11 @@ impl LogStore {
         (Self { disk: disk.clone(), flushes }, Flusher { disk, waiting })
     }
 
+    /// Some entries from this index on; none if there are none.
+    pub(crate) fn piece(&self, from: u64) -> io::Result<Vec<Entry>> {
+        self.entries(from, u64::MAX, MAX_READ)
+    }
+
     fn entries(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<Entry>> {
         let found = self.disk.database().scan(Family::Log, index_key(from)..index_key(to), max_bytes);
         let found = found.map_err(|error| self.disk.fail(error))?;

@@ -19,8 +19,8 @@ use smc_proto::raft::v1 as pb;
 use crate::disk::Disk;
 use crate::sessions::{Admission, RequestId, SessionId, Sessions};
 use crate::shared::SharedLedger;
-use crate::snapshots::{Snapshots, StoredSnapshot};
-use crate::types::{LogId, Proposal, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::snapshots::{Snapshots, StoredSnapshot, Writing};
+use crate::types::{Entry, LogId, Membership, Proposal, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::waiters::{Applied, Waiters};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
 
@@ -55,9 +55,9 @@ struct Image {
 
 /// [`Image`], borrowed.
 #[derive(Serialize)]
-struct ImageRef<'a> {
-    sessions: &'a Sessions,
-    ledger: &'a Ledger,
+pub(crate) struct ImageRef<'a> {
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) ledger: &'a Ledger,
 }
 
 impl Grown {
@@ -122,6 +122,28 @@ impl StateMachine {
         self.grown.reset(bytes);
     }
 
+    /// The last entry that was applied.
+    pub(crate) fn applied(&self) -> Option<LogId> {
+        self.applied
+    }
+
+    /// What there is beside the ledger.
+    pub(crate) fn into_parts(self) -> (Sessions, Membership) {
+        (self.sessions, self.membership.membership().clone())
+    }
+
+    pub(crate) fn apply_entry(&mut self, entry: Entry) -> io::Result<()> {
+        match entry.payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(Proposal(bytes)) => self.apply_proposal(entry.log_id.index, bytes)?,
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+        }
+        self.applied = Some(entry.log_id);
+        Ok(())
+    }
+
     fn apply_proposal(&mut self, index: u64, bytes: Bytes) -> io::Result<()> {
         self.grown.log.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let request = pb::Request::decode(bytes).map_err(|error| self.unreadable(index, &error))?;
@@ -177,14 +199,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            match entry.payload {
-                EntryPayload::Blank => {}
-                EntryPayload::Normal(Proposal(bytes)) => self.apply_proposal(entry.log_id.index, bytes)?,
-                EntryPayload::Membership(membership) => {
-                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
-                }
-            }
-            self.applied = Some(entry.log_id);
+            self.apply_entry(entry)?;
             if let Some(responder) = responder {
                 responder.send(());
             }
@@ -234,9 +249,10 @@ pub(crate) struct SnapshotBuilder {
     grown: Grown,
 }
 
-impl SnapshotBuilder {
-    fn write(mut writing: crate::snapshots::Writing, image: &ImageRef<'_>) -> io::Result<pb::SnapshotHeader> {
-        serde_json::to_writer(&mut writing, image).map_err(io::Error::from)?;
+impl ImageRef<'_> {
+    /// Writes the chunks of a snapshot.
+    pub(crate) fn write(&self, mut writing: Writing) -> io::Result<pb::SnapshotHeader> {
+        serde_json::to_writer(&mut writing, self).map_err(io::Error::from)?;
         writing.flush()?;
         writing.finish()
     }
@@ -248,7 +264,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let (ledger, sessions) = (std::mem::take(&mut self.ledger), std::mem::take(&mut self.sessions));
         let writing = self.snapshots.write();
-        let write = move |_: &Disk| Self::write(writing, &ImageRef { sessions: &sessions, ledger: &ledger });
+        let write = move |_: &Disk| ImageRef { sessions: &sessions, ledger: &ledger }.write(writing);
         let mut header = self.disk.run(write).await?;
         header.last = wire::write(self.meta.last_log_id.as_ref());
         header.membership = Some(self.meta.last_membership.to_wire());

@@ -6,31 +6,61 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes `text` to `path`, in place of what was there. When this returns the text is durable; after an error `path` is
 /// as it was, and nothing is left beside it. Its directory is the caller's to sync. Blocks.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    // What an interrupted attempt left behind may be open to others.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = write(file, text).and_then(|()| fs::rename(&new, path));
-    if written.is_err() {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&new);
-    }
-    written
+    let mut replacement = Replacement::begin(path)?;
+    replacement.write_all(text)?;
+    replacement.put_in_place()
 }
 
-fn write(mut file: File, text: &[u8]) -> io::Result<()> {
-    file.write_all(text)?;
-    file.sync_all()
+/// A file that is written under another name until it is complete. Dropped before, it is gone.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    new: PathBuf,
+    path: PathBuf,
+}
+
+impl Replacement {
+    /// Begins to write what will be at `path`. One at a time per path.
+    pub fn begin(path: &Path) -> io::Result<Self> {
+        let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        // What an interrupted attempt left behind may be open to others.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        Ok(Self { file, new, path: path.to_owned() })
+    }
+
+    /// Makes it durable, and gives it its name.
+    pub fn put_in_place(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.new, &self.path)
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // If it is in its place, it is not here any more. Else the first error is the one to tell.
+        let _ = fs::remove_file(&self.new);
+    }
 }
 
 #[cfg(test)]

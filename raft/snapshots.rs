@@ -133,6 +133,12 @@ impl Snapshots {
 
     /// Makes this the current snapshot, durably, in one step.
     pub(crate) async fn keep(&self, header: &pb::SnapshotHeader) -> io::Result<()> {
+        self.disk.write(self.replacing(header)?)?;
+        self.disk.sync().await
+    }
+
+    /// The writes that make this the current snapshot.
+    pub(crate) fn replacing(&self, header: &pb::SnapshotHeader) -> io::Result<Vec<Write>> {
         let mut batch = vec![put_fact(SNAPSHOT, header)];
         if let Some(old) = self.disk.fact::<pb::SnapshotHeader>(SNAPSHOT)?
             && old.generation != header.generation
@@ -144,8 +150,7 @@ impl Snapshots {
         {
             batch.push(Write::Delete(Family::State, INCOMING.into()));
         }
-        self.disk.write(batch)?;
-        self.disk.sync().await
+        Ok(batch)
     }
 
     fn generation(&self) -> u64 {

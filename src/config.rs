@@ -3,6 +3,7 @@
 //! Owns the settings and their meaning, once they have been read. Refuses to read them: that is [`crate::cli`]'s, or
 //! a simulation's.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub struct Config {
     /// Where bootstraps tell proxies to connect; `None` means where the replica listens, which must then not be
     /// the unspecified address.
     pub xds_address: Option<ControllerAddress>,
+    /// Where bootstraps tell proxies to connect, if the controller has several replicas: each by its ordinal. Empty
+    /// means this replica alone.
+    pub xds_replicas: BTreeMap<u64, ControllerAddress>,
     /// The unix socket of the administration.
     pub admin_socket: PathBuf,
     /// Where `/metrics`, `/healthz` and `/readyz` are served; `None` serves none.
@@ -37,6 +41,8 @@ pub struct Config {
     /// How long a pod must be gone, or of another service account, before the certificates of its proxy are released,
     /// for good; see [`RELEASE_GRACE`].
     pub release_grace: Duration,
+    /// Connections of proxies held at once; see [`smc_mesh::connections::max_connections`].
+    pub max_connections: usize,
     /// How long a proxy may leave a response unanswered before its connection is cut; see [`ANSWER_LIMIT`].
     pub answer_limit: Duration,
     /// How long a connection may be without a stream of an admitted proxy before it is closed; see [`IDLE_LIMIT`].

@@ -16,7 +16,8 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smc_mesh::bootstrap::{ControllerAddress, Host};
@@ -166,12 +167,14 @@ impl Server {
             last_good_dir,
             xds_listen,
             xds_address,
+            xds_replicas,
             admin_socket,
             metrics_listen,
             trust_domain,
             mesh_namespace,
             service_cert_lifetime,
             release_grace,
+            max_connections,
             answer_limit,
             idle_limit,
         } = config;
@@ -179,7 +182,7 @@ impl Server {
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
         let xds_listener = listen("xDS", xds_listen).await?;
         let xds = xds_listener.local_addr().unwrap_or(xds_listen);
-        let controller = address_for_proxies(xds_address, xds)?;
+        let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
         let admin = AdminSocket::bind(&admin_socket).await?;
         let group = storage.group;
         let ca: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
@@ -187,7 +190,7 @@ impl Server {
         let ca =
             BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
         let ca: Arc<dyn CertificateManager> = Arc::new(ca);
-        let names = certificate_names(&controller);
+        let names = certificate_names(controllers.values());
         let tls = ServerTls::start(Arc::clone(&ca), env.clone(), names)
             .await
             .map_err(StartError::OwnCertificate)?;
@@ -208,7 +211,7 @@ impl Server {
             wanted_sender,
             metrics.clone(),
         );
-        let proxies = Proxies::new(metrics.clone());
+        let proxies = Proxies::new(max_connections, metrics.clone());
         let streams = TaskTracker::new();
         let context = xds::stream::Context {
             worlds: worlds.clone(),
@@ -258,7 +261,7 @@ impl Server {
             group,
             proxies: proxies.clone(),
             worlds: worlds.clone(),
-            controller,
+            controllers,
             controller_name: CONTROLLER_IDENTITY.to_owned(),
         };
         tasks.spawn_fallible("administration", crate::admin::serve(admin, service, stages.stopping.clone()));
@@ -285,24 +288,31 @@ async fn listen(purpose: &'static str, address: SocketAddr) -> Result<TcpListene
 }
 
 /// Where proxies are told to connect.
-fn address_for_proxies(
+fn addresses_for_proxies(
+    replicas: BTreeMap<u64, ControllerAddress>,
     given: Option<ControllerAddress>,
     bound: SocketAddr,
-) -> Result<ControllerAddress, StartError> {
-    match given {
-        Some(address) => Ok(address),
-        None if bound.ip().is_unspecified() => Err(StartError::NoAddress),
-        None => Ok(ControllerAddress { host: Host::Ip(bound.ip()), port: bound.port() }),
-    }
+) -> Result<BTreeMap<u64, ControllerAddress>, StartError> {
+    let alone = match given {
+        _ if !replicas.is_empty() => return Ok(replicas),
+        Some(address) => address,
+        None if bound.ip().is_unspecified() => return Err(StartError::NoAddress),
+        None => ControllerAddress { host: Host::Ip(bound.ip()), port: bound.port() },
+    };
+    Ok(BTreeMap::from([(0, alone)]))
 }
 
-/// What the controller's certificate proves: the fixed name that bootstraps ask for, and how it is reached.
-fn certificate_names(controller: &ControllerAddress) -> ControllerNames {
-    let mut names = ControllerNames { dns: vec![CONTROLLER_IDENTITY.to_owned()], ips: Vec::<IpAddr>::new() };
-    match &controller.host {
-        Host::Name(name) if name != CONTROLLER_IDENTITY => names.dns.push(name.clone()),
-        Host::Name(_) => {}
-        Host::Ip(ip) => names.ips.push(*ip),
+/// What the controller's certificate proves: the fixed name that bootstraps ask for, and how the replicas are reached.
+fn certificate_names<'a>(controllers: impl Iterator<Item = &'a ControllerAddress>) -> ControllerNames {
+    let mut dns = BTreeSet::new();
+    let mut ips = BTreeSet::new();
+    for controller in controllers {
+        match &controller.host {
+            Host::Name(name) if name == CONTROLLER_IDENTITY => {}
+            Host::Name(name) => drop(dns.insert(name.clone())),
+            Host::Ip(ip) => drop(ips.insert(*ip)),
+        }
     }
-    names
+    let dns = std::iter::once(CONTROLLER_IDENTITY.to_owned()).chain(dns).collect();
+    ControllerNames { dns, ips: ips.into_iter().collect() }
 }

@@ -2,7 +2,8 @@
 //!
 //! A snapshot is turned into a static bootstrap and `envoy --mode validate` must take it. Only the places
 //! where Envoy gets things from are changed (inline instead of ADS), nothing of what it gets: filters,
-//! matches, RBAC rules, regular expressions, TLS contexts and certificates go through Envoy's own checks.
+//! matches, RBAC rules, regular expressions, TLS contexts and certificates go through Envoy's own checks. What
+//! the same snapshots are in detail is pinned by `src/mesh/tests/golden.rs`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -10,7 +11,7 @@
 mod fixture;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{
@@ -27,14 +28,15 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
-use fixture::*;
+use fixture::{group, meshes, view};
 use prost::{Message, Name};
 use serde_json::json;
-use smc_mesh::catalog::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
-use smc_mesh::lint;
+use smc_mesh::ids::{ProxyName, ProxyUuid, WorkloadId};
+use smc_mesh::pki::CONTROLLER_IDENTITY;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::translate::{Compiler, Input};
+use smc_mesh::session::Variant;
 use smc_mesh::world::View;
+use smc_mesh::{bootstrap, lint, smi};
 
 /// The snapshot as a bootstrap without a control plane.
 fn static_bootstrap(view: &View) -> Bootstrap {
@@ -74,11 +76,11 @@ fn static_bootstrap(view: &View) -> Bootstrap {
 
 /// What SMC's bootstraps set: the reader of patterns bounds their size, Envoy's own bound is far lower.
 fn runtime() -> RuntimeLayer {
-    let value = Value { kind: Some(value::Kind::NumberValue(10_000.0)) };
+    let value = Value { kind: Some(value::Kind::NumberValue(bootstrap::RE2_MAX_PROGRAM_SIZE.into())) };
     RuntimeLayer {
         name: "static".to_owned(),
         layer_specifier: Some(LayerSpecifier::StaticLayer(Struct {
-            fields: [("re2.max_program_size.error_level".to_owned(), value)].into_iter().collect(),
+            fields: [(bootstrap::RE2_MAX_PROGRAM_SIZE_KEY.to_owned(), value)].into_iter().collect(),
         })),
     }
 }
@@ -142,202 +144,104 @@ fn certificates() -> (String, String, String) {
     (root_certificate, chain, key.serialize_pem())
 }
 
-/// A compiled mesh in which these identities have certificates.
-fn compile(accounts: &[&str], inputs: Vec<Input>) -> Compiler {
-    let (root, chain, key) = certificates();
-    let mut compiler = compiler(&root);
-    compiler.apply(accounts.iter().map(|account| certify(account, &chain, &key)));
-    compiler.apply(inputs);
-    compiler
+/// What Envoy says of a bootstrap: `Err` with its words if it refuses it.
+fn judge(bootstrap: &Path) -> Result<(), String> {
+    #[expect(clippy::disallowed_methods, reason = "where make put Envoy")]
+    let envoy = std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");
+    let output = Command::new(&envoy)
+        .args(["--mode", "validate", "--log-level", "warn", "-c"])
+        .arg(bootstrap)
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", envoy.display()));
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// What Envoy says of each of these pods' snapshots; all must be taken.
-fn validate(compiler: &Compiler, pods: &[&str]) {
-    #[allow(clippy::disallowed_methods, reason = "where make put Envoy")]
-    let envoy: PathBuf =
-        std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)").into();
+/// [`judge`], for a bootstrap made here.
+fn judge_snapshot(bootstrap: &Bootstrap) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(compiler.problems().iter().filter(|p| p.message.contains("stays in force")).count(), 0);
-    for pod in pods {
-        let view = view(compiler, pod).unwrap_or_else(|| panic!("{pod} has a snapshot"));
-        assert_eq!(lint::lint(&view), []);
-        let path = directory.path().join("bootstrap.pb");
-        std::fs::write(&path, static_bootstrap(&view).encode_to_vec()).unwrap();
-        let output = Command::new(&envoy)
-            .args(["--mode", "validate", "--log-level", "warn", "-c"])
-            .arg(&path)
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run {}: {error}", envoy.display()));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "Envoy refuses the snapshot of {pod}:\n{said}");
+    let path = directory.path().join("bootstrap.pb");
+    std::fs::write(&path, bootstrap.encode_to_vec()).unwrap();
+    judge(&path)
+}
+
+#[test]
+fn envoy_takes_every_snapshot_of_every_mesh() {
+    let (root, chain, key) = certificates();
+    for mesh in meshes::all() {
+        let compiler = mesh.compile(&root, &chain, &key);
+        assert_eq!(compiler.problems().iter().filter(|p| p.message.contains("stays in force")).count(), 0);
+        for pod in &mesh.pods {
+            let view = view(&compiler, pod).unwrap_or_else(|| panic!("{}: {pod} has a snapshot", mesh.name));
+            assert_eq!(lint::lint(&view), []);
+            if let Err(said) = judge_snapshot(&static_bootstrap(&view)) {
+                panic!("{}: Envoy refuses the snapshot of {pod}:\n{said}", mesh.name);
+            }
+        }
     }
 }
 
-fn shop() -> Vec<Input> {
-    vec![
-        namespace("shop"),
-        pod("shop/a", "shop/a", "a", &["10.1.0.1"]),
-        pod("shop/b1", "shop/b1", "b", &["10.1.0.2"]),
-        pod("shop/b2", "shop/b2", "b", &["10.1.0.3"]),
-        pod("shop/db", "shop/db", "db", &["10.1.0.4"]),
-    ]
+#[test]
+fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
+    let (root, chain, key) = certificates();
+    let workload: WorkloadId = "shop/a".parse().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bootstrap.json");
+    for variant in [Variant::Delta, Variant::Sotw] {
+        for addresses in [
+            &["10.0.0.1:15128"][..],
+            &["[fd00::1]:15128"],
+            &["controller.smc-system.svc:15128"],
+            &["smc-0.smc:15128", "10.0.0.1:15128", "smc-2.smc:15128"],
+        ] {
+            let parsed = addresses.iter().map(|address| address.parse().unwrap());
+            let bootstrap = bootstrap::Bootstrap {
+                proxy: &ProxyName::of(ProxyUuid::derived(&workload), &workload),
+                account: &"shop/a".parse().unwrap(),
+                controllers: &(0..).zip(parsed).collect(),
+                controller_name: CONTROLLER_IDENTITY,
+                chain_pem: &chain,
+                key_pem: &key,
+                roots_pem: &root,
+                variant,
+            };
+            std::fs::write(&path, bootstrap.json().to_string()).unwrap();
+            if let Err(said) = judge(&path) {
+                panic!("Envoy refuses the bootstrap for {addresses:?} over {variant:?}:\n{said}");
+            }
+        }
+    }
 }
 
-const ACCOUNTS: [&str; 4] = ["shop/a", "shop/b1", "shop/b2", "shop/db"];
-const PODS: [&str; 4] = ACCOUNTS;
-
+/// The largest expression that SMC reads, by doubling; Envoy must take what SMC takes.
 #[test]
-fn envoy_takes_http_routes_and_tcp_ports() {
-    let mut mesh = shop();
-    mesh.extend([
-        service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
-        service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst), (5432, 5432, Tcp), (443, 8443, Https)]),
-        group(
-            "shop/routes",
-            &json!([
-                {"name": "buy", "pathRegex": "/buy/[a-z]+(/.*)?", "methods": ["GET", "HEAD"]},
-                {"name": "user", "pathRegex": "/", "headers": [{"user-agent": "curl/.*"}, {"host": "b(\\.shop)?"}]},
-                {"name": "any", "methods": ["*"]},
-                {"name": "large", "pathRegex": "/([a-z0-9]{1,20}/){5}[^/]+"},
-            ]),
-        ),
-        tcp("shop/mysql", &[3306]),
-        tcp("shop/all", &[]),
-        target("shop/to-b1", "shop/b1", &["shop/a", "shop/db"], &[("HTTPRouteGroup", "routes")]),
-        target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "mysql")]),
-        target("shop/to-db-too", "shop/db", &["shop/b1"], &[("TCPRoute", "all")]),
-    ]);
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_every_form_of_expression_that_is_read() {
-    let mut mesh = shop();
-    let forms = [
-        "",
-        "()",
-        "^$",
-        "(?:)*|b",
-        "[[:alpha:]_]*?",
-        r"[^/\d\x7f]+",
-        r"\x41\x{41}\a\t\.\/\_",
-        "(?P<name>a){2,3}",
-        "(?i:a)b",
-        r"^\Aa\bb\Bc\z$",
-        "(a|b||c)?",
-    ];
-    let matches: Vec<_> = forms
-        .iter()
-        .enumerate()
-        .map(|(i, form)| json!({"name": i.to_string(), "pathRegex": form, "headers": [{"x-value": form}]}))
-        .collect();
-    mesh.extend([
-        service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
-        group("shop/forms", &json!(matches)),
-        split("shop/s", "b", &[("b", 1)], &["forms"]),
-        target("shop/to-b1", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "forms")]),
-    ]);
-    let compiler = compile(&ACCOUNTS, mesh);
-    let routes = compiler.catalog().http_route_group(&"shop/forms".parse().unwrap()).unwrap();
-    assert_eq!(routes.matches.len(), forms.len(), "none of them was refused");
-    validate(&compiler, &PODS);
-}
-
-#[test]
-fn envoy_takes_a_mesh_in_which_nobody_may_do_anything() {
-    let mut mesh = shop();
-    mesh.push(service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]));
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_permissive_mode_with_egress() {
-    let mut mesh = shop();
-    mesh.extend([
-        service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        service("shop/nobody", "nobody", &["10.9.0.3"], &[(80, 8080, Http)]),
-        mesh_config(true, true),
-    ]);
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_splits_by_weight_and_by_match() {
-    let mut mesh = shop();
-    mesh.extend([
-        service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        service("shop/b-v1", "b", &["10.9.0.2"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        service("shop/db", "db", &["10.9.0.3"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        group("shop/beta", &json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
-        tcp("shop/all", &[]),
-        split("shop/s1", "b", &[("b-v1", 1_000_000), ("db", 1_000_000)], &["beta"]),
-        split("shop/s2", "b", &[("b-v1", 90), ("db", 10), ("gone", 5), ("b", 0)], &[]),
-        // db is a leaf that a may not reach.
-        target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
-    ]);
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_both_address_families_and_headless_services() {
-    let mesh = vec![
-        namespace("shop"),
-        pod("shop/a", "shop/a", "a", &["10.1.0.1", "fd00::1"]),
-        pod("shop/b1", "shop/b1", "b", &["fd00::2"]),
-        pod("shop/b2", "shop/b2", "b", &["10.1.0.3", "fd00::3"]),
-        pod_that("shop/db", "shop/db", "db", &[], false),
-        service("shop/b", "b", &["10.9.0.1", "fd00:9::1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
-        service("shop/b-pods", "b", &[], &[(8080, 8080, Http), (90, 9090, Tcp)]),
-        service("shop/db", "db", &["fd00:9::2"], &[(80, 8080, Http2)]),
-        mesh_config(true, false),
-    ];
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_several_protocols_on_one_port_and_shared_addresses() {
-    let mut mesh = shop();
-    mesh.extend([
-        service("shop/b-http", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
-        service("shop/b-grpc", "b", &["10.9.0.2"], &[(80, 8080, Http2), (81, 8080, Tcp)]),
-        service("shop/b-tcp", "b", &["10.9.0.3"], &[(80, 8080, Tcp)]),
-        service("shop/b-same", "b", &["10.9.0.3"], &[(80, 8080, Http)]),
-        mesh_config(true, true),
-    ]);
-    validate(&compile(&ACCOUNTS, mesh), &PODS);
-}
-
-#[test]
-fn envoy_takes_the_longest_names() {
-    let long = "x".repeat(63);
-    let (ns, name) = (long.clone(), format!("{long}.{long}.{long}"));
-    let mesh = vec![
-        namespace(&ns),
-        pod(&format!("{ns}/p"), &format!("{ns}/{name}"), "a", &["10.1.0.1"]),
-        service(
-            &format!("{ns}/{name}"),
-            "a",
-            &["10.9.0.1"],
-            &[(65535, 65535, TcpServerFirst), (80, 8080, Http)],
-        ),
-        mesh_config(true, true),
-    ];
-    validate(&compile(&[&format!("{ns}/{name}")], mesh), &[&format!("{ns}/p")]);
+fn the_programs_of_expressions_that_smc_takes_fit_into_envoys_bound() {
+    let takes = |length: usize| {
+        let matches = json!([{"name": "m", "pathRegex": format!("/[^a]{{{length}}}")}]);
+        smi::read_http_route_group("shop/g".parse().unwrap(), json!({ "matches": matches }))
+            .problems
+            .is_empty()
+    };
+    let longest = (1..1000).take_while(|&length| takes(length)).last().expect("some expression is taken");
+    assert!(longest < 999, "the bound of SMC's is met");
+    let (root, chain, key) = certificates();
+    let mut mesh = meshes::all().remove(0);
+    mesh.inputs
+        .push(group("shop/routes", &json!([{"name": "m", "pathRegex": format!("/[^a]{{{longest}}}")}])));
+    let compiler = mesh.compile(&root, &chain, &key);
+    let mut bootstrap = static_bootstrap(&view(&compiler, "shop/b1").unwrap());
+    assert_eq!(judge_snapshot(&bootstrap), Ok(()));
+    // It is this bound that lets it through.
+    bootstrap.layered_runtime = None;
+    let said = judge_snapshot(&bootstrap).unwrap_err();
+    assert!(said.contains("program size"), "{said}");
 }
 
 #[test]
 fn envoy_refuses_what_it_should() {
     // The harness itself: were everything accepted, the tests above would say nothing.
-    let mut mesh = shop();
-    mesh.extend([service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]), mesh_config(true, false)]);
-    let compiler = compile(&ACCOUNTS, mesh);
-    let mut bootstrap = static_bootstrap(&view(&compiler, "shop/a").unwrap());
+    let (root, chain, key) = certificates();
+    let mesh = meshes::all().into_iter().find(|mesh| mesh.name == "permissive_with_egress").unwrap();
+    let mut bootstrap = static_bootstrap(&view(&mesh.compile(&root, &chain, &key), "shop/a").unwrap());
     bootstrap.static_resources.as_mut().unwrap().clusters.clear();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("bootstrap.pb");
-    std::fs::write(&path, bootstrap.encode_to_vec()).unwrap();
-    #[allow(clippy::disallowed_methods, reason = "where make put Envoy")]
-    let envoy = std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");
-    let output = Command::new(envoy).args(["--mode", "validate", "-c"]).arg(&path).output().unwrap();
-    assert!(!output.status.success());
+    assert!(judge_snapshot(&bootstrap).is_err());
 }

@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use smc_mesh::interception::{Family, Interception, Jumps, Parameters, restore_input};
-use smc_tests::lab::{FetchResult, Lab, LabError, LabHandle, LabOptions};
+use smc_tests::lab::{Failure, FetchResult, Lab, LabError, LabHandle, LabOptions};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -24,7 +25,7 @@ metadata: {name: shop}
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
-spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}, {name: first, port: 9001}]}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}, {name: first, port: 9001}, {name: lines, port: 9002}]}
 ---
 apiVersion: v1
 kind: Service
@@ -46,7 +47,7 @@ metadata: {{name: {name}, namespace: shop, labels: {{app: web}}}}
 spec:
   containers:
   - name: web
-    command: [smc-lab, echo, --http, '8080', --tcp-server-first, '9001']
+    command: [smc-lab, echo, --http, '8080', --tcp-server-first, '9001', --tcp, '9002']
     ports: [{{name: http, containerPort: 8080}}]
     readinessProbe: {{httpGet: {{port: http, path: /healthy}}}}
 "
@@ -104,8 +105,8 @@ async fn pods_talk_through_names_and_virtual_ips() {
     let first = lab.tcp("shop/client", &["web:9001", "--read-first", "--send", "ping"]).await.unwrap();
     assert!(first.greeting.unwrap().contains("hello"));
     assert!(first.reply.unwrap().contains("ping"));
-    let refused = lab.tcp("shop/client", &["web-nobody-knows:1"]).await.unwrap();
-    assert!(!refused.connected && refused.error.is_some());
+    let unknown = lab.tcp("shop/client", &["web-nobody-knows:1"]).await.unwrap();
+    assert_eq!((unknown.connected, unknown.failure), (false, Some(Failure::Unresolved)), "{unknown:?}");
     lab.stop().await.unwrap();
 }
 
@@ -154,15 +155,24 @@ async fn changes_of_the_mesh_directory_are_followed() {
     assert_eq!(fs::read(lab.published_dir().join("broken.yaml")).unwrap(), b"kind: [Pod\n\t");
     // A Pod that changes is made anew.
     let before = lab.pod_ip("shop/web-1").await.unwrap();
-    lab.apply("web-1.yaml", &web("web-1").replace("/healthy", "/status/500")).await.unwrap();
+    let asked = TempDir::new().unwrap();
+    fs::set_permissions(asked.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let asked = asked.path().join("asked");
+    let probe = format!("exec: {{command: [sh, -c, 'echo >>{}; exit 1']}}", asked.display());
+    let unwell = web("web-1").replace("httpGet: {port: http, path: /healthy}", &probe);
+    lab.apply("web-1.yaml", &unwell).await.unwrap();
     lab.wait("shop/web-1 to be made anew", SOON, |pods| {
         pods.iter().any(|pod| pod.pod == "shop/web-1" && pod.running && pod.addresses != [before])
     })
     .await
     .unwrap();
-    // Its probe fails now, so it never gets ready and gets no traffic.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!lab.pod("shop/web-1").await.unwrap().ready);
+    // Its probe fails now, however often it is asked: it does not get ready, and gets no traffic.
+    lab.wait("three probes", SOON, |pods| {
+        assert!(pods.iter().all(|pod| pod.pod != "shop/web-1" || !pod.ready));
+        fs::read(&asked).is_ok_and(|lines| lines.len() >= 3)
+    })
+    .await
+    .unwrap();
     let nobody = lab.get("shop/client", "http://web/").await.unwrap();
     assert_eq!(nobody.status, None, "{nobody:?}");
     lab.stop().await.unwrap();
@@ -221,7 +231,14 @@ async fn interception_sends_everything_to_the_proxy_except_what_must_not() {
             ["smc-lab", "echo", "--http", "15001", "--http", "15003", "--http", "7000", "--http", "7001"];
         handle.exec_as("shop/client", 1500, &argv).await
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let deadline = tokio::time::Instant::now() + SOON;
+    for port in ["127.0.0.1:15001", "127.0.0.1:15003", "127.0.0.1:7000", "127.0.0.1:7001"] {
+        // As root: to loopback nothing is intercepted.
+        let argv = ["smc-lab", "tcp", port];
+        while !lab.exec_as("shop/client", 0, &argv).await.unwrap().success() {
+            assert!(tokio::time::Instant::now() < deadline, "nobody listens on {port}");
+        }
+    }
     let port = async |pod: &str, uid: u32, url: String| {
         let argv = ["smc-lab", "fetch", "--timeout", "2s", "--url", &url];
         let output = lab.exec_as(pod, uid, &argv).await.unwrap();
@@ -248,6 +265,74 @@ async fn interception_sends_everything_to_the_proxy_except_what_must_not() {
         assert_eq!(port(pod, uid, url.clone()).await, expected, "{what}: {url}");
     }
     proxy.abort();
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mesh_that_cannot_be_published_is_said_and_ends_nothing() {
+    let lab = start().await;
+    // In the way of a file that is to be published.
+    let way = lab.published_dir().join("in-the-way.yaml");
+    fs::create_dir(&way).unwrap();
+    let error = lab.apply("in-the-way.yaml", "kind: Anything\n").await.unwrap_err().chain();
+    assert!(error.contains("in-the-way.yaml"), "{error}");
+    assert_eq!(lab.get("shop/client", "http://web/").await.unwrap().status, Some(200));
+    fs::remove_dir(&way).unwrap();
+    lab.sync().await.unwrap();
+    assert_eq!(fs::read(&way).unwrap(), b"kind: Anything\n");
+
+    // What iptables would not take is left out of its rules.
+    let long = "x".repeat(253);
+    let odd = format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: {long}, namespace: {long}}}
+spec: {{ports: [{{port: 80, name: a}}, {{port: 81, name: b}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: slice, namespace: {long}, labels: {{kubernetes.io/service-name: {long}}}}}
+addressType: IPv4
+ports: [{{name: a, port: 0}}, {{name: b, port: 8081}}]
+endpoints: [{{addresses: [10.1.2.3]}}]
+"
+    );
+    lab.apply("odd.yaml", &odd).await.unwrap();
+    lab.apply("web-3.yaml", &web("web-3")).await.unwrap();
+    lab.wait_ready("shop/web-3", SOON).await.unwrap();
+    let many = lab.fetch("shop/client", &["--url", "http://web/", "--count", "60"]).await.unwrap();
+    assert_eq!(pods(&many), ["web-1", "web-2", "web-3"]);
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_and_a_conversation_go_on_in_the_background() {
+    let lab = start().await;
+    let args = ["--url", "http://web/", "--keep-alive", "--count", "100000", "--interval", "5ms"];
+    let mut calls = lab.call("shop/client", &args);
+    let mut talk = lab.talk("shop/client", "web:9002");
+    for line in ["one", "two"] {
+        let said = talk.say(line).await.unwrap();
+        assert!(said.reply.as_deref().is_some_and(|reply| reply.contains(line)), "{said:?}");
+    }
+    calls.more(5, SOON).await.unwrap();
+    for pod in ["web-1", "web-2"] {
+        lab.remove(&format!("{pod}.yaml")).await.unwrap();
+    }
+    calls
+        .until("a failure", SOON, |results| results.iter().any(|result| result.failure.is_some()))
+        .await
+        .unwrap();
+    for pod in ["web-1", "web-2"] {
+        lab.wait_gone(&format!("shop/{pod}"), SOON).await.unwrap();
+    }
+    let results = calls.stop();
+    assert!(
+        results[..5].iter().all(|result| result.connection == 1 && result.status == Some(200)),
+        "{results:?}"
+    );
+    assert_eq!(talk.say("three").await.unwrap().failure, Some(Failure::Closed));
+    assert!(talk.say("four").await.is_err(), "the conversation is over");
     lab.stop().await.unwrap();
 }
 
@@ -312,35 +397,96 @@ async fn what_cannot_work_is_said_in_one_line() {
 }
 
 #[test]
+fn every_program_answers_a_bad_command_line_with_64_and_a_call_for_help_with_0() {
+    let lab = Path::new(env!("CARGO_BIN_EXE_smc-lab"));
+    for (program, args, code) in [
+        ("smc", &["--frobnicate"][..], 64),
+        ("smc", &[], 64),
+        ("smc", &["controller", "--data-dir", "d", "--kek-file", "k"], 64),
+        (
+            "smc",
+            &[
+                "controller",
+                "--mesh-dir",
+                "m",
+                "--data-dir",
+                "d",
+                "--kek-file",
+                "k",
+                "--release-grace",
+                "soon",
+            ],
+            64,
+        ),
+        ("smc", &["proxy", "bootstrap", "no-slash", "--admin-socket", "s"], 64),
+        ("smc", &["--help"], 0),
+        ("smc", &["proxy", "list", "--admin-socket", "/nowhere"], 1),
+        ("smc-lab", &["--frobnicate"], 64),
+        ("smc-lab", &["exec", "a/b"], 64),
+        ("smc-lab", &["--help"], 0),
+        ("smc-bookstore", &["--frobnicate"], 64),
+        ("smc-bookstore", &["--help"], 0),
+    ] {
+        let output = Command::new(lab.with_file_name(program)).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{program} {args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn the_programs_of_the_inside_refuse_to_run_outside() {
+    // The path leads nowhere, so that nothing comes of it even where they do not refuse.
+    for (args, reason) in
+        [(&["pid1", "/nowhere"][..], "first process"), (&["supervise"], "/run/smc-lab/state/config.json")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_smc-lab")).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn nothing_is_left_after_its_owner_was_killed() {
     for victim in [Victim::Owner, Victim::Unshare, Victim::FirstProcess] {
         let directory = mesh();
         let name = format!("kill-{}-{}", std::process::id(), victim as u8);
-        let mut owner = Command::new(env!("CARGO_BIN_EXE_smc-lab"))
-            .args(["up", "--no-controller", "--name", &name])
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut owner = Killed(
+            Command::new(env!("CARGO_BIN_EXE_smc-lab"))
+                .args(["up", "--no-controller", "--name", &name])
+                .arg(directory.path())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
         let state = std::env::temp_dir().join(format!("smc-lab-{}/{name}", nix::unistd::getuid()));
         assert!(eventually(|| everybody_is_ready(&name)), "the lab did not come up");
-        let unshare = children(owner.id())[0];
+        let unshare = children(owner.0.id())[0];
         let first = children(unshare)[0];
         let namespace = namespace(first, "pid").unwrap();
         let inside = || processes_in(&namespace);
         assert!(inside().len() > 5, "{:?}", inside());
         let pid = match victim {
-            Victim::Owner => owner.id(),
+            Victim::Owner => owner.0.id(),
             Victim::Unshare => unshare,
             Victim::FirstProcess => first,
         };
         let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
         assert!(eventually(|| inside().is_empty()), "{victim:?}: {:?}", inside());
-        owner.wait().unwrap();
+        owner.0.wait().unwrap();
         // The kernel ends network namespaces with their last process; only the owner's death leaves nobody to remove
         // the state directory from outside, so that the first process does.
         assert!(eventually(|| !state.exists()), "{victim:?}: {} is left", state.display());
+    }
+}
+
+/// A child that does not outlive the test, however the test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to do.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -358,8 +504,8 @@ fn everybody_is_ready(name: &str) -> bool {
 }
 
 fn eventually(condition: impl Fn() -> bool) -> bool {
-    // Ten seconds, by the clock of `sleep`: this is no async test.
-    (0..100).any(|_| {
+    // A minute, by the clock of `sleep`: this is no async test.
+    (0..600).any(|_| {
         condition() || !Command::new("sleep").arg("0.1").status().is_ok_and(|status| status.success())
     })
 }

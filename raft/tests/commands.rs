@@ -23,7 +23,7 @@ fn year() -> Validity {
 }
 
 /// Founds the authority.
-pub(super) fn found() -> Command {
+pub(crate) fn found() -> Command {
     let ca = |n| CaCertificate {
         serial: serial(n),
         validity: year(),
@@ -36,7 +36,7 @@ pub(super) fn found() -> Command {
 }
 
 /// Issues certificate `n`, from 2 on, to a proxy of its own.
-pub(super) fn issue(n: u32) -> Command {
+pub(crate) fn issue(n: u32) -> Command {
     let operation = Operation::RecordProxyCertificate {
         serial: serial(n),
         proxy: ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n.into())), "bookstore").unwrap(),

@@ -12,8 +12,9 @@ use tempfile::TempDir;
 use super::commands::{commit, found, hash, holds, issue};
 use super::group::{open, try_open};
 use crate::error::StorageError;
-use crate::group::{Group, GroupError, Storage};
+use crate::group::{Group, GroupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
+use crate::storage::Storage;
 
 /// How many entries a test writes that wants a snapshot in the middle.
 const MANY: u32 = 60;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use smc_mesh::ledger::{Operation, Rejection, Reply};
 
 use super::commands::{commit, found, issue, serial};
-use crate::group::{Group, GroupError, MAX_COMMANDS, Storage};
+use crate::group::{Group, GroupError, MAX_COMMANDS};
 use crate::memory::MemoryDisk;
 use crate::replicated::{ProposeError, ReplicatedLedger};
+use crate::storage::Storage;
 use crate::types::ReplicaId;
 
 /// Sessions are told apart by it, also those of a process that was started again.

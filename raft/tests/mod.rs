@@ -1,8 +1,9 @@
 //! What the ledger promises: on files, and among replicas.
 
-mod commands;
+pub(crate) mod commands;
 mod files;
 mod group;
+mod recovery;
 mod replicas;
 mod suite;
 mod switch;

@@ -10,36 +10,37 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::switch::Switch;
-use crate::group::{Connections, Group, Settings, Storage, Timing};
+use crate::group::{Connections, Group, Settings, Timing};
 use crate::memory::MemoryDisk;
 use crate::replicated::ReplicatedLedger;
+use crate::storage::Storage;
 use crate::transport::tls::GroupSecret;
 use crate::types::ReplicaId;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
+pub(super) fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Arc::new(|| NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn address(id: u64) -> String {
+pub(super) fn address(id: u64) -> String {
     format!("replica-{id}")
 }
 
 /// Replicas that come and go; their disks stay.
 #[derive(Default)]
-struct Cluster {
+pub(super) struct Cluster {
     switch: Switch,
-    founders: Vec<u64>,
-    disks: BTreeMap<u64, MemoryDisk>,
-    running: BTreeMap<u64, Arc<Group>>,
+    pub(super) founders: Vec<u64>,
+    pub(super) disks: BTreeMap<u64, MemoryDisk>,
+    pub(super) running: BTreeMap<u64, Arc<Group>>,
 }
 
 impl Cluster {
     /// Starts the founders, all at once.
-    async fn found(ids: &[u64]) -> Self {
+    pub(super) async fn found(ids: &[u64]) -> Self {
         let mut cluster = Self { founders: ids.to_vec(), ..Self::default() };
         for id in ids {
             cluster.start(*id).await;
@@ -51,7 +52,7 @@ impl Cluster {
         cluster
     }
 
-    async fn start(&mut self, id: u64) -> Arc<Group> {
+    pub(super) async fn start(&mut self, id: u64) -> Arc<Group> {
         self.start_as(id, 1).await
     }
 
@@ -75,23 +76,23 @@ impl Cluster {
     }
 
     /// The process is killed, and what was not synced is lost.
-    async fn crash(&mut self, id: u64) {
+    pub(super) async fn crash(&mut self, id: u64) {
         self.switch.unplug(&address(id));
         self.running.remove(&id).unwrap().stop().await;
         self.disks[&id].crash();
         self.switch.plug_in(&address(id));
     }
 
-    fn group(&self, id: u64) -> &Group {
+    pub(super) fn group(&self, id: u64) -> &Group {
         &self.running[&id]
     }
 
-    fn any(&self) -> &Group {
+    pub(super) fn any(&self) -> &Group {
         self.running.values().next().unwrap()
     }
 
     /// Waits for one leader that all running replicas agree on.
-    async fn leader(&self) -> u64 {
+    pub(super) async fn leader(&self) -> u64 {
         let agreed = || {
             let mut leaders = self.running.values().map(|group| group.status().leader);
             let first = leaders.next().flatten()?;
@@ -105,7 +106,7 @@ impl Cluster {
     }
 
     /// Waits until all running replicas have applied the same, and checks that it made them equal.
-    async fn converge(&self) {
+    pub(super) async fn converge(&self) {
         for group in self.running.values() {
             eventually_async("a barrier", || group.barrier()).await;
         }
@@ -131,7 +132,7 @@ async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-async fn eventually_async<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
+pub(super) async fn eventually_async<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
 where
     E: std::fmt::Display,
     F: Future<Output = Result<T, E>>,

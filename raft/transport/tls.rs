@@ -15,6 +15,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
+use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -41,6 +42,18 @@ impl GroupSecret {
     pub fn new(octets: Zeroizing<[u8; 32]>) -> Self {
         Self(octets)
     }
+
+    /// A key for another purpose (HKDF-SHA-256, RFC 5869). The secret does not follow from it.
+    pub(crate) fn derive(&self, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
+        let mut derived = Zeroizing::new([0; 32]);
+        // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
+        Salt::new(HKDF_SHA256, salt)
+            .extract(&*self.0)
+            .expand(&[purpose], HKDF_SHA256)
+            .and_then(|key| key.fill(&mut *derived))
+            .map_err(|_| NotDerived)?;
+        Ok(derived)
+    }
 }
 
 impl std::fmt::Debug for GroupSecret {
@@ -48,6 +61,11 @@ impl std::fmt::Debug for GroupSecret {
         f.write_str("GroupSecret")
     }
 }
+
+/// No key could be derived. Cannot happen with keys of this length.
+#[derive(Debug, Error)]
+#[error("a key cannot be derived")]
+pub(crate) struct NotDerived;
 
 /// Why a replica has no certificate. Cannot happen with a secret of the right length.
 #[derive(Debug, Error)]

@@ -36,6 +36,7 @@ impl ProxyFacts {
         pb::Proxy {
             uuid: name.uuid.to_string(),
             namespace: name.namespace.to_string(),
+            service: name.service.as_deref().unwrap_or_default().to_owned(),
             workload,
             service_account: account,
             discovered,

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::report;
+use super::{backup, report};
 use crate::ca::{CaError, CertificateManager};
 use crate::error::causes;
 use crate::publisher::{Ask, Gone, Mesh};
@@ -35,8 +35,8 @@ pub(crate) struct AdminService {
     pub(crate) proxies: Proxies,
     /// The latest world.
     pub(crate) worlds: watch::Receiver<Option<Arc<World>>>,
-    /// Where bootstraps send proxies.
-    pub(crate) controller: ControllerAddress,
+    /// Where bootstraps send proxies: the replicas, by ordinal.
+    pub(crate) controllers: BTreeMap<u64, ControllerAddress>,
     /// The name that the controller's certificate proves.
     pub(crate) controller_name: String,
 }
@@ -99,7 +99,7 @@ impl AdminService {
         let bootstrap = Bootstrap {
             proxy: &pod.proxy,
             account: &pod.account,
-            controller: &self.controller,
+            controllers: &self.controllers,
             controller_name: &self.controller_name,
             chain_pem: &issued.chain_pem,
             key_pem: &issued.key_pem,
@@ -227,6 +227,12 @@ impl Admin for AdminService {
 
     async fn transfer_leadership(&self, request: Request<pb::TransferLeadershipRequest>) -> ClusterChanged {
         changed(self.group.transfer(ReplicaId(request.into_inner().to)).await)
+    }
+
+    type BackupStream = backup::Parts;
+
+    async fn backup(&self, _: Request<pb::BackupRequest>) -> Result<Response<backup::Parts>, Status> {
+        Ok(Response::new(backup::parts(Arc::clone(&self.group))))
     }
 
     async fn take_snapshot(&self, _: Request<pb::TakeSnapshotRequest>) -> ClusterChanged {

@@ -6,6 +6,7 @@ use smc_proto::admin::v1::{
     TakeSnapshotRequest, TransferLeadershipRequest,
 };
 
+use super::backup::{BackupArgs, RecoverArgs, RestoreArgs, run_backup, run_recover, run_restore};
 use super::output::OutputArgs;
 use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict};
@@ -49,6 +50,14 @@ pub(super) enum ClusterCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Write a backup: everything that the group has acknowledged, sealed with the key-encryption key.
+    Backup(BackupArgs),
+    /// Go on from a backup: makes a data directory that of the only replica of a new group.
+    Restore(RestoreArgs),
+    /// The last resort when a majority is lost for good: go on with what one replica has left, as a new group.
+    ///
+    /// Without --confirm it says what is left, and changes nothing.
+    Recover(RecoverArgs),
 }
 
 pub(super) async fn run(command: ClusterCommand) -> Outcome {
@@ -80,6 +89,9 @@ pub(super) async fn run(command: ClusterCommand) -> Outcome {
         ClusterCommand::Snapshot { admin } => {
             admin.client().await?.take_snapshot(TakeSnapshotRequest {}).await.map_err(Refused)?;
         }
+        ClusterCommand::Backup(args) => return run_backup(args).await,
+        ClusterCommand::Restore(args) => return run_restore(args).await,
+        ClusterCommand::Recover(args) => return run_recover(args).await,
     }
     Ok(Verdict::Ok)
 }

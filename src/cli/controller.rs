@@ -1,18 +1,23 @@
 //! `smc controller`: runs a replica until it is told to stop.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use smc_mesh::bootstrap::ControllerAddress;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use smc_mesh::bootstrap::{ControllerAddress, InvalidAddress};
+use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::smi::MeshNamespace;
-use smc_raft::make_directory;
+use smc_raft::{ReplicaId, make_directory};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
@@ -48,6 +53,12 @@ pub(super) struct ControllerArgs {
     /// The address written into bootstraps; needed unless --xds-listen names one address
     #[arg(long, value_name = "HOST:PORT")]
     xds_address: Option<ControllerAddress>,
+    /// Where proxies connect to a replica, once for each, this one included
+    ///
+    /// Bootstraps name them all, each sidecar's in an order of its own, so that a sidecar whose replica is gone turns to
+    /// the next one.
+    #[arg(long = "xds-replica", value_name = "N=HOST:PORT", conflicts_with = "xds_address")]
+    xds_replicas: Vec<XdsReplica>,
     /// The administration's unix socket [default: DATA_DIR/admin.sock]
     #[arg(long, value_name = "PATH")]
     admin_socket: Option<PathBuf>,
@@ -73,6 +84,43 @@ pub(super) struct ControllerArgs {
     release_grace: Duration,
 }
 
+/// `N=HOST:PORT`.
+#[derive(Debug, Clone)]
+struct XdsReplica(ReplicaId, ControllerAddress);
+
+fn by_ordinal(replicas: Vec<XdsReplica>) -> Result<BTreeMap<u64, ControllerAddress>, ControllerError> {
+    let mut by_ordinal = BTreeMap::new();
+    for XdsReplica(id, address) in replicas {
+        if by_ordinal.insert(id.0, address).is_some() {
+            return Err(ControllerError::Twice(id));
+        }
+    }
+    Ok(by_ordinal)
+}
+
+/// It says where no replica is.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum NotAReplica {
+    #[error("it is not of the form N=HOST:PORT")]
+    Form,
+    #[error(transparent)]
+    Address(#[from] InvalidAddress),
+}
+
+impl FromStr for XdsReplica {
+    type Err = NotAReplica;
+
+    fn from_str(text: &str) -> Result<Self, NotAReplica> {
+        let (id, address) = text.split_once('=').ok_or(NotAReplica::Form)?;
+        Ok(Self(id.parse().map_err(|_| NotAReplica::Form)?, address.parse()?))
+    }
+}
+
+/// Where a replica keeps the ledger.
+pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
+    data_dir.join("ledger")
+}
+
 pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let ControllerArgs {
         mesh_dir,
@@ -82,6 +130,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         create_kek,
         xds_listen,
         xds_address,
+        xds_replicas,
         admin_socket,
         metrics_listen,
         trust_domain,
@@ -94,25 +143,44 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let signals = Signals::new().map_err(ControllerError::Signals)?;
     let env = Env::system();
     let keys = open_keys(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
-    let ledger = smc_raft::Storage::Directory(data_dir.join("ledger"));
+    let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
     let group = Arc::new(replica.start(ledger, keys.group_secret(), &env).await?);
     let config = Config {
         mesh_dir,
         last_good_dir: data_dir.join("last-good"),
         xds_listen,
         xds_address,
+        xds_replicas: by_ordinal(xds_replicas)?,
         admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
         metrics_listen,
         trust_domain,
         mesh_namespace,
         service_cert_lifetime,
         release_grace,
+        max_connections: connections(open_files()?),
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
     };
     let served = serve(config, env, Storage { group: Arc::clone(&group), keys }, signals).await;
     group.stop().await;
     served.map(|()| Verdict::Ok)
+}
+
+/// Lets the process open as many files as it ever may, and says how many those are. The usual 1,024 would end at as many
+/// sidecars; a service manager leaves the hard limit far above.
+fn open_files() -> Result<u64, ControllerError> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(ControllerError::OpenFiles)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(ControllerError::OpenFiles)?;
+    Ok(hard)
+}
+
+/// How many proxies may be connected with so many open files. A person hears of it when that is not many.
+fn connections(open_files: u64) -> usize {
+    let connections = max_connections(open_files);
+    if connections < MAX_CONNECTIONS {
+        warn!(open_files, connections, "the limit of open files bounds how many proxies can connect");
+    }
+    connections
 }
 
 /// Serves as soon as the replica's group is there, until a signal comes or something fails.
@@ -145,6 +213,12 @@ enum ControllerError {
     /// It would not have noticed that it is to end.
     #[error("cannot listen for SIGTERM and SIGINT")]
     Signals(#[source] std::io::Error),
+    /// How many connections it may hold is not known.
+    #[error("cannot raise the limit of open files")]
+    OpenFiles(#[source] nix::Error),
+    /// The flags contradict each other.
+    #[error("--xds-replica names replica {0} twice")]
+    Twice(ReplicaId),
     /// A defect of this program.
     #[error("opening the data directory broke off")]
     Opening(#[source] tokio::task::JoinError),

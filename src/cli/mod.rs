@@ -2,6 +2,7 @@
 //!
 //! Owns flags, output and exit codes. Refuses to do the work: each subcommand calls the part it belongs to.
 
+mod backup;
 mod ca;
 mod cluster;
 mod controller;

@@ -41,7 +41,7 @@ pub(super) enum ProxyCommand {
     },
     /// Release a proxy's certificates: its connections end, and it is refused from then on.
     Release {
-        /// The pod, or UUID.NAMESPACE for a proxy whose pod is gone
+        /// The pod, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a machine) for a proxy whose pod is gone
         #[arg(value_name = "NAMESPACE/POD")]
         proxy: String,
         #[command(flatten)]

@@ -10,7 +10,7 @@ use smc_raft::{Connections, Group, GroupSecret, ReplicaId, Settings, Storage, Tc
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-use crate::env::Env;
+use crate::env::{Env, NoEntropy};
 
 /// See the module.
 #[derive(Debug, Args)]
@@ -73,6 +73,14 @@ impl FromStr for Founder {
     }
 }
 
+/// What numbers of sessions, disks and groups are drawn from: the system, not a seed, since they have to differ from
+/// those of the last start. Where randomness works once, it works.
+pub(super) fn random_numbers(env: &Env) -> Result<impl Fn() -> u64 + Send + Sync + use<>, NoEntropy> {
+    env.random_u64()?;
+    let entropy = env.clone();
+    Ok(move || entropy.random_u64().unwrap_or_default())
+}
+
 impl ReplicaArgs {
     /// Starts the replica on its disk.
     pub(super) async fn start(
@@ -91,10 +99,7 @@ impl ReplicaArgs {
                 Some(Box::new(bound) as Box<dyn smc_raft::Listener>)
             }
         };
-        // Drawn from the system, not from a seed: a session's number has to differ from that of the last start.
-        env.random_u64()?;
-        let entropy = env.clone();
-        let draw = move || entropy.random_u64().unwrap_or_default();
+        let draw = random_numbers(env)?;
         let connections = Connections { network: Arc::new(Tcp), listener };
         Ok(Group::start(settings, storage, connections, Arc::new(draw)).await?)
     }

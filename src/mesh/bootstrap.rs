@@ -3,20 +3,29 @@
 //! Owns its content, as a function of the proxy, its certificate and where the controller is. Refuses to issue
 //! certificates and to write files. Everything that can change while the proxy lives comes over xDS instead.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::ids::{ProxyName, ServiceAccountId, check_subdomain};
+use crate::ids::{ProxyName, ProxyUuid, ServiceAccountId, check_subdomain};
 use crate::interception::ADMIN_PORT;
 use crate::session::Variant;
 
 /// The one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";
+
+/// The runtime key of [`RE2_MAX_PROGRAM_SIZE`].
+pub const RE2_MAX_PROGRAM_SIZE_KEY: &str = "re2.max_program_size.error_level";
+
+/// The largest regular expression that Envoys take, in instructions. Their default is 100, which an ordinary
+/// `pathRegex` exceeds. SMC bounds expressions itself when it reads them, far below this.
+pub const RE2_MAX_PROGRAM_SIZE: u32 = 32_768;
 
 /// Where proxies reach the controller: `HOST:PORT`, `IPV4:PORT` or `[IPV6]:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +116,21 @@ impl From<ControllerAddress> for String {
     }
 }
 
+/// The order in which a proxy turns to the replicas: rendezvous hashing (Thaler and Ravishankar, 1996) of its UUID and
+/// their ordinals. Proxies spread evenly, those of a replica that is gone spread evenly over the others, and a replica
+/// more takes its share from all and moves nobody else.
+pub fn preference(proxy: ProxyUuid, ordinals: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let weight = |ordinal: u64| {
+        let mut hash = Sha256::new();
+        hash.update(proxy.0.as_bytes());
+        hash.update(ordinal.to_be_bytes());
+        <[u8; 32]>::from(hash.finalize())
+    };
+    let mut ordered: Vec<_> = ordinals.into_iter().map(|ordinal| (weight(ordinal), ordinal)).collect();
+    ordered.sort_unstable();
+    ordered.into_iter().map(|(_, ordinal)| ordinal).collect()
+}
+
 /// What a bootstrap is made of. No `Debug`: it holds a private key.
 #[derive(Clone, Copy)]
 pub struct Bootstrap<'a> {
@@ -114,8 +138,8 @@ pub struct Bootstrap<'a> {
     pub proxy: &'a ProxyName,
     /// Its pod's identity: its node cluster, for people to read.
     pub account: &'a ServiceAccountId,
-    /// Where the controller is.
-    pub controller: &'a ControllerAddress,
+    /// Where the controller's replicas are, by ordinal.
+    pub controllers: &'a BTreeMap<u64, ControllerAddress>,
     /// The DNS name in the controller's certificate.
     pub controller_name: &'a str,
     /// The proxy certificate and its issuers, PEM.
@@ -141,10 +165,8 @@ impl Bootstrap<'_> {
             "admin": { "address": socket_address("127.0.0.1", ADMIN_PORT) },
             "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": ads, "lds_config": ads },
             "static_resources": { "clusters": [self.controller_cluster()] },
-            // Envoy refuses regular expressions of more than 100 instructions unless told otherwise, which an
-            // ordinary `pathRegex` exceeds. SMC bounds them itself when it reads them.
             "layered_runtime": {
-                "layers": [{ "name": "smc", "static_layer": { "re2.max_program_size.error_level": 32_768 } }],
+                "layers": [{ "name": "smc", "static_layer": { RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE } }],
             },
         })
     }
@@ -169,20 +191,26 @@ impl Bootstrap<'_> {
     }
 
     fn controller_cluster(&self) -> Value {
-        let (kind, host) = match &self.controller.host {
-            Host::Name(name) => ("STRICT_DNS", name.clone()),
-            Host::Ip(ip) => ("STATIC", ip.to_string()),
-        };
+        let named = self.controllers.values().any(|controller| matches!(controller.host, Host::Name(_)));
+        let kind = if named { "STRICT_DNS" } else { "STATIC" };
+        // One replica at each priority: Envoy turns to the next when it has ejected all before it.
+        let order = preference(self.proxy.uuid, self.controllers.keys().copied());
+        let endpoints = order.iter().filter_map(|ordinal| self.controllers.get(ordinal)).enumerate();
+        let endpoints: Vec<_> = endpoints
+            .map(|(priority, controller)| {
+                let host = match &controller.host {
+                    Host::Name(name) => name.clone(),
+                    Host::Ip(ip) => ip.to_string(),
+                };
+                let address = socket_address(&host, controller.port);
+                json!({ "priority": priority, "lb_endpoints": [{ "endpoint": { "address": address } }] })
+            })
+            .collect();
         let mut cluster = json!({
             "name": CONTROLLER_CLUSTER,
             "type": kind,
             "connect_timeout": "1s",
-            "load_assignment": {
-                "cluster_name": CONTROLLER_CLUSTER,
-                "endpoints": [{
-                    "lb_endpoints": [{ "endpoint": { "address": socket_address(&host, self.controller.port) } }],
-                }],
-            },
+            "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": endpoints },
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -255,11 +283,15 @@ mod tests {
     use crate::ids::{ProxyUuid, WorkloadId};
 
     fn made(controller: &str, variant: Variant) -> Value {
+        made_for(&BTreeMap::from([(0, controller.parse().unwrap())]), variant)
+    }
+
+    fn made_for(controllers: &BTreeMap<u64, ControllerAddress>, variant: Variant) -> Value {
         let workload = WorkloadId::new("bookstore", "v1").unwrap();
         Bootstrap {
             proxy: &ProxyName::new(ProxyUuid::derived(&workload), "bookstore").unwrap(),
             account: &ServiceAccountId::new("bookstore", "store").unwrap(),
-            controller: &controller.parse().unwrap(),
+            controllers,
             controller_name: "controller.test",
             chain_pem: "CHAIN",
             key_pem: "KEY",
@@ -299,6 +331,45 @@ mod tests {
             assert_eq!(cluster["type"], kind);
             assert_eq!(cluster["dns_lookup_family"], family);
         }
+    }
+
+    #[test]
+    fn every_replica_is_named_once_in_the_order_of_preference() {
+        let address = |ordinal: u64| format!("smc-{ordinal}:15128");
+        let controllers: BTreeMap<u64, ControllerAddress> =
+            (0..3).map(|ordinal| (ordinal, address(ordinal).parse().unwrap())).collect();
+        let bootstrap = made_for(&controllers, Variant::Delta);
+        let cluster = &bootstrap["static_resources"]["clusters"][0];
+        let uuid = ProxyUuid::derived(&WorkloadId::new("bookstore", "v1").unwrap());
+        for (priority, ordinal) in preference(uuid, 0..3).into_iter().enumerate() {
+            let endpoints = &cluster["load_assignment"]["endpoints"][priority];
+            assert_eq!(endpoints["priority"], priority);
+            let socket = &endpoints["lb_endpoints"][0]["endpoint"]["address"]["socket_address"];
+            assert_eq!(socket["address"], format!("smc-{ordinal}"));
+        }
+        let mixed = BTreeMap::from([(0, "smc-0:1".parse().unwrap()), (1, "10.0.0.1:1".parse().unwrap())]);
+        let bootstrap = made_for(&mixed, Variant::Delta);
+        assert_eq!(bootstrap["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
+    }
+
+    #[test]
+    fn proxies_spread_evenly_and_those_of_a_replica_that_is_gone_spread_over_the_others() {
+        let proxies: Vec<_> = (0..3000u32)
+            .map(|n| ProxyUuid::derived(&WorkloadId::new("bookstore", &format!("v{n}")).unwrap()))
+            .collect();
+        let mut firsts = BTreeMap::<u64, usize>::new();
+        let mut seconds = BTreeMap::<(u64, u64), usize>::new();
+        for proxy in &proxies {
+            let order = preference(*proxy, 0..3);
+            *firsts.entry(order[0]).or_default() += 1;
+            *seconds.entry((order[0], order[1])).or_default() += 1;
+            // One replica more takes some, and moves nobody between the others.
+            let more = preference(*proxy, 0..4);
+            assert!(more[0] == 3 || more[0] == order[0]);
+            assert_eq!(more.into_iter().filter(|ordinal| *ordinal != 3).collect::<Vec<_>>(), order);
+        }
+        assert!(firsts.values().all(|count| (900..1100).contains(count)), "{firsts:?}");
+        assert!(seconds.values().all(|count| (400..600).contains(count)), "{seconds:?}");
     }
 
     #[test]

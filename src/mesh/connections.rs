@@ -28,6 +28,17 @@ use crate::session::{MAX_HELD_BYTES, Scope};
 /// for thousands of sidecars (about 50 KiB each).
 pub const MAX_CONNECTIONS: usize = 20_000;
 
+/// File descriptors that a replica needs for everything else: the ledger's files (64 at most), the other replicas, the
+/// administration's and the metrics' connections, watches.
+const OTHER_DESCRIPTORS: u64 = 512;
+
+/// How many connections a process may hold that may have so many file descriptors: one each, with room for everything
+/// else, or half of them where there are few. A replica that ran out could not open the files of its ledger.
+pub fn max_connections(descriptors: u64) -> usize {
+    let left = descriptors - OTHER_DESCRIPTORS.min(descriptors / 2);
+    usize::try_from(left).map_or(MAX_CONNECTIONS, |left| left.clamp(1, MAX_CONNECTIONS))
+}
+
 /// Connections of one proxy. Envoy keeps one; the others are what a proxy that restarts again and again, or whose
 /// network breaks and heals, leaves half-open before our pings find out, half a minute later.
 pub const MAX_CONNECTIONS_PER_PROXY: usize = 8;
@@ -48,8 +59,10 @@ pub struct StreamId {
 }
 
 /// All connections of one replica, and their streams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Connections {
+    /// How many there may be.
+    max: usize,
     /// The number of the latest connection or stream.
     latest: u64,
     open: BTreeMap<ConnectionId, Connection>,
@@ -74,8 +87,11 @@ struct Stream {
 
 /// Every connection there may be has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("there are {MAX_CONNECTIONS} connections, all of them in use")]
-pub struct TooManyConnections;
+#[error("there are {max} connections, all of them in use")]
+pub struct TooManyConnections {
+    /// How many there may be.
+    pub max: usize,
+}
 
 /// A proxy asks for more than one proxy may have. Trying again helps once it has given back some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -98,12 +114,17 @@ pub struct Opened {
 }
 
 impl Connections {
+    /// None yet, and never more than `max`; see [`max_connections`].
+    pub fn new(max: usize) -> Self {
+        Self { max, latest: 0, open: BTreeMap::new(), idle: BTreeSet::new(), by_proxy: BTreeMap::new() }
+    }
+
     /// Takes a new connection of somebody yet unknown. With it comes the one that is to be closed instead, if any.
     pub fn accept(&mut self) -> Result<(ConnectionId, Option<ConnectionId>), TooManyConnections> {
-        let evicted = if self.open.len() < MAX_CONNECTIONS {
+        let evicted = if self.open.len() < self.max {
             None
         } else {
-            let &(_, oldest) = self.idle.first().ok_or(TooManyConnections)?;
+            let &(_, oldest) = self.idle.first().ok_or(TooManyConnections { max: self.max })?;
             self.close(oldest);
             Some(oldest)
         };

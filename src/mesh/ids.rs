@@ -286,32 +286,46 @@ impl FromStr for ProxyUuid {
     }
 }
 
-/// One sidecar: the Common Name of its certificate, `<proxy-uuid>.<namespace>`. A UUID that was copied into another
-/// namespace is thus another name.
+/// One sidecar: the Common Name of its certificate. `<proxy-uuid>.<namespace>` for a pod's,
+/// `<proxy-uuid>.<service>.<namespace>` for one on a machine without a pod: there is no label to follow, so the name
+/// itself says what the machine serves. A UUID that was copied to another namespace or service is thus another name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProxyName {
     /// The sidecar.
     pub uuid: ProxyUuid,
-    /// The namespace its pod lives in.
+    /// The namespace its pod or machine belongs to.
     pub namespace: Arc<str>,
+    /// The service that a machine without a pod stands behind; `None` for a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Arc<str>>,
 }
 
 impl ProxyName {
-    /// Names the sidecar `uuid` in `namespace` (a DNS-1123 label).
+    /// Names the sidecar `uuid` of a pod in `namespace` (a DNS-1123 label).
     pub fn new(uuid: ProxyUuid, namespace: &str) -> Result<Self, InvalidName> {
         check_label("namespace", namespace)?;
-        Ok(Self { uuid, namespace: namespace.into() })
+        Ok(Self { uuid, namespace: namespace.into(), service: None })
     }
 
-    /// Names the sidecar `uuid` of a workload.
+    /// Names the sidecar `uuid` of a pod.
     pub fn of(uuid: ProxyUuid, workload: &WorkloadId) -> Self {
-        Self { uuid, namespace: workload.namespace().into() }
+        Self { uuid, namespace: workload.namespace().into(), service: None }
+    }
+
+    /// Names the sidecar `uuid` of a machine without a pod, behind a service whose name is a DNS-1123 label, as those of
+    /// Kubernetes are.
+    pub fn of_machine(uuid: ProxyUuid, service: &ServiceId) -> Result<Self, InvalidName> {
+        check_label("service", service.name())?;
+        Ok(Self { uuid, namespace: service.namespace().into(), service: Some(service.name().into()) })
     }
 }
 
 impl fmt::Display for ProxyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.uuid, self.namespace)
+        match &self.service {
+            None => write!(f, "{}.{}", self.uuid, self.namespace),
+            Some(service) => write!(f, "{}.{service}.{}", self.uuid, self.namespace),
+        }
     }
 }
 
@@ -319,10 +333,15 @@ impl FromStr for ProxyName {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let (uuid, namespace) = text
-            .split_once('.')
-            .ok_or_else(|| InvalidName::new("proxy common name", text, "is not UUID.NAMESPACE"))?;
-        Self::new(uuid.parse()?, namespace)
+        let form =
+            || InvalidName::new("proxy common name", text, "is not UUID.NAMESPACE or UUID.SERVICE.NAMESPACE");
+        let (uuid, place) = text.split_once('.').ok_or_else(form)?;
+        let uuid = uuid.parse()?;
+        match place.split_once('.') {
+            None => Self::new(uuid, place),
+            // A second dot in what is left is refused with the namespace: a label has none.
+            Some((service, namespace)) => Self::of_machine(uuid, &ServiceId::new(namespace, service)?),
+        }
     }
 }
 
@@ -368,5 +387,27 @@ mod tests {
         let name = ProxyName::new(uuid, "bookstore").unwrap();
         assert_eq!(name.to_string().parse::<ProxyName>().unwrap(), name);
         assert!("not-a-uuid.ns".parse::<ProxyName>().is_err());
+    }
+
+    #[test]
+    fn a_machine_without_a_pod_is_named_by_its_service_too_and_is_nobody_elses_name() {
+        let uuid = ProxyUuid::derived(&WorkloadId::new("bookstore", "v1").unwrap());
+        let name = ProxyName::of_machine(uuid, &"bookstore/books".parse().unwrap()).unwrap();
+        assert_eq!(name.to_string(), format!("{uuid}.books.bookstore"));
+        assert_eq!(name.to_string().parse::<ProxyName>().unwrap(), name);
+        assert_ne!(name, ProxyName::new(uuid, "bookstore").unwrap());
+        assert_ne!(name, ProxyName::of_machine(uuid, &"bookstore/other".parse().unwrap()).unwrap());
+        for bad in ["", ".", "..", ".a", "a.", "a..b", "A.b", "a.B", "a.b.c", &"x.".repeat(100)] {
+            assert!(format!("{uuid}.{bad}").parse::<ProxyName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_name_of_before_machines_had_names_is_read_and_written_as_it_was() {
+        let uuid = ProxyUuid::derived(&WorkloadId::new("bookstore", "v1").unwrap());
+        let written = format!("{{\"uuid\":\"{uuid}\",\"namespace\":\"bookstore\"}}");
+        let name: ProxyName = serde_json::from_str(&written).unwrap();
+        assert_eq!(name, ProxyName::new(uuid, "bookstore").unwrap());
+        assert_eq!(serde_json::to_string(&name).unwrap(), written);
     }
 }

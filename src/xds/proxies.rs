@@ -28,7 +28,7 @@ pub struct Proxies {
     metrics: Metrics,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     /// What is kept, and what makes room.
     kept: Connections,
@@ -54,8 +54,11 @@ pub(super) struct Connection {
 }
 
 impl Proxies {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { table: Arc::default(), metrics }
+    /// Nobody yet, and never more connections than `max_connections`.
+    pub(crate) fn new(max_connections: usize, metrics: Metrics) -> Self {
+        let kept = Connections::new(max_connections);
+        let table = Table { kept, connections: BTreeMap::new(), streams: BTreeMap::new() };
+        Self { table: Arc::new(Mutex::new(table)), metrics }
     }
 
     /// All open streams, by proxy, oldest first.

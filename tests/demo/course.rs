@@ -56,9 +56,12 @@ pub(super) struct Shift {
 }
 
 impl Shift {
-    /// Notes what the dividing proxy has, then writes the new split.
-    pub(super) async fn start(stage: &mut impl Stage, weights: Weights) -> Result<Self, DemoError> {
-        let before = proxy_config(stage).await?;
+    /// Writes the new split. `before` is what the dividing proxy has now.
+    pub(super) async fn start(
+        stage: &mut impl Stage,
+        weights: Weights,
+        before: ProxyConfig,
+    ) -> Result<Self, DemoError> {
         stage.apply(SPLIT_FILE, &weights.to_yaml()).await?;
         let started = Instant::now();
         Ok(Self { before, started, next_poll: started + POLL })
@@ -82,7 +85,8 @@ impl Shift {
     }
 }
 
-async fn proxy_config(stage: &mut impl Stage) -> Result<ProxyConfig, DemoError> {
+/// What the dividing proxy has.
+pub(super) async fn proxy_config(stage: &mut impl Stage) -> Result<ProxyConfig, DemoError> {
     let json = stage.smc(&["proxy", "config", DIVIDING_PROXY, "-o", "json"]).await?;
     ProxyConfig::parse(&json).map_err(|source| DemoError::ProxyConfig { proxy: DIVIDING_PROXY, source })
 }

@@ -2,12 +2,24 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
 
 use super::DemoArgs;
 use super::follow::Follower;
 use super::manifests::APPLICATIONS;
 use super::stage::{Line, Stage, StageError};
 use crate::lab::{Lab, LabError, LabOptions};
+
+/// How many replicas of the controller there are: the least of which one may fail.
+const REPLICAS: u16 = 3;
+
+/// How long a replica that answers may be missing: sidecars turn to another one within a second or two.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(100);
 
 /// A lab that runs the demo mesh.
 #[derive(Debug)]
@@ -23,6 +35,7 @@ impl LabStage {
             smc: args.smc.clone(),
             envoy: args.envoy.clone(),
             variant: args.variant,
+            replicas: REPLICAS,
             keep_state: args.keep,
             ..LabOptions::new(mesh)
         };
@@ -60,13 +73,39 @@ impl Stage for LabStage {
 
     async fn smc(&mut self, arguments: &[&str]) -> Result<String, StageError> {
         let action = format!("run `smc {}`", arguments.join(" "));
-        let output = self.lab.smc(arguments).await.map_err(failed(&action))?;
-        if !output.success() {
-            let problem = format!("exit status {}: {}", output.status, output.stderr.trim());
-            return Err(StageError { action, source: LabError::Refused(problem).into() });
+        let deadline = Instant::now() + PATIENCE;
+        // A replica knows of the sidecars that are connected to it, and one may be on its way to another.
+        loop {
+            let mut problem = String::new();
+            for replica in 0..REPLICAS {
+                let output = self.lab.smc_of(replica, arguments).await.map_err(failed(&action))?;
+                if output.success() {
+                    return Ok(output.stdout);
+                }
+                problem = format!("exit status {}: {}", output.status, output.stderr.trim());
+            }
+            if Instant::now() >= deadline {
+                return Err(StageError { action, source: LabError::Refused(problem).into() });
+            }
+            sleep(POLL).await;
         }
-        Ok(output.stdout)
     }
+
+    async fn kill_leader(&mut self) -> Result<u16, StageError> {
+        let action = "find out who leads";
+        let status = self.smc(&["cluster", "status", "-o", "json"]).await?;
+        let status: ClusterStatus = serde_json::from_str(&status).map_err(failed(action))?;
+        let unknown = || failed(action)(LabError::Refused("the group has no leader".to_owned()));
+        let leader = status.leader.ok_or_else(unknown)?;
+        self.lab.stop_replica(leader, Signal::SIGKILL).await.map_err(failed("kill the leader"))?;
+        Ok(leader)
+    }
+}
+
+/// What we need of it.
+#[derive(Debug, Deserialize)]
+struct ClusterStatus {
+    leader: Option<u16>,
 }
 
 fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {

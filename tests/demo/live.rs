@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::DemoError;
-use super::course::{Shift, count, hear};
+use super::course::{Shift, count, hear, proxy_config};
 use super::manifests::{WEIGHTS_AFTER, WEIGHTS_BEFORE, Weights};
 use super::screen::Screen;
 use super::stage::Stage;
@@ -110,7 +110,8 @@ impl Show {
         }
         let due = self.flowing_since.is_some_and(|since| since.elapsed() >= self.shift_after);
         if due && self.weights == WEIGHTS_BEFORE {
-            self.shift = Some(Shift::start(stage, WEIGHTS_AFTER).await?);
+            let before = proxy_config(stage).await?;
+            self.shift = Some(Shift::start(stage, WEIGHTS_AFTER, before).await?);
             self.weights = WEIGHTS_AFTER;
             self.event(&format!("wrote the split {WEIGHTS_AFTER}"));
         }

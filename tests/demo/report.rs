@@ -29,6 +29,8 @@ pub struct Report {
     pub mismatches: Vec<Mismatch>,
     /// How long the phases took.
     pub timings: Timings,
+    /// The replica of the controller that led, and was killed before the split shifted. Absent if it never came to that.
+    pub leader_killed: Option<u16>,
     /// One per set of weights.
     pub windows: Vec<WindowReport>,
     /// Each kind of call since the mesh settled; with those that never came, and those that nobody expects.
@@ -88,12 +90,13 @@ pub struct ArrivalReport {
 
 impl Report {
     /// Judges, and gathers the figures.
-    pub fn new(observations: &Observations, timings: Timings) -> Self {
+    pub fn new(observations: &Observations, timings: Timings, leader_killed: Option<u16>) -> Self {
         let mismatches = judge(observations);
         Self {
             ok: mismatches.is_empty(),
             mismatches,
             timings,
+            leader_killed,
             windows: observations.windows.iter().map(window_report).collect(),
             calls: call_reports(observations.settled.as_ref().unwrap_or(&observations.ever)),
             arrivals: observations

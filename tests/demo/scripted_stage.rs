@@ -152,4 +152,9 @@ impl Stage for Scripted {
         let types = serde_json::json!([{ "type": "rds", "resources": [routes] }]);
         Ok(serde_json::json!({ "streams": [{ "types": types }] }).to_string())
     }
+
+    async fn kill_leader(&mut self) -> Result<u16, StageError> {
+        assert_eq!(self.version, 1, "it should be gone before the split shifts");
+        Ok(1)
+    }
 }

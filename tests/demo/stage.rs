@@ -32,6 +32,10 @@ pub trait Stage: Send {
     /// Writes a file into the mesh directory.
     fn apply(&mut self, file_name: &str, yaml: &str) -> impl Future<Output = Result<(), StageError>> + Send;
 
-    /// Runs `smc` with these arguments against the controller, and returns its standard output.
+    /// Runs `smc` with these arguments against whichever replica of the controller answers them, and returns its standard
+    /// output.
     fn smc(&mut self, arguments: &[&str]) -> impl Future<Output = Result<String, StageError>> + Send;
+
+    /// Kills the replica that leads, as a crash would, and returns which it was.
+    fn kill_leader(&mut self) -> impl Future<Output = Result<u16, StageError>> + Send;
 }

@@ -1,4 +1,4 @@
-//! The demo without a person: settle, watch, shift, watch, judge. Every phase has a time limit, and running into one is
+//! The demo without a person: settle, watch, kill the leader, shift, watch, judge. Every phase has a time limit, and running into one is
 //! a verdict, not an error: the report then says what is missing.
 
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::DemoError;
-use super::course::{Heard, Shift, count, hear};
+use super::convergence::ProxyConfig;
+use super::course::{Heard, Shift, count, hear, proxy_config};
 use super::expectation::{EXPECTATIONS, expectation_of};
 use super::manifests::{WEIGHTS_AFTER, WEIGHTS_BEFORE, Weights};
 use super::report::{Report, Timings};
@@ -38,6 +39,7 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
     let mut watch = Watch::default();
     let mut timings = Timings::default();
     let mut windows = Vec::new();
+    let mut leader_killed = None;
 
     let started = Instant::now();
     watch.settle(stage, started + plan.settle_max).await?;
@@ -45,7 +47,10 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
 
     if watch.settled.is_some() {
         windows.push(watch.window(stage, plan, WEIGHTS_BEFORE, &mut timings).await?);
-        timings.converged_ms = watch.shift(stage, plan).await?;
+        let before = proxy_config(stage).await?;
+        // From here on one of the replicas is gone, and nobody should notice.
+        leader_killed = Some(stage.kill_leader().await?);
+        timings.converged_ms = watch.shift(stage, plan, before).await?;
         if timings.converged_ms.is_some() {
             windows.push(watch.window(stage, plan, WEIGHTS_AFTER, &mut timings).await?);
         }
@@ -57,7 +62,7 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
         converged: timings.converged_ms.is_some(),
         windows,
     };
-    Ok(Report::new(&observations, timings))
+    Ok(Report::new(&observations, timings, leader_killed))
 }
 
 fn elapsed_ms(since: Instant) -> u64 {
@@ -130,8 +135,13 @@ impl Watch {
     }
 
     /// Shifts the split, and listens on meanwhile. How long it took in milliseconds; None if it took too long.
-    async fn shift(&mut self, stage: &mut impl Stage, plan: &Plan) -> Result<Option<u64>, DemoError> {
-        let mut shift = Shift::start(stage, WEIGHTS_AFTER).await?;
+    async fn shift(
+        &mut self,
+        stage: &mut impl Stage,
+        plan: &Plan,
+        before: ProxyConfig,
+    ) -> Result<Option<u64>, DemoError> {
+        let mut shift = Shift::start(stage, WEIGHTS_AFTER, before).await?;
         let mut converged = None;
         while converged.is_none() && shift.elapsed() < plan.converge_max {
             while self.hear(stage, shift.next_poll()).await?.is_some() {}

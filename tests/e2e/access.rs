@@ -1,7 +1,7 @@
 //! Who may do what: TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
 
 use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
-use crate::{eventually, eventually_get, fetch, get, outcome, start};
+use crate::{DENIED, eventually, eventually_get, fetch, get, hello, outcome, start, tcp_outcome};
 
 fn guarded() -> Mesh {
     let matches = "    - {name: read, pathRegex: '/api', methods: [GET]}
@@ -63,7 +63,7 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
         ("servers/web-v1", "http://alice.clients/"),
         ("servers/web-v1", "http://web-v2.servers/api"),
     ] {
-        assert_eq!(get(&lab, pod, url).await, "denied", "{pod} {url}");
+        assert_eq!(get(&lab, pod, url).await, DENIED, "{pod} {url}");
     }
     // Who may call nobody is denied like who may call others: connected, and closed. "Connection refused" would look
     // like a dead sidecar.
@@ -74,11 +74,12 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
     ] {
         eventually(&format!("{pod} is connected to {target} and closed"), async || {
             let denied = lab.tcp(pod, &[target, "--send", "hello"]).await.unwrap();
-            assert_eq!(denied.reply, None, "{pod} {target} {denied:?}");
+            assert_eq!(tcp_outcome(&denied), DENIED, "{pod} {target}");
             if denied.connected { Ok(()) } else { Err(format!("{denied:?}")) }
         })
         .await;
     }
+    assert_eq!(hello(&lab, "clients/alice", "web.servers:7000").await, "answered");
 
     // The server is told who called, and what the client says of it does not count.
     let spoof = "x-forwarded-client-cert: By=spiffe://x;URI=spiffe://cluster.local/ns/clients/sa/bob";
@@ -130,25 +131,43 @@ async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_t
     assert_eq!(outcome(&fetch(&lab, "clients/alice", &other).await), "403");
     assert_eq!(get(&lab, "clients/alice", "http://web.servers/api").await, "403");
     for pod in ["clients/alice", "clients/bob"] {
-        let result = lab.tcp(pod, &["web.servers:7000", "--send", "hello"]).await.unwrap();
-        assert_eq!(result.reply, None, "{pod} {result:?}");
+        assert_eq!(hello(&lab, pod, "web.servers:7000").await, DENIED, "{pod}");
     }
     lab.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plaintext_from_outside_of_the_mesh_is_refused_on_every_port() {
+async fn plaintext_from_outside_of_the_mesh_is_refused_on_every_port_but_the_statistics() {
     let mesh = guarded().with("mesh-config.yaml", &crate::mesh::mesh_config(true));
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
     let address = lab.pod_ip("servers/web-v1").await.unwrap();
-    for url in ["http://web.servers/".to_owned(), format!("http://{address}:8080/")] {
-        assert_eq!(get(&lab, "outside/stranger", &url).await, "denied", "{url}");
-    }
-    for port in [7000, 7001, 15000, 15001, 15003] {
-        let target = format!("{address}:{port}");
-        let result = lab.tcp("outside/stranger", &[&target, "--send", "hello"]).await.unwrap();
-        assert_eq!(result.reply, None, "{target} {result:?}");
+    let statistics = format!("http://{address}:15010/stats/prometheus");
+    // Twice: the second time, what was asked in between has not ended the sidecar.
+    for _ in 0..2 {
+        // That the statistics answer shows that the stranger's way to the pod is open.
+        assert_eq!(get(&lab, "outside/stranger", &statistics).await, "200");
+        for url in ["http://web.servers/".to_owned(), format!("http://{address}:8080/")] {
+            assert_eq!(get(&lab, "outside/stranger", &url).await, DENIED, "{url}");
+        }
+        // The applications' ports, the sidecar's own, and those of rewritten probes, which are not intercepted.
+        for port in [7000, 7001, 8080, 8443, 9090, 9999, 15000, 15001, 15003, 15901, 15902, 15903, 15904] {
+            let target = format!("{address}:{port}");
+            assert_eq!(hello(&lab, "outside/stranger", &target).await, DENIED, "{target}");
+        }
+        // And nothing of the administration but the statistics, to read.
+        for (method, path) in [
+            ("GET", "/"),
+            ("GET", "/config_dump"),
+            ("GET", "/certs"),
+            ("POST", "/quitquitquit"),
+            ("POST", "/stats/prometheus"),
+            ("GET", "/stats/prometheus/../../config_dump"),
+        ] {
+            let url = format!("http://{address}:15010{path}");
+            let result = fetch(&lab, "outside/stranger", &["--url", &url, "--method", method]).await;
+            assert_eq!(outcome(&result), "404", "{method} {path}");
+        }
     }
     lab.stop().await.unwrap();
 }

@@ -62,7 +62,7 @@ async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port()
     let address = lab.pod_ip("servers/web-v1").await.unwrap();
     let forged = forged("spiffe://cluster.local/ns/clients/sa/alice");
     let proxy = proxy_certificate(&lab, "clients/alice").await;
-    for port in [8080, 7000, 7001] {
+    for port in [8080, 8443, 7000, 7001] {
         let target = format!("{address}:{port}");
         // The alert says why, and thus that it was Envoy that refused, and not the way there.
         for (what, certificate, alert) in [

@@ -1,39 +1,51 @@
 //! Policy that changes while traffic flows.
 
-use std::time::Duration;
-
-use crate::mesh::{Mesh, allow, any_route, mesh_config, pod};
-use crate::{eventually, eventually_get, get, start};
+use crate::mesh::{Mesh, allow, any_route, mesh_config, pod, routes};
+use crate::{DENIED, SETTLE, VARIANTS, connections, eventually, eventually_get, get, start, start_with};
+use smc_tests::lab::Variant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_comes_lets_in_and_one_that_goes_shuts_out_also_on_an_open_connection() {
+    let [delta, sotw] = VARIANTS.map(follows_http_policy);
+    tokio::join!(delta, sotw);
+}
+
+async fn follows_http_policy(variant: Variant) {
     let mesh = Mesh::web()
         .with("any.yaml", &any_route())
-        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]));
-    let lab = start(&mesh).await;
+        .with("other.yaml", &routes("other", "    - {name: other, pathRegex: '/other'}"))
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        // What is left to alice later, so that her own sidecar carries her requests as before: what refuses them is
+        // the server's.
+        .with("alice-other.yaml", &allow("alice-other", "alice", &["HTTPRouteGroup/other"]));
+    let lab = start_with(&mesh, |options| options.variant = variant).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
-    assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "denied");
+    assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, DENIED);
 
     lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"])).await.unwrap();
     eventually_get(&lab, "clients/bob", "http://web.servers/", "200").await;
 
-    // Alice calls over one connection, some 20 seconds at most, while she is shut out.
-    let handle = lab.clone();
-    let calls = tokio::spawn(async move {
-        let args = ["--url", "http://web.servers/", "--keep-alive", "--count", "400", "--interval", "50ms"];
-        handle.fetch("clients/alice", &args).await.unwrap()
-    });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Alice calls over one connection while she is shut out. The two servers take turns, and learn of it one after
+    // the other.
+    let args = ["--url", "http://web.servers/", "--keep-alive", "--count", "100000", "--interval", "20ms"];
+    let mut calls = lab.call("clients/alice", &args);
+    calls.more(20, SETTLE).await.unwrap();
+    let before = connections(&lab, "clients/alice", "servers/web|80").await;
     lab.remove("alice.yaml").await.unwrap();
-    eventually_get(&lab, "clients/alice", "http://web.servers/", "denied").await;
-    let results = calls.await.unwrap();
-    let first_refusal =
-        results.iter().position(|result| result.status != Some(200)).expect("alice was never refused");
-    assert!(first_refusal > 5, "alice was refused before her target went: {:?}", results[first_refusal]);
-    assert!(
-        results[first_refusal..].iter().all(|result| result.status != Some(200)),
-        "alice got in after she was refused"
-    );
+    let refused = "alice to be refused by both servers";
+    calls
+        .until(refused, SETTLE, |results| results.iter().rev().take(20).all(|one| one.status == Some(403)))
+        .await
+        .unwrap();
+    let after = connections(&lab, "clients/alice", "servers/web|80").await;
+    let results = calls.stop();
+    for result in &results {
+        assert!(matches!(result.status, Some(200 | 403)), "{variant:?} {result:?}");
+        assert_eq!(result.connection, 1, "{variant:?}: alice had to connect again: {result:?}");
+    }
+    assert!(results[..20].iter().all(|result| result.status == Some(200)), "{variant:?}");
+    assert_eq!(before, after, "{variant:?}: her sidecar had to connect again");
+    assert_eq!(get(&lab, "clients/alice", "http://web.servers/other").await, "200");
     assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "200");
 
     lab.apply("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"])).await.unwrap();
@@ -44,7 +56,7 @@ async fn a_target_that_comes_lets_in_and_one_that_goes_shuts_out_also_on_an_open
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissive_switch_works_both_ways_and_broken_yaml_changes_nothing() {
     let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(false))).await;
-    assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "denied");
+    assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, DENIED);
     lab.apply("mesh-config.yaml", &mesh_config(true)).await.unwrap();
     eventually_get(&lab, "clients/bob", "http://web.servers/", "200").await;
 
@@ -57,7 +69,7 @@ async fn the_permissive_switch_works_both_ways_and_broken_yaml_changes_nothing()
     assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "200");
 
     lab.apply("mesh-config.yaml", &mesh_config(false)).await.unwrap();
-    eventually_get(&lab, "clients/bob", "http://web.servers/", "denied").await;
+    eventually_get(&lab, "clients/bob", "http://web.servers/", DENIED).await;
     lab.stop().await.unwrap();
 }
 

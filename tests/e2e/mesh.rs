@@ -12,8 +12,9 @@ pub(crate) struct Mesh {
 impl Mesh {
     /// Two clients, `clients/alice` and `clients/bob`; a server in two versions, `servers/web-v1` and
     /// `servers/web-v2`, behind the services `web` (both), `web-v1`, `web-v2`, on the ports 80 (HTTP), 90 (gRPC),
-    /// 7000 (TCP) and 7001 (TCP, the server speaks first); a pod outside of the mesh, `outside/stranger`. No policy:
-    /// nobody may do anything.
+    /// 443 (the application's own TLS), 7000 (TCP) and 7001 (TCP, the server speaks first); a headless service
+    /// `peers` for the same servers, which is dialled at their own ports 8080 and 7000; a pod outside of the mesh,
+    /// `outside/stranger`. No policy: nobody may do anything.
     pub(crate) fn web() -> Self {
         let mut mesh = Self::default();
         for (namespace, monitored) in [("clients", true), ("servers", true), ("outside", false)] {
@@ -31,6 +32,7 @@ impl Mesh {
         mesh.add("service-web.yaml", &service("servers", "web", "app: web"));
         mesh.add("service-web-v1.yaml", &service("servers", "web-v1", "version: web-v1"));
         mesh.add("service-web-v2.yaml", &service("servers", "web-v2", "version: web-v2"));
+        mesh.add("service-peers.yaml", PEERS);
         mesh.add("service-alice.yaml", &service("clients", "alice", "app: alice"));
         mesh
     }
@@ -78,7 +80,7 @@ spec:
   serviceAccountName: {name}
   containers:
     - name: echo
-      command: [smc-lab, echo, --http, '8080', --grpc, '9090', --tcp, '7000', --tcp-server-first, '7001', --name, {name}]
+      command: [smc-lab, echo, --http, '8080', --grpc, '9090', --https, '8443', --tcp, '7000', --tcp-server-first, '7001', --name, {name}]
       ports:
         - {{name: web, containerPort: 8080}}
       readinessProbe:
@@ -98,20 +100,41 @@ spec:
   ports:
     - {{name: http, port: 80, targetPort: web}}
     - {{name: grpc, port: 90, targetPort: 9090}}
+    - {{name: https-own, port: 443, targetPort: 8443}}
     - {{name: tcp-lines, port: 7000}}
     - {{name: greeting, port: 7001, appProtocol: tcp-server-first}}
 "
     )
 }
 
+const PEERS: &str = "apiVersion: v1
+kind: Service
+metadata: {name: peers, namespace: servers}
+spec:
+  clusterIP: None
+  selector: {app: web}
+  ports:
+    - {name: http, port: 80, targetPort: web}
+    - {name: tcp-lines, port: 70, targetPort: 7000}
+";
+
 /// MeshConfig with the permissive switch.
 pub(crate) fn mesh_config(permissive: bool) -> String {
+    traffic(&format!("enablePermissiveTrafficPolicyMode: {permissive}"))
+}
+
+/// MeshConfig with the egress switch.
+pub(crate) fn egress(enabled: bool) -> String {
+    traffic(&format!("enableEgress: {enabled}"))
+}
+
+fn traffic(field: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {{name: osm-mesh-config, namespace: osm-system}}
 spec:
-  traffic: {{enablePermissiveTrafficPolicyMode: {permissive}}}
+  traffic: {{{field}}}
 "
     )
 }

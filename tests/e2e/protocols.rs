@@ -1,7 +1,15 @@
-//! HTTP, gRPC, TCP and server-first TCP over both xDS variants.
+//! HTTP, gRPC, TCP, server-first TCP and the application's own TLS over both xDS variants, and the ways to a pod.
 
-use crate::mesh::{Mesh, allow, routes, tcp_route};
-use crate::{VARIANTS, eventually_get, fetch, outcome, start_with};
+use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
+use crate::{DENIED, VARIANTS, eventually_get, fetch, get, hello, outcome, start, start_with, tcp_outcome};
+use smc_tests::lab::{LabHandle, TcpResult};
+
+/// What a TLS client in a pod gets from `address`.
+async fn own_tls(lab: &LabHandle, pod: &str, address: &str) -> TcpResult {
+    let request = r"GET /own HTTP/1.1\r\nhost: web\r\n\r\n";
+    let output = lab.exec(pod, &["smc-lab", "tls", address, "--send", request]).await.unwrap();
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_protocol_works_over_both_xds_variants() {
@@ -9,7 +17,7 @@ async fn every_protocol_works_over_both_xds_variants() {
     - {name: http, pathRegex: '/http'}";
     let mesh = Mesh::web()
         .with("routes.yaml", &routes("web", matches))
-        .with("tcp.yaml", &tcp_route("lines", &[7000, 7001]))
+        .with("tcp.yaml", &tcp_route("lines", &[7000, 7001, 8443]))
         .with("alice.yaml", &allow("alice-http", "alice", &["HTTPRouteGroup/web"]))
         .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
     for variant in VARIANTS {
@@ -32,12 +40,15 @@ async fn every_protocol_works_over_both_xds_variants() {
 
         let lines = lab.tcp("clients/alice", &["web.servers:7000", "--send", "hello"]).await.unwrap();
         assert!(lines.reply.as_deref().is_some_and(|reply| reply.contains("hello")), "{variant:?} {lines:?}");
+        // The application's own TLS, within the mesh's.
+        let own = own_tls(&lab, "clients/alice", "web.servers:443").await;
+        assert!(own.reply.as_deref().is_some_and(|reply| reply.contains("/own")), "{variant:?} {own:?}");
+        let refused = own_tls(&lab, "clients/bob", "web.servers:443").await;
+        assert_eq!(tcp_outcome(&refused), DENIED, "{variant:?}");
         let greeted = ["web.servers:7001", "--read-first", "--send", "hello"];
         let greeted = lab.tcp("clients/alice", &greeted).await.unwrap();
         assert!(greeted.greeting.is_some() && greeted.reply.is_some(), "{variant:?} {greeted:?}");
 
-        let proxies = lab.smc_json(&["proxy", "list"]).await.unwrap();
-        assert!(proxies.to_string().contains("alice"), "{proxies}");
         lab.stop().await.unwrap();
     }
 }
@@ -61,5 +72,32 @@ async fn pods_with_both_address_families_are_reached_over_both() {
             if address.contains(':') { format!("http://[{address}]/") } else { format!("http://{address}/") };
         assert_eq!(crate::get(&lab, "clients/alice", &url).await, "200", "{url}");
     }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_headless_service_are_reached_where_they_listen_by_whom_policy_allows() {
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("lines.yaml", &tcp_route("lines", &[7000]))
+        // Two targets: in one, the ports of the TCPRoute would limit the HTTP routes as well.
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://peers.servers:8080/", "200").await;
+    for name in ["web-v1", "web-v2"] {
+        let address = lab.pod_ip(&format!("servers/{name}")).await.unwrap();
+        let url = format!("http://{address}:8080/");
+        eventually_get(&lab, "clients/alice", &url, "200").await;
+        let result = fetch(&lab, "clients/alice", &["--url", &url]).await;
+        assert_eq!(result.pod(), Some(name), "who picks a pod means that pod");
+        let caller = result.body["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default();
+        assert!(caller.contains("/ns/clients/sa/alice"), "{result:?}");
+        let lines = lab.tcp("clients/alice", &[&format!("{address}:7000"), "--send", "hello"]).await.unwrap();
+        assert!(lines.reply.as_deref().is_some_and(|reply| reply.contains(name)), "{lines:?}");
+        assert_eq!(get(&lab, "clients/bob", &url).await, DENIED);
+        assert_eq!(hello(&lab, "clients/bob", &format!("{address}:7000")).await, DENIED);
+    }
+    assert_eq!(get(&lab, "clients/bob", "http://peers.servers:8080/").await, DENIED);
     lab.stop().await.unwrap();
 }

@@ -30,6 +30,13 @@ async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_on
             if status.contains("program size") { Ok(()) } else { Err(status) }
         })
         .await;
+        // And counted, and said.
+        let metrics = crate::metrics(&lab).await;
+        assert!(crate::sum(&metrics, "smc_xds_nacks_total{type=\"rds\"}") > 0, "{variant:?}: {metrics}");
+        let log = lab.controller_logs().unwrap();
+        let said = log.lines().find(|line| line.contains("update rejected") && line.contains("program size"));
+        let said = said.unwrap_or_else(|| panic!("{variant:?}: the rejection is not in the log: {log}"));
+        assert!(said.contains("WARN") && said.contains("servers/web-v") && said.contains("rds"), "{said}");
         // What was good stays.
         assert_eq!(crate::get(&lab, "clients/alice", "http://web.servers/").await, "200");
         assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/").await, "403");

@@ -23,10 +23,18 @@ pub(super) const SMC: &str = "/run/smc-lab/smc";
 /// The proxy.
 pub(super) const ENVOY: &str = "/run/smc-lab/envoy";
 
-/// `smc` talks to the controller through this socket.
-pub(super) const ADMIN_SOCKET: &str = "/run/smc-lab/state/admin.sock";
-/// The controller's health and metrics, in the lab's own network namespace.
-pub(super) const METRICS: &str = "127.0.0.1:9091";
+/// `smc` talks to a replica of the controller through this socket.
+pub(super) fn admin_socket(replica: u16) -> String {
+    format!("{STATE}/{}.sock", numbered("admin", replica))
+}
+
+/// A replica's file or directory; the first one's has no number.
+pub(super) fn numbered(name: &str, replica: u16) -> String {
+    match replica {
+        0 => name.to_owned(),
+        _ => format!("{name}-{replica}"),
+    }
+}
 
 /// PATH of everything inside; Debian's ordinary users have no `sbin`, where `ip` and `iptables` are.
 pub(super) const PATH: &str = "/run/smc-lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -63,7 +71,8 @@ pub(super) struct Config {
     pub(super) envoy: Option<PathBuf>,
     pub(super) variant: Variant,
     pub(super) dual_stack: bool,
-    pub(super) controller: bool,
+    /// Replicas of the controller; none, and there are no Envoys either.
+    pub(super) replicas: u16,
     pub(super) controller_args: Vec<String>,
     pub(super) envoy_args: Vec<String>,
     pub(super) keep_state: bool,

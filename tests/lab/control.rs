@@ -46,8 +46,6 @@ pub(super) enum Request {
     Sync,
     /// → `Vec<PodInfo>`
     Pods,
-    /// → `BTreeMap<String, Vec<IpAddr>>`, services with their virtual IPs.
-    Services,
     /// Run a command. → exit status, `i32`
     Exec {
         /// `namespace/name`, or the node.
@@ -58,11 +56,11 @@ pub(super) enum Request {
         env: Vec<(String, String)>,
     },
     /// Ask Envoy's admin interface. → `HttpReply`
-    Admin { pod: String, method: String, path: String },
-    /// Start the controller, and wait until it is ready. → `()`
-    StartController,
-    /// Send the controller a signal, and wait until it ended. → how it ended, `String`
-    StopController { signal: i32 },
+    Admin { pod: String, path: String },
+    /// Start a replica of the controller, and wait until it is ready. → `()`
+    StartController { replica: u16 },
+    /// Send a replica of the controller a signal, and wait until it ended. → how it ended, `String`
+    StopController { replica: u16, signal: i32 },
     /// End the lab. → `()`
     Down,
 }

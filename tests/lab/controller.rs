@@ -1,4 +1,4 @@
-//! The controller under test: `smc controller`, in the node's namespace.
+//! A replica of the controller under test: `smc controller`, in the node's namespace.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,10 +13,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::config::{self, Config};
+use super::config;
 use super::log_file::LogFile;
-use super::state_dir::StateDir;
-use super::{LabError, addresses, http, process};
+use super::{LabError, http, process};
 
 /// It opens its store, unseals its keys and reads the mesh; on a busy machine that takes seconds.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
@@ -24,10 +23,11 @@ const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 
-/// The controller, running or not.
+/// A replica, running or not.
 #[derive(Debug)]
 pub(super) struct Controller {
     args: Vec<String>,
+    metrics: SocketAddr,
     log: PathBuf,
     process: Mutex<Option<Running>>,
 }
@@ -38,27 +38,21 @@ struct Running {
     _log: AbortOnDropHandle<()>,
 }
 
-impl Controller {
-    pub(super) fn new(config: &Config, state: &StateDir) -> Self {
-        let in_state = |name: &str| state.path().join(name).to_string_lossy().into_owned();
-        let listen = SocketAddr::from((addresses::NODE_V4, 15128)).to_string();
-        let mut args: Vec<String> = vec!["controller".to_owned()];
-        for (flag, value) in [
-            ("--mesh-dir", state.published().to_string_lossy().into_owned()),
-            ("--data-dir", in_state("controller")),
-            ("--kek-file", in_state("kek")),
-            ("--xds-listen", listen),
-            ("--metrics-listen", config::METRICS.to_owned()),
-            ("--admin-socket", config::ADMIN_SOCKET.to_owned()),
-        ] {
-            args.extend([flag.to_owned(), value]);
+impl Running {
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            let _ = kill(Pid::from_raw(pid), signal);
         }
-        args.push("--create-kek".to_owned());
-        args.extend(config.controller_args.iter().cloned());
-        Self { args, log: state.controller_log(), process: Mutex::new(None) }
+    }
+}
+
+impl Controller {
+    /// One that runs with these arguments, and answers for its health at `metrics`.
+    pub(super) fn new(args: Vec<String>, metrics: SocketAddr, log: PathBuf) -> Self {
+        Self { args, metrics, log, process: Mutex::new(None) }
     }
 
-    /// Starts it and waits until it is ready to serve. Running already is an error.
+    /// Starts it. Running already is an error.
     pub(super) async fn start(&self) -> Result<(), LabError> {
         let mut process = self.process.lock().await;
         if process.is_some() {
@@ -74,11 +68,15 @@ impl Controller {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut log = LogFile::new(self.log.clone());
         let copy = tokio::spawn(async move { log.copy(stdout, stderr).await });
-        let running = process.insert(Running { child, _log: AbortOnDropHandle::new(copy) });
+        *process = Some(Running { child, _log: AbortOnDropHandle::new(copy) });
+        Ok(())
+    }
+
+    /// Waits until it is ready to serve. That it ended instead is an error.
+    pub(super) async fn ready(&self) -> Result<(), LabError> {
         let deadline = Instant::now() + READY_TIMEOUT;
-        while !is_ready().await {
-            if let Ok(Some(status)) = running.child.try_wait() {
-                *process = None;
+        while !self.is_ready().await {
+            if let Some(status) = self.ended() {
                 return Err(LabError::Command {
                     command: "smc controller".to_owned(),
                     problem: format!("ended with {status} before it was ready"),
@@ -102,9 +100,7 @@ impl Controller {
         let Some(running) = process.as_mut() else {
             return Err(LabError::Refused("the controller is not running".to_owned()));
         };
-        if let Some(pid) = running.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        running.signal(signal);
         let ended = tokio::time::timeout(STOP_TIMEOUT, running.child.wait()).await;
         let Ok(status) = ended else {
             return Err(LabError::Timeout {
@@ -117,6 +113,13 @@ impl Controller {
         Ok(status.map_or_else(|error| error.to_string(), |status| status.to_string()))
     }
 
+    /// Sends it a signal, if it runs.
+    pub(super) async fn signal(&self, signal: Signal) {
+        if let Some(running) = &*self.process.lock().await {
+            running.signal(signal);
+        }
+    }
+
     /// If it ended by itself since the last call: how.
     pub(super) fn ended(&self) -> Option<String> {
         let mut process = self.process.try_lock().ok()?;
@@ -124,11 +127,9 @@ impl Controller {
         *process = None;
         Some(status.to_string())
     }
-}
 
-async fn is_ready() -> bool {
-    let Ok(stream) = TcpStream::connect(config::METRICS).await else { return false };
-    http::request(stream, "GET", "/readyz", Duration::from_secs(2))
-        .await
-        .is_ok_and(|reply| reply.status == 200)
+    async fn is_ready(&self) -> bool {
+        let Ok(stream) = TcpStream::connect(self.metrics).await else { return false };
+        http::get(stream, "/readyz", Duration::from_secs(2)).await.is_ok_and(|reply| reply.status == 200)
+    }
 }

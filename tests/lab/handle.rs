@@ -1,6 +1,5 @@
 //! A running lab, to its users: change its mesh, look into its Pods, break things.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -113,13 +112,6 @@ impl LabHandle {
         info.addresses.first().copied().ok_or_else(|| LabError::Refused(format!("{pod} has no address")))
     }
 
-    /// A service's first virtual IP.
-    pub async fn service_ip(&self, service: &str) -> Result<IpAddr, LabError> {
-        let services: BTreeMap<String, Vec<IpAddr>> = self.ask(&Request::Services).await?;
-        let found = services.get(service).and_then(|addresses| addresses.first().copied());
-        found.ok_or_else(|| LabError::Refused(format!("{service} has no virtual IP")))
-    }
-
     /// Waits until a Pod is ready.
     pub async fn wait_ready(&self, pod: &str, timeout: Duration) -> Result<(), LabError> {
         let what = format!("{pod} to be ready");
@@ -178,10 +170,16 @@ impl LabHandle {
         self.collect(None, None, argv, &[]).await
     }
 
-    /// Runs `smc` against the lab's controller.
+    /// Runs `smc` against the lab's controller, its first replica.
     pub async fn smc(&self, args: &[&str]) -> Result<ExecOutput, LabError> {
+        self.smc_of(0, args).await
+    }
+
+    /// Runs `smc` against a replica of the lab's controller.
+    pub async fn smc_of(&self, replica: u16, args: &[&str]) -> Result<ExecOutput, LabError> {
         let argv: Vec<&str> = std::iter::once(config::SMC).chain(args.iter().copied()).collect();
-        self.collect(None, None, &argv, &[]).await
+        let socket = ("SMC_ADMIN_SOCKET".to_owned(), config::admin_socket(replica));
+        self.collect(None, None, &argv, &[socket]).await
     }
 
     /// Runs `smc ARGS -o json` and reads what it prints. A finding (exit code 79) is an answer, too.
@@ -224,17 +222,8 @@ impl LabHandle {
 
     /// Asks Envoy's admin interface with GET, for example `/clusters` or `/stats?format=json`.
     pub async fn envoy_admin(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
-        self.admin(pod, "GET", path).await
-    }
-
-    /// Tells Envoy's admin interface with POST, for example `/logging?level=debug`.
-    pub async fn envoy_admin_post(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
-        self.admin(pod, "POST", path).await
-    }
-
-    async fn admin(&self, pod: &str, method: &str, path: &str) -> Result<HttpReply, LabError> {
-        let (pod, method, path) = (pod.to_owned(), method.to_owned(), path.to_owned());
-        self.ask(&Request::Admin { pod, method, path }).await
+        let (pod, path) = (pod.to_owned(), path.to_owned());
+        self.ask(&Request::Admin { pod, path }).await
     }
 
     /// What a container, `envoy` or `init` of a Pod printed, since the Pod's first start.
@@ -258,31 +247,29 @@ impl LabHandle {
         Ok(names)
     }
 
-    /// What the controller printed, since its first start.
+    /// What the controller, its first replica, printed since its first start.
     pub fn controller_logs(&self) -> Result<String, LabError> {
-        read_log(&self.state.controller_log())
+        self.controller_logs_of(0)
     }
 
-    /// Starts the controller and waits until it is ready.
+    /// What a replica of the controller printed, since its first start.
+    pub fn controller_logs_of(&self, replica: u16) -> Result<String, LabError> {
+        read_log(&self.state.controller_log(replica))
+    }
+
+    /// Starts the controller, its first replica, and waits until it is ready.
     pub async fn start_controller(&self) -> Result<(), LabError> {
-        self.ask(&Request::StartController).await
+        self.ask(&Request::StartController { replica: 0 }).await
     }
 
-    /// Sends the controller a signal and waits until it ended; returns how.
+    /// Sends the controller, its first replica, a signal and waits until it ended; returns how.
     pub async fn stop_controller(&self, signal: Signal) -> Result<String, LabError> {
-        self.ask(&Request::StopController { signal: signal as i32 }).await
+        self.stop_replica(0, signal).await
     }
 
-    /// Kills the controller, as a crash would.
-    pub async fn kill_controller(&self) -> Result<String, LabError> {
-        self.stop_controller(Signal::SIGKILL).await
-    }
-
-    /// Stops the controller with a signal and starts it again; returns how it ended.
-    pub async fn restart_controller(&self, signal: Signal) -> Result<String, LabError> {
-        let ended = self.stop_controller(signal).await?;
-        self.start_controller().await?;
-        Ok(ended)
+    /// Sends a replica of the controller a signal and waits until it ended; returns how.
+    pub async fn stop_replica(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
+        self.ask(&Request::StopController { replica, signal: signal as i32 }).await
     }
 
     /// Asks the lab to end; it has when its state directory is gone.
@@ -296,7 +283,7 @@ impl LabHandle {
     }
 
     fn lab_log_tail(&self) -> String {
-        [self.state.lab_log(), self.state.controller_log()]
+        [self.state.lab_log(), self.state.controller_log(0)]
             .iter()
             .filter_map(|path| read_log(path).ok())
             .map(|log| tail(&log).to_owned())

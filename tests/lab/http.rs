@@ -1,4 +1,4 @@
-//! One HTTP/1.1 request over a connection that exists already.
+//! One HTTP/1.1 GET over a connection that exists already.
 
 use std::io;
 use std::time::Duration;
@@ -15,17 +15,11 @@ use super::reports::HttpReply;
 const MAX_BODY_BYTES: usize = 128 << 20;
 
 /// Sends the request and reads the whole answer.
-pub(super) async fn request(
-    stream: TcpStream,
-    method: &str,
-    path: &str,
-    timeout: Duration,
-) -> io::Result<HttpReply> {
+pub(super) async fn get(stream: TcpStream, path: &str, timeout: Duration) -> io::Result<HttpReply> {
     let exchange = async {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let request = Request::builder()
-            .method(method)
             .uri(path)
             .header("host", "localhost")
             .body(Full::new(Bytes::new()))

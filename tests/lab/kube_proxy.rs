@@ -11,6 +11,9 @@ use super::mesh_files::{MeshFiles, PodStatus};
 use super::names::NamespacedName;
 use super::plan::container_port;
 
+/// What iptables takes as a comment. Names of Kubernetes can be twice as long; they are ASCII.
+const MAX_COMMENT: usize = 255;
+
 /// A service as its clients meet it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServiceView {
@@ -76,9 +79,14 @@ fn ports(service: &Service) -> Vec<ServicePort> {
                 "UDP" => "udp",
                 _ => return None,
             };
-            Some(ServicePort { protocol, port: u16::try_from(port.port).ok()? })
+            Some(ServicePort { protocol, port: number(port.port)? })
         })
         .collect()
+}
+
+/// A port one can connect to. One that is none would spoil the whole table.
+fn number(port: i32) -> Option<u16> {
+    u16::try_from(port).ok().filter(|&port| port != 0)
 }
 
 fn selects(service: &Service, pod: &Pod) -> bool {
@@ -94,7 +102,7 @@ fn pod_backend(name: &NamespacedName, service: &Service, pod: &Pod, status: &Pod
         let target = port.target_port.clone().unwrap_or(IntOrString::Int(port.port));
         let mut containers = pod_spec.into_iter().flat_map(|spec| &spec.containers);
         let number = containers.find_map(|container| container_port(&target, container).ok());
-        Some((u16::try_from(port.port).ok()?, number?))
+        Some((self::number(port.port)?, number?))
     });
     let in_subdomain = pod_spec.is_some_and(|spec| spec.subdomain.as_deref() == Some(&name.name));
     Backend {
@@ -121,7 +129,7 @@ fn slice_backends(name: &NamespacedName, service: &Service, mesh: &MeshFiles) ->
                         slice_port.name.as_deref().unwrap_or_default()
                             == port.name.as_deref().unwrap_or_default()
                     })?;
-                    Some((u16::try_from(port.port).ok()?, u16::try_from(same.port?).ok()?))
+                    Some((number(port.port)?, number(same.port?)?))
                 })
                 .collect();
             let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
@@ -147,6 +155,7 @@ pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: 
         String::from("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n");
     let mut hairpins = Vec::new();
     for (name, view) in services {
+        let comment: String = name.to_string().chars().take(MAX_COMMENT).collect();
         for virtual_ip in view.virtual_ips.iter().filter(|ip| ip.is_ipv6() == ipv6) {
             for ServicePort { protocol, port } in &view.ports {
                 let targets: Vec<(&IpAddr, u16)> = view
@@ -171,7 +180,7 @@ pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: 
                         let _ = writeln!(
                             text,
                             "-A {chain} -d {virtual_ip} -p {protocol} --dport {port} -m comment --comment \
-                             \"{name}\"{chance} -j DNAT --to-destination {destination}"
+                             \"{comment}\"{chance} -j DNAT --to-destination {destination}"
                         );
                     }
                     hairpins.push(**address);
@@ -252,6 +261,34 @@ spec: {containers: [{name: c, command: [x]}]}
             "{}",
             rules[3]
         );
+    }
+
+    #[test]
+    fn what_iptables_would_refuse_spoils_nobody_elses_rules() {
+        let long = "x".repeat(253);
+        let mesh = format!(
+            "apiVersion: v1
+kind: Service
+metadata: {{name: {long}, namespace: {long}}}
+spec: {{ports: [{{port: 80, name: a}}, {{port: 81, name: b}}, {{port: 0, name: c}}, {{port: 70000, name: d}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: slice, namespace: {long}, labels: {{kubernetes.io/service-name: {long}}}}}
+addressType: IPv4
+ports: [{{name: a, port: 0}}, {{name: b, port: 8081}}, {{name: c, port: 8082}}, {{name: d, port: 8083}}]
+endpoints: [{{addresses: [10.1.2.3]}}]
+"
+        );
+        let files = BTreeMap::from([("m.yaml".to_owned(), mesh.into_bytes())]);
+        let mesh = MeshFiles::parse(&files);
+        let name = NamespacedName::new(&long, &long).unwrap();
+        let ips = BTreeMap::from([(name, vec![IpAddr::from([10, 96, 0, 10])])]);
+        let text = nat_table(&services(&mesh, &BTreeMap::new(), &ips), false);
+        let rules: Vec<&str> = text.lines().filter(|line| line.starts_with("-A PREROUTING")).collect();
+        let [rule] = &rules[..] else { panic!("{text}") };
+        assert!(rule.contains("--dport 81") && rule.ends_with("10.1.2.3:8081"), "{rule}");
+        assert_eq!(rule.split('"').nth(1).map(str::len), Some(MAX_COMMENT), "{rule}");
     }
 
     #[test]

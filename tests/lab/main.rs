@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
 use smc_tests::demo::{DemoArgs, demo};
 use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
 use smc_tests::lab::{
-    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, TcpResult, Variant,
-    enter, names_of_labs, pause, run_pid1, run_supervisor,
+    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, Variant, enter,
+    names_of_labs, pause, run_pid1, run_supervisor,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -50,7 +50,7 @@ enum Command {
     #[command(hide = true)]
     Pid1 { config: PathBuf },
     #[command(hide = true)]
-    Supervise { config: PathBuf },
+    Supervise,
     #[command(hide = true)]
     Pause(PauseArgs),
     #[command(hide = true)]
@@ -86,6 +86,9 @@ struct UpArgs {
     /// Run no controller and no Envoys; then no Pod may be in the mesh.
     #[arg(long)]
     no_controller: bool,
+    /// How many replicas of the controller to run.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
+    replicas: u16,
     /// Keep logs and state at the end.
     #[arg(long)]
     keep: bool,
@@ -130,8 +133,19 @@ struct SmcArgs {
     args: Vec<String>,
 }
 
+/// `EX_USAGE` of sysexits, as every program of this project answers a bad command line.
+const EXIT_USAGE: u8 = 64;
+
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is left to do if even the usage message cannot be written.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli.command) {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("smc-lab: {}", error.chain()));
@@ -203,23 +217,28 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
         Command::Demo(args) => demo(args).await.map_err(|error| LabError::Refused(error.chain())),
         Command::Echo(args) => echo(args).await.map(|()| ExitCode::SUCCESS),
         Command::Fetch(args) => {
-            let results = fetch(&args).await?;
-            print_json(&results);
-            let failed = results.iter().any(|result| result.error.is_some());
-            Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+            let mut results = Vec::new();
+            let mut well = true;
+            fetch(&args, |result| {
+                well &= result.error.is_none();
+                if args.lines { print_json(&result) } else { results.push(result) }
+            })
+            .await?;
+            if !args.lines {
+                print_json(&results);
+            }
+            Ok(success_if(well))
         }
-        Command::Tcp(args) => Ok(report(&tcp(&args).await)),
-        Command::Tls(args) => Ok(report(&tls(&args).await)),
+        Command::Tcp(args) => Ok(success_if(tcp(&args, print_json).await)),
+        Command::Tls(args) => {
+            let result = tls(&args).await;
+            print_json(&result);
+            Ok(success_if(result.error.is_none()))
+        }
         Command::Pid1 { config } => run_pid1(&config).await.map(ExitCode::from),
-        Command::Supervise { config } => run_supervisor(&config).await,
+        Command::Supervise => run_supervisor().await,
         Command::Pause(_) | Command::Enter(_) => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// Prints how a conversation went.
-fn report(result: &TcpResult) -> ExitCode {
-    print_json(result);
-    if result.error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
@@ -231,6 +250,7 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
         variant,
         dual_stack,
         no_controller,
+        replicas,
         keep,
         controller_args,
         envoy_args,
@@ -244,7 +264,7 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
         envoy,
         variant,
         dual_stack,
-        controller: !no_controller,
+        replicas: if no_controller { 0 } else { replicas },
         controller_args,
         envoy_args,
         keep_state: keep,
@@ -285,10 +305,18 @@ fn own(stream: impl AsFd) -> Result<tokio::fs::File, LabError> {
     Ok(tokio::fs::File::from_std(file.into()))
 }
 
+/// Which replica of the controller `controller`, `controller-1` and so on mean.
+fn replica_of(text: &str) -> Option<u16> {
+    match text.strip_prefix("controller")? {
+        "" => Some(0),
+        number => number.strip_prefix('-')?.parse().ok(),
+    }
+}
+
 async fn logs(args: LogsArgs) -> Result<ExitCode, LabError> {
     let lab = find(args.lab).await?;
-    if args.of == "controller" {
-        print(&lab.controller_logs()?);
+    if let Some(replica) = replica_of(&args.of) {
+        print(&lab.controller_logs_of(replica)?);
         return Ok(ExitCode::SUCCESS);
     }
     let pod: NamespacedName = args.of.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
@@ -317,6 +345,10 @@ async fn find(args: NameArgs) -> Result<LabHandle, LabError> {
     };
     StateDir::of(&name)?;
     LabHandle::find(&name).await
+}
+
+fn success_if(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn exit_code(status: i32) -> ExitCode {

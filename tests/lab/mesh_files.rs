@@ -308,6 +308,29 @@ mod tests {
     }
 
     #[test]
+    fn a_service_gets_its_virtual_ips_and_a_headless_one_stays_headless() {
+        let service = |name: &str, spec: &str| {
+            format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"
+            )
+        };
+        let text = service("peers", "{clusterIP: None, selector: {app: web}}")
+            + &service("web", "{selector: {app: web}}");
+        let name = |name: &str| NamespacedName::new("shop", name).unwrap();
+        let ips =
+            BTreeMap::from([(name("peers"), vec![]), (name("web"), vec!["10.96.0.10".parse().unwrap()])]);
+        let mesh = MeshFiles::parse(&files(&[("a.yaml", &text)]));
+        let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &ips, "node");
+        let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
+        let specs: Vec<Value> = documents(&text)
+            .into_iter()
+            .map(|document| serde_saphyr::from_str::<Value>(document).unwrap()["spec"].clone())
+            .collect();
+        assert_eq!(specs[0], json!({"clusterIP": "None", "selector": {"app": "web"}}));
+        assert_eq!(specs[1]["clusterIPs"], json!(["10.96.0.10"]));
+    }
+
+    #[test]
     fn a_pod_that_cannot_be_read_is_passed_on_and_named() {
         let input = files(&[("a.yaml", "kind: Pod\napiVersion: v1\nmetadata: {name: ../x}\n")]);
         let mesh = MeshFiles::parse(&input);

@@ -28,8 +28,8 @@ pub struct LabOptions {
     pub variant: Variant,
     /// Give Pods IPv6 addresses, too.
     pub dual_stack: bool,
-    /// Run the controller, and Envoys. Without it no Pod may be in the mesh.
-    pub controller: bool,
+    /// How many replicas of the controller to run, and with them Envoys. Without any no Pod may be in the mesh.
+    pub replicas: u16,
     /// More arguments for `smc controller`.
     pub controller_args: Vec<String>,
     /// More arguments for Envoy.
@@ -53,7 +53,7 @@ impl LabOptions {
             envoy: None,
             variant: Variant::default(),
             dual_stack: false,
-            controller: true,
+            replicas: 1,
             controller_args: Vec::new(),
             envoy_args: Vec::new(),
             keep_state: false,
@@ -64,13 +64,13 @@ impl LabOptions {
 
     /// Only namespaces, names and virtual IPs: no controller, no Envoy.
     pub fn without_controller(mesh: impl Into<PathBuf>) -> Self {
-        Self { controller: false, ..Self::new(mesh) }
+        Self { replicas: 0, ..Self::new(mesh) }
     }
 
     /// Resolves everything that may be missing before anything is started.
     pub(super) fn config(&self, name: &str, state: &StateDir) -> Result<Config, LabError> {
         let lab = beside("smc-lab")?;
-        let (smc, envoy) = if self.controller {
+        let (smc, envoy) = if self.replicas > 0 {
             let smc = match &self.smc {
                 Some(path) => path.clone(),
                 None => beside("smc")?,
@@ -89,7 +89,7 @@ impl LabOptions {
             envoy,
             variant: self.variant,
             dual_stack: self.dual_stack,
-            controller: self.controller,
+            replicas: self.replicas,
             controller_args: self.controller_args.clone(),
             envoy_args: self.envoy_args.clone(),
             keep_state: self.keep_state,

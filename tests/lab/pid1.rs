@@ -49,7 +49,6 @@ async fn supervise() -> Result<u8, LabError> {
     let mut children = signal(SignalKind::child()).map_err(|error| internal("SIGCHLD", &error))?;
     let supervisor = Command::new(config::LAB)
         .arg("supervise")
-        .arg(StateDir::at(config::STATE).config())
         .stdin(Stdio::null())
         .spawn()
         .map_err(|error| internal("supervise", &error))?;

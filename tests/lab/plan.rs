@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Namespace, Pod, Probe as PodProbe};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe as PodProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
+use smc::sources::kubernetes::gets_sidecar;
 
 use super::config;
 use super::mesh_files::{MeshFiles, PROXY_UUID_LABEL};
@@ -17,10 +18,6 @@ use super::names::NamespacedName;
 pub(super) const DEFAULT_UID: u32 = 1001;
 /// Longest wait for containers that were told to end; labs come and go more often than clusters.
 const MAX_GRACE: Duration = Duration::from_secs(5);
-
-const MONITORED_BY: &str = "openservicemesh.io/monitored-by";
-const IGNORE: &str = "openservicemesh.io/ignore";
-const INJECTION: &str = "openservicemesh.io/sidecar-injection";
 
 /// Everything that decides how a Pod is run. Two equal plans need no restart.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +80,8 @@ impl PodPlan {
     ) -> Result<Self, String> {
         let spec = pod.spec.as_ref().ok_or("it has no spec")?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();
-        let in_mesh = in_mesh(pod, mesh.namespaces.get(&name.namespace));
+        let namespace = mesh.namespaces.get(&name.namespace);
+        let in_mesh = namespace.is_some_and(|namespace| gets_sidecar(pod, namespace));
         let init_flags = if in_mesh { init_flags(&annotations, &mesh.traffic)? } else { Vec::new() };
         let uid = |container: &Container| {
             container
@@ -212,31 +210,6 @@ pub(super) fn container_port(port: &IntOrString, container: &Container) -> Resul
 
 fn seconds(value: Option<i64>, default: Duration) -> Duration {
     value.and_then(|value| u64::try_from(value).ok()).map_or(default, Duration::from_secs)
-}
-
-/// Whether the injector would have given this Pod a proxy.
-fn in_mesh(pod: &Pod, namespace: Option<&Namespace>) -> bool {
-    let Some(namespace) = namespace else { return false };
-    let labels = namespace.metadata.labels.as_ref();
-    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
-    if !labelled(MONITORED_BY) || labelled(IGNORE) {
-        return false;
-    }
-    if pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true)) {
-        return false;
-    }
-    let choice = |annotations: Option<&BTreeMap<String, String>>| match annotations?
-        .get(INJECTION)?
-        .to_ascii_lowercase()
-        .as_str()
-    {
-        "enabled" | "yes" | "true" => Some(true),
-        "disabled" | "no" | "false" => Some(false),
-        _ => None,
-    };
-    choice(pod.metadata.annotations.as_ref())
-        .or_else(|| choice(namespace.metadata.annotations.as_ref()))
-        .unwrap_or(true)
 }
 
 /// The proxy's UUID: the Pod's own label, or one derived from which Pod this is and how often it was made anew.

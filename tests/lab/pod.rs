@@ -229,7 +229,9 @@ impl PodTask {
         let path = file.to_string_lossy().into_owned();
         let started = Instant::now();
         let mut complained = false;
-        loop {
+        // Whichever replica answers: one may be down.
+        for replica in (0..self.shared.config.replicas).cycle() {
+            let admin_socket = config::admin_socket(replica);
             let pod = name.to_string();
             let variant = self.shared.config.variant.as_str();
             let command = process::command(
@@ -243,7 +245,7 @@ impl PodTask {
                     "--variant",
                     variant,
                     "--admin-socket",
-                    config::ADMIN_SOCKET,
+                    &admin_socket,
                 ],
             );
             match process::run(command, "").await {

@@ -15,7 +15,7 @@ pub(super) async fn passes(pause: u32, container: &ContainerPlan, probe: &Probe)
         Check::Tcp(port) => netns::connect(pause, local(*port), probe.timeout).await.is_ok(),
         Check::Http { port, path } => {
             let Ok(stream) = netns::connect(pause, local(*port), probe.timeout).await else { return false };
-            let reply = http::request(stream, "GET", path, probe.timeout).await;
+            let reply = http::get(stream, path, probe.timeout).await;
             reply.is_ok_and(|reply| (200..400).contains(&reply.status))
         }
         Check::Exec(argv) => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 
 use super::kube_proxy::{self, ServiceView};
@@ -39,7 +39,11 @@ impl Publication {
         let beside = self.state.path().join("publishing");
         for name in self.files.keys().filter(|name| !files.contains_key(*name)) {
             let path = directory.join(name);
-            fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+            match fs::remove_file(&path) {
+                // Removed already, by a publication that then failed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(LabError::file("remove", &path))?,
+            }
         }
         for (name, bytes) in &files {
             if self.files.get(name) != Some(bytes) {

@@ -1,6 +1,7 @@
 //! What the lab and its tools report, as data.
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,48 @@ pub struct HttpReply {
     pub body: String,
 }
 
+/// How a client failed, as far as it can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Failure {
+    /// The name has no address.
+    Unresolved,
+    /// No way leads to the address.
+    Unreachable,
+    /// Nobody listens there.
+    Refused,
+    /// The other side closed or reset the connection where an answer was expected.
+    Closed,
+    /// Nothing came in time.
+    Timeout,
+    /// Something else: an answer that makes no sense, say.
+    Other,
+}
+
+impl Failure {
+    /// What this error says of the other side.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::Unresolved,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Self::Unreachable,
+            ErrorKind::ConnectionRefused => Self::Refused,
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::NotConnected
+            | ErrorKind::UnexpectedEof => Self::Closed,
+            ErrorKind::TimedOut => Self::Timeout,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether somebody there turned the client away: what a mesh does with whom it does not let in, and what a
+    /// mistake on the way there does not look like.
+    pub fn is_denial(self) -> bool {
+        matches!(self, Self::Refused | Self::Closed)
+    }
+}
+
 /// One request of `smc-lab fetch`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FetchResult {
@@ -70,6 +113,9 @@ pub struct FetchResult {
     /// Why there was no answer, or not a whole one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What kind of failure `error` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// From the start of the request to its end.
     #[serde(default)]
     pub millis: u64,
@@ -85,7 +131,7 @@ impl FetchResult {
     }
 }
 
-/// One conversation of `smc-lab tcp`.
+/// One conversation of `smc-lab tcp` or `smc-lab tls`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpResult {
     /// Whether the connection was opened. Behind a proxy it always is: the proxy accepts, then perhaps closes.
@@ -96,7 +142,21 @@ pub struct TcpResult {
     /// What the server answered, without its line end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<String>,
+    /// The serial number of the certificate the server showed, in hexadecimal without leading zeros; TLS only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_serial: Option<String>,
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What kind of failure `error` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+impl TcpResult {
+    /// Adds what went wrong.
+    pub(super) fn fail(&mut self, error: &io::Error) {
+        self.failure = Some(Failure::of(error));
+        self.error = Some(error.to_string());
+    }
 }

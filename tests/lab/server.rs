@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use super::LabError;
 use super::config;
 use super::control::{self, Request, Tag};
-use super::controller::Controller;
+use super::controllers::Controllers;
 use super::names::NamespacedName;
 use super::process::{self, Group};
 use super::state_dir::StateDir;
@@ -39,7 +39,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub(super) async fn serve(
     state: &StateDir,
     commands: mpsc::Sender<Command>,
-    controller: Arc<Controller>,
+    controllers: Arc<Controllers>,
 ) -> Result<(), LabError> {
     let path = state.control_socket();
     let listener = UnixListener::bind(&path).map_err(LabError::file("listen on", &path))?;
@@ -51,7 +51,7 @@ pub(super) async fn serve(
             accepted = listener.accept(), if conversations.len() < MAX_CONNECTIONS => {
                 // Out of file descriptors, say: the next one may be luckier.
                 let Ok((stream, _)) = accepted else { continue };
-                let conversation = Conversation { commands: commands.clone(), controller: Arc::clone(&controller) };
+                let conversation = Conversation { commands: commands.clone(), controllers: Arc::clone(&controllers) };
                 conversations.spawn(conversation.run(stream));
             }
             Some(_) = conversations.join_next(), if !conversations.is_empty() => {}
@@ -61,7 +61,7 @@ pub(super) async fn serve(
 
 struct Conversation {
     commands: mpsc::Sender<Command>,
-    controller: Arc<Controller>,
+    controllers: Arc<Controllers>,
 }
 
 impl Conversation {
@@ -88,21 +88,20 @@ impl Conversation {
         match request {
             Request::Sync => json(&self.ask(Command::Sync).await??),
             Request::Pods => json(&self.ask(Command::Pods).await?),
-            Request::Services => json(&self.ask(Command::Services).await?),
-            Request::StartController => json(&self.controller.start().await?),
-            Request::StopController { signal } => {
+            Request::StartController { replica } => json(&self.controllers.start(replica).await?),
+            Request::StopController { replica, signal } => {
                 let signal = Signal::try_from(signal)
                     .map_err(|_| LabError::Invalid { what: "signal", text: signal.to_string() })?;
-                json(&self.controller.stop(signal).await?)
+                json(&self.controllers.stop(replica, signal).await?)
             }
-            Request::Admin { pod, method, path } => {
+            Request::Admin { pod, path } => {
                 let (pid, _) = self.namespaces(&pod).await?;
                 let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT));
                 let failed = |error: std::io::Error| {
                     LabError::Refused(format!("{pod}: Envoy's admin interface: {error}"))
                 };
                 let stream = netns::connect(pid, address, ADMIN_TIMEOUT).await.map_err(failed)?;
-                json(&http::request(stream, &method, &path, ADMIN_TIMEOUT).await.map_err(failed)?)
+                json(&http::get(stream, &path, ADMIN_TIMEOUT).await.map_err(failed)?)
             }
             Request::Exec { pod, uid, argv, env } => {
                 let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
@@ -119,7 +118,7 @@ impl Conversation {
                         command
                     }
                 };
-                command.env("SMC_ADMIN_SOCKET", config::ADMIN_SOCKET).envs(env);
+                command.env("SMC_ADMIN_SOCKET", config::admin_socket(0)).envs(env);
                 json(&exec(command, reader, writer).await?)
             }
             Request::Down => {

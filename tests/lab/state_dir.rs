@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::LabError;
+use super::config;
 use super::names::NamespacedName;
 
 /// A Unix socket's path has room for 108 bytes with its end.
@@ -169,9 +170,9 @@ impl StateDir {
         self.logs().join("lab.log")
     }
 
-    /// The controller's log.
-    pub fn controller_log(&self) -> PathBuf {
-        self.logs().join("controller.log")
+    /// The log of a replica of the controller.
+    pub fn controller_log(&self, replica: u16) -> PathBuf {
+        self.logs().join(format!("{}.log", config::numbered("controller", replica)))
     }
 
     /// The log of a Pod's container, or of `envoy` or `init`.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::LabError;
 use super::addresses::Pool;
 use super::config::{self, Config};
-use super::controller::Controller;
+use super::controllers::Controllers;
 use super::kube_proxy;
 use super::mesh_files::{Files, MeshFiles, PodStatus};
 use super::names::NamespacedName;
@@ -48,8 +48,6 @@ pub(super) enum Command {
     Sync(oneshot::Sender<Result<(), LabError>>),
     /// All Pods.
     Pods(oneshot::Sender<Vec<PodInfo>>),
-    /// Services and their virtual IPs.
-    Services(oneshot::Sender<BTreeMap<String, Vec<IpAddr>>>),
     /// The process that holds a Pod's namespaces, and the Pod's user.
     Namespaces(NamespacedName, oneshot::Sender<Option<(u32, (u32, u32))>>),
     /// End the lab.
@@ -85,14 +83,17 @@ struct Supervisor {
     /// Pods that wait for the controller to be ready; `None` once it is.
     waiting: Option<Vec<PodTask>>,
     publication: Publication,
+    /// Why the last publication failed, if it did: it is tried again.
+    unpublished: Option<String>,
     announced: bool,
     started: Instant,
 }
 
-/// Runs the lab until it is told to end. Standard output is for people.
-pub async fn run(config_path: &Path) -> Result<ExitCode, LabError> {
-    let config = Config::read(config_path)?;
+/// Runs the lab until it is told to end. Standard output is for people. What it is told lies at a path that only the
+/// inside of a lab has, so that nobody programs the machine's own network by running this by hand.
+pub async fn run() -> Result<ExitCode, LabError> {
     let state = StateDir::at(config::STATE);
+    let config = Config::read(&state.config())?;
     let (events, event_queue) = mpsc::channel(QUEUE);
     let shared = Arc::new(Shared {
         config,
@@ -102,20 +103,21 @@ pub async fn run(config_path: &Path) -> Result<ExitCode, LabError> {
         interfaces: AtomicU64::new(0),
     });
     set_up_node(shared.config.dual_stack).await?;
-    let controller = Arc::new(Controller::new(&shared.config, &state));
+    let controllers = Arc::new(Controllers::new(&shared.config, &state)?);
     let mut supervisor = Supervisor::new(shared);
     supervisor.seen = read_source(Path::new(config::SOURCE))?;
-    // The controller finds the Pods as they will be: with their addresses, and their proxies' UUIDs.
+    // The controller finds the Pods as they will be: with their addresses, and their proxies' UUIDs. What fails now
+    // failed for whoever starts the lab; what fails later is one change, and no reason to end the rest.
     supervisor.change().await?;
     let (commands, command_queue) = mpsc::channel(QUEUE);
-    let server = server::serve(&state, commands, Arc::clone(&controller));
-    let work = supervisor.run(event_queue, command_queue, &controller);
+    let server = server::serve(&state, commands, Arc::clone(&controllers));
+    let work = supervisor.run(event_queue, command_queue, &controllers);
     tokio::select! {
         result = server => result?,
         result = work => result?,
     }
     // In order, so that its store is closed; everything else ends with the pid namespace.
-    let _ = controller.stop(nix::sys::signal::Signal::SIGTERM).await;
+    controllers.stop_all().await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,6 +167,7 @@ impl Supervisor {
             tasks: JoinSet::new(),
             waiting: Some(Vec::new()),
             publication,
+            unpublished: None,
             announced: false,
             started: Instant::now(),
         }
@@ -174,15 +177,15 @@ impl Supervisor {
         mut self,
         mut events: mpsc::Receiver<Event>,
         mut commands: mpsc::Receiver<Command>,
-        controller: &Controller,
+        controllers: &Controllers,
     ) -> Result<(), LabError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| LabError::Command {
             command: "SIGTERM".to_owned(),
             problem: error.to_string(),
         })?;
-        if self.shared.config.controller {
+        if self.shared.config.replicas > 0 {
             say("starting the controller");
-            let start = controller.start();
+            let start = controllers.start_all();
             tokio::select! {
                 started = start => started?,
                 _ = terminate.recv() => return Ok(()),
@@ -203,32 +206,46 @@ impl Supervisor {
                     while let Ok(event) = events.try_recv() {
                         self.note(event);
                     }
-                    self.publish().await?;
+                    let published = self.publish().await;
+                    self.say_if_failed(&published);
                     self.announce();
                 }
                 Some(command) = commands.recv() => {
                     if matches!(command, Command::Down) {
                         return Ok(());
                     }
-                    self.serve(command).await?;
+                    self.serve(command).await;
                 }
                 _ = poll.tick() => {
-                    if let Some(status) = controller.ended() {
-                        say(&format!("the controller ended by itself: {status}"));
+                    for ended in controllers.ended() {
+                        say(&ended);
                     }
                     while self.tasks.try_join_next().is_some() {}
                     let Ok(now) = read_source(Path::new(config::SOURCE)) else { continue };
                     let settled = now == self.seen;
                     self.seen = now;
-                    if settled && self.seen != self.acted {
-                        self.change().await?;
-                    }
+                    let published = if settled && self.seen != self.acted {
+                        self.change().await
+                    } else if self.unpublished.is_some() {
+                        self.publish().await
+                    } else {
+                        continue;
+                    };
+                    self.say_if_failed(&published);
                 }
             }
         }
     }
 
-    async fn serve(&mut self, command: Command) -> Result<(), LabError> {
+    fn say_if_failed(&mut self, published: &Result<(), LabError>) {
+        let problem = published.as_ref().err().map(|error| format!("not published: {}", error.chain()));
+        if let Some(problem) = problem.as_ref().filter(|problem| self.unpublished.as_ref() != Some(problem)) {
+            say(problem);
+        }
+        self.unpublished = problem;
+    }
+
+    async fn serve(&mut self, command: Command) {
         // Whoever asked may have gone; the answer is then nobody's.
         match command {
             Command::Sync(answer) => {
@@ -236,18 +253,21 @@ impl Supervisor {
                 let done = match read {
                     Ok(files) => {
                         self.seen = files;
-                        if self.seen == self.acted { Ok(()) } else { self.change().await }
+                        if self.seen != self.acted {
+                            self.change().await
+                        } else if self.unpublished.is_some() {
+                            self.publish().await
+                        } else {
+                            Ok(())
+                        }
                     }
                     Err(error) => Err(error),
                 };
+                self.say_if_failed(&done);
                 let _ = answer.send(done);
             }
             Command::Pods(answer) => {
                 let _ = answer.send(self.report());
-            }
-            Command::Services(answer) => {
-                let ips = self.virtual_ips.iter().map(|(name, ips)| (name.to_string(), ips.clone()));
-                let _ = answer.send(ips.collect());
             }
             Command::Namespaces(name, answer) => {
                 let found = self.pods.get(&name).and_then(|pod| Some((pod.namespaces?, pod.plan.user())));
@@ -255,7 +275,6 @@ impl Supervisor {
             }
             Command::Down => {}
         }
-        Ok(())
     }
 
     async fn change(&mut self) -> Result<(), LabError> {
@@ -316,7 +335,7 @@ impl Supervisor {
         let (v4, v6) = self.pod_addresses.get(name).ok_or("no address is left")?;
         let addresses = if self.shared.config.dual_stack { vec![v4, v6] } else { vec![v4] };
         let plan = PodPlan::new(name, pod, &self.mesh, addresses)?;
-        if plan.in_mesh && !self.shared.config.controller {
+        if plan.in_mesh && self.shared.config.replicas == 0 {
             return Err("it is in the mesh, but the lab runs without a controller".to_owned());
         }
         Ok(plan)

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use smc_proto::admin::v1::BootstrapResponse;
+use smc_raft::GroupSecret;
 use tempfile::TempDir;
+use zeroize::Zeroizing;
 
 use super::*;
 use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
@@ -41,7 +43,7 @@ fn traces(key_pem: &str) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn no_private_key_is_in_any_file() {
+async fn no_private_key_is_in_any_file_snapshot_or_backup() {
     let dir = TempDir::new().unwrap();
     let world = world(dir.path()).await;
     let mut keys = vec![
@@ -55,16 +57,29 @@ async fn no_private_key_is_in_any_file() {
     for (purpose, ca) in [(Purpose::Root, &authority.root), (Purpose::Issuing, &authority.issuing)] {
         let context = SealContext { purpose, name: "cluster.local", serial: ca.serial };
         let pem = kek.open(context, &ca.key).unwrap();
-        keys.push(zeroize::Zeroizing::new(String::from_utf8(pem.to_vec()).unwrap()));
+        keys.push(Zeroizing::new(String::from_utf8(pem.to_vec()).unwrap()));
     }
     drop(world);
-    // Opened once more, so that some of it has moved from RocksDB's log to its tables.
-    drop(world_at(dir.path(), START, 2).await);
+    // Opened once more, so that some of it has moved from RocksDB's log to its tables. And a snapshot and a backup, which
+    // are to hold no key either, even when a backup is unsealed.
+    let group = group(&dir.path().join("ledger")).await;
+    let applied = group.status().applied;
+    group.snapshot().await.unwrap();
+    while group.status().snapshot < applied {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let backup = dir.path().join("backup");
+    group.backup(fs::File::create(&backup).unwrap()).await.unwrap();
+    group.stop().await;
+    let unsealed =
+        smc_raft::read_backup(&GroupSecret::new(Zeroizing::new([0; 32])), fs::File::open(&backup).unwrap());
+    fs::write(dir.path().join("unsealed"), unsealed.unwrap().ledger.canonical().unwrap()).unwrap();
+    fs::remove_file(dir.path().join("kek")).unwrap();
 
     // The search finds what is there: the root's certificate, in the middle of its text.
     let line = authority.root.certificate_pem.lines().nth(4).unwrap().as_bytes().to_vec();
     let mut in_files = 0;
-    for path in files(&dir.path().join("ledger")) {
+    for path in files(dir.path()) {
         let bytes = fs::read(&path).unwrap();
         in_files += usize::from(bytes.windows(line.len()).any(|window| window == line));
         for trace in keys.iter().flat_map(|key| traces(key)) {

@@ -35,7 +35,7 @@ fn crowd(connections: &mut Connections) -> Result<Option<ConnectionId>, TooManyC
 
 #[test]
 fn a_proxys_oldest_connection_without_a_stream_makes_room_for_its_newest() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
     let (other, _) = connect(&mut connections, 2);
     open(&mut connections, own[0], ADS);
@@ -46,7 +46,7 @@ fn a_proxys_oldest_connection_without_a_stream_makes_room_for_its_newest() {
 
 #[test]
 fn a_proxy_whose_old_connections_are_half_open_with_streams_is_not_shut_out() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let mut own = Vec::new();
     for _ in 0..MAX_CONNECTIONS_PER_PROXY {
         let (id, _) = connect(&mut connections, 1);
@@ -58,7 +58,7 @@ fn a_proxy_whose_old_connections_are_half_open_with_streams_is_not_shut_out() {
 
 #[test]
 fn a_connection_that_shows_its_certificate_late_does_not_make_room_for_itself() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let (early, _) = connections.accept().unwrap();
     let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
     assert_eq!(connections.identify(early, &proxy(1), serial(1)), Some(own[0]));
@@ -66,7 +66,7 @@ fn a_connection_that_shows_its_certificate_late_does_not_make_room_for_itself() 
 
 #[test]
 fn strangers_make_room_first_then_who_has_no_stream_and_who_has_one_never() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let (stranger, _) = connections.accept().unwrap();
     let (idle, _) = connect(&mut connections, 1);
     let (younger, _) = connections.accept().unwrap();
@@ -76,13 +76,13 @@ fn strangers_make_room_first_then_who_has_no_stream_and_who_has_one_never() {
     for expected in [stranger, younger, idle] {
         assert_eq!(crowd(&mut connections), Ok(Some(expected)));
     }
-    assert_eq!(crowd(&mut connections), Err(TooManyConnections));
+    assert_eq!(crowd(&mut connections), Err(TooManyConnections { max: MAX_CONNECTIONS }));
     assert_eq!(connections.len(), MAX_CONNECTIONS);
 }
 
 #[test]
 fn a_newer_aggregated_stream_ends_the_older_of_that_proxy_on_whichever_connection() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
     let (other, _) = connect(&mut connections, 2);
     open(&mut connections, other, ADS);
@@ -96,7 +96,7 @@ fn a_newer_aggregated_stream_ends_the_older_of_that_proxy_on_whichever_connectio
 
 #[test]
 fn of_too_many_separate_streams_the_oldest_of_another_connection_ends_or_the_newest_is_refused() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
     let older: Vec<_> =
         (0..MAX_SEPARATE_STREAMS).map(|_| open(&mut connections, first, SDS).stream).collect();
@@ -112,7 +112,7 @@ fn of_too_many_separate_streams_the_oldest_of_another_connection_ends_or_the_new
 
 #[test]
 fn the_names_of_all_streams_of_a_proxy_are_bounded_together() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
     let (other, _) = connect(&mut connections, 2);
     let foreign = open(&mut connections, other, ADS).stream;
@@ -132,7 +132,7 @@ fn the_names_of_all_streams_of_a_proxy_are_bounded_together() {
 
 #[test]
 fn what_is_closed_is_forgotten_and_hears_of_nothing_more() {
-    let mut connections = Connections::default();
+    let mut connections = Connections::new(MAX_CONNECTIONS);
     let (id, _) = connect(&mut connections, 1);
     let stream = open(&mut connections, id, ADS).stream;
     assert_eq!(connections.certificates().count(), 1);
@@ -165,12 +165,28 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+#[test]
+fn a_process_that_may_open_few_files_keeps_few_connections_and_some_files_for_the_rest() {
+    for (descriptors, connections) in [
+        (0, 1),
+        (1, 1),
+        (256, 128),
+        (1024, 512),
+        (4096, 3584),
+        (20_512, 20_000),
+        (1 << 20, MAX_CONNECTIONS),
+        (u64::MAX, MAX_CONNECTIONS),
+    ] {
+        assert_eq!(max_connections(descriptors), connections, "{descriptors}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_bounds_and_the_indexes_hold_whatever_happens(ops in proptest::collection::vec(any_op(), 1..300)) {
-        let mut connections = Connections::default();
+        let mut connections = Connections::new(MAX_CONNECTIONS);
         let (mut ids, mut unnamed, mut streams) = (vec![], vec![], vec![]);
         for op in ops {
             match op {

@@ -62,7 +62,9 @@ pub enum Refusal {
     #[error("this is {0}, not a proxy certificate")]
     OtherKind(&'static str),
     /// Its Common Name is not that of a proxy.
-    #[error("the certificate's common name {0:?} is not <proxy-uuid>.<namespace>")]
+    #[error(
+        "the certificate's common name {0:?} is not <proxy-uuid>.<namespace>, nor <proxy-uuid>.<service>.<namespace>"
+    )]
     BadName(String),
     /// The ledger has no record of it.
     #[error("certificate {serial} of {proxy} was not issued by this mesh, or is long gone")]

@@ -163,6 +163,34 @@ fn a_name_other_than_the_recorded_one_is_refused() {
 }
 
 #[test]
+fn a_machine_without_a_pod_is_let_in_by_the_name_that_names_its_service_and_by_no_other() {
+    let machine = ProxyName::of_machine(proxy().uuid, &"bookstore/books".parse().unwrap()).unwrap();
+    let mut ledger = ledger();
+    let operation = Operation::RecordProxyCertificate {
+        serial: serial(9),
+        proxy: machine.clone(),
+        service_account: Some(workload("bookstore").service_account),
+        validity: year(),
+        issuer: serial(1),
+        fingerprint: Fingerprint::of(b"the machine's"),
+    };
+    apply(&mut ledger, operation);
+    let shown = PeerCertificate {
+        serial: serial(9).as_bytes().to_vec(),
+        common_names: vec![machine.to_string()],
+        fingerprint: Fingerprint::of(b"the machine's"),
+        ..peer()
+    };
+    let find = |name: &ProxyName| (*name == machine).then(|| workload("bookstore"));
+    assert_eq!(admit(&shown, &ledger, find, NOW).unwrap().proxy, machine);
+    for other in [proxy().to_string(), format!("{}.other.bookstore", proxy().uuid)] {
+        let refusal =
+            admit(&PeerCertificate { common_names: vec![other], ..shown.clone() }, &ledger, find, NOW);
+        assert!(matches!(refusal, Err(Refusal::NotTheIssued { .. })), "{refusal:?}");
+    }
+}
+
+#[test]
 fn a_released_certificate_is_refused_for_good() {
     let mut ledger = ledger();
     apply(&mut ledger, Operation::ReleaseProxy(proxy()));

@@ -8,7 +8,7 @@
 //! | kind | names | lives | for |
 //! |---|---|---|---|
 //! | service certificate | one URI: the SPIFFE ID | about 48 h | traffic between workloads |
-//! | proxy certificate | Common Name `<proxy-uuid>.<namespace>` | a year | proxy to control plane |
+//! | proxy certificate | Common Name `<proxy-uuid>[.<service>].<namespace>` | a year | proxy to control plane |
 //! | controller certificate | DNS names and addresses | about 48 h | control plane to proxy |
 
 mod admission;

@@ -4,7 +4,7 @@
 
 mod fixture;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::accesslog::v3::access_log;
@@ -325,7 +325,7 @@ fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
     let bootstrap = Bootstrap {
         proxy: &proxy_name("shop/a"),
         account: &a.class.account,
-        controller: &"controller:15128".parse().unwrap(),
+        controllers: &BTreeMap::from([(0, "controller:15128".parse().unwrap())]),
         controller_name: "controller",
         chain_pem: "",
         key_pem: "",

@@ -12,7 +12,10 @@ use fixture::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
-use smc_mesh::catalog::{AppProtocol, Kind, Object, ObjectRef, SourceEvent};
+use smc_mesh::catalog::{
+    AppProtocol, EndpointSlice, Kind, Namespace, Object, ObjectRef, SliceEndpoint, SlicePort, SourceEvent,
+    TargetPort, Workload,
+};
 use smc_mesh::ids::NamespacedName;
 use smc_mesh::lint;
 use smc_mesh::pki::TrustBundle;
@@ -44,23 +47,78 @@ fn pods() -> impl Strategy<Value = Input> {
         vec!["10.1.0.3", "fd00::3"],
         vec!["10.1.0.4"],
     ]);
-    (namespaced("pod", 3), namespaced("sa", 2), prop::sample::select(&APPS[..]), ip, any::<bool>())
-        .prop_map(|(name, account, app, ips, ready)| pod_that(&name, &account, app, &ips, ready))
+    let web = prop::sample::select(vec![None, Some(8080), Some(80)]);
+    let traits = (any::<bool>(), web, injections());
+    (namespaced("pod", 3), namespaced("sa", 2), prop::sample::select(&APPS[..]), ip, traits).prop_map(
+        |(name, account, app, ips, (ready, web, injection))| {
+            let Input::Source(SourceEvent::Upsert(Object::Workload(pod))) =
+                pod_that(&name, &account, app, &ips, ready)
+            else {
+                panic!("a pod is a workload")
+            };
+            let ports = web.map(|port| ("web".to_owned(), port)).into_iter().collect();
+            upsert(Object::Workload(Workload { ports, injection, ..pod }))
+        },
+    )
+}
+
+/// What an annotation says of sidecars; mostly nothing.
+fn injections() -> impl Strategy<Value = Option<bool>> {
+    prop_oneof![6 => Just(None), 1 => Just(Some(true)), 1 => Just(Some(false))]
 }
 
 fn services() -> impl Strategy<Value = Input> {
     let ips =
         prop::sample::select(vec![vec![], vec!["10.9.0.1"], vec!["10.9.0.2"], vec!["10.9.0.3", "fd00:9::3"]]);
-    let port = (
-        prop::sample::select(&[80_u16, 81][..]),
-        prop::sample::select(&[80_u16, 8080][..]),
-        prop::sample::select(&PROTOCOLS[..]),
-    );
-    (namespaced("svc", 3), prop::sample::select(&APPS[..]), ips, vec(port, 0..3)).prop_map(
-        |(name, app, ips, mut ports)| {
-            let mut seen = BTreeSet::new();
-            ports.retain(|(port, ..)| seen.insert(*port));
-            service(&name, app, &ips, &ports)
+    let target = prop::sample::select(vec![
+        TargetPort::Number(80),
+        TargetPort::Number(8080),
+        TargetPort::Name("web".to_owned()),
+    ]);
+    let port = (prop::sample::select(&[80_u16, 81][..]), target, prop::sample::select(&PROTOCOLS[..]));
+    // Without a selector, slices alone say what is behind it.
+    let app = prop_oneof![5 => prop::sample::select(&APPS[..]).prop_map(Some), 1 => Just(None)];
+    (namespaced("svc", 3), app, ips, vec(port, 0..3)).prop_map(|(name, app, ips, mut ports)| {
+        let mut seen = BTreeSet::new();
+        ports.retain(|(port, ..)| seen.insert(*port));
+        let numbers: Vec<_> = ports.iter().map(|(port, _, protocol)| (*port, *port, *protocol)).collect();
+        let Input::Source(SourceEvent::Upsert(Object::Service(mut service))) =
+            service(&name, app.unwrap_or_default(), &ips, &numbers)
+        else {
+            panic!("a service is a service")
+        };
+        for (port, (_, target, _)) in service.ports.iter_mut().zip(ports) {
+            port.target = target;
+        }
+        if app.is_none() {
+            service.selector.clear();
+        }
+        upsert(Object::Service(service))
+    })
+}
+
+/// Endpoints that somebody else found: of pods of the mesh, of what is none, of a pod that is not where it is said.
+fn slices() -> impl Strategy<Value = Input> {
+    let address = prop::sample::select(vec!["10.1.0.1", "10.1.0.2", "10.1.0.4", "10.1.0.9"]);
+    let endpoint = (address, any::<bool>(), prop::option::of(0..3_usize));
+    let port =
+        (prop::sample::select(vec![None, Some("p80"), Some("p81")]), prop::sample::select(vec![80, 8080]));
+    (namespaced("slice", 2), 0..3_usize, vec(endpoint, 0..3), vec(port, 0..3)).prop_map(
+        |(name, service, endpoints, ports)| {
+            let id: NamespacedName = name.parse().unwrap();
+            let (namespace, _) = name.split_once('/').unwrap();
+            let endpoint = |(address, ready, pod): (&str, bool, Option<usize>)| SliceEndpoint {
+                addresses: vec![address.parse().unwrap()],
+                ready,
+                workload: pod.map(|i| format!("{namespace}/pod{i}").parse().unwrap()),
+            };
+            let port = |(name, port): (Option<&str>, u16)| SlicePort { name: name.map(str::to_owned), port };
+            upsert(Object::EndpointSlice(EndpointSlice {
+                id,
+                service: format!("{namespace}/svc{service}").parse().unwrap(),
+                ports: ports.into_iter().map(port).collect(),
+                endpoints: endpoints.into_iter().map(endpoint).collect(),
+            }))
         },
     )
 }
@@ -82,7 +140,9 @@ fn targets() -> impl Strategy<Value = Input> {
 }
 
 fn groups() -> impl Strategy<Value = Input> {
-    let one = (prop::sample::select(vec!["/a", "/b/.*", ""]), prop::sample::select(vec!["GET", "POST", "*"]));
+    // The last of these are too large or not RE2's, so that their matches are left out.
+    let paths = vec!["/a", "/b/.*", "", ".*", "/[a-z]{1,200}", "/[^a]{1000}", "/(a", "/a{2000}", "/(?=a)"];
+    let one = (prop::sample::select(paths), prop::sample::select(vec!["GET", "POST", "*"]));
     (namespaced("group", 2), vec(one, 1..3)).prop_map(|(name, matches)| {
         let matches = matches.iter().enumerate().map(|(i, (path, method))| {
             let mut one = json!({"name": format!("m{i}"), "methods": [method], "headers": [{"x-h": "1|2"}]});
@@ -116,6 +176,7 @@ fn removals() -> impl Strategy<Value = Input> {
     let kinds = vec![
         (Kind::Pod, "pod"),
         (Kind::Service, "svc"),
+        (Kind::EndpointSlice, "slice"),
         (Kind::TrafficTarget, "target"),
         (Kind::HTTPRouteGroup, "group"),
         (Kind::TCPRoute, "tcp"),
@@ -135,6 +196,7 @@ fn inputs() -> impl Strategy<Value = Input> {
     prop_oneof![
         6 => pods(),
         6 => services(),
+        3 => slices(),
         4 => targets(),
         2 => groups(),
         2 => (namespaced("tcp", 2), prop::sample::select(vec![vec![], vec![80], vec![8080, 9]])).prop_map(|(name, ports)| tcp(&name, &ports)),
@@ -143,9 +205,10 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (any::<bool>(), any::<bool>()).prop_map(|(permissive, egress)| mesh_config(permissive, egress)),
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
-        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>()).prop_map(|(name, monitored)| {
-            upsert(Object::Namespace(smc_mesh::catalog::Namespace { name: name.to_owned(), monitored, injection: None }))
-        }),
+        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections())
+            .prop_map(|(name, monitored, injection)| {
+                upsert(Object::Namespace(Namespace { name: name.to_owned(), monitored, injection }))
+            }),
     ]
 }
 

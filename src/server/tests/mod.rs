@@ -5,6 +5,8 @@ mod connections;
 mod hostile;
 mod replica;
 mod separate;
+mod several;
+mod starting;
 mod valve;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! A replica in a temporary directory.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +12,16 @@ use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::smi::MeshNamespace;
 use smc_proto::admin::v1 as pb;
+use smc_raft::{Connections, Group, MemoryDisk, ReplicaId, Settings, Tcp, Timing};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::client::Credentials;
 use crate::admin::client;
-use crate::ca::seal::LocalKey;
+use crate::ca::seal::{KeyEncryption, LocalKey};
 use crate::ca::tests::group;
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
 use crate::env::Env;
@@ -121,20 +125,60 @@ impl Replica {
     }
 
     pub(super) async fn start_with(limits: Limits) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mesh = directory.path().join("mesh");
-        std::fs::create_dir(&mesh).unwrap();
-        std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
-        std::fs::write(mesh.join("store.yaml"), STORE).unwrap();
-        let (shutdown, ended, xds, metrics) = run(directory.path(), limits).await;
+        let directory = declared();
+        let running = run(parts(directory.path(), limits).await).await;
+        Self::new(directory, limits, running)
+    }
+
+    fn new(directory: TempDir, limits: Limits, (shutdown, ended, xds, metrics): Running) -> Self {
         Self { directory, limits, shutdown, ended: Some(ended), xds, metrics }
+    }
+
+    /// Starts so many replicas of one group, which are on the network of this machine.
+    pub(super) async fn several(count: u64) -> Vec<Self> {
+        let mut listeners = Vec::new();
+        let mut founders = BTreeMap::new();
+        for id in 0..count {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            founders.insert(ReplicaId(id), listener.local_addr().unwrap().to_string());
+            listeners.push((ReplicaId(id), listener));
+        }
+        let mut starting = JoinSet::new();
+        for (replica, listener) in listeners {
+            let directory = declared();
+            // Not a secret that anybody should use.
+            std::fs::write(directory.path().join("kek"), [7; 32]).unwrap();
+            let private = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(directory.path().join("kek"), private).unwrap();
+            let env = Env::system();
+            let secret = LocalKey::load(&directory.path().join("kek"), &env).unwrap().group_secret();
+            let settings = Settings {
+                replica,
+                address: founders[&replica].clone(),
+                founders: founders.clone(),
+                timing: Timing::default(),
+                secret,
+            };
+            starting.spawn(async move {
+                let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };
+                let storage = smc_raft::Storage::Memory(MemoryDisk::default());
+                let draw = Arc::new(move || env.random_u64().unwrap());
+                let group = Group::start(settings, storage, connections, draw).await.unwrap();
+                group.ready().await.unwrap();
+                let limits = Limits::default();
+                let running = run(parts_of(directory.path(), limits, group)).await;
+                Self::new(directory, limits, running)
+            });
+        }
+        starting.join_all().await
     }
 
     /// Ends the replica and starts it again on the same state.
     pub(super) async fn restart(&mut self) {
         self.shutdown.cancel();
         self.ended.take().unwrap().await.unwrap().unwrap();
-        let (shutdown, ended, xds, metrics) = run(self.directory.path(), self.limits).await;
+        let parts = parts(self.directory.path(), self.limits).await;
+        let (shutdown, ended, xds, metrics) = run(parts).await;
         (self.shutdown, self.ended, self.xds, self.metrics) = (shutdown, Some(ended), xds, metrics);
     }
 
@@ -222,28 +266,49 @@ impl Replica {
     }
 }
 
+/// A directory with a mesh in it.
+fn declared() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mesh = directory.path().join("mesh");
+    std::fs::create_dir(&mesh).unwrap();
+    std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
+    std::fs::write(mesh.join("store.yaml"), STORE).unwrap();
+    directory
+}
+
 type Running = (CancellationToken, JoinHandle<Result<(), ServerError>>, SocketAddr, Metrics);
 
-async fn run(directory: &Path, limits: Limits) -> Running {
+/// What a replica in this directory is started with. Its group runs until it is stopped.
+pub(super) async fn parts(directory: &Path, limits: Limits) -> (Config, Env, Storage) {
+    parts_of(directory, limits, group(&directory.join("ledger")).await)
+}
+
+fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Storage) {
     let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let group = Arc::new(group(&directory.join("ledger")).await);
-    let storage = Storage { group: Arc::clone(&group), keys: Arc::new(keys) };
+    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys) };
     let config = Config {
         mesh_dir: directory.join("mesh"),
         last_good_dir: directory.join("last-good"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None::<ControllerAddress>,
+        xds_replicas: BTreeMap::new(),
         admin_socket: directory.join("admin.sock"),
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
         mesh_namespace: MeshNamespace::default(),
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
+        max_connections: 64,
         answer_limit,
         idle_limit,
     };
+    (config, env, storage)
+}
+
+async fn run((config, env, storage): (Config, Env, Storage)) -> Running {
+    let group = Arc::clone(&storage.group);
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
     let (xds, metrics) = (handle.addresses().xds, handle.metrics().clone());

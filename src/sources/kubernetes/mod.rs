@@ -21,7 +21,7 @@ pub use endpoint_slice::read_endpoint_slice;
 pub use meta::{DEFAULT_NAMESPACE, service_account};
 pub(crate) use meta::{Scope, object_ref};
 pub use namespace::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, read_namespace};
-pub use pod::{PROXY_UUID_LABEL, UnstatedReadiness, read_pod};
+pub use pod::{PROXY_UUID_LABEL, UnstatedReadiness, gets_sidecar, read_pod};
 pub use service::read_service;
 
 use meta::namespaced;

@@ -9,7 +9,7 @@ use smc_mesh::problem::Problem;
 use smc_mesh::smi::Reading;
 
 use super::address::one_per_family;
-use super::namespace::{INJECTION_ANNOTATION, read_injection};
+use super::namespace::{INJECTION_ANNOTATION, read_injection, read_namespace};
 use super::{namespaced, port};
 
 /// The label with the UUID of a pod's sidecar.
@@ -178,6 +178,17 @@ fn read_pod_injection(label: &str, pod: &core::Pod, problems: &mut Vec<Problem>)
     Some(false)
 }
 
+/// Whether a pod in this namespace gets a sidecar: what whoever starts pods must know before the catalog hears of one.
+/// The catalog will say the same of it ([`Catalog::in_mesh`]).
+///
+/// [`Catalog::in_mesh`]: smc_mesh::catalog::Catalog::in_mesh
+pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace) -> bool {
+    let Some(namespace) = read_namespace(namespace).object else { return false };
+    // What is wrong with the annotations is reported by those who read the objects.
+    let stated = read_pod_injection("", pod, &mut Vec::new());
+    namespace.monitored && stated.or(namespace.injection).unwrap_or(true)
+}
+
 fn is_ready(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
     if pod.metadata.deletion_timestamp.is_some() {
         return false;
@@ -196,6 +207,7 @@ fn is_ready(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use smc_mesh::catalog::{Catalog, Object, SourceEvent};
     use smc_mesh::problem::Severity::{Error, Warning};
 
     use super::super::testing::{fields, object};
@@ -373,6 +385,44 @@ mod tests {
             assert_eq!(reading.object.unwrap().injection, injection);
             assert_eq!(reading.problems.len(), problems);
         }
+    }
+
+    #[test]
+    fn who_gets_a_sidecar_is_who_the_catalog_says_is_in_the_mesh() {
+        let says = [None, Some("enabled"), Some("disabled"), Some("nonsense")];
+        let annotations = |says: Option<&str>| says.map(|says| json!({ INJECTION_ANNOTATION: says }));
+        let labels = [
+            json!({}),
+            json!({"openservicemesh.io/monitored-by": "smc"}),
+            json!({"openservicemesh.io/monitored-by": "smc", "openservicemesh.io/ignore": "true"}),
+        ];
+        let mut with_sidecar = Vec::new();
+        for (labels, namespace_says) in labels.iter().flat_map(|labels| says.map(|says| (labels, says))) {
+            let namespace: core::Namespace = object(json!({"metadata": {
+                "name": "shop", "labels": labels, "annotations": annotations(namespace_says),
+            }}));
+            let mut catalog = Catalog::default();
+            let read = read_namespace(&namespace).object.unwrap();
+            catalog.apply(SourceEvent::Upsert(Object::Namespace(read)));
+            for (pod_says, host) in says.iter().flat_map(|says| [(*says, false), (*says, true)]) {
+                let meta = json!({"annotations": annotations(pod_says)});
+                let pod: core::Pod = object(pod(meta, json!({"hostNetwork": host}), json!({})));
+                let workload = read_pod(&pod, UnstatedReadiness::Ready).object.unwrap();
+                let sidecar = gets_sidecar(&pod, &namespace);
+                let case = (labels, namespace_says, pod_says, host);
+                assert_eq!(sidecar, catalog.in_mesh(&workload), "{case:?}");
+                if sidecar {
+                    with_sidecar.push((namespace_says, pod_says));
+                }
+            }
+        }
+        let enabled = Some("enabled");
+        let asking = says.map(|namespace| (namespace, enabled));
+        let silent = [(None, None), (enabled, None)];
+        with_sidecar.sort_unstable();
+        let mut expected = [&asking[..], &silent].concat();
+        expected.sort_unstable();
+        assert_eq!(with_sidecar, expected);
     }
 
     #[test]

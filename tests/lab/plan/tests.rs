@@ -31,6 +31,7 @@ fn who_is_in_the_mesh() {
         (MESHED, &*format!(", {off}"), "", false),
         (&*namespace_off, "", "", false),
         (&*namespace_off, on, "", true),
+        (MESHED, ", annotations: {openservicemesh.io/sidecar-injection: enable}", "", false),
         (&*ignored, "", "", false),
         (MESHED, "", ", hostNetwork: true", false),
     ] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,13 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
 use crate::lab::LabError;
@@ -41,7 +44,10 @@ pub struct EchoArgs {
     /// The same; requests with content type application/grpc are answered as gRPC on every HTTP port.
     #[arg(long, value_name = "PORT")]
     grpc: Vec<u16>,
-    /// Serve lines: each is answered with a line of JSON.
+    /// The same over TLS, with a certificate of its own making.
+    #[arg(long, value_name = "PORT")]
+    https: Vec<u16>,
+    /// Serve lines: each is answered with a line of JSON. Says on standard output who connects.
     #[arg(long, value_name = "PORT")]
     tcp: Vec<u16>,
     /// The same, but greet with a line of JSON first.
@@ -52,19 +58,23 @@ pub struct EchoArgs {
     name: String,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 enum Kind {
     Http,
+    Https(TlsAcceptor),
     Tcp { greet: bool },
 }
 
 /// Serves until it is ended.
 pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
-    let EchoArgs { http, grpc, tcp, tcp_server_first, name } = args;
+    let EchoArgs { http, grpc, https, tcp, tcp_server_first, name } = args;
     let mut servers = JoinSet::new();
-    let ports = |ports: Vec<u16>, kind: Kind| ports.into_iter().map(move |port| (port, kind));
+    let ports = |ports: Vec<u16>, kind: Kind| ports.into_iter().map(move |port| (port, kind.clone()));
+    let tls = tls_acceptor()
+        .map_err(|error| LabError::Refused(format!("smc-lab echo: can't make a certificate: {error}")))?;
     let all = ports(http, Kind::Http)
         .chain(ports(grpc, Kind::Http))
+        .chain(ports(https, Kind::Https(tls)))
         .chain(ports(tcp, Kind::Tcp { greet: false }))
         .chain(ports(tcp_server_first, Kind::Tcp { greet: true }));
     for (port, kind) in all {
@@ -100,10 +110,16 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
                 let Ok((stream, peer)) = accepted else { continue };
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let about = About { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
+                let kind = kind.clone();
                 connections.spawn(async move {
                     // A connection that breaks is the client's to notice.
                     match kind {
                         Kind::Http => serve_http(stream, about).await,
+                        Kind::Https(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve_http(stream, about).await;
+                            }
+                        }
                         Kind::Tcp { greet } => drop(serve_tcp(stream, about, greet).await),
                     }
                 });
@@ -128,7 +144,19 @@ impl About {
     }
 }
 
-async fn serve_http(stream: TcpStream, about: About) {
+/// TLS with a certificate that nobody signed.
+#[expect(clippy::disallowed_methods, reason = "a key of this server's own, which proves nothing to anybody")]
+fn tls_acceptor() -> Result<TlsAcceptor, Box<dyn std::error::Error + Send + Sync>> {
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = rcgen::CertificateParams::new(["echo".to_owned()])?.self_signed(&key)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.into()], key.into())?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, about: About) {
     let service = hyper::service::service_fn(move |request| {
         let about = about.clone();
         async move { Ok::<_, Infallible>(answer(request, &about).await) }
@@ -189,6 +217,8 @@ fn grpc_response(answer: &Value) -> Response<BoxBody<Bytes, Infallible>> {
 }
 
 async fn serve_tcp(stream: TcpStream, about: About, greet: bool) -> io::Result<()> {
+    // A line of a hundred bytes; a log that nobody reads is no reason not to serve.
+    let _ = writeln!(io::stdout().lock(), "accepted {}", about.json());
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     if greet {

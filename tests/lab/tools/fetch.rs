@@ -10,12 +10,11 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{duration, grpc};
-use crate::lab::{FetchResult, LabError};
+use crate::lab::{Failure, FetchResult, LabError};
 
 /// An answer's body that is kept for the report.
 const MAX_BODY_BYTES: usize = 16 << 20;
@@ -24,6 +23,7 @@ const MAX_COUNT: u32 = 1_000_000;
 
 /// Flags of `smc-lab fetch`.
 #[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on a command line")]
 pub struct FetchArgs {
     /// What to fetch: http://HOST[:PORT]/PATH.
     #[arg(long)]
@@ -55,10 +55,14 @@ pub struct FetchArgs {
     /// Longest wait for each whole answer.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
+    /// Print each result as soon as it is there, on a line of its own, instead of all in one array.
+    #[arg(long)]
+    pub lines: bool,
 }
 
-/// Makes the requests. A request that fails is a result with an error; only what can't be asked at all is an error.
-pub async fn fetch(args: &FetchArgs) -> Result<Vec<FetchResult>, LabError> {
+/// Makes the requests, and hands over each result. A request that fails is a result with an error; only what can't be
+/// asked at all is an error.
+pub async fn fetch(args: &FetchArgs, mut report: impl FnMut(FetchResult)) -> Result<(), LabError> {
     let invalid = |text: String| LabError::Invalid { what: "request", text };
     let authority = args.url.authority().ok_or_else(|| invalid(format!("{}: no host", args.url)))?.clone();
     if args.url.scheme_str() != Some("http") {
@@ -68,26 +72,25 @@ pub async fn fetch(args: &FetchArgs) -> Result<Vec<FetchResult>, LabError> {
     let http2 = args.http2 || args.grpc;
     let template = request(args, http2).map_err(invalid)?;
     let mut client = Client { address, http2, connection: None, connections: 0 };
-    let mut results = Vec::new();
     for number in 0..args.count {
         if number > 0 {
             tokio::time::sleep(args.interval).await;
         }
         let started = Instant::now();
-        let mut result =
-            match tokio::time::timeout(args.timeout, client.send(template.clone(), args.grpc)).await {
-                Ok(Ok(result)) => result,
-                Ok(Err(error)) => FetchResult { error: Some(chain(&error)), ..FetchResult::default() },
-                Err(_) => FetchResult { error: Some("timeout".to_owned()), ..FetchResult::default() },
-            };
+        let sent = tokio::time::timeout(args.timeout, client.send(template.clone(), args.grpc)).await;
+        let mut result = sent.unwrap_or_else(|_| Err(super::timeout())).unwrap_or_else(|error| FetchResult {
+            failure: Some(Failure::of(&error)),
+            error: Some(chain(&error)),
+            ..FetchResult::default()
+        });
         result.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         result.connection = client.connections;
         if result.error.is_some() || !args.keep_alive {
             client.connection = None;
         }
-        results.push(result);
+        report(result);
     }
-    Ok(results)
+    Ok(())
 }
 
 fn request(args: &FetchArgs, http2: bool) -> Result<Request<Full<Bytes>>, String> {
@@ -155,23 +158,37 @@ impl Client {
             Sender::Http1(sender) => sender.send_request(request).await,
             Sender::Http2(sender) => sender.send_request(request).await,
         };
-        read(response.map_err(io::Error::other)?, grpc).await
+        read(response.map_err(broken)?, grpc).await
     }
 }
 
+/// What hyper says, with the kind of what is behind it.
+fn broken(error: hyper::Error) -> io::Error {
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return io::Error::new(io::ErrorKind::UnexpectedEof, error);
+    }
+    let mut source = std::error::Error::source(&error);
+    let mut kind = io::ErrorKind::Other;
+    while let Some(cause) = source {
+        if let Some(system) = cause.downcast_ref::<io::Error>() {
+            kind = system.kind();
+        }
+        source = cause.source();
+    }
+    io::Error::new(kind, error)
+}
+
 async fn connect((host, port): &(String, u16), http2: bool) -> io::Result<Connection> {
-    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+    let stream = super::connect((host.as_str(), *port)).await?;
     stream.set_nodelay(true)?;
     let io = TokioIo::new(stream);
     // How a connection ends is told by the requests on it.
     let (sender, driver) = if http2 {
-        let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
-            .await
-            .map_err(io::Error::other)?;
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(broken)?;
         (Sender::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
     } else {
-        let (sender, connection) =
-            hyper::client::conn::http1::handshake(io).await.map_err(io::Error::other)?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
         (Sender::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
     };
     Ok(Connection { sender, _driver: AbortOnDropHandle::new(driver) })
@@ -203,7 +220,12 @@ async fn read(response: Response<Incoming>, grpc: bool) -> io::Result<FetchResul
                     .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(message).into_owned()));
             }
         }
-        Err(error) => result.error = Some(format!("the body broke off: {error}")),
+        Err(error) => {
+            result.error = Some(format!("the body broke off: {error}"));
+            // Or it is longer than is kept.
+            let hyper = error.downcast::<hyper::Error>().map(|error| broken(*error));
+            result.failure = Some(hyper.map_or(Failure::Other, |error| Failure::of(&error)));
+        }
     }
     Ok(result)
 }
@@ -219,4 +241,71 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: FetchArgs,
+    }
+
+    /// The one result of a request to a server that treats its only connection like this.
+    async fn fetched<F>(flags: &[&str], serve: impl FnOnce(TcpStream) -> F) -> FetchResult
+    where
+        F: Future<Output = ()>,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = async { serve(listener.accept().await.unwrap().0).await };
+        let (result, ()) = tokio::join!(asked(&url, flags), server);
+        result
+    }
+
+    async fn asked(url: &str, flags: &[&str]) -> FetchResult {
+        let argv = [&["fetch", "--url", url], flags].concat();
+        let args = Cli::try_parse_from(argv).unwrap().args;
+        let mut results = Vec::new();
+        fetch(&args, |result| results.push(result)).await.unwrap();
+        results.remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_is_told_from_one_that_is_not_there_and_one_that_is_slow() {
+        let read = async |stream: &mut TcpStream| stream.read(&mut [0; 1024]).await.unwrap();
+        for flags in [&[][..], &["--http2"]] {
+            let closed = fetched(flags, async |stream| drop(stream)).await;
+            assert_eq!((closed.status, closed.failure), (None, Some(Failure::Closed)), "{closed:?}");
+            let heard = fetched(flags, async |mut stream| assert!(read(&mut stream).await > 0)).await;
+            assert_eq!((heard.status, heard.failure), (None, Some(Failure::Closed)), "{heard:?}");
+            let reset = fetched(flags, async |stream| stream.set_zero_linger().unwrap()).await;
+            assert_eq!((reset.status, reset.failure), (None, Some(Failure::Closed)), "{reset:?}");
+        }
+        let half = fetched(&[], async |mut stream| {
+            read(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await.unwrap();
+        })
+        .await;
+        assert_eq!((half.status, half.failure), (Some(200), Some(Failure::Closed)), "{half:?}");
+        let silent =
+            fetched(&["--timeout", "100ms"], async |mut stream| while read(&mut stream).await > 0 {}).await;
+        assert_eq!((silent.status, silent.failure), (None, Some(Failure::Timeout)), "{silent:?}");
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let refused = asked(&format!("http://{gone}/"), &[]).await;
+        assert_eq!((refused.status, refused.failure), (None, Some(Failure::Refused)), "{refused:?}");
+        // A label longer than DNS has, so that nobody is asked.
+        let unresolved = asked(&format!("http://{}/", "x".repeat(64)), &[]).await;
+        assert_eq!(
+            (unresolved.status, unresolved.failure),
+            (None, Some(Failure::Unresolved)),
+            "{unresolved:?}"
+        );
+    }
 }

@@ -12,7 +12,22 @@ pub use fetch::{FetchArgs, fetch};
 pub use tcp::{TcpArgs, tcp};
 pub use tls::{TlsArgs, tls};
 
+use std::io;
 use std::time::Duration;
+
+use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
+
+/// Connects; a name without an address is an error of its own, [`io::ErrorKind::NotFound`].
+async fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let unresolved = |error: io::Error| io::Error::new(io::ErrorKind::NotFound, error);
+    let addresses: Vec<_> = lookup_host(address).await.map_err(unresolved)?.collect();
+    TcpStream::connect(&*addresses).await
+}
+
+/// The error of a client that got nothing in time.
+fn timeout() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "timeout")
+}
 
 /// Reads `250ms`, `5s` or `2m`.
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,11 +1,11 @@
 //! `smc-lab tcp`: one conversation over TCP, line by line.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 
 use super::duration;
@@ -25,33 +25,54 @@ pub struct TcpArgs {
     /// Send this line, and wait for a line in return.
     #[arg(long, value_name = "TEXT")]
     send: Option<String>,
+    /// Send each line of standard input as it comes, over the same connection, and report each line in return.
+    #[arg(long, conflicts_with = "send")]
+    stdin: bool,
     /// Longest wait for each step.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }
 
-/// Holds the conversation. What goes wrong is part of the result.
-pub async fn tcp(args: &TcpArgs) -> TcpResult {
+/// Holds the conversation and hands over its result; with `--stdin`, one for each line, and one more if it breaks off.
+/// What goes wrong is part of a result. Returns whether all went well.
+pub async fn tcp(args: &TcpArgs, mut report: impl FnMut(&TcpResult)) -> bool {
     let mut result = TcpResult::default();
-    if let Err(error) = converse(args, &mut result).await {
-        result.error = Some(error.to_string());
+    let outcome = converse(args, &mut result, &mut report).await;
+    if let Err(error) = &outcome {
+        result.fail(error);
     }
-    result
+    if outcome.is_err() || !args.stdin {
+        report(&result);
+    }
+    outcome.is_ok()
 }
 
-async fn converse(args: &TcpArgs, result: &mut TcpResult) -> io::Result<()> {
-    let stream = step(args, "connect", TcpStream::connect(&args.address)).await?;
+async fn converse(
+    args: &TcpArgs,
+    result: &mut TcpResult,
+    report: &mut impl FnMut(&TcpResult),
+) -> io::Result<()> {
+    let stream = step(args, "connect", super::connect(&args.address)).await?;
     result.connected = true;
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     if args.read_first {
         result.greeting = Some(step(args, "read the greeting", line(&mut reader)).await?);
     }
-    if let Some(text) = &args.send {
+    if args.stdin {
+        let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
+        let mut input = BufReader::new(tokio::fs::File::from_std(stdin.into())).lines();
+        while let Some(text) = input.next_line().await? {
+            step(args, "send", writer.write_all(format!("{text}\n").as_bytes())).await?;
+            result.reply = Some(step(args, "read the reply", line(&mut reader)).await?);
+            report(result);
+            (result.greeting, result.reply) = (None, None);
+        }
+    } else if let Some(text) = &args.send {
         step(args, "send", writer.write_all(format!("{text}\n").as_bytes())).await?;
         result.reply = Some(step(args, "read the reply", line(&mut reader)).await?);
     }
-    if !args.read_first && args.send.is_none() {
+    if !args.read_first && args.send.is_none() && !args.stdin {
         // Nothing to say: learn whether the server keeps the connection.
         match tokio::time::timeout(Duration::from_millis(300), line(&mut reader)).await {
             Ok(Ok(greeting)) => result.greeting = Some(greeting),
@@ -64,7 +85,7 @@ async fn converse(args: &TcpArgs, result: &mut TcpResult) -> io::Result<()> {
 
 async fn step<T>(args: &TcpArgs, what: &str, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let outcome = tokio::time::timeout(args.timeout, future).await;
-    let outcome = outcome.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")));
+    let outcome = outcome.unwrap_or_else(|_| Err(super::timeout()));
     outcome.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }
 

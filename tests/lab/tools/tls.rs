@@ -12,7 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::duration;
 use crate::lab::TcpResult;
@@ -47,10 +48,8 @@ pub struct TlsArgs {
 pub async fn tls(args: &TlsArgs) -> TcpResult {
     let mut result = TcpResult::default();
     let outcome = tokio::time::timeout(args.timeout, converse(args, &mut result)).await;
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => result.error = Some(error.to_string()),
-        Err(_) => result.error = Some("timeout".to_owned()),
+    if let Err(error) = outcome.unwrap_or_else(|_| Err(super::timeout())) {
+        result.fail(&error);
     }
     result
 }
@@ -58,9 +57,11 @@ pub async fn tls(args: &TlsArgs) -> TcpResult {
 async fn converse(args: &TlsArgs, result: &mut TcpResult) -> io::Result<()> {
     let name = ServerName::try_from(args.server_name.clone()).map_err(io::Error::other)?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config(args).map_err(io::Error::other)?));
-    let stream = TcpStream::connect(&args.address).await?;
+    let stream = super::connect(&args.address).await?;
     result.connected = true;
     let mut stream = connector.connect(name, stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    result.server_serial = shown.and_then(serial);
     let text = args.send.replace("\\r", "\r").replace("\\n", "\n");
     stream.write_all(text.as_bytes()).await?;
     let mut answer = vec![0; MAX_ANSWER_BYTES];
@@ -70,6 +71,12 @@ async fn converse(args: &TlsArgs, result: &mut TcpResult) -> io::Result<()> {
     }
     result.reply = Some(String::from_utf8_lossy(&answer[..length]).into_owned());
     Ok(())
+}
+
+/// A certificate's serial number; `None` if it is no certificate, which only a server that proves nothing shows.
+fn serial(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(format!("{:x}", certificate.serial))
 }
 
 fn config(args: &TlsArgs) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {

@@ -1,0 +1,32 @@
+//! Where a replica keeps its log and state.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::database::Database;
+use crate::disk::Disk;
+use crate::error::StorageError;
+use crate::memory::MemoryDisk;
+use crate::rocks::RocksDisk;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub enum Storage {
+    /// In a directory, made if it is missing.
+    Directory(PathBuf),
+    /// In memory: for simulations and tests.
+    Memory(MemoryDisk),
+}
+
+impl Storage {
+    pub(crate) async fn open(self) -> Result<Disk, Arc<StorageError>> {
+        let database: Arc<dyn Database> = match self {
+            Self::Memory(disk) => Arc::new(disk),
+            Self::Directory(path) => {
+                let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path)).await;
+                Arc::new(opened.map_err(StorageError::interrupted).and_then(|opened| opened)?)
+            }
+        };
+        Ok(Disk::new(database))
+    }
+}

@@ -1,0 +1,176 @@
+//! `smc cluster backup|restore|recover`: a copy of the ledger for keeps, and the way on from it or from a last replica.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use smc_mesh::ledger::Ledger;
+use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
+use smc_raft::private_file::Replacement;
+use smc_raft::{Remains, ReplicaId, Storage, read_backup, recover, restore, survey};
+use thiserror::Error;
+
+use super::controller::ledger_directory;
+use super::output;
+use super::replica::random_numbers;
+use super::{AdminArgs, Outcome, Refused, Verdict};
+use crate::ca::seal::{KeyEncryption, LocalKey};
+use crate::env::Env;
+
+/// Flags of `smc cluster backup`.
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// Where to write it; must not be there yet
+    file: PathBuf,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Flags of `smc cluster restore`.
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The backup
+    file: PathBuf,
+    /// The replica's data directory, without a ledger
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The key-encryption key of the mesh that the backup is of
+    #[arg(long, value_name = "FILE")]
+    kek_file: PathBuf,
+    /// Which replica this will be
+    #[arg(long, value_name = "N", default_value = "0")]
+    replica_id: ReplicaId,
+    #[command(flatten)]
+    address: Address,
+}
+
+/// Flags of `smc cluster recover`.
+#[derive(Debug, Args)]
+pub(super) struct RecoverArgs {
+    /// The data directory of a replica that does not run
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    address: Address,
+    /// Do it. What only the lost replicas had is lost for good
+    #[arg(long)]
+    confirm: bool,
+}
+
+#[derive(Debug, Args)]
+struct Address {
+    /// Where other replicas will reach this one; not needed if there will be none
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:0")]
+    raft_address: String,
+}
+
+/// Why there is no backup.
+#[derive(Debug, Error)]
+enum BackupFileError {
+    #[error("{} is there already", .0.display())]
+    Exists(PathBuf),
+    #[error("cannot write {}", .path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot open {}", .path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the controller ended before the backup did")]
+    Incomplete,
+}
+
+pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
+    let BackupArgs { file: path, admin } = args;
+    let failed = |source| BackupFileError::Write { path: path.clone(), source };
+    if path.try_exists().map_err(failed)? {
+        return Err(BackupFileError::Exists(path).into());
+    }
+    let mut parts =
+        admin.patient_client().await?.backup(BackupRequest {}).await.map_err(Refused)?.into_inner();
+    let mut file = Replacement::begin(&path).map_err(failed)?;
+    let mut length = 0;
+    loop {
+        let part = parts.message().await.map_err(Refused)?.and_then(|part| part.part);
+        match part.ok_or(BackupFileError::Incomplete)? {
+            Part::Octets(octets) => {
+                file.write_all(&octets).map_err(failed)?;
+                length += octets.len() as u64;
+            }
+            Part::End(end) if end.octets == length => break,
+            Part::End(_) => return Err(BackupFileError::Incomplete.into()),
+        }
+    }
+    file.put_in_place().and_then(|()| sync_directory(&path)).map_err(failed)?;
+    output::write(&format!("{length} bytes in {}\n", path.display()))?;
+    Ok(Verdict::Ok)
+}
+
+pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
+    let RestoreArgs { file: path, data_dir, kek_file, replica_id, address } = args;
+    let env = Env::system();
+    let keys = LocalKey::load(&kek_file, &env)?;
+    let file = File::open(&path).map_err(|source| BackupFileError::Open { path, source })?;
+    let backup = read_backup(&keys.group_secret(), io::BufReader::new(file))?;
+    let storage = Storage::Directory(ledger_directory(&data_dir));
+    let group = restore(&backup, storage, replica_id, address.raft_address, random_numbers(&env)?).await?;
+    let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
+    output::write(&format!(
+        "{}\nreplica {replica_id} is the only member of the new group {group}, with the backup{of}\n",
+        contents(&backup.ledger)
+    ))?;
+    Ok(Verdict::Ok)
+}
+
+pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
+    let RecoverArgs { data_dir, address, confirm } = args;
+    let storage = Storage::Directory(ledger_directory(&data_dir));
+    if !confirm {
+        let remains = survey(storage).await?;
+        output::write(&format!(
+            "{}nothing was changed; --confirm makes it a group of its own\n",
+            left(&remains)
+        ))?;
+        return Ok(Verdict::Ok);
+    }
+    let (remains, group) = recover(storage, address.raft_address, random_numbers(&Env::system())?).await?;
+    output::write(&format!(
+        "{}replica {} is the only member of the new group {group}\n",
+        left(&remains),
+        remains.replica
+    ))?;
+    Ok(Verdict::Ok)
+}
+
+fn left(remains: &Remains) -> String {
+    let Remains { replica, group, members, term, last, ledger } = remains;
+    let members: Vec<_> = members.iter().map(|(id, member)| format!("{id} at {}", member.address)).collect();
+    format!(
+        "replica {replica} of group {group}\nmembers: {}\nterm {term}, entry {last}\n{}\n",
+        members.join(", "),
+        contents(ledger)
+    )
+}
+
+fn contents(ledger: &Ledger) -> String {
+    let authority = ledger.authority().map_or("no authority".to_owned(), |authority| {
+        format!("the authority of {}", authority.trust_domain)
+    });
+    format!(
+        "{authority}, {} identities, {} proxy certificates",
+        ledger.service_certificates().count(),
+        ledger.proxy_certificates().count()
+    )
+}
+
+/// So that the name of what was put in place is as durable as its content.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}

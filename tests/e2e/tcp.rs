@@ -1,0 +1,91 @@
+//! TCP policy: decided before the application hears of a client, and followed while connections are open.
+
+use crate::mesh::{Mesh, allow, any_route, tcp_route};
+use crate::{DENIED, SETTLE, VARIANTS, eventually, eventually_get, hello, start_with, tcp_outcome};
+use smc_tests::lab::{LabHandle, Variant};
+
+const SERVERS: [&str; 2] = ["servers/web-v1", "servers/web-v2"];
+
+/// Tries that are certain to meet both servers: they take turns.
+const TRIES: u32 = 6;
+
+/// What comes of waiting for the greeting of the server that speaks first.
+async fn greeted(lab: &LabHandle, pod: &str) -> String {
+    let args = ["web.servers:7001", "--read-first", "--send", "hello"];
+    tcp_outcome(&lab.tcp(pod, &args).await.unwrap())
+}
+
+/// How many TCP connections the applications of both servers have seen.
+fn accepted(lab: &LabHandle) -> usize {
+    let logs = SERVERS.map(|pod| lab.logs(pod, "echo").unwrap());
+    logs.iter().flat_map(|log| log.lines()).filter(|line| line.starts_with("accepted ")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_speaks_first_never_hears_of_a_client_without_a_grant_over_both_xds_variants() {
+    let [delta, sotw] = VARIANTS.map(follows_tcp_policy);
+    tokio::join!(delta, sotw);
+}
+
+async fn follows_tcp_policy(variant: Variant) {
+    // Alice may use the service over HTTP, so her own sidecar carries her TCP connections to it, too: what refuses her
+    // is the server's.
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("lines.yaml", &tcp_route("lines", &[7000, 7001]))
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]));
+    let lab = start_with(&mesh, |options| options.variant = variant).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+
+    for _ in 0..TRIES {
+        for pod in ["clients/alice", "clients/bob"] {
+            assert_eq!(greeted(&lab, pod).await, DENIED, "{variant:?} {pod}");
+            assert_eq!(hello(&lab, pod, "web.servers:7000").await, DENIED, "{variant:?} {pod}");
+        }
+    }
+    assert_eq!(accepted(&lab), 0, "{variant:?}: an application was connected");
+
+    let grant = allow("alice-tcp", "alice", &["TCPRoute/lines"]);
+    lab.apply("alice-tcp.yaml", &grant).await.unwrap();
+    eventually_alice_is(&lab, "answered").await;
+    assert!(accepted(&lab) > 0);
+    assert_eq!(greeted(&lab, "clients/bob").await, DENIED, "{variant:?}");
+    let mut open = lab.talk("clients/alice", "web.servers:7000");
+    assert_eq!(tcp_outcome(&open.say("hello").await.unwrap()), "answered", "{variant:?}");
+
+    lab.remove("alice-tcp.yaml").await.unwrap();
+    eventually_alice_is(&lab, DENIED).await;
+    let before = accepted(&lab);
+    for _ in 0..TRIES {
+        assert_eq!(greeted(&lab, "clients/alice").await, DENIED, "{variant:?}");
+        assert_eq!(hello(&lab, "clients/alice", "web.servers:7000").await, DENIED, "{variant:?}");
+    }
+    assert_eq!(accepted(&lab), before, "{variant:?}: an application was connected");
+    // What was open ends with the drain of the filter chain that had let it in.
+    let ended = async {
+        while open.say("still there?").await.is_ok_and(|result| result.failure.is_none()) {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(SETTLE, ended).await.expect("the open connection ends");
+    assert_eq!(crate::get(&lab, "clients/alice", "http://web.servers/").await, "200", "{variant:?}");
+
+    lab.apply("alice-tcp.yaml", &grant).await.unwrap();
+    eventually_alice_is(&lab, "answered").await;
+    lab.stop().await.unwrap();
+}
+
+/// Waits until alice is answered, or denied, by both servers, on both ports.
+async fn eventually_alice_is(lab: &LabHandle, expected: &str) {
+    eventually(&format!("alice is {expected} by both servers"), async || {
+        for _ in 0..TRIES {
+            let hello = hello(lab, "clients/alice", "web.servers:7000").await;
+            let greeted = greeted(lab, "clients/alice").await;
+            if [&*hello, &*greeted] != [expected; 2] {
+                return Err(format!("{hello}, {greeted}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+}

@@ -1,0 +1,130 @@
+//! The replicas of the controller, on one node: each with ports, a socket and a data directory of its own.
+//!
+//! One is started as a person would start it alone; several know each other, and are one group.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+
+use super::config::{self, Config};
+use super::controller::Controller;
+use super::state_dir::StateDir;
+use super::{LabError, addresses};
+
+/// All replicas, running or not, by number.
+#[derive(Debug)]
+pub(super) struct Controllers(Vec<Controller>);
+
+/// Where proxies connect to a replica.
+fn xds(replica: u16) -> SocketAddr {
+    SocketAddr::from((addresses::NODE_V4, 15128 + 100 * replica))
+}
+
+/// Where the other replicas connect to it.
+fn raft(replica: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 15129 + 100 * replica))
+}
+
+/// Its health and metrics.
+fn metrics(replica: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 9091 + replica))
+}
+
+impl Controllers {
+    pub(super) fn new(config: &Config, state: &StateDir) -> Result<Self, LabError> {
+        let kek = state.path().join("kek");
+        if config.replicas > 1 {
+            write_key(&kek)?;
+        }
+        let replica = |replica| {
+            let args = args(replica, config, state, &kek);
+            Controller::new(args, metrics(replica), state.controller_log(replica))
+        };
+        Ok(Self((0..config.replicas).map(replica).collect()))
+    }
+
+    /// Starts all of them, and waits until all are ready.
+    pub(super) async fn start_all(&self) -> Result<(), LabError> {
+        for controller in &self.0 {
+            controller.start().await?;
+        }
+        for controller in &self.0 {
+            controller.ready().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts one, and waits until it is ready.
+    pub(super) async fn start(&self, replica: u16) -> Result<(), LabError> {
+        let controller = self.get(replica)?;
+        controller.start().await?;
+        controller.ready().await
+    }
+
+    /// Sends one a signal and waits until it ended; not running is an error.
+    pub(super) async fn stop(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
+        self.get(replica)?.stop(signal).await
+    }
+
+    /// Ends all that run, at the same time and each in order.
+    pub(super) async fn stop_all(&self) {
+        for controller in &self.0 {
+            controller.signal(Signal::SIGTERM).await;
+        }
+        for controller in &self.0 {
+            let _ = controller.stop(Signal::SIGTERM).await;
+        }
+    }
+
+    /// Those that ended by themselves since the last call, and how.
+    pub(super) fn ended(&self) -> Vec<String> {
+        let ended = self.0.iter().zip(0u16..).filter_map(|(controller, replica)| {
+            let name = config::numbered("the controller", replica);
+            Some(format!("{name} ended by itself: {}", controller.ended()?))
+        });
+        ended.collect()
+    }
+
+    fn get(&self, replica: u16) -> Result<&Controller, LabError> {
+        let found = self.0.get(usize::from(replica));
+        found.ok_or_else(|| LabError::Refused(format!("there is no replica {replica} of the controller")))
+    }
+}
+
+fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut args: Vec<String> = vec!["controller".to_owned()];
+    let mut flag = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
+    flag("--mesh-dir", text(&state.published()));
+    flag("--data-dir", text(&state.path().join(config::numbered("controller", replica))));
+    flag("--kek-file", text(kek));
+    flag("--xds-listen", xds(replica).to_string());
+    flag("--metrics-listen", metrics(replica).to_string());
+    flag("--admin-socket", config::admin_socket(replica));
+    if config.replicas > 1 {
+        flag("--replica-id", replica.to_string());
+        flag("--raft-listen", raft(replica).to_string());
+        for other in 0..config.replicas {
+            flag("--founder", format!("{other}={}", raft(other)));
+            flag("--xds-replica", format!("{other}={}", xds(other)));
+        }
+    } else {
+        args.push("--create-kek".to_owned());
+    }
+    args.extend(config.controller_args.iter().cloned());
+    args
+}
+
+/// A key that all replicas have, as their operator gives it to them.
+fn write_key(path: &Path) -> Result<(), LabError> {
+    let made = || {
+        let mut key = [0; 32];
+        File::open("/dev/urandom")?.read_exact(&mut key)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(&key)
+    };
+    made().map_err(LabError::file("write", path))
+}

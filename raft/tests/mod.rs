@@ -3,6 +3,7 @@
 pub(crate) mod commands;
 mod files;
 mod group;
+mod reception;
 mod recovery;
 mod replicas;
 mod suite;

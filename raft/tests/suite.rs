@@ -1,13 +1,16 @@
 //! openraft's own suite for storage, on both databases.
 
-use std::sync::Arc;
+use std::io::{BufRead, BufReader};
+use std::process::{Command as Process, Stdio};
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use openraft::StorageError as RaftStorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::database::Database;
+use crate::database::{Database, Family, Write};
 use crate::disk::Disk;
 use crate::log::LogStore;
 use crate::machine::StateMachine;
@@ -57,4 +60,66 @@ async fn the_memory_store_passes_openrafts_suite() {
 #[tokio::test]
 async fn the_rocksdb_store_passes_openrafts_suite() {
     Suite::test_all(InRocks).await.unwrap();
+}
+
+/// The directories that the victim opens before it is killed, and how many those are.
+const VICTIM: &str = "SMC_TEST_STORES_OF_THE_VICTIM";
+const STORES: usize = 32;
+
+/// Stores whose process was killed with `kill -9` while it had them open.
+#[derive(Default)]
+struct Killed {
+    left: Mutex<Vec<TempDir>>,
+}
+
+impl Killed {
+    fn kill_some() -> Vec<TempDir> {
+        let directories: Vec<_> = (0..STORES).map(|_| TempDir::new().unwrap()).collect();
+        let paths = std::env::join_paths(directories.iter().map(TempDir::path)).unwrap();
+        let name = "tests::suite::the_rocksdb_store_passes_openrafts_suite_after_kill_9";
+        let mut victim = Process::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(VICTIM, paths)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "open"), "the victim died early");
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        directories
+    }
+}
+
+impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for Killed {
+    async fn build(&self) -> Result<(Kept, LogStore, StateMachine), RaftStorageError<TypeConfig>> {
+        let dir = {
+            let mut left = self.left.lock().unwrap();
+            if left.is_empty() {
+                *left = Self::kill_some();
+            }
+            left.pop().unwrap()
+        };
+        let disk = RocksDisk::open(dir.path()).unwrap();
+        assert!(disk.get(Family::State, b"kept").unwrap().is_some(), "what was synced is gone");
+        disk.write(vec![Write::Delete(Family::State, b"kept".into())]).unwrap();
+        Ok(build(Arc::new(disk), Some(dir)))
+    }
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "how the two processes find each other")]
+async fn the_rocksdb_store_passes_openrafts_suite_after_kill_9() {
+    if let Some(paths) = std::env::var_os(VICTIM) {
+        let mut stores = Vec::new();
+        for path in std::env::split_paths(&paths) {
+            let store = RocksDisk::open(&path).unwrap();
+            store.write(vec![Write::Put(Family::State, b"kept".into(), Bytes::from_static(b"yes"))]).unwrap();
+            store.sync().await.unwrap();
+            stores.push(store);
+        }
+        println!("\nopen");
+        std::future::pending::<()>().await;
+    }
+    Suite::test_all(Killed::default()).await.unwrap();
 }

@@ -177,7 +177,7 @@ fn open_files() -> Result<u64, ControllerError> {
 /// How many proxies may be connected with so many open files. A person hears of it when that is not many.
 fn connections(open_files: u64) -> usize {
     let connections = max_connections(open_files);
-    if connections < MAX_CONNECTIONS {
+    if connections < MAX_CONNECTIONS / 2 {
         warn!(open_files, connections, "the limit of open files bounds how many proxies can connect");
     }
     connections

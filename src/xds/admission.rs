@@ -13,9 +13,8 @@ use smc_mesh::pki::{Admission, Identified, KnownWorkload, PeerCertificate, Refus
 use smc_mesh::world::World;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic::Status;
-use tracing::info;
 
 use super::proxies::Connected;
 use super::stream::Context;
@@ -36,7 +35,7 @@ pub(super) enum NotAdmitted {
     Unreadable(#[from] UnreadableCertificate),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("the certificate authority cannot record the claim")]
+    #[error("the certificate authority cannot say whether the certificate is good")]
     Authority(#[from] CaError),
     #[error("the server is shutting down")]
     Draining,
@@ -68,12 +67,6 @@ impl NotAdmitted {
     }
 }
 
-/// How long a proxy waits for the ledger to be as new as its own certificate. A round trip to the leader, or an election.
-/// A replica that is cut off from the majority then decides by what it knows: it goes on serving the proxies that it
-/// had, which a failure of its network must not take from them. What was released meanwhile ends as soon as it hears of
-/// it; a certificate that was never claimed waits for the majority in any case.
-const FRESHNESS_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Reads the leaf of the chain that a peer showed, of which the handshake has verified that the mesh's CA signed it,
 /// and enters the connection under the name of its proxy, if the certificate is good so far.
 pub(super) async fn identified(
@@ -82,15 +75,11 @@ pub(super) async fn identified(
     chain: &[CertificateDer<'_>],
 ) -> Result<PeerCertificate, NotAdmitted> {
     let certificate = peer_certificate(chain.first().ok_or(NotAdmitted::NoCertificate)?)?;
-    // Another replica may have recorded or released the certificate a moment ago.
-    match timeout(FRESHNESS_PATIENCE, context.ca.barrier()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            info!(error = &error as &dyn std::error::Error, "admitting by a ledger that may be old");
-        }
-        Err(_) => info!("admitting by a ledger that may be old: the group does not answer"),
-    }
     let look = || context.ca.ledger().read(|ledger| identify(&certificate, ledger, context.env.now()));
+    if let Err(Refusal::NotIssued { .. }) = look() {
+        // Another replica may have issued it a moment ago.
+        context.ca.barrier().await?;
+    }
     let Identified { proxy, serial, .. } = look()?;
     connected.identify(&proxy, serial);
     // A release between the look and the entry did not find this connection to close it.
@@ -118,10 +107,13 @@ pub(super) async fn admitted(
         }
     };
     if admission.first_claim {
-        // Nothing is served before the claim is committed.
+        // Nothing is served before the claim is committed; what was released meanwhile cannot be claimed.
         context.ca.claim(admission.serial).await?;
+        return Ok(admission);
     }
-    Ok(admission)
+    // This replica may not have heard of a release yet.
+    context.ca.barrier().await?;
+    Ok(check(context, certificate, worlds.borrow().as_deref())?)
 }
 
 /// Whether the holder of this certificate belongs here, by the ledger and `world` as they are now.

@@ -98,9 +98,10 @@ pub(super) async fn serve(socket: TcpStream, mut connected: Connected, handling:
     // So that a small response does not wait for the acknowledgement of an earlier one. A socket that refuses
     // it is slower, not wrong.
     let _ = socket.set_nodelay(true);
+    let Connection { leave, cut, .. } = connected.connection.clone();
     let stream = tokio::select! {
-        () = connected.connection.leave.cancelled() => return,
-        () = connected.connection.cut.cancelled() => return,
+        () = leave.cancelled() => return,
+        () = cut.cancelled() => return,
         shaken = handshake(socket, &handling) => match shaken {
             Ok(stream) => stream,
             Err(error) => {
@@ -110,8 +111,13 @@ pub(super) async fn serve(socket: TcpStream, mut connected: Connected, handling:
             }
         },
     };
-    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let (peer, limit) = match admission::identified(context, &mut connected, chain).await {
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    let identified = tokio::select! {
+        () = leave.cancelled() => return,
+        () = cut.cancelled() => return,
+        identified = admission::identified(context, &mut connected, &chain) => identified,
+    };
+    let (peer, limit) = match identified {
         Ok(certificate) => {
             let connection = connected.connection.clone();
             (Ok(Peer { certificate: Arc::new(certificate), connection }), context.idle_limit)

@@ -10,9 +10,9 @@ use smc_mesh::resource::ResourceType;
 use tokio::time::timeout;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// A replica that is well answers at once. One that cannot reach the majority admits by what it knows, once it has tried
-/// for two seconds; so a later answer tells nothing, and is not waited for.
-const PATIENCE: Duration = Duration::from_millis(1900);
+/// A replica that is well answers at once; one that is stopped or cut off may take longer, and it is not known what it
+/// did.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to the controller at `address` as the bootstrap says, and asks for everything. Whether anything came: the
 /// proxy then was admitted, and its certificate is claimed.

@@ -1,0 +1,113 @@
+//! Snapshots that are received in chunks, over crashes and offers that change.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smc_proto::raft::v1 as pb;
+use tempfile::TempDir;
+
+use crate::disk::Disk;
+use crate::memory::MemoryDisk;
+use crate::rocks::RocksDisk;
+use crate::snapshots::{CHUNK, ReceiveError, Snapshots};
+
+/// A snapshot on another replica's disk: its header, and its chunks. `seed` makes its content.
+fn offered(seed: u8) -> (pb::SnapshotHeader, Vec<Bytes>) {
+    let content: Vec<u8> = (0..=250u8).cycle().map(|octet| octet ^ seed).take(CHUNK * 3 + 7).collect();
+    let mut writing = Snapshots::open(Disk::new(Arc::new(MemoryDisk::default()))).unwrap().write();
+    writing.write_all(&content).unwrap();
+    (writing.finish().unwrap(), content.chunks(CHUNK).map(Bytes::copy_from_slice).collect())
+}
+
+fn on(disk: &MemoryDisk) -> Snapshots {
+    Snapshots::open(Disk::new(Arc::new(disk.clone()))).unwrap()
+}
+
+async fn received(snapshots: &Snapshots, header: &pb::SnapshotHeader, chunks: &[Bytes]) -> Vec<u8> {
+    let mut receiving = snapshots.receive(header).unwrap();
+    let missing = usize::try_from(receiving.next).unwrap();
+    for chunk in &chunks[missing..] {
+        receiving.put(chunk.clone()).unwrap();
+    }
+    let stored = receiving.finish().unwrap();
+    let header = stored.header.clone();
+    snapshots.keep(&header).await.unwrap();
+    snapshots.current().unwrap().unwrap().read().unwrap()
+}
+
+#[tokio::test]
+async fn a_reception_goes_on_after_a_crash_where_it_was_on_the_disk() {
+    let (header, chunks) = offered(1);
+    let dir = TempDir::new().unwrap();
+    for ready in 0..=chunks.len() {
+        let path = dir.path().join(ready.to_string());
+        {
+            let disk = Disk::new(Arc::new(RocksDisk::open(&path).unwrap()));
+            let mut receiving = Snapshots::open(disk.clone()).unwrap().receive(&header).unwrap();
+            for chunk in &chunks[..ready] {
+                receiving.put(chunk.clone()).unwrap();
+            }
+            disk.sync().await.unwrap();
+        }
+        let snapshots = Snapshots::open(Disk::new(Arc::new(RocksDisk::open(&path).unwrap()))).unwrap();
+        assert!(snapshots.current().unwrap().is_none(), "half a snapshot counts for nothing");
+        assert_eq!(snapshots.receive(&header).unwrap().next, ready as u64);
+        assert_eq!(received(&snapshots, &header, &chunks).await, chunks.concat());
+    }
+}
+
+#[tokio::test]
+async fn chunks_that_a_crash_took_are_asked_for_again() {
+    let (header, chunks) = offered(1);
+    let disk = MemoryDisk::default();
+    let mut receiving = on(&disk).receive(&header).unwrap();
+    for chunk in &chunks {
+        receiving.put(chunk.clone()).unwrap();
+    }
+    // Nothing was synced.
+    disk.crash();
+    let snapshots = on(&disk);
+    assert_eq!(snapshots.receive(&header).unwrap().next, 0);
+    assert_eq!(received(&snapshots, &header, &chunks).await, chunks.concat());
+    disk.crash();
+    assert_eq!(on(&disk).current().unwrap().unwrap().read().unwrap(), chunks.concat());
+}
+
+#[tokio::test]
+async fn another_offer_takes_the_place_of_the_one_that_was_begun() {
+    let (old, old_chunks) = offered(1);
+    let (new, new_chunks) = offered(2);
+    let snapshots = on(&MemoryDisk::default());
+    let mut receiving = snapshots.receive(&old).unwrap();
+    receiving.put(old_chunks[0].clone()).unwrap();
+    assert_eq!(snapshots.receive(&new).unwrap().next, 0);
+    assert_eq!(received(&snapshots, &new, &new_chunks).await, new_chunks.concat());
+    assert_eq!(snapshots.receive(&old).unwrap().next, 0, "its chunks are gone");
+    // And while another one is received, the one that is kept is still there.
+    assert_eq!(snapshots.current().unwrap().unwrap().read().unwrap(), new_chunks.concat());
+}
+
+#[tokio::test]
+async fn what_is_not_what_its_header_says_is_refused_and_forgotten() {
+    let (header, chunks) = offered(1);
+    let (_, others) = offered(2);
+    let snapshots = on(&MemoryDisk::default());
+    let mut receiving = snapshots.receive(&header).unwrap();
+    for wrong in [Bytes::new(), chunks[0].slice(1..), chunks[3].clone()] {
+        assert!(matches!(receiving.put(wrong), Err(ReceiveError::Refused(_))));
+    }
+    for chunk in &others {
+        receiving.put(chunk.clone()).unwrap();
+    }
+    assert!(matches!(receiving.put(Bytes::new()), Err(ReceiveError::Refused(_))), "one too many");
+    assert!(matches!(receiving.finish(), Err(ReceiveError::Refused(_))));
+    assert_eq!(snapshots.receive(&header).unwrap().next, 0);
+    for header in [
+        pb::SnapshotHeader { bytes: u64::MAX, ..header.clone() },
+        pb::SnapshotHeader { chunks: 1, ..header.clone() },
+        pb::SnapshotHeader { hash: Bytes::new(), ..header.clone() },
+    ] {
+        assert!(matches!(snapshots.receive(&header), Err(ReceiveError::Refused(_))));
+    }
+}

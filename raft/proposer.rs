@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use prost::Message;
 use smc_proto::raft::v1 as pb;
@@ -22,7 +23,7 @@ use crate::peers::{Leader, Peers};
 use crate::replicated::{Outcome, ProposeError};
 use crate::sessions::SessionId;
 use crate::transport::client::CallError;
-use crate::types::{Proposal as Payload, TypeConfig};
+use crate::types::{Proposal as Payload, ReplicaId, TypeConfig};
 use crate::waiters::{Applied, Waiters};
 
 /// The most bytes of one batch: what a disk writes within a few milliseconds, so that the first in a batch does
@@ -207,9 +208,11 @@ impl Means {
         let applied = self.waiters.wait(session, number);
         let delivering = async {
             loop {
+                let leader = self.leader();
                 if let Err(why) = self.attempt(payload.clone()).await {
                     debug!(%why, "a proposal has to be tried again");
-                    sleep(BACK_OFF).await;
+                    // Or as soon as there is somebody else to try it with.
+                    let _ = timeout(BACK_OFF, self.another_leader(leader)).await;
                 } else {
                     // Committed; it is applied here as soon as this replica hears of it.
                     sleep(ATTEMPT).await;
@@ -227,6 +230,22 @@ impl Means {
             Err(_) => {
                 self.waiters.forget(session, number);
                 Err(ProposeError::Unavailable(format!("not committed within {} s", PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    /// Who leads, as far as this replica knows.
+    fn leader(&self) -> Option<ReplicaId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Waits until this replica knows of a leader that is not `known`.
+    async fn another_leader(&self, known: Option<ReplicaId>) {
+        let mut metrics = self.raft.metrics();
+        while self.leader().is_none_or(|leader| Some(leader) == known) {
+            if metrics.changed().await.is_err() {
+                // Raft has stopped, and the proposer stops as well.
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -27,8 +27,13 @@ pub struct Replacement {
 impl Replacement {
     /// Begins to write what will be at `path`. One at a time per path.
     pub fn begin(path: &Path) -> io::Result<Self> {
+        Self::beside(path, ".new")
+    }
+
+    /// As [`Self::begin`], under the name of `path` with `suffix`: whoever has a suffix of its own may be one of several.
+    pub fn beside(path: &Path, suffix: &str) -> io::Result<Self> {
         let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
-        name.push(".new");
+        name.push(suffix);
         let new = path.with_file_name(name);
         // What an interrupted attempt left behind may be open to others.
         match fs::remove_file(&new) {
@@ -43,6 +48,12 @@ impl Replacement {
     pub fn put_in_place(self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.new, &self.path)
+    }
+
+    /// As [`Self::put_in_place`], if nobody has that name yet.
+    pub fn put_in_new_place(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::hard_link(&self.new, &self.path)
     }
 }
 
@@ -83,6 +94,20 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(names(directory.path()), ["envoy.json"]);
+    }
+
+    #[test]
+    fn of_two_that_write_to_a_new_place_one_is_refused_and_spoils_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("backup");
+        let (mut one, mut other) =
+            (Replacement::beside(&path, ".1").unwrap(), Replacement::beside(&path, ".2").unwrap());
+        one.write_all(b"one").unwrap();
+        other.write_all(b"oth").unwrap();
+        one.put_in_new_place().unwrap();
+        assert_eq!(other.put_in_new_place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(names(directory.path()), ["backup"]);
     }
 
     #[test]

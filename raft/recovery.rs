@@ -21,6 +21,7 @@ use crate::error::StorageError;
 use crate::identity::{GroupId, IDENTITY};
 use crate::log::LogStore;
 use crate::machine::{ImageRef, StateMachine};
+use crate::rocks::RocksDisk;
 use crate::sessions::Sessions;
 use crate::shared::SharedLedger;
 use crate::storage::Storage;
@@ -115,16 +116,18 @@ pub async fn survey(storage: Storage) -> Result<Remains, RecoveryError> {
     Survey::of(storage).await.map(|survey| survey.remains)
 }
 
-/// Makes a replica, which is at `address` from now on, the only member of a new group with everything that is left on
-/// its disk. `draw` gives random numbers.
+/// Makes a replica the only member of a new group, with everything that is left on its disk. It is at `address` from now
+/// on, or where it was. `draw` gives random numbers.
 pub async fn recover(
     storage: Storage,
-    address: String,
+    address: Option<String>,
     draw: impl Fn() -> u64,
 ) -> Result<(Remains, GroupId), RecoveryError> {
     let Survey { disk, remains, identity, sessions, vote } = Survey::of(storage).await?;
     let group = GroupId::draw(&draw);
     let identity = pb::Identity { group: group.octets(), ..identity };
+    let before = || remains.members.get(&remains.replica).map(|member| member.address.clone());
+    let address = address.or_else(before).unwrap_or_default();
     // Above everything that this disk has seen, so that what it promised in the old group binds nobody in the new one.
     let (term, index) = (remains.term.max(vote) + 1, remains.last + 1);
     let state = ImageRef { sessions: &sessions, ledger: &remains.ledger };
@@ -135,11 +138,7 @@ pub async fn recover(
 impl Survey {
     async fn of(storage: Storage) -> Result<Self, RecoveryError> {
         if let Storage::Directory(path) = &storage
-            && !path
-                .try_exists()
-                .map_err(StorageError::io("look for", path))
-                .map_err(Arc::new)
-                .map_err(RecoveryError::Storage)?
+            && !RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))?
         {
             return Err(RecoveryError::Nothing);
         }
@@ -192,6 +191,8 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     header.membership = Some(StoredMembership::new(Some(last), membership).to_wire());
     let mut batch = snapshots.replacing(&header).map_err(failed)?;
     let vote = Vote { leader_id: last.leader_id, committed: false };
+    // What was on its way from the old group will not be gone on with.
+    batch.extend(snapshots.forget_incoming().map_err(failed)?);
     batch.extend([
         put_fact(IDENTITY, &identity),
         put_fact(VOTE, &vote.to_wire()),
@@ -201,7 +202,9 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     ]);
     disk.write(batch).map_err(failed)?;
     disk.sync().await.map_err(failed)?;
-    disk.database().set_floor(index).map_err(|error| RecoveryError::Storage(Arc::new(error)))
+    // It is done. Without this note the end of the log is not missed if it is lost, until the next one is written.
+    let _ = disk.database().set_floor(index);
+    Ok(())
 }
 
 /// The cause of a failure, which the disk knows better.

@@ -16,7 +16,7 @@ mod open;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, Direction, IteratorMode, ReadOptions, WriteBatch};
@@ -34,6 +34,8 @@ pub(crate) const FAMILIES: [Family; 3] = [Family::Log, Family::State, Family::Sn
 pub(crate) struct RocksDisk {
     path: PathBuf,
     db: Arc<DB>,
+    /// Held while the floor is written: it goes through a file of one name.
+    floor: Mutex<()>,
     /// Released by the operating system when the process ends, however it ends.
     _lock: Option<File>,
 }
@@ -120,6 +122,8 @@ impl Database for RocksDisk {
     }
 
     fn set_floor(&self, index: u64) -> Result<(), StorageError> {
+        // There is nothing behind the lock that a panic could spoil.
+        let _alone = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
         directory::write_floor(&self.path, index)
     }
 

@@ -153,6 +153,14 @@ impl Snapshots {
         Ok(batch)
     }
 
+    /// The writes that give up what is being received.
+    pub(crate) fn forget_incoming(&self) -> io::Result<Vec<Write>> {
+        let begun = self.disk.fact::<pb::SnapshotHeader>(INCOMING)?;
+        let forgotten =
+            begun.map(|begun| [forget(begun.generation), Write::Delete(Family::State, INCOMING.into())]);
+        Ok(forgotten.into_iter().flatten().collect())
+    }
+
     fn generation(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }

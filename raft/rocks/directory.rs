@@ -112,7 +112,7 @@ fn replace(path: &Path, name: &str, text: &str) -> Result<(), StorageError> {
 }
 
 /// Looks without touching.
-fn look(path: &Path) -> Result<Found, StorageError> {
+pub(super) fn look(path: &Path) -> Result<Found, StorageError> {
     let format = path.join(FORMAT);
     match fs::read(&format) {
         Ok(bytes) => {

@@ -2,13 +2,13 @@
 //! writing.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use prost::Message;
 use rocksdb::{DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options};
 use smc_proto::raft::v1 as pb;
 
-use super::directory::{Directory, Found, read_floor};
+use super::directory::{Directory, Found, look, read_floor};
 use super::{FAMILIES, RocksDisk, name};
 use crate::database::{Database, Family};
 use crate::disk::{PURGED, SNAPSHOT};
@@ -17,6 +17,11 @@ use crate::types::{Entry, LogId};
 use crate::wire::{self, Malformed, Wire};
 
 impl RocksDisk {
+    /// Whether there is a database in the directory `path`, which is not touched.
+    pub(crate) fn exists(path: &Path) -> Result<bool, StorageError> {
+        Ok(path.try_exists().map_err(StorageError::io("look for", path))? && look(path)? == Found::Ledger)
+    }
+
     /// Opens the database in the directory `path`, or makes an empty one in an empty or missing directory. Blocks
     /// while it reads. An error leaves everything in the directory as it was.
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
@@ -26,7 +31,7 @@ impl RocksDisk {
         if made || is_made(&database, path)? {
             let db = DB::open_cf_with_opts_for_read_only(&options(), &database, families(), false)
                 .map_err(StorageError::database("read", path))?;
-            let disk = Self { path: path.to_owned(), db: Arc::new(db), _lock: None };
+            let disk = Self { path: path.to_owned(), db: Arc::new(db), floor: Mutex::default(), _lock: None };
             check(&disk)?;
             if !made && disk.last(Family::Log)?.is_some() {
                 return Err(StorageError::corrupt(path, "it has entries but no format file"));
@@ -42,7 +47,7 @@ impl RocksDisk {
             directory.declare()?;
         }
         let Directory { path, lock, .. } = directory;
-        Ok(Self { path, db: Arc::new(db), _lock: Some(lock) })
+        Ok(Self { path, db: Arc::new(db), floor: Mutex::default(), _lock: Some(lock) })
     }
 }
 

@@ -135,7 +135,7 @@ async fn the_last_replica_of_three_goes_on_alone_with_all_it_has_and_grows_again
     assert_eq!(remains.ledger.proxy_certificates().count(), 48);
     assert_eq!(survey(Storage::Memory(disk.clone())).await.unwrap(), remains, "looking changed it");
 
-    let (had, new) = recover(Storage::Memory(disk), address(survivor), &*draw()).await.unwrap();
+    let (had, new) = recover(Storage::Memory(disk), None, &*draw()).await.unwrap();
     assert_eq!(had, remains);
     assert_ne!(new, old);
     // One comes back with an empty disk, the other with what it had in the old group.
@@ -170,7 +170,7 @@ async fn an_entry_that_only_the_survivor_has_is_kept() {
     cluster.group(leader).propose(vec![issue(2)]).await.unwrap_err();
     cluster.crash(leader).await;
     let disk = cluster.disks[&leader].clone();
-    let (remains, _) = recover(Storage::Memory(disk), address(leader), &*draw()).await.unwrap();
+    let (remains, _) = recover(Storage::Memory(disk), Some(address(leader)), &*draw()).await.unwrap();
     assert_eq!(remains.ledger.proxy_certificates().count(), 1);
     cluster.founders = vec![leader];
     cluster.start(leader).await;
@@ -185,7 +185,11 @@ async fn where_there_is_nothing_there_is_nothing_to_recover() {
     let refused = survey(Storage::Directory(path.clone())).await;
     assert!(matches!(refused, Err(RecoveryError::Nothing)), "{refused:?}");
     assert!(!path.exists());
-    let empty = recover(Storage::Memory(MemoryDisk::default()), address(0), &*draw()).await;
+    std::fs::create_dir(&path).unwrap();
+    let refused = survey(Storage::Directory(path.clone())).await;
+    assert!(matches!(refused, Err(RecoveryError::Nothing)), "{refused:?}");
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "looking made something");
+    let empty = recover(Storage::Memory(MemoryDisk::default()), None, &*draw()).await;
     assert!(matches!(empty, Err(RecoveryError::Nothing)), "{empty:?}");
 }
 
@@ -210,7 +214,7 @@ async fn files_go_on_from_a_backup_and_after_a_recovery_again_and_again() {
         let expected = hash(&group).to_string();
         group.stop().await;
         drop(group);
-        recover(storage(), address(0), &*draw()).await.unwrap();
+        recover(storage(), None, &*draw()).await.unwrap();
         let group = open(storage()).await;
         assert_eq!(hash(&group).to_string(), expected);
         group.stop().await;

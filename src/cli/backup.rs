@@ -1,5 +1,6 @@
 //! `smc cluster backup|restore|recover`: a copy of the ledger for keeps, and the way on from it or from a last replica.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::controller::ledger_directory;
 use super::output;
 use super::replica::random_numbers;
 use super::{AdminArgs, Outcome, Refused, Verdict};
-use crate::ca::seal::{KeyEncryption, LocalKey};
+use crate::ca::seal::{KeyEncryption, KeyRing};
 use crate::env::Env;
 
 /// Flags of `smc cluster backup`.
@@ -38,11 +39,15 @@ pub(super) struct RestoreArgs {
     /// The key-encryption key of the mesh that the backup is of
     #[arg(long, value_name = "FILE")]
     kek_file: PathBuf,
+    /// Another key-encryption key that its private keys may be sealed with
+    #[arg(long = "also-kek-file", value_name = "FILE")]
+    other_kek_files: Vec<PathBuf>,
     /// Which replica this will be
     #[arg(long, value_name = "N", default_value = "0")]
     replica_id: ReplicaId,
-    #[command(flatten)]
-    address: Address,
+    /// Where other replicas will reach this one; not needed if there will be none
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:0")]
+    raft_address: String,
 }
 
 /// Flags of `smc cluster recover`.
@@ -51,18 +56,12 @@ pub(super) struct RecoverArgs {
     /// The data directory of a replica that does not run
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    #[command(flatten)]
-    address: Address,
+    /// Where other replicas will reach this one [default: where they did]
+    #[arg(long, value_name = "HOST:PORT")]
+    raft_address: Option<String>,
     /// Do it. What only the lost replicas had is lost for good
     #[arg(long)]
     confirm: bool,
-}
-
-#[derive(Debug, Args)]
-struct Address {
-    /// Where other replicas will reach this one; not needed if there will be none
-    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:0")]
-    raft_address: String,
 }
 
 /// Why there is no backup.
@@ -84,6 +83,11 @@ enum BackupFileError {
     },
     #[error("the controller ended before the backup did")]
     Incomplete,
+    #[error(
+        "private keys in the backup are sealed with the key-encryption key {0}, which is not at hand; give its file with \
+         --also-kek-file"
+    )]
+    OtherKey(String),
 }
 
 pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
@@ -94,7 +98,7 @@ pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
     }
     let mut parts =
         admin.patient_client().await?.backup(BackupRequest {}).await.map_err(Refused)?.into_inner();
-    let mut file = Replacement::begin(&path).map_err(failed)?;
+    let mut file = Replacement::beside(&path, &format!(".{}.new", std::process::id())).map_err(failed)?;
     let mut length = 0;
     loop {
         let part = parts.message().await.map_err(Refused)?.and_then(|part| part.part);
@@ -107,29 +111,35 @@ pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
             Part::End(_) => return Err(BackupFileError::Incomplete.into()),
         }
     }
-    file.put_in_place().and_then(|()| sync_directory(&path)).map_err(failed)?;
+    file.put_in_new_place().and_then(|()| sync_directory(&path)).map_err(failed)?;
     output::write(&format!("{length} bytes in {}\n", path.display()))?;
     Ok(Verdict::Ok)
 }
 
 pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
-    let RestoreArgs { file: path, data_dir, kek_file, replica_id, address } = args;
+    let RestoreArgs { file: path, data_dir, kek_file, other_kek_files, replica_id, raft_address } = args;
     let env = Env::system();
-    let keys = LocalKey::load(&kek_file, &env)?;
+    let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
     let file = File::open(&path).map_err(|source| BackupFileError::Open { path, source })?;
     let backup = read_backup(&keys.group_secret(), io::BufReader::new(file))?;
+    // It would be found out when the controller starts, and too late for whoever throws a key away.
+    for (_, _, key) in backup.ledger.keys() {
+        if !keys.ids().any(|id| id == key.encryption_key) {
+            return Err(BackupFileError::OtherKey(key.encryption_key.clone()).into());
+        }
+    }
     let storage = Storage::Directory(ledger_directory(&data_dir));
-    let group = restore(&backup, storage, replica_id, address.raft_address, random_numbers(&env)?).await?;
+    let group = restore(&backup, storage, replica_id, raft_address.clone(), random_numbers(&env)?).await?;
     let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
     output::write(&format!(
-        "{}\nreplica {replica_id} is the only member of the new group {group}, with the backup{of}\n",
+        "{}\nreplica {replica_id} at {raft_address} is the only member of the new group {group}, with the backup{of}\n",
         contents(&backup.ledger)
     ))?;
     Ok(Verdict::Ok)
 }
 
 pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
-    let RecoverArgs { data_dir, address, confirm } = args;
+    let RecoverArgs { data_dir, raft_address, confirm } = args;
     let storage = Storage::Directory(ledger_directory(&data_dir));
     if !confirm {
         let remains = survey(storage).await?;
@@ -139,7 +149,7 @@ pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
         ))?;
         return Ok(Verdict::Ok);
     }
-    let (remains, group) = recover(storage, address.raft_address, random_numbers(&Env::system())?).await?;
+    let (remains, group) = recover(storage, raft_address, random_numbers(&Env::system())?).await?;
     output::write(&format!(
         "{}replica {} is the only member of the new group {group}\n",
         left(&remains),
@@ -162,10 +172,13 @@ fn contents(ledger: &Ledger) -> String {
     let authority = ledger.authority().map_or("no authority".to_owned(), |authority| {
         format!("the authority of {}", authority.trust_domain)
     });
+    let keys: BTreeSet<_> = ledger.keys().map(|(_, _, key)| key.encryption_key.as_str()).collect();
+    let keys: Vec<_> = keys.into_iter().collect();
     format!(
-        "{authority}, {} identities, {} proxy certificates",
+        "{authority}, {} identities, {} proxy certificates\nprivate keys sealed with the key-encryption key {}",
         ledger.service_certificates().count(),
-        ledger.proxy_certificates().count()
+        ledger.proxy_certificates().count(),
+        keys.join(" and ")
     )
 }
 

@@ -101,7 +101,7 @@ impl Keeping {
             differ
         });
         let status = self.group.status();
-        let pause = self.acknowledge(status.replica.0, bundle).await;
+        let pause = self.acknowledge(status.replica.0).await;
         let steady = self.steadiness.look(self.env.now(), self.began.elapsed());
         if status.leader != Some(status.replica) {
             return pause;
@@ -123,12 +123,14 @@ impl Keeping {
     }
 
     /// Tells the ledger that everybody here trusts the next root, as soon as they do.
-    async fn acknowledge(&self, replica: u64, bundle: TrustBundle) -> Duration {
+    async fn acknowledge(&self, replica: u64) -> Duration {
         let root = self.ca.ledger().read(|ledger| {
             let next = ledger.authority()?.next_root.as_ref()?;
             (!next.acknowledged.contains(&replica)).then_some(next.ca.serial)
         });
         let Some(root) = root else { return LOOK_AGAIN };
+        // Read after the root, so that it has it: proxies are not to acknowledge what they were never told.
+        let bundle = self.ca.bundle();
         if !self.trust.extends_to(root, bundle).await {
             return LOOK_AT_PROXIES;
         }

@@ -108,7 +108,14 @@ pub(super) async fn admitted(
     };
     if admission.first_claim {
         // Nothing is served before the claim is committed; what was released meanwhile cannot be claimed.
-        context.ca.claim(admission.serial).await?;
+        match context.ca.claim(admission.serial).await {
+            // What it was rejected for is in the ledger here by now.
+            Err(rejected @ CaError::Rejected { .. }) => {
+                check(context, certificate, worlds.borrow().as_deref())?;
+                return Err(rejected.into());
+            }
+            claimed => claimed?,
+        };
         return Ok(admission);
     }
     // This replica may not have heard of a release yet.

@@ -26,7 +26,8 @@ impl KeyRing {
         Self { first, others }
     }
 
-    /// Reads the keys from their files; the first is made if it is missing and `create` says so. Blocks.
+    /// Reads the keys from their files; the first is made if it is missing and `create` says so, but never beside others:
+    /// each replica would make one of its own, and nobody could open what it seals. Blocks.
     pub fn load(
         first: &Path,
         others: &[impl AsRef<Path>],
@@ -34,10 +35,14 @@ impl KeyRing {
         env: &Env,
     ) -> Result<Self, KeyFileError> {
         let other = |path: &_| LocalKey::load(AsRef::as_ref(path), env).map(|key| Arc::new(key) as _);
-        let others = others.iter().map(other).collect::<Result<_, _>>()?;
-        // Last, so that nothing is made where another one is missing.
-        let first = LocalKey::load_or_create(first, create, env)?;
+        let others = others.iter().map(other).collect::<Result<Vec<_>, _>>()?;
+        let first = LocalKey::load_or_create(first, create && others.is_empty(), env)?;
         Ok(Self::new(Arc::new(first), others))
+    }
+
+    /// The ids of all of them.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.all().map(|key| key.id())
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn KeyEncryption>> {
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn a_founding_under_any_of_them_is_a_founding() {
         let dir = TempDir::new().unwrap();
-        let old = ring(&dir, "old", &[]);
+        let (old, _new) = (ring(&dir, "old", &[]), ring(&dir, "new", &[]));
         assert_eq!(ring(&dir, "new", &["old"]).founding_note().unwrap(), None);
         old.note_founding("founded").unwrap();
         let both = ring(&dir, "new", &["old"]);
@@ -128,12 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_where_another_key_is_missing() {
+    fn no_key_is_made_beside_another_one() {
         let dir = TempDir::new().unwrap();
         let env = fixed::env(Timestamp(0), 1).0;
-        let (first, other) = (dir.path().join("new"), dir.path().join("missing"));
-        let refused = KeyRing::load(&first, &[&other], true, &env);
-        assert!(matches!(refused, Err(KeyFileError::Missing(path)) if path == other));
-        assert!(!first.exists());
+        ring(&dir, "old", &[]);
+        for (first, other) in [("new", "old"), ("new", "missing")] {
+            let (first, other) = (dir.path().join(first), dir.path().join(other));
+            let refused = KeyRing::load(&first, &[other], true, &env);
+            assert!(matches!(refused, Err(KeyFileError::Missing(_))));
+            assert!(!first.exists());
+        }
     }
 }

@@ -8,6 +8,8 @@ use crate::ca::seal::KeyRing;
 async fn with(dir: &Path, first: &str, others: &[&str]) -> Result<BuiltinCa, CaError> {
     let (env, _) = fixed::env(START, 2);
     let others: Vec<_> = others.iter().map(|name| dir.join(name)).collect();
+    // As an operator makes it.
+    drop(KeyRing::load(&dir.join(first), &[] as &[&Path], true, &env).unwrap());
     let keys = Arc::new(KeyRing::load(&dir.join(first), &others, true, &env).unwrap());
     BuiltinCa::open(ledger(dir).await, keys, env, settings("cluster.local")).await
 }

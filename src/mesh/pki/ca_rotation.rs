@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::steadiness::STEADY_AFTER;
 use super::{Lifetimes, SerialNumber, Validity};
 use crate::ledger::{Authority, Ledger, MAX_FORMER_ISSUING, PRUNE_MARGIN};
 use crate::time::Timestamp;
@@ -95,7 +96,10 @@ fn from(due: Timestamp, now: Timestamp, step: impl FnOnce() -> CaStep) -> CaPlan
 fn introduce(authority: &Authority, circumstances: Circumstances<'_>) -> CaPlan {
     let Some(next) = &authority.next_root else { return CaPlan::default() };
     let replicas = circumstances.replicas;
-    if !next.ca.validity.contains(circumstances.now)
+    // A clock that jumped would cut off those who are waited for, and the key of the root before is gone then.
+    let long = next.untold_until.since(next.trusted_since) >= STEADY_AFTER;
+    if (long && !circumstances.steady)
+        || !next.ca.validity.contains(circumstances.now)
         || replicas.is_empty()
         || !replicas.is_subset(&next.acknowledged)
     {

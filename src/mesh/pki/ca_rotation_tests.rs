@@ -254,13 +254,14 @@ fn a_root_waits_for_every_replica_and_for_those_who_were_not_told() {
     let root = book.authority().next_root.as_ref().unwrap().ca.serial;
     let acknowledge = |replica| Operation::AcknowledgeRoot { replica, root };
     let after = end.plus(Duration::from_secs(1));
-    let step = |book: &Book, now, replicas: &[u64]| book.plan(now, replicas, false).step;
+    let step = |book: &Book, now, replicas: &[u64]| book.plan(now, replicas, true).step;
     assert_eq!(step(&book, after, &[0, 1]), None, "nobody has acknowledged it");
     book.apply(START, acknowledge(0)).unwrap();
     assert_eq!(step(&book, after, &[0, 1]), None, "one has");
     assert_eq!(step(&book, after, &[]), None, "there is no group");
     book.apply(START, acknowledge(1)).unwrap();
-    assert_eq!(book.plan(START, &[0, 1], false), CaPlan { step: None, next: Some(after) }, "{first}");
+    assert_eq!(book.plan(START, &[0, 1], true), CaPlan { step: None, next: Some(after) }, "{first}");
+    assert_eq!(book.plan(after, &[0, 1], false).step, None, "the clock may have jumped there");
     let replicas = BTreeSet::from([0, 1]);
     assert_eq!(step(&book, after, &[0, 1]), Some(CaStep::SignWithNextRoot { root, replicas }));
     assert_eq!(step(&book, after, &[0, 1, 2]), None, "one has joined since");

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// How long the wall clock must have run evenly. A clock that jumped looks just as even a moment later; a day is for
 /// people to notice, and nothing that waits for it is urgent.
-const STEADY_AFTER: Duration = Duration::from_hours(24);
+pub(super) const STEADY_AFTER: Duration = Duration::from_hours(24);
 
 /// How far the two may be apart after any time. The daemons that discipline clocks correct both, but for steps that
 /// are smaller; it is far less than [`crate::ledger::PRUNE_MARGIN`].

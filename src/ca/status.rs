@@ -9,6 +9,9 @@ use smc_mesh::ledger::{Authority, Ledger, ProxyCertificateState, Signed};
 use smc_mesh::pki::{Lifetimes, SerialNumber, Validity};
 use smc_mesh::time::Timestamp;
 
+/// How long a root may take to sign after nothing but acknowledgements is missing: they take seconds.
+const LATE: Duration = Duration::from_hours(1);
+
 /// Where a CA is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaState {
@@ -199,10 +202,21 @@ fn root_rotation(authority: &Authority) -> Option<RootRotation> {
     authority.former_root.as_ref().map(|_| RootRotation { root: authority.root.serial, introduction: None })
 }
 
-/// Warns from the day on which the end of a CA begins to shorten what it signs.
+/// Warns from the day on which the end of a CA begins to shorten what it signs, and when a root should sign and does not.
 pub(super) fn warnings(ledger: &Ledger, lifetimes: &Lifetimes, now: Timestamp) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(authority) = ledger.authority() else { return warnings };
+    if let Some(next) = &authority.next_root
+        && now.since(next.untold_until) > LATE
+    {
+        let said: Vec<_> = next.acknowledged.iter().map(ToString::to_string).collect();
+        warnings.push(format!(
+            "the root {} is trusted and does not sign: it waits for the proxies of all replicas to acknowledge it, and \
+             those of replicas [{}] have",
+            next.ca.serial,
+            said.join(", ")
+        ));
+    }
     for (name, ca, signs) in
         [("root CA", &authority.root, lifetimes.issuing), ("issuing CA", &authority.issuing, lifetimes.proxy)]
     {

@@ -239,8 +239,8 @@ async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, Strin
 
 /// Waits until what `smc ca status` of a replica says fits.
 async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, fits: impl Fn(&Value) -> bool) {
-    // The certificates of before have to end: 22 seconds.
-    eventually_by(Instant::now() + 2 * SETTLE, what, async || {
+    // The certificates of before have to end: 22 seconds. And whoever leads now may notice only after a minute.
+    eventually_by(Instant::now() + 4 * SETTLE, what, async || {
         let status = ca(lab, replica, &["status"]).await?;
         if fits(&status) { Ok(()) } else { Err(status.to_string()) }
     })

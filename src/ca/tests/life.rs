@@ -254,6 +254,25 @@ async fn a_root_is_rotated_while_whoever_does_it_dies_after_every_step() {
     assert!(!replicas.connects(&stranger).await);
 }
 
+#[tokio::test]
+async fn a_root_that_is_not_acknowledged_is_warned_of_once_nothing_else_is_missing() {
+    let dir = TempDir::new().unwrap();
+    let replicas = Replicas::start(dir.path()).await;
+    replicas.workload("v1").await;
+    let root = replicas.cas[0].rotate(Rotate::Root).await.unwrap();
+    replicas.cas[0].acknowledge_root(1, root).await.unwrap();
+    for (span, warned) in [(HOUR, false), (60 * HOUR, true)] {
+        replicas.clock.advance(span);
+        replicas.maintain(0).await;
+        let warnings = replicas.cas[1].warnings();
+        let told = warnings.iter().any(|one| one.contains(&root.to_string()) && one.contains("[1]"));
+        assert_eq!(told, warned, "{warnings:?}");
+    }
+    replicas.cas[0].acknowledge_root(0, root).await.unwrap();
+    replicas.maintain(1).await;
+    assert_eq!(replicas.cas[1].warnings(), Vec::<String>::new());
+}
+
 /// A ledger in which somebody else rotates the issuing CA between a signature and its record.
 struct Interloper {
     ledger: Arc<dyn ReplicatedLedger>,

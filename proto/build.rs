@@ -3,11 +3,12 @@
 use std::error::Error;
 
 /// Enum fields, and the enum each holds: JSON names the value instead of numbering it.
-const ENUM_FIELDS: [(&str, &str); 4] = [
+const ENUM_FIELDS: [(&str, &str); 5] = [
     ("smc.admin.v1.ProxyCertificate.state", "CertificateState"),
     ("smc.admin.v1.Stream.variant", "Variant"),
     ("smc.admin.v1.BootstrapRequest.variant", "Variant"),
     ("smc.admin.v1.Problem.severity", "Severity"),
+    ("smc.admin.v1.CertificateAuthority.state", "AuthorityState"),
 ];
 
 /// Messages with a private key in them: their `Debug` is written by hand, and leaves it out.

@@ -55,6 +55,7 @@ macro_rules! named {
 
 named!(Variant, "VARIANT_");
 named!(CertificateState, "CERTIFICATE_STATE_");
+named!(AuthorityState, "AUTHORITY_STATE_");
 named!(Severity, "SEVERITY_");
 
 /// Writes the enum value numbered `number` by its name; a number of a newer version reads `unspecified`.

@@ -107,6 +107,8 @@ pub struct Settings {
     pub timing: Timing,
     /// What only replicas of this mesh know.
     pub secret: GroupSecret,
+    /// Other secrets of which one is enough for another replica to be believed, while one takes the place of another.
+    pub other_secrets: Vec<GroupSecret>,
 }
 
 /// How a replica reaches the others, and they it.
@@ -200,7 +202,7 @@ impl Group {
         connections: Connections,
         draw: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Self, GroupError> {
-        let Settings { replica, address, founders, timing, secret } = settings;
+        let Settings { replica, address, founders, timing, secret, other_secrets } = settings;
         let disk = storage.open().await.map_err(GroupError::Storage)?;
         let failed = |error: io::Error| match &*disk.failure().borrow() {
             Some(cause) => GroupError::Storage(Arc::clone(cause)),
@@ -214,7 +216,7 @@ impl Group {
         let machine = machine.map_err(failed)?;
         let (snapshots, grown) = (machine.snapshots(), machine.grown());
         let (log, flusher) = LogStore::new(disk.clone());
-        let tls = ReplicaTls::new(&secret, replica)?;
+        let tls = ReplicaTls::new(&secret, &other_secrets, replica)?;
         let dialer = Dialer { network: connections.network, tls: tls.clone(), identity: identity.clone() };
         let mut tasks = JoinSet::new();
         tasks.spawn(flusher.run());
@@ -275,6 +277,7 @@ impl Group {
             timing: Timing::default(),
             // Of no use to anybody: there is no listener.
             secret: GroupSecret::new(zeroize::Zeroizing::new([0; 32])),
+            other_secrets: Vec::new(),
         };
         let connections = Connections { network: Arc::new(crate::transport::Tcp), listener: None };
         let group = Self::start(settings, storage, connections, draw).await?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::ids::ServiceAccountId;
-use smc_mesh::pki::{ServiceCertificate, WantedCertificates};
+use smc_mesh::pki::{ServiceCertificate, TrustBundle, WantedCertificates};
 use smc_mesh::problem::Problem;
 use smc_mesh::translate::{Compiler, Input};
 use smc_mesh::world::World;
@@ -86,6 +86,8 @@ pub(crate) struct Inputs {
     pub(crate) batches: mpsc::Receiver<Batch>,
     /// Service certificates, new or renewed; `None` of an identity that has gone.
     pub(crate) certificates: mpsc::Receiver<(ServiceAccountId, Option<ServiceCertificate>)>,
+    /// The roots that are trusted.
+    pub(crate) bundle: watch::Receiver<TrustBundle>,
 }
 
 /// See the module.
@@ -144,6 +146,7 @@ impl Publisher {
                     self.report_problems();
                     continue;
                 }
+                changed = self.inputs.bundle.changed() => if changed.is_err() { return },
                 count = self.inputs.batches.recv_many(&mut batches, MAX_TOGETHER) => if count == 0 { return },
                 count = self.inputs.certificates.recv_many(&mut certificates, MAX_TOGETHER) => {
                     if count == 0 { return }
@@ -161,7 +164,8 @@ impl Publisher {
     ) {
         let began = Instant::now();
         let from_sources = !batches.is_empty();
-        let mut inputs = Vec::new();
+        // First, so that nobody is sent a certificate before the root that others are to believe it by.
+        let mut inputs = vec![Input::Bundle(self.inputs.bundle.borrow_and_update().clone())];
         for batch in batches.drain(..) {
             inputs.extend(batch.events.into_iter().map(Input::Source));
             self.mesh.source_problems = batch.problems;
@@ -253,7 +257,8 @@ mod tests {
 
     fn parts() -> Parts {
         let compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
-        let inputs = Inputs { batches: mpsc::channel(1).1, certificates: mpsc::channel(1).1 };
+        let bundle = watch::channel(TrustBundle { pem: "roots".to_owned() }).1;
+        let inputs = Inputs { batches: mpsc::channel(1).1, certificates: mpsc::channel(1).1, bundle };
         let (world_sender, worlds) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let metrics = Metrics::new();
@@ -318,7 +323,8 @@ mod tests {
         let Parts { mut publisher, metrics, .. } = parts();
         let (batches, receiver) = mpsc::channel(1);
         let (_certificates, certificates) = mpsc::channel(1);
-        publisher.inputs = Inputs { batches: receiver, certificates };
+        let (_trusted, bundle) = watch::channel(TrustBundle { pem: "roots".to_owned() });
+        publisher.inputs = Inputs { batches: receiver, certificates, bundle };
         batches.send(batch("--- [\n")).await.unwrap();
         let shutdown = CancellationToken::new();
         let reported = async {

@@ -3,13 +3,15 @@
 //! ```text
 //! source ─batches→ publisher ─worlds→ xds streams → proxies
 //!                   ↑      └wanted→ rotator ─certificates┐
-//!                   └────────────────────────────────────┘
+//!                   ├────────────────────────────────────┘
+//!                   └─roots─ authority (what signs, and who is trusted)
 //! ```
 //!
 //! Owns every task. A task that ends before it was asked to ends the replica, with an error that names it: a half
 //! replica would serve stale state and look alive. Refuses ambient anything: time, randomness and storage are passed
 //! in, so that a test or a simulation can run several replicas in one process.
 
+mod authority;
 mod census;
 mod shutdown;
 mod tasks;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use smc_mesh::bootstrap::{ControllerAddress, Host};
 use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes, WantedCertificates};
-use smc_mesh::translate::{Compiler, Input, Settings};
+use smc_mesh::translate::{Compiler, Settings};
 use smc_raft::{Group, ReplicatedLedger};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -198,15 +200,15 @@ impl Server {
 
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::default();
-        let mut compiler = Compiler::new(Settings { mesh_namespace, ..Settings::new(trust_domain) });
-        compiler.apply([Input::Bundle(ca.bundle())]);
+        let compiler = Compiler::new(Settings { mesh_namespace, ..Settings::new(trust_domain) });
+        let (trusted, bundle) = watch::channel(ca.bundle());
         let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
         let (issued, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
         let (world_sender, worlds) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let (publisher, ask) = Publisher::new(
             compiler,
-            Inputs { batches, certificates },
+            Inputs { batches, certificates, bundle },
             world_sender,
             wanted_sender,
             metrics.clone(),
@@ -238,6 +240,14 @@ impl Server {
         tasks.spawn("certificate census", census.run(stages.stopping.clone()));
         let rotator = Rotator { manager: Arc::clone(&ca), env: env.clone(), wanted, issued };
         tasks.spawn("certificate rotation", rotator.run(stages.stopping.clone()));
+        let keeping = authority::Keeping::new(
+            Arc::clone(&ca),
+            Arc::clone(&group),
+            trusted,
+            authority::Trust { ask: ask.clone(), tls: Arc::clone(&tls), proxies: proxies.clone() },
+            env.clone(),
+        );
+        tasks.spawn("certificate authority", keeping.run(stages.stopping.clone()));
         let renewal = stages.stopping.clone();
         tasks.spawn("controller certificate", async move { tls.run(renewal).await });
         // Listens before anybody is connected whom a release could concern.

@@ -48,6 +48,7 @@ impl Trio {
                 founders: founders.clone(),
                 timing: Timing::default(),
                 secret: keys.group_secret(),
+                other_secrets: Vec::new(),
             };
             let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };
             let storage = Storage::Directory(directory.path().join(format!("replica-{id}")));

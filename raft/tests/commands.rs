@@ -31,7 +31,7 @@ pub(crate) fn found() -> Command {
         key: SealedKey { encryption_key: "k".to_owned(), sealed: vec![1] },
     };
     let trust_domain = TrustDomain::new("cluster.local").unwrap();
-    let authority = Authority { trust_domain, root: ca(0), issuing: ca(1) };
+    let authority = Authority::new(trust_domain, ca(0), ca(1));
     Command { at: NOW, operation: Operation::InitAuthority(Box::new(authority)) }
 }
 

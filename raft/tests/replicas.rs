@@ -63,6 +63,7 @@ impl Cluster {
             founders: self.founders.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
             timing: Timing::default(),
             secret: GroupSecret::new(Zeroizing::new([secret; 32])),
+            other_secrets: Vec::new(),
         };
         let connections = Connections {
             network: self.switch.network(&address(id)),

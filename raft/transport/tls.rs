@@ -89,17 +89,24 @@ pub(crate) struct ReplicaTls {
 }
 
 impl ReplicaTls {
-    pub(crate) fn new(secret: &GroupSecret, replica: ReplicaId) -> Result<Self, TlsError> {
-        let authority_key = Zeroizing::new(authority_key(secret)?);
+    /// A replica that is known by `secret`, and believes who is known by it or by one of `others`.
+    pub(crate) fn new(
+        secret: &GroupSecret,
+        others: &[GroupSecret],
+        replica: ReplicaId,
+    ) -> Result<Self, TlsError> {
         let params = authority_params();
-        let authority = params.self_signed(&*authority_key)?;
+        let mut roots = RootCertStore::empty();
+        for believed in std::iter::once(secret).chain(others) {
+            let key = Zeroizing::new(authority_key(believed)?);
+            roots.add(params.self_signed(&*key)?.der().clone())?;
+        }
+        let authority_key = Zeroizing::new(authority_key(secret)?);
         let issuer = Issuer::from_params(&params, &*authority_key);
         #[expect(clippy::disallowed_methods, reason = "the replica's own key, for one run")]
         let key = Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ED25519)?);
         let certificate = replica_params(replica)?.signed_by(&*key, &issuer)?;
 
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.der().clone())?;
         let roots = Arc::new(roots);
         let chain = vec![certificate.der().clone()];
         let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -185,7 +192,13 @@ mod tests {
     use super::*;
 
     fn tls(secret: u8, replica: u64) -> ReplicaTls {
-        ReplicaTls::new(&GroupSecret::new(Zeroizing::new([secret; 32])), ReplicaId(replica)).unwrap()
+        tls_of(secret, &[], replica)
+    }
+
+    fn tls_of(secret: u8, others: &[u8], replica: u64) -> ReplicaTls {
+        let secret_of = |octet: &u8| GroupSecret::new(Zeroizing::new([*octet; 32]));
+        let others: Vec<_> = others.iter().map(secret_of).collect();
+        ReplicaTls::new(&secret_of(&secret), &others, ReplicaId(replica)).unwrap()
     }
 
     /// Connects `client` to `server`, which it takes for `wanted`; the answer is whom the server sees.
@@ -210,6 +223,22 @@ mod tests {
     async fn a_replica_of_another_group_is_refused_by_both_sides() {
         connect(&tls(1, 0), &tls(2, 1), 1).await.unwrap_err();
         connect(&tls(2, 0), &tls(1, 1), 1).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn while_a_secret_is_replaced_each_step_understands_the_one_before() {
+        // Only the old one; the old one, and the new one is believed; the reverse; only the new one.
+        let steps: [(u8, &[u8]); 4] = [(1, &[]), (1, &[2]), (2, &[1]), (2, &[])];
+        for pair in steps.windows(2) {
+            let [(a, believed_by_a), (b, believed_by_b)] = pair else { unreachable!() };
+            for (a, b) in [((a, believed_by_a), (b, believed_by_b)), ((b, believed_by_b), (a, believed_by_a))]
+            {
+                let (a, b) = (tls_of(*a.0, a.1, 0), tls_of(*b.0, b.1, 1));
+                assert_eq!(connect(&a, &b, 1).await.unwrap(), Some(ReplicaId(0)));
+            }
+        }
+        // Two steps at once are too many.
+        connect(&tls_of(1, &[], 0), &tls_of(2, &[1], 1), 1).await.unwrap_err();
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 use smc_mesh::catalog::Catalog;
 use smc_mesh::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_mesh::ledger::{ProxyCertificateRecord, ProxyCertificateState};
-use smc_mesh::pki::SerialNumber;
+use smc_mesh::pki::{SerialNumber, Validity};
 use smc_mesh::policy::{HttpAccess, grants};
 use smc_mesh::problem::{Problem, Severity};
 use smc_mesh::session::{Scope, TypeStatus, Variant};
@@ -13,7 +13,7 @@ use smc_mesh::smi::{HttpMatch, MethodSet};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{GroupStatus, Member};
 
-use crate::ca::{AuthorityStatus, CaStatus, Issued, IssuedKind};
+use crate::ca::{AuthorityStatus, CaState, CaStatus, Introduction, Issued, IssuedKind, RootRotation};
 use crate::xds::open_stream::{OpenStream, StreamReport};
 
 /// What is known of one proxy, from the ledger, the catalog and the connections.
@@ -208,12 +208,20 @@ fn http_match(route: &HttpMatch) -> String {
     words.join(" ")
 }
 
-pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCaStatusResponse {
+/// `members`: the replicas of the group.
+pub(super) fn ca_status(
+    status: AuthorityStatus,
+    issued: &[Issued],
+    members: &[u64],
+) -> pb::GetCaStatusResponse {
     let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
+    let signing = |ca: &&CaStatus| !ca.root && ca.state == CaState::Signing;
     pb::GetCaStatusResponse {
         trust_domain: status.trust_domain.to_string(),
-        roots: status.root.iter().map(authority).collect(),
-        issuer: status.issuing.as_ref().map(authority),
+        roots: status.cas.iter().filter(|ca| ca.root).map(authority).collect(),
+        issuer: status.cas.iter().find(signing).map(authority),
+        authorities: status.cas.iter().map(certificate_authority).collect(),
+        root_rotation: status.root_rotation.map(|rotation| root_rotation(rotation, members)),
         service_certificates: services
             .map(|one| pb::ServiceCertificate {
                 service_account: one.name.clone(),
@@ -225,13 +233,55 @@ pub(super) fn ca_status(status: AuthorityStatus, issued: &[Issued]) -> pb::GetCa
         proxy_certificates_unclaimed: count(status.proxy_unclaimed),
         proxy_certificates_claimed: count(status.proxy_claimed),
         proxy_certificates_released: count(status.proxy_released),
+        key_encryption_keys: status
+            .sealed_with
+            .into_iter()
+            .map(|(id, keys)| pb::KeyEncryptionKey { seals: id == status.seals_with, id, keys: count(keys) })
+            .collect(),
         state_hash: status.state_hash,
         warnings: status.warnings,
     }
 }
 
 fn authority(ca: &CaStatus) -> pb::Authority {
-    pb::Authority { serial: ca.serial.to_string(), not_before: ca.not_before.0, not_after: ca.not_after.0 }
+    let Validity { not_before, not_after } = ca.validity;
+    pb::Authority { serial: ca.serial.to_string(), not_before: not_before.0, not_after: not_after.0 }
+}
+
+fn certificate_authority(ca: &CaStatus) -> pb::CertificateAuthority {
+    let state = match ca.state {
+        CaState::Next => pb::AuthorityState::Next,
+        CaState::Signing => pb::AuthorityState::Signing,
+        CaState::Vouching => pb::AuthorityState::Vouching,
+        CaState::Former => pb::AuthorityState::Former,
+    };
+    pb::CertificateAuthority {
+        root: ca.root,
+        state: state.into(),
+        serial: ca.serial.to_string(),
+        issuer: ca.issuer.to_string(),
+        not_before: ca.validity.not_before.0,
+        not_after: ca.validity.not_after.0,
+        service_certificates: count(ca.signed.services),
+        superseded_certificates: count(ca.signed.superseded),
+        proxy_certificates: count(ca.signed.proxies),
+        controller_certificates: count(ca.signed.controllers),
+        last_end: ca.signed.last_end.map_or(0, |end| end.0),
+    }
+}
+
+fn root_rotation(rotation: RootRotation, members: &[u64]) -> pb::RootRotation {
+    let (root, signing) = (rotation.root.to_string(), rotation.introduction.is_none());
+    let Some(Introduction { acknowledged, earliest }) = rotation.introduction else {
+        return pb::RootRotation { root, signing, ..pb::RootRotation::default() };
+    };
+    pb::RootRotation {
+        root,
+        signing,
+        awaited: members.iter().copied().filter(|member| !acknowledged.contains(member)).collect(),
+        acknowledged: acknowledged.into_iter().collect(),
+        earliest: earliest.0,
+    }
 }
 
 fn count(count: usize) -> u32 {

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 
 use super::{backup, report};
-use crate::ca::{CaError, CertificateManager};
+use crate::ca::{CaError, CertificateManager, Rotate};
 use crate::error::causes;
 use crate::publisher::{Ask, Gone, Mesh};
 use crate::xds::proxies::Proxies;
@@ -206,7 +206,29 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetCaStatusRequest>,
     ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
-        Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list())))
+        let members: Vec<_> = self.group.status().members.iter().map(|member| member.id.0).collect();
+        Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list(), &members)))
+    }
+
+    async fn rotate_ca(
+        &self,
+        request: Request<pb::RotateCaRequest>,
+    ) -> Result<Response<pb::RotateCaResponse>, Status> {
+        let what = if request.into_inner().root { Rotate::Root } else { Rotate::Issuing };
+        let serial = self.ca.rotate(what).await.map_err(|error| match &error {
+            CaError::Rejected { .. } => Status::failed_precondition(causes(&error)),
+            _ => authority(&error),
+        })?;
+        Ok(Response::new(pb::RotateCaResponse { serial: serial.to_string() }))
+    }
+
+    async fn rekey_ca(
+        &self,
+        _: Request<pb::RekeyCaRequest>,
+    ) -> Result<Response<pb::RekeyCaResponse>, Status> {
+        let keys = self.ca.rekey().await.map_err(|error| authority(&error))?;
+        info!(keys, "private keys were sealed anew");
+        Ok(Response::new(pb::RekeyCaResponse { keys: u32::try_from(keys).unwrap_or(u32::MAX) }))
     }
 
     async fn get_cluster_status(

@@ -1,15 +1,22 @@
 //! The built-in authority: keys of its own, sealed in the ledger, and signatures made here.
 
 mod founding;
+mod making;
+mod rekeying;
+mod rotating;
 mod signing;
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rcgen::KeyPair;
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
-use smc_mesh::ledger::{ControllerCertificateRecord, Operation, Rejection, Reply, ServiceCertificateRecord};
-use smc_mesh::pki::{Lifetimes, SerialNumber, ServiceCertificate, TrustBundle, service_identity};
+use smc_mesh::ledger::{
+    Authority, ControllerCertificateRecord, Operation, Rejection, Reply, ServiceCertificateRecord, SignedFor,
+};
+use smc_mesh::pki::{CaPlan, Lifetimes, SerialNumber, ServiceCertificate, TrustBundle, service_identity};
 use smc_raft::{ReplicatedLedger, SharedLedger};
 use tokio::sync::broadcast;
 use zeroize::Zeroizing;
@@ -17,12 +24,17 @@ use zeroize::Zeroizing;
 use super::error::CaError;
 use super::manager::{
     Announcement, CertificateManager, ControllerNames, IssuedController, IssuedProxy, IssuedService, Pending,
+    Rotate,
 };
 use super::profile;
 use super::seal::{KeyEncryption, Purpose, SealContext, SealError};
 use super::status::{self, AuthorityStatus, Issued};
 use crate::env::Env;
 use signing::IssuingCa;
+
+/// How often something is signed again because its issuer signs no more when the record comes to the ledger. CAs do not
+/// change more often than people ask for it.
+const SIGNING_ATTEMPTS: u32 = 3;
 
 /// What the authority is configured with.
 #[derive(Debug, Clone)]
@@ -39,8 +51,8 @@ pub struct BuiltinCa {
     keys: Arc<dyn KeyEncryption>,
     env: Env,
     settings: CaSettings,
-    issuing: IssuingCa,
-    bundle: TrustBundle,
+    /// The issuing CAs that sign, two at most, by serial number: which they are, the ledger says.
+    issuing: Mutex<BTreeMap<SerialNumber, Arc<IssuingCa>>>,
 }
 
 impl BuiltinCa {
@@ -51,10 +63,36 @@ impl BuiltinCa {
         env: Env,
         settings: CaSettings,
     ) -> Result<Self, CaError> {
-        let authority = founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
-        let issuing = IssuingCa::unseal(&authority, &*keys)?;
-        let bundle = TrustBundle { pem: authority.root.certificate_pem };
-        Ok(Self { ledger, keys, env, settings, issuing, bundle })
+        founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
+        let ca = Self { ledger, keys, env, settings, issuing: Mutex::default() };
+        ca.issuer(SignedFor::Workloads)?;
+        Ok(ca)
+    }
+
+    /// Looks at the authority, which is there from [`Self::open`] on.
+    fn authority<T>(&self, look: impl FnOnce(&Authority) -> T) -> Result<T, CaError> {
+        let found = self.ledger.local().read(|ledger| ledger.authority().map(look));
+        found.ok_or_else(|| CaError::NoAnswer("a question about the authority".to_owned()))
+    }
+
+    /// The CA that signs by the latest that the ledger holds here, with its key. Keys that do not sign any more are
+    /// dropped.
+    fn issuer(&self, what: SignedFor) -> Result<Arc<IssuingCa>, CaError> {
+        let now = self.env.now();
+        let (serial, signing) = self.authority(|authority| {
+            let all = [SignedFor::Workloads, SignedFor::Controllers];
+            (authority.signer(what, now).serial, all.map(|what| authority.signer(what, now).serial))
+        })?;
+        let mut unsealed = self.issuing.lock().unwrap_or_else(PoisonError::into_inner);
+        unsealed.retain(|serial, _| signing.contains(serial));
+        if let Some(known) = unsealed.get(&serial) {
+            return Ok(Arc::clone(known));
+        }
+        let ca = self.authority(|authority| authority.signer(what, now).clone())?;
+        let issuing = IssuingCa::unseal(&*self.keys, self.settings.trust_domain.as_str(), &ca)?;
+        let issuing = Arc::new(issuing);
+        unsealed.insert(ca.serial, Arc::clone(&issuing));
+        Ok(issuing)
     }
 
     async fn commit(&self, what: &str, operation: Operation) -> Result<Result<Reply, Rejection>, CaError> {
@@ -86,7 +124,8 @@ impl BuiltinCa {
             .local()
             .read(|ledger| ledger.service_certificate(&account).map(|record| record.serial));
         let random = self.env.random_u64()?;
-        let leaf = self.issuing.sign(
+        let issuer = self.issuer(SignedFor::Workloads)?;
+        let leaf = issuer.sign(
             &what,
             &self.env,
             |now, issuer| lifetimes.service_validity(now, issuer, random),
@@ -104,7 +143,7 @@ impl BuiltinCa {
             serial: leaf.serial,
             validity: leaf.validity,
             issued_at: leaf.issued_at,
-            issuer: self.issuing.serial(),
+            issuer: issuer.serial(),
             chain_pem: leaf.chain_pem.clone(),
             key,
         };
@@ -132,7 +171,8 @@ impl BuiltinCa {
 
     async fn sign_proxy(&self, proxy: ProxyName, account: ServiceAccountId) -> Result<IssuedProxy, CaError> {
         let what = format!("a proxy certificate for {proxy}");
-        let leaf = self.issuing.sign(
+        let issuer = self.issuer(SignedFor::Workloads)?;
+        let leaf = issuer.sign(
             &what,
             &self.env,
             |now, issuer| self.settings.lifetimes.proxy_validity(now, issuer),
@@ -146,7 +186,7 @@ impl BuiltinCa {
             proxy: proxy.clone(),
             service_account: Some(account),
             validity: leaf.validity,
-            issuer: self.issuing.serial(),
+            issuer: issuer.serial(),
             fingerprint: leaf.reads_as.fingerprint,
         };
         self.recorded(&what, operation).await?;
@@ -169,7 +209,8 @@ impl BuiltinCa {
     async fn sign_controller(&self, names: ControllerNames) -> Result<IssuedController, CaError> {
         let what = "a controller certificate".to_owned();
         let random = self.env.random_u64()?;
-        let leaf = self.issuing.sign(
+        let issuer = self.issuer(SignedFor::Controllers)?;
+        let leaf = issuer.sign(
             &what,
             &self.env,
             |now, issuer| self.settings.lifetimes.service_validity(now, issuer, random),
@@ -179,7 +220,7 @@ impl BuiltinCa {
         let record = ControllerCertificateRecord {
             names: names.dns.iter().cloned().chain(ips).collect(),
             validity: leaf.validity,
-            issuer: self.issuing.serial(),
+            issuer: issuer.serial(),
             fingerprint: leaf.reads_as.fingerprint,
         };
         let operation =
@@ -189,10 +230,26 @@ impl BuiltinCa {
             serial: leaf.serial,
             validity: leaf.validity,
             issued_at: leaf.issued_at,
+            issuer: issuer.serial(),
             chain_pem: leaf.chain_pem,
             key_pem: leaf.key_pem,
         })
     }
+}
+
+/// Signs something, again if its issuer was retired before the record came to the ledger.
+async fn signed<T, F: Future<Output = Result<T, CaError>>>(sign: impl Fn() -> F) -> Result<T, CaError> {
+    let retired = |outcome: &Result<T, CaError>| {
+        matches!(outcome, Err(CaError::Rejected { source: Rejection::RetiredIssuer { .. }, .. }))
+    };
+    let mut outcome = sign().await;
+    for _ in 1..SIGNING_ATTEMPTS {
+        if !retired(&outcome) {
+            break;
+        }
+        outcome = sign().await;
+    }
+    outcome
 }
 
 impl CertificateManager for BuiltinCa {
@@ -201,7 +258,8 @@ impl CertificateManager for BuiltinCa {
         account: &ServiceAccountId,
         lifetime: Option<Duration>,
     ) -> Pending<'_, Result<IssuedService, CaError>> {
-        Box::pin(self.sign_service(account.clone(), lifetime))
+        let account = account.clone();
+        Box::pin(signed(move || self.sign_service(account.clone(), lifetime)))
     }
 
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError> {
@@ -225,15 +283,43 @@ impl CertificateManager for BuiltinCa {
         proxy: &ProxyName,
         account: &ServiceAccountId,
     ) -> Pending<'_, Result<IssuedProxy, CaError>> {
-        Box::pin(self.sign_proxy(proxy.clone(), account.clone()))
+        let (proxy, account) = (proxy.clone(), account.clone());
+        Box::pin(signed(move || self.sign_proxy(proxy.clone(), account.clone())))
     }
 
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>> {
-        Box::pin(self.sign_controller(names.clone()))
+        let names = names.clone();
+        Box::pin(signed(move || self.sign_controller(names.clone())))
     }
 
     fn bundle(&self) -> TrustBundle {
-        self.bundle.clone()
+        // The authority is there; were it not, nobody would be trusted.
+        self.authority(Authority::bundle).unwrap_or_else(|_| TrustBundle { pem: String::new() })
+    }
+
+    fn controllers_issuer(&self) -> Option<SerialNumber> {
+        let now = self.env.now();
+        self.authority(|authority| authority.signer(SignedFor::Controllers, now).serial).ok()
+    }
+
+    fn rotate(&self, what: Rotate) -> Pending<'_, Result<SerialNumber, CaError>> {
+        Box::pin(self.rotate_by_hand(what))
+    }
+
+    fn rekey(&self) -> Pending<'_, Result<usize, CaError>> {
+        Box::pin(self.seal_anew())
+    }
+
+    fn acknowledge_root(&self, replica: u64, root: SerialNumber) -> Pending<'_, Result<(), CaError>> {
+        Box::pin(self.commit_acknowledgement(replica, root))
+    }
+
+    fn maintain<'a>(
+        &'a self,
+        replicas: &'a BTreeSet<u64>,
+        steady: bool,
+    ) -> Pending<'a, Result<CaPlan, CaError>> {
+        Box::pin(self.take_due_step(replicas, steady))
     }
 
     fn trust_domain(&self) -> &TrustDomain {
@@ -282,7 +368,9 @@ impl CertificateManager for BuiltinCa {
     fn status(&self) -> AuthorityStatus {
         let CaSettings { trust_domain, lifetimes } = &self.settings;
         let now = self.env.now();
-        self.ledger.local().read(|ledger| status::status(ledger, trust_domain, lifetimes, now))
+        self.ledger
+            .local()
+            .read(|ledger| status::status(ledger, trust_domain, lifetimes, self.keys.id(), now))
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -291,7 +379,8 @@ impl CertificateManager for BuiltinCa {
     }
 
     fn list(&self) -> Vec<Issued> {
-        self.ledger.local().read(status::list)
+        let now = self.env.now();
+        self.ledger.local().read(|ledger| status::list(ledger, now))
     }
 
     fn barrier(&self) -> Pending<'_, Result<(), CaError>> {

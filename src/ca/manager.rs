@@ -9,13 +9,14 @@
 //! | `ReleaseCertificate` | [`CertificateManager::release`] |
 //! | `GetAnnouncementsChannel` | [`CertificateManager::announcements`] |
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use smc_mesh::ids::{ProxyName, ServiceAccountId, TrustDomain};
 pub use smc_mesh::ledger::Announcement;
-use smc_mesh::pki::{SerialNumber, ServiceCertificate, TrustBundle, Validity};
+use smc_mesh::pki::{CaPlan, SerialNumber, ServiceCertificate, TrustBundle, Validity};
 use smc_mesh::time::Timestamp;
 pub use smc_raft::Pending;
 use smc_raft::SharedLedger;
@@ -66,6 +67,8 @@ pub struct IssuedController {
     pub validity: Validity,
     /// When it was issued.
     pub issued_at: Timestamp,
+    /// The serial number of the CA that signed it.
+    pub issuer: SerialNumber,
     /// Concatenated PEM certificates, the leaf first, then its issuer.
     pub chain_pem: String,
     /// The leaf's private key, PKCS#8 PEM.
@@ -85,6 +88,15 @@ pub struct ControllerNames {
     pub dns: Vec<String>,
     /// Addresses.
     pub ips: Vec<IpAddr>,
+}
+
+/// Which CA a person wants replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotate {
+    /// What signs. It is replaced at once.
+    Issuing,
+    /// What everybody trusts, and with it what signs. This begins it; [`CertificateManager::maintain`] goes on.
+    Root,
 }
 
 /// Issues, keeps and releases certificates.
@@ -113,8 +125,30 @@ pub trait CertificateManager: Send + Sync {
     /// Issues a certificate for a controller to serve with.
     fn issue_controller(&self, names: &ControllerNames) -> Pending<'_, Result<IssuedController, CaError>>;
 
-    /// What everybody in the mesh trusts.
+    /// What everybody in the mesh trusts now. [`Announcement::AuthorityChanged`] tells that it may be something else.
     fn bundle(&self) -> TrustBundle;
+
+    /// The CA that signs controllers' certificates now; one that another CA signed is to be replaced soon.
+    fn controllers_issuer(&self) -> Option<SerialNumber>;
+
+    /// Replaces a CA. The answer is the serial number of the new one.
+    fn rotate(&self, what: Rotate) -> Pending<'_, Result<SerialNumber, CaError>>;
+
+    /// Seals all private keys with this replica's own key-encryption key. The answer is how many were sealed with another.
+    fn rekey(&self) -> Pending<'_, Result<usize, CaError>>;
+
+    /// Records that every proxy that is connected to this replica has acknowledged that the next root is trusted. Doing
+    /// it again changes nothing.
+    fn acknowledge_root(&self, replica: u64, root: SerialNumber) -> Pending<'_, Result<(), CaError>>;
+
+    /// Takes the next step in the life of the CAs, if one is due, and answers what is due after it. `replicas` are the
+    /// group's members, `steady` whether the clock can be trusted. One replica at a time should do this; it is harmless
+    /// if several do.
+    fn maintain<'a>(
+        &'a self,
+        replicas: &'a BTreeSet<u64>,
+        steady: bool,
+    ) -> Pending<'a, Result<CaPlan, CaError>>;
 
     /// The trust domain of all identities.
     fn trust_domain(&self) -> &TrustDomain;
@@ -156,4 +190,17 @@ pub trait CertificateManager: Send + Sync {
     /// What happens from now on, on whichever replica, whether or not the one who asked for it still waits. A receiver
     /// that lags behind has lost some and reads the ledger.
     fn announcements(&self) -> broadcast::Receiver<Announcement>;
+}
+
+/// Waits until the authority may be another than it was.
+pub(crate) async fn authority_changed(announcements: &mut broadcast::Receiver<Announcement>) {
+    loop {
+        match announcements.recv().await {
+            Ok(Announcement::AuthorityChanged | Announcement::Replaced)
+            | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Ok(_) => {}
+            // Whoever listens holds the manager, so this does not happen; their timers go on.
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
 }

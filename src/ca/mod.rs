@@ -23,10 +23,12 @@ pub mod verify;
 
 pub use builtin::{BuiltinCa, CaSettings};
 pub use error::CaError;
+pub(crate) use manager::authority_changed;
 pub use manager::{
     Announcement, CertificateManager, ControllerNames, IssuedController, IssuedProxy, IssuedService, Pending,
+    Rotate,
 };
-pub use status::{AuthorityStatus, CaStatus, Issued, IssuedKind};
+pub use status::{AuthorityStatus, CaState, CaStatus, Introduction, Issued, IssuedKind, RootRotation};
 
 #[cfg(test)]
 pub(crate) mod tests;

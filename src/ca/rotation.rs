@@ -275,11 +275,13 @@ impl Rotator {
     }
 }
 
-/// Waits until another replica, or a person, issued a service certificate.
+/// Waits until another replica, or a person, issued a service certificate, or replaced what signs them.
 async fn service_issued(announcements: &mut broadcast::Receiver<Announcement>) {
     loop {
         match announcements.recv().await {
-            Ok(Announcement::ServiceIssued { .. } | Announcement::Replaced)
+            Ok(
+                Announcement::ServiceIssued { .. } | Announcement::AuthorityChanged | Announcement::Replaced,
+            )
             | Err(broadcast::error::RecvError::Lagged(_)) => return,
             Ok(_) => {}
             // The manager lives as long as the rotator, so this does not happen; the timer goes on.

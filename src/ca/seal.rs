@@ -6,6 +6,7 @@
 //! others may read.
 
 mod key_file;
+mod key_ring;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 pub use key_file::KeyFileError;
+pub use key_ring::KeyRing;
 
 use crate::env::{Entropy, NoEntropy};
 
@@ -67,6 +69,9 @@ pub enum SealError {
 /// Something that can seal keys and open them again: a file here, later a key-management service, which
 /// unwraps a data key once at start, so that sealing itself needs no network.
 pub trait KeyEncryption: Send + Sync {
+    /// Names the KEK that seals, without telling anything about it.
+    fn id(&self) -> &str;
+
     /// Seals `key`.
     fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError>;
 
@@ -75,6 +80,11 @@ pub trait KeyEncryption: Send + Sync {
 
     /// What only holders of this KEK know, for the replicas to recognise each other by. The KEK does not follow from it.
     fn group_secret(&self) -> GroupSecret;
+
+    /// The group secrets of other KEKs whose holders are believed as well, while one KEK takes the place of another.
+    fn other_group_secrets(&self) -> Vec<GroupSecret> {
+        Vec::new()
+    }
 
     /// Where it is noted that an authority was founded under this KEK, if it was. The note is kept with the KEK, not
     /// with the ledger: whoever lost the ledger, and would otherwise found a new authority without noticing, has it.
@@ -115,11 +125,6 @@ impl LocalKey {
         let group_secret = GroupSecret::new(derive(octets, b"smc replicas 1")?);
         Ok(Self { id, key: LessSafeKey::new(key), group_secret, entropy, file: file.to_owned() })
     }
-
-    /// Names the KEK without telling anything about it.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
 }
 
 /// Derives a key for another purpose (HKDF-SHA-256, RFC 5869).
@@ -141,6 +146,10 @@ impl std::fmt::Debug for LocalKey {
 }
 
 impl KeyEncryption for LocalKey {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
     fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError> {
         let mut nonce = [0; NONCE_LEN];
         self.entropy.fill(&mut nonce)?;

@@ -1,33 +1,72 @@
 //! The authority as it is shown to people.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 use smc_mesh::ids::TrustDomain;
-use smc_mesh::ledger::{Authority, CaCertificate, Ledger, ProxyCertificateState};
-use smc_mesh::pki::{Lifetimes, SerialNumber};
+use smc_mesh::ledger::{Authority, Ledger, ProxyCertificateState, Signed};
+use smc_mesh::pki::{Lifetimes, SerialNumber, Validity};
 use smc_mesh::time::Timestamp;
 
-/// One CA of the chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Where a CA is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaState {
+    /// A root that is trusted, under which nothing is signed yet.
+    Next,
+    /// It signs.
+    Signing,
+    /// An issuing CA that signs for controllers alone.
+    Vouching,
+    /// It signs no more.
+    Former,
+}
+
+/// One CA.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaStatus {
+    /// Whether it is a root, and not an issuing CA.
+    pub root: bool,
+    /// Where it is in its life.
+    pub state: CaState,
     /// Its serial number.
     pub serial: SerialNumber,
-    /// Its first moment, in seconds since 1970.
-    pub not_before: Timestamp,
-    /// Its last moment, in seconds since 1970.
-    pub not_after: Timestamp,
+    /// The root that signed it.
+    pub issuer: SerialNumber,
+    /// When it is valid.
+    pub validity: Validity,
+    /// What it signed that is alive: of a root all under it.
+    pub signed: Signed,
+}
+
+/// How far the rotation of a root is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootRotation {
+    /// The root that comes, or has come.
+    pub root: SerialNumber,
+    /// While everybody is told to trust it: what that waits for. `None` once it signs, and the root before it is on its
+    /// way out.
+    pub introduction: Option<Introduction>,
+}
+
+/// What a root that does not sign yet waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduction {
+    /// The replicas whose connected proxies have all acknowledged it; it waits for all that are members.
+    pub acknowledged: BTreeSet<u64>,
+    /// The end of the last service certificate that was issued before it was trusted.
+    pub earliest: Timestamp,
 }
 
 /// The state of the authority.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorityStatus {
     /// The trust domain.
     pub trust_domain: TrustDomain,
-    /// The root; absent only if the ledger is not founded.
-    pub root: Option<CaStatus>,
-    /// What signs.
-    pub issuing: Option<CaStatus>,
+    /// The CAs, roots first, and of each kind those that sign first; none only if the ledger is not founded.
+    pub cas: Vec<CaStatus>,
+    /// A root that is being rotated.
+    pub root_rotation: Option<RootRotation>,
     /// Identities with a certificate.
     pub service_certificates: usize,
     /// Proxy certificates that nobody connected with yet.
@@ -36,6 +75,10 @@ pub struct AuthorityStatus {
     pub proxy_claimed: usize,
     /// Proxy certificates that are refused.
     pub proxy_released: usize,
+    /// The id of the key-encryption key that this replica seals with.
+    pub seals_with: String,
+    /// How many private keys are sealed with which key-encryption key, by its id.
+    pub sealed_with: BTreeMap<String, usize>,
     /// The hash of the ledger's state, equal on all replicas that applied the same log.
     pub state_hash: String,
     /// What a person should do something about.
@@ -82,26 +125,78 @@ pub(super) fn status(
     ledger: &Ledger,
     trust_domain: &TrustDomain,
     lifetimes: &Lifetimes,
+    seals_with: &str,
     now: Timestamp,
 ) -> AuthorityStatus {
-    let shown = |ca: &CaCertificate| CaStatus {
-        serial: ca.serial,
-        not_before: ca.validity.not_before,
-        not_after: ca.validity.not_after,
-    };
     let proxies = ledger.count_proxy_certificates();
     let authority = ledger.authority();
     AuthorityStatus {
         trust_domain: trust_domain.clone(),
-        root: authority.map(|authority| shown(&authority.root)),
-        issuing: authority.map(|authority| shown(&authority.issuing)),
+        cas: authority.map(|authority| cas(authority, ledger, now)).unwrap_or_default(),
+        root_rotation: authority.and_then(root_rotation),
         service_certificates: ledger.service_certificates().count(),
         proxy_unclaimed: proxies.unclaimed,
         proxy_claimed: proxies.claimed,
         proxy_released: proxies.released,
+        seals_with: seals_with.to_owned(),
+        sealed_with: sealed_with(ledger),
         state_hash: ledger.state_hash().map(|hash| hash.to_string()).unwrap_or_default(),
         warnings: warnings(ledger, lifetimes, now),
     }
+}
+
+fn sealed_with(ledger: &Ledger) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for (_, _, key) in ledger.keys() {
+        *counts.entry(key.encryption_key.clone()).or_default() += 1;
+    }
+    counts
+}
+
+fn cas(authority: &Authority, ledger: &Ledger, now: Timestamp) -> Vec<CaStatus> {
+    let signed = ledger.signed(now);
+    let under = |root: SerialNumber| {
+        let counts = signed.iter().filter(|(issuer, _)| authority.root_of(**issuer) == Some(root));
+        counts.fold(Signed::default(), |sum, (_, signed)| sum.and(*signed))
+    };
+    let root = |serial, state, validity| CaStatus {
+        root: true,
+        state,
+        serial,
+        issuer: serial,
+        validity,
+        signed: under(serial),
+    };
+    let issuing = |serial, state, validity, root| CaStatus {
+        root: false,
+        state,
+        serial,
+        issuer: root,
+        validity,
+        signed: signed.get(&serial).copied().unwrap_or_default(),
+    };
+    let mut all = vec![root(authority.root.serial, CaState::Signing, authority.root.validity)];
+    all.extend(authority.next_root.iter().map(|next| root(next.ca.serial, CaState::Next, next.ca.validity)));
+    all.extend(
+        authority.former_root.iter().map(|former| root(former.serial, CaState::Former, former.validity)),
+    );
+    let signing = &authority.issuing;
+    all.push(issuing(signing.serial, CaState::Signing, signing.validity, authority.root.serial));
+    all.extend(authority.former_issuing.iter().map(|former| {
+        let vouches = authority.vouching.as_ref().is_some_and(|vouching| vouching.serial == former.serial);
+        let state = if vouches { CaState::Vouching } else { CaState::Former };
+        issuing(former.serial, state, former.validity, former.root)
+    }));
+    all
+}
+
+fn root_rotation(authority: &Authority) -> Option<RootRotation> {
+    if let Some(next) = &authority.next_root {
+        let introduction =
+            Introduction { acknowledged: next.acknowledged.clone(), earliest: next.untold_until };
+        return Some(RootRotation { root: next.ca.serial, introduction: Some(introduction) });
+    }
+    authority.former_root.as_ref().map(|_| RootRotation { root: authority.root.serial, introduction: None })
 }
 
 /// Warns from the day on which the end of a CA begins to shorten what it signs.
@@ -123,20 +218,18 @@ pub(super) fn warnings(ledger: &Ledger, lifetimes: &Lifetimes, now: Timestamp) -
     warnings
 }
 
-pub(super) fn list(ledger: &Ledger) -> Vec<Issued> {
+pub(super) fn list(ledger: &Ledger, now: Timestamp) -> Vec<Issued> {
     let mut all = Vec::new();
-    if let Some(Authority { trust_domain, root, issuing }) = ledger.authority() {
-        for (kind, ca) in [(IssuedKind::Root, root), (IssuedKind::Issuing, issuing)] {
-            all.push(Issued {
-                kind,
-                name: trust_domain.to_string(),
-                serial: ca.serial,
-                issuer: root.serial,
-                not_before: ca.validity.not_before,
-                not_after: ca.validity.not_after,
-                state: None,
-            });
-        }
+    if let Some(authority) = ledger.authority() {
+        all.extend(cas(authority, ledger, now).into_iter().map(|ca| Issued {
+            kind: if ca.root { IssuedKind::Root } else { IssuedKind::Issuing },
+            name: authority.trust_domain.to_string(),
+            serial: ca.serial,
+            issuer: ca.issuer,
+            not_before: ca.validity.not_before,
+            not_after: ca.validity.not_after,
+            state: None,
+        }));
     }
     for (account, record) in ledger.service_certificates() {
         all.push(Issued {

@@ -3,6 +3,8 @@
 mod admission;
 mod founding;
 mod issuing;
+mod life;
+mod rekeying;
 mod rotating;
 mod secrecy;
 mod serving;
@@ -70,6 +72,19 @@ async fn world_at(dir: &Path, start: Timestamp, seed: u64) -> World {
 
 async fn world(dir: &Path) -> World {
     world_at(dir, START, 1).await
+}
+
+/// The authorities of two replicas that share a ledger, opened at the same moment.
+async fn two_replicas(dir: &Path) -> (BuiltinCa, BuiltinCa) {
+    let (env, _) = fixed::env(START, 1);
+    let keys = Arc::new(LocalKey::create(&dir.join("kek"), &env).unwrap());
+    let ledger = ledger(dir).await;
+    let replica = |seed| {
+        let (env, _) = fixed::env(START, seed);
+        BuiltinCa::open(Arc::clone(&ledger), Arc::<LocalKey>::clone(&keys), env, settings("cluster.local"))
+    };
+    let (a, b) = tokio::join!(replica(2), replica(3));
+    (a.unwrap(), b.unwrap())
 }
 
 fn account(name: &str) -> ServiceAccountId {

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::error::CaError;
-use super::manager::{CertificateManager, ControllerNames, IssuedController};
+use super::manager::{CertificateManager, ControllerNames, IssuedController, authority_changed};
 use crate::env::{Clock, Env};
 
 /// The longest sleep. The wall clock may jump, and the timer does not know.
@@ -35,8 +35,20 @@ pub struct ServerTls {
 
 struct Serving {
     config: Arc<ServerConfig>,
-    validity: Validity,
-    renewal: Timestamp,
+    issued: IssuedController,
+    /// What clients' certificates are verified against.
+    bundle: TrustBundle,
+}
+
+impl Serving {
+    fn new(issued: IssuedController, bundle: TrustBundle, env: &Env) -> Result<Self, CaError> {
+        let config = Arc::new(server_config(&issued, &bundle, Arc::clone(&env.clock))?);
+        Ok(Self { config, issued, bundle })
+    }
+
+    fn renewal(&self) -> Timestamp {
+        renewal_time(&self.issued.serial, self.issued.issued_at, &self.issued.validity)
+    }
 }
 
 impl ServerTls {
@@ -46,7 +58,8 @@ impl ServerTls {
         env: Env,
         names: ControllerNames,
     ) -> Result<Self, CaError> {
-        let serving = issue(&*manager, &env, &names).await?;
+        let bundle = manager.bundle();
+        let serving = Serving::new(manager.issue_controller(&names).await?, bundle, &env)?;
         Ok(Self { manager, env, names, serving: watch::Sender::new(serving) })
     }
 
@@ -57,20 +70,27 @@ impl ServerTls {
 
     /// When the certificate that it serves with is valid.
     pub fn validity(&self) -> Validity {
-        self.serving.borrow().validity
+        self.serving.borrow().issued.validity
     }
 
-    /// Renews the certificate before it ends, until `shutdown`.
+    /// Whether the next connection is verified against this bundle.
+    pub fn trusts(&self, bundle: &TrustBundle) -> bool {
+        self.serving.borrow().bundle == *bundle
+    }
+
+    /// Renews the certificate before it ends, and follows the authority where that changes, until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
+        let mut announcements = self.manager.announcements();
         let mut failures = 0u32;
         loop {
-            let left = self.serving.borrow().renewal.since(self.env.now());
+            let left = self.serving.borrow().renewal().since(self.env.now());
             let pause = match failures.checked_sub(1) {
                 Some(attempt) => retry_delay(attempt, self.env.random_u64().unwrap_or(0)),
                 None => left.min(LOOK_AGAIN),
             };
             tokio::select! {
                 () = shutdown.cancelled() => return,
+                () = authority_changed(&mut announcements) => {}
                 () = tokio::time::sleep(pause) => {}
             }
             match self.renew_if_due().await {
@@ -84,26 +104,26 @@ impl ServerTls {
         }
     }
 
-    /// Renews the certificate if it is time; says whether it was.
+    /// Follows the authority's bundle, and renews the certificate if it is time, or another CA signs now; says whether
+    /// it was renewed.
     pub(super) async fn renew_if_due(&self) -> Result<bool, CaError> {
-        let Serving { validity, renewal, .. } = *self.serving.borrow();
-        let due = renewal_is_due(&validity, renewal, self.env.now());
+        let bundle = self.manager.bundle();
+        if !self.trusts(&bundle) {
+            let issued = self.serving.borrow().issued.clone();
+            self.serving.send_replace(Serving::new(issued, bundle, &self.env)?);
+        }
+        let due = {
+            let serving = self.serving.borrow();
+            renewal_is_due(&serving.issued.validity, serving.renewal(), self.env.now())
+                || self.manager.controllers_issuer().is_some_and(|issuer| issuer != serving.issued.issuer)
+        };
         if due {
-            self.serving.send_replace(issue(&*self.manager, &self.env, &self.names).await?);
+            let bundle = self.manager.bundle();
+            let issued = self.manager.issue_controller(&self.names).await?;
+            self.serving.send_replace(Serving::new(issued, bundle, &self.env)?);
         }
         Ok(due)
     }
-}
-
-async fn issue(
-    manager: &dyn CertificateManager,
-    env: &Env,
-    names: &ControllerNames,
-) -> Result<Serving, CaError> {
-    let issued = manager.issue_controller(names).await?;
-    let renewal = renewal_time(&issued.serial, issued.issued_at, &issued.validity);
-    let config = server_config(&issued, &manager.bundle(), Arc::clone(&env.clock))?;
-    Ok(Serving { config: Arc::new(config), validity: issued.validity, renewal })
 }
 
 /// TLS 1.2 and 1.3, HTTP/2, a client certificate that chains to the bundle. Sessions are not resumed: a

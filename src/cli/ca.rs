@@ -2,7 +2,10 @@
 
 use clap::Subcommand;
 use smc_mesh::time::Timestamp;
-use smc_proto::admin::v1::{Authority, GetCaStatusRequest, GetCaStatusResponse};
+use smc_proto::admin::v1::{
+    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse, RekeyCaRequest,
+    RootRotation, RotateCaRequest, RotateCaResponse,
+};
 
 use super::output::OutputArgs;
 use super::table::Table;
@@ -14,6 +17,29 @@ use crate::env::Env;
 pub(super) enum CaCommand {
     /// The authority's certificates and what it issued.
     Status {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Replaces the CA that signs, or the root.
+    ///
+    /// A new issuing CA signs at once. A new root is trusted at once, and signs when every proxy trusts it; `smc ca
+    /// status` shows how far that is. Nobody's traffic is interrupted by either.
+    Rotate {
+        /// Replace the root, and with it the CA that signs.
+        #[arg(long)]
+        root: bool,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Seals all private keys with the key-encryption key of the replica that is asked.
+    ///
+    /// When every replica has it as its --kek-file, and the previous one as --also-kek-file. Afterwards `smc ca status` shows
+    /// one key-encryption key, and the previous one is not needed any more, but for older backups.
+    Rekey {
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -33,31 +59,107 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
                 .into_inner();
             output.print(&answer, status)?;
         }
+        CaCommand::Rotate { root, admin, output } => {
+            let request = RotateCaRequest { root };
+            let answer = admin.client().await?.rotate_ca(request).await.map_err(Refused)?.into_inner();
+            output.print(&answer, |answer| rotated(root, answer))?;
+        }
+        CaCommand::Rekey { admin, output } => {
+            let answer = admin
+                .patient_client()
+                .await?
+                .rekey_ca(RekeyCaRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, |answer| format!("{} private keys were sealed anew\n", answer.keys))?;
+        }
     }
     Ok(Verdict::Ok)
+}
+
+fn rotated(root: bool, answer: &RotateCaResponse) -> String {
+    let serial = &answer.serial;
+    if root {
+        format!("the root {serial} is trusted from now on; `smc ca status` shows when it signs\n")
+    } else {
+        format!("the issuing CA {serial} signs from now on\n")
+    }
 }
 
 fn status(answer: &GetCaStatusResponse) -> String {
     let now = Env::system().now();
     let mut table = Table::new(["CERTIFICATE", "IDENTITY", "SERIAL", "ENDS"]);
-    let mut authority = |kind: &str, authority: &Authority| {
-        let ends = ends(now, authority.not_after);
-        table.row([kind.to_owned(), answer.trust_domain.clone(), authority.serial.clone(), ends]);
-    };
-    answer.roots.iter().for_each(|root| authority("root", root));
-    answer.issuer.iter().for_each(|issuer| authority("issuing", issuer));
+    for ca in &answer.authorities {
+        let kind = format!("{}{}", if ca.root { "root" } else { "issuing" }, state(ca));
+        table.row([kind, answer.trust_domain.clone(), ca.serial.clone(), ends(now, ca.not_after)]);
+    }
     for issued in &answer.service_certificates {
         let ends = ends(now, issued.not_after);
         table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
     }
+    let mut signed =
+        Table::new(["SIGNED BY", "ROOT", "SERVICE", "SUPERSEDED", "PROXY", "CONTROLLER", "LAST ENDS"]);
+    for ca in answer.authorities.iter().filter(|ca| !ca.root) {
+        let counts = [
+            ca.service_certificates,
+            ca.superseded_certificates,
+            ca.proxy_certificates,
+            ca.controller_certificates,
+        ];
+        let [services, superseded, proxies, controllers] = counts.map(|count| count.to_string());
+        let last = if ca.last_end == 0 { "-".to_owned() } else { ends(now, ca.last_end) };
+        signed.row([ca.serial.clone(), ca.issuer.clone(), services, superseded, proxies, controllers, last]);
+    }
+    let mut sealed = Table::new(["KEY-ENCRYPTION KEY", "SEALED KEYS"]);
+    for key in &answer.key_encryption_keys {
+        let other = if key.seals { "" } else { " (not this replica's)" };
+        sealed.row([format!("{}{other}", key.id), key.keys.to_string()]);
+    }
+    let rotation = answer.root_rotation.iter().map(|rotation| progress(rotation, now)).collect::<String>();
     let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
     format!(
-        "{}\n{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
+        "{}\n{}\n{}\n{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),
+        signed.render(),
+        sealed.render(),
         answer.proxy_certificates_claimed,
         answer.proxy_certificates_unclaimed,
         answer.proxy_certificates_released
     )
+}
+
+/// What stands behind the kind of a CA that is not simply the one that signs.
+fn state(ca: &CertificateAuthority) -> &'static str {
+    match ca.state() {
+        AuthorityState::Next => " (next)",
+        AuthorityState::Vouching => " (for controllers)",
+        AuthorityState::Former => " (former)",
+        AuthorityState::Signing | AuthorityState::Unspecified => "",
+    }
+}
+
+/// How far the rotation of a root is, in a line.
+fn progress(rotation: &RootRotation, now: Timestamp) -> String {
+    let root = &rotation.root;
+    if rotation.signing {
+        return format!(
+            "rotation: the root {root} signs; the former one is trusted while something under it is alive\n"
+        );
+    }
+    let mut waits = Vec::new();
+    if !rotation.awaited.is_empty() {
+        let replicas: Vec<_> = rotation.awaited.iter().map(ToString::to_string).collect();
+        waits.push(format!("for the proxies of replicas {}", replicas.join(", ")));
+    }
+    if Timestamp(rotation.earliest) >= now {
+        let ends = ends(now, rotation.earliest);
+        waits.push(format!("for the end, {ends}, of the last service certificate from before"));
+    }
+    if waits.is_empty() {
+        waits.push("for the leader".to_owned());
+    }
+    format!("rotation: the root {root} is trusted, and waits {}\n", waits.join(" and "))
 }
 
 fn ends(now: Timestamp, at: i64) -> String {

@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
-use crate::ca::seal::{KeyEncryption, LocalKey};
+use crate::ca::seal::{KeyEncryption, KeyRing};
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
 use crate::env::Env;
 use crate::server::{Server, Storage};
@@ -44,6 +44,12 @@ pub(super) struct ControllerArgs {
     /// the controller does not start: the ledger was lost, and a new authority would cut off every sidecar.
     #[arg(long, value_name = "FILE")]
     kek_file: PathBuf,
+    /// Another key-encryption key that is believed, while one takes the place of another: the next or the previous one
+    ///
+    /// To change the key, restart the replicas one by one with the next key believed, then with the next key as
+    /// --kek-file and the previous one believed; run `smc ca rekey`; restart them with the next key alone.
+    #[arg(long = "also-kek-file", value_name = "FILE")]
+    other_kek_files: Vec<PathBuf>,
     /// Make the key-encryption key if the file is not there
     #[arg(long)]
     create_kek: bool,
@@ -127,6 +133,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         data_dir,
         replica,
         kek_file,
+        other_kek_files,
         create_kek,
         xds_listen,
         xds_address,
@@ -142,9 +149,9 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
     let env = Env::system();
-    let keys = open_keys(data_dir.clone(), kek_file, create_kek, env.clone()).await?;
+    let keys = open_keys(data_dir.clone(), kek_file, other_kek_files, create_kek, env.clone()).await?;
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
-    let group = Arc::new(replica.start(ledger, keys.group_secret(), &env).await?);
+    let group = Arc::new(replica.start(ledger, &*keys, &env).await?);
     let config = Config {
         mesh_dir,
         last_good_dir: data_dir.join("last-good"),
@@ -228,13 +235,14 @@ enum ControllerError {
 async fn open_keys(
     data_dir: PathBuf,
     kek_file: PathBuf,
+    other_kek_files: Vec<PathBuf>,
     create_kek: bool,
     env: Env,
 ) -> Result<Arc<dyn KeyEncryption>, Failure> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn KeyEncryption>, Failure> {
         // Sealed keys and the record of every certificate: nobody else's business.
         make_directory(&data_dir)?;
-        Ok(Arc::new(LocalKey::load_or_create(&kek_file, create_kek, &env)?))
+        Ok(Arc::new(KeyRing::load(&kek_file, &other_kek_files, create_kek, &env)?))
     });
     opened.await.map_err(ControllerError::Opening)?
 }
@@ -268,7 +276,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let opened = open_keys(file.join("data"), file.join("kek"), true, Env::system()).await;
+        let opened = open_keys(file.join("data"), file.join("kek"), Vec::new(), true, Env::system()).await;
         let error = causes(opened.err().unwrap().as_ref());
         assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
     }

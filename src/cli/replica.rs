@@ -10,6 +10,7 @@ use smc_raft::{Connections, Group, GroupSecret, ReplicaId, Settings, Storage, Tc
 use thiserror::Error;
 use tokio::net::TcpListener;
 
+use crate::ca::seal::KeyEncryption;
 use crate::env::{Env, NoEntropy};
 
 /// See the module.
@@ -86,11 +87,12 @@ impl ReplicaArgs {
     pub(super) async fn start(
         self,
         storage: Storage,
-        secret: GroupSecret,
+        keys: &dyn KeyEncryption,
         env: &Env,
     ) -> Result<Group, Box<dyn std::error::Error + Send + Sync>> {
         let listen = self.raft_listen;
-        let settings = self.settings(secret)?;
+        let settings =
+            Settings { other_secrets: keys.other_group_secrets(), ..self.settings(keys.group_secret())? };
         let listener = match listen {
             None => None,
             Some(address) => {
@@ -123,7 +125,14 @@ impl ReplicaArgs {
         if founders.is_empty() {
             founders.insert(replica, address.clone());
         }
-        Ok(Settings { replica, address, founders, timing: Timing::default(), secret })
+        Ok(Settings {
+            replica,
+            address,
+            founders,
+            timing: Timing::default(),
+            secret,
+            other_secrets: Vec::new(),
+        })
     }
 }
 

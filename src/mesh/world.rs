@@ -181,6 +181,11 @@ impl View {
         }
     }
 
+    /// Whether both serve the very same snapshot, endpoints apart.
+    pub(crate) fn is_same_snapshot(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.snapshot, &other.snapshot)
+    }
+
     /// The table of a type that the snapshot holds itself; `None` for endpoints.
     fn table(&self, kind: ResourceType) -> Option<&OrdMap<Arc<str>, Arc<Resource>>> {
         match kind {

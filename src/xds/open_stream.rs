@@ -6,9 +6,11 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use smc_mesh::pki::Admission;
+use smc_mesh::pki::{Admission, SerialNumber};
+use smc_mesh::resource::ResourceType;
 use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
 use smc_mesh::time::Timestamp;
+use smc_mesh::world::World;
 use tokio_util::sync::CancellationToken;
 
 use super::lock;
@@ -42,6 +44,8 @@ pub(super) struct StreamState {
     pub(super) rejections: u64,
     /// What Envoy says about its build.
     pub(super) user_agent: String,
+    /// The latest root of which it has taken that it is to trust it.
+    trusts: Option<SerialNumber>,
 }
 
 /// A stream as it looks at one moment.
@@ -80,6 +84,7 @@ impl OpenStream {
             acked_at: None,
             rejections: 0,
             user_agent: String::new(),
+            trusts: None,
         };
         Self {
             admission,
@@ -102,6 +107,23 @@ impl OpenStream {
             user_agent: state.user_agent.clone(),
             status: state.session.status(),
         }
+    }
+
+    /// Whether the proxy has taken that it is to trust `root`, as the secrets in `world` say. A stream that carries no
+    /// secrets has nothing to say to that. Once it has, it has for good: what it is sent later says so, too.
+    pub(super) fn trusts(&self, root: SerialNumber, world: &World) -> bool {
+        if !matches!(self.scope, Scope::Aggregated | Scope::Only(ResourceType::Secret)) {
+            return true;
+        }
+        let mut state = self.state();
+        if state.trusts != Some(root) {
+            let taken = |view| state.session.has_taken(ResourceType::Secret, &view);
+            if !world.view(&self.admission.proxy).is_some_and(taken) {
+                return false;
+            }
+            state.trusts = Some(root);
+        }
+        true
     }
 
     /// The state, for one step. Never held across an await.

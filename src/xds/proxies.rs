@@ -11,6 +11,7 @@ use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId,
 use smc_mesh::ids::ProxyName;
 use smc_mesh::pki::SerialNumber;
 use smc_mesh::problem::Problem;
+use smc_mesh::world::World;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -97,6 +98,12 @@ impl Proxies {
         for (_, leave) in connections.iter().filter(|(serial, _)| released(serial)) {
             leave.cancel();
         }
+    }
+
+    /// Whether every proxy that is connected has taken that it is to trust `root`, as the secrets in `world` say. Costs a
+    /// look at every stream.
+    pub(crate) fn trust(&self, root: SerialNumber, world: &World) -> bool {
+        self.streams().values().flatten().all(|stream| stream.trusts(root, world))
     }
 
     /// What proxies rejected and still do not have, as problems of the mesh.

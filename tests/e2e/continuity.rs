@@ -9,6 +9,7 @@ use crate::{
     start_with, sum, tcp_outcome,
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use smc_tests::lab::{Calls, FetchResult, Lab, LabHandle, Talk, TcpResult, Variant};
 use tokio::time::{Instant, sleep_until};
 
@@ -223,5 +224,128 @@ async fn rotates(variant: Variant) {
     assert!(shown_by_the_client(&lab, url).await.is_disjoint(&new_client), "{variant:?}: {new_client:?}");
     assert!(!server.contains(&new_server), "{variant:?}: {new_server} is an old one: {server:?}");
     assert_eq!(get(&lab, "clients/alice", "http://web-v2.servers/").await, "200");
+    lab.stop().await.unwrap();
+}
+
+/// What `smc ca ARGS` of a replica answers.
+async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, String> {
+    let args: Vec<_> = ["ca"].iter().chain(args).chain(&["-o", "json"]).copied().collect();
+    let output = lab.smc_of(replica, &args).await.map_err(|error| error.chain())?;
+    if output.status != 0 {
+        return Err(output.stderr);
+    }
+    serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))
+}
+
+/// Waits until what `smc ca status` of a replica says fits.
+async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, fits: impl Fn(&Value) -> bool) {
+    // The certificates of before have to end: 22 seconds.
+    eventually_by(Instant::now() + 2 * SETTLE, what, async || {
+        let status = ca(lab, replica, &["status"]).await?;
+        if fits(&status) { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Whether this CA signs, and every identity has its certificate from under it.
+fn signs_for_all(status: &Value, serial: &str) -> bool {
+    let all = status["service_certificates"].as_array().map_or(0, Vec::len);
+    let mut authorities = status["authorities"].as_array().into_iter().flatten();
+    let one = authorities.find(|one| one["serial"] == serial);
+    one.is_some_and(|one| one["state"] == "signing" && one["service_certificates"] == all)
+}
+
+/// Waits until every proxy is connected to one of these replicas and has acknowledged all that it was sent.
+async fn eventually_all_connected(lab: &LabHandle, replicas: &[u16]) {
+    for pod in PODS {
+        eventually(&format!("{pod} is connected"), async || {
+            let mut last = String::new();
+            for &replica in replicas {
+                let args = ["proxy", "config", pod, "-o", "json"];
+                let output = lab.smc_of(replica, &args).await.map_err(|error| error.chain())?;
+                let status: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+                let types = status.pointer("/streams/0/types").and_then(Value::as_array);
+                let mut resources = types.into_iter().flatten().filter_map(|one| one["resources"].as_array());
+                if types.is_some_and(|types| types.iter().any(|one| one["type"] == "lds"))
+                    && resources.all(|all| all.iter().all(|one| one["sent"] == one["acked"]))
+                {
+                    return Ok(());
+                }
+                last = format!("{output:?}");
+            }
+            Err(last)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_issuing_ca_and_the_root_rotate_under_traffic_while_the_leader_dies() {
+    tokio::join!(authority_rotates(Variant::Sotw, 1), authority_rotates(Variant::Delta, 3));
+}
+
+async fn authority_rotates(variant: Variant, replicas: u16) {
+    let mesh = mesh().with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"]));
+    let lab = start_with(&mesh, |options| {
+        options.variant = variant;
+        options.replicas = replicas;
+        options.controller_args = vec!["--service-cert-lifetime".to_owned(), "20s".to_owned()];
+    })
+    .await;
+    eventually_both_answer(&lab).await;
+    let traffic = Traffic::start(&lab).await;
+    // The one that outlives all.
+    let asked = replicas - 1;
+
+    let rotated = ca(&lab, asked, &["rotate"]).await.unwrap();
+    let issuing = rotated["serial"].as_str().unwrap();
+    eventually_authority(&lab, asked, "the new issuing CA signs", |status| signs_for_all(status, issuing))
+        .await;
+
+    let transferred = lab.smc(&["cluster", "transfer", "0"]).await.unwrap();
+    assert_eq!(transferred.status, 0, "{transferred:?}");
+    let rotated = ca(&lab, asked, &["rotate", "--root"]).await.unwrap();
+    let root = rotated["serial"].as_str().unwrap();
+    let again = ca(&lab, asked, &["rotate", "--root"]).await;
+    assert!(again.as_ref().is_err_and(|error| error.contains("one root is rotated at a time")), "{again:?}");
+    let shown = lab.smc_of(asked, &["ca", "status"]).await.unwrap().stdout;
+    assert!(
+        shown.contains("root (next)") && shown.contains(&format!("the root {root} is trusted")),
+        "{shown}"
+    );
+    eventually_authority(&lab, asked, "all proxies acknowledge the new root", |status| {
+        let acknowledged = status["root_rotation"]["acknowledged"].as_array();
+        acknowledged.is_some_and(|all| all.len() == usize::from(replicas))
+    })
+    .await;
+    // Whoever leads dies before it signs with the new root.
+    lab.stop_controller(Signal::SIGKILL).await.unwrap();
+    if replicas == 1 {
+        lab.start_controller().await.unwrap();
+    }
+    eventually_authority(&lab, asked, "the new root signs", |status| signs_for_all(status, root)).await;
+    let shown = lab.smc_of(asked, &["ca", "status"]).await.unwrap().stdout;
+    assert!(
+        shown.contains("(for controllers)") && shown.contains(&format!("the root {root} signs")),
+        "{shown}"
+    );
+    // A handshake between sidecars that had none before: each shows a certificate that the new root vouches for.
+    assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "200");
+    // And these Envoys were started when there was only the old one. All have to connect anew.
+    if replicas == 1 {
+        lab.stop_controller(Signal::SIGTERM).await.unwrap();
+        lab.start_controller().await.unwrap();
+        eventually_all_connected(&lab, &[0]).await;
+    } else {
+        lab.start_controller().await.unwrap();
+        lab.stop_replica(1, Signal::SIGTERM).await.unwrap();
+        eventually_all_connected(&lab, &[0, 2]).await;
+    }
+    traffic.assert_undisturbed(&lab).await;
+    for pod in PODS {
+        for name in ["cluster_manager.cds.update_rejected", "listener_manager.lds.update_rejected"] {
+            assert_eq!(counter(&lab, pod, name).await, 0, "{pod}");
+        }
+    }
     lab.stop().await.unwrap();
 }

@@ -1,15 +1,11 @@
 //! Founding the authority, once, and taking it up again.
 
-use rcgen::{Issuer, KeyPair};
-use smc_mesh::ledger::{Authority, CaCertificate, Command, Operation, Rejection, Reply};
-use smc_mesh::pki::{IssuerEnding, SerialNumber};
+use smc_mesh::ledger::{Authority, Command, Operation, Rejection, Reply};
 use smc_raft::ReplicatedLedger;
-use zeroize::Zeroizing;
 
-use super::{CaSettings, new_key};
+use super::{CaSettings, making};
 use crate::ca::error::CaError;
-use crate::ca::profile;
-use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
+use crate::ca::seal::KeyEncryption;
 use crate::env::Env;
 
 /// Commits one operation.
@@ -74,49 +70,9 @@ pub(super) async fn found_or_load(
     Ok(authority)
 }
 
-/// A new root and an issuing CA under it. The root's key is in memory here and nowhere else.
+/// A new root and an issuing CA under it.
 fn generate(keys: &dyn KeyEncryption, env: &Env, settings: &CaSettings) -> Result<Authority, CaError> {
-    let domain = settings.trust_domain.as_str();
-    let now = env.now();
-    let signing = |what: &str| {
-        let what = what.to_owned();
-        move |source| CaError::Signing { what, source }
-    };
-    let seal = |purpose, serial, key: &KeyPair, what: &str| {
-        let pem = Zeroizing::new(key.serialize_pem());
-        keys.seal(SealContext { purpose, name: domain, serial }, pem.as_bytes())
-            .map_err(|source| CaError::Sealing { what: what.to_owned(), source })
-    };
-
-    let what = "the root CA";
-    let serial = SerialNumber::draw(env.random()?);
-    let validity = settings.lifetimes.root_validity(now);
-    let root_key = new_key().map_err(signing(what))?;
-    let params = profile::root(serial, &validity).map_err(signing(what))?;
-    let certificate = params.self_signed(&*root_key).map_err(signing(what))?;
-    let root_issuer = Issuer::from_params(&params, &*root_key);
-    let root = CaCertificate {
-        serial,
-        validity,
-        certificate_pem: certificate.pem(),
-        key: seal(Purpose::Root, serial, &root_key, what)?,
-    };
-
-    let what = "the issuing CA";
-    let serial = SerialNumber::draw(env.random()?);
-    let validity = settings
-        .lifetimes
-        .issuing_validity(now, &root.validity)
-        .map_err(|source: IssuerEnding| CaError::IssuerEnding { what: what.to_owned(), source })?;
-    let key = new_key().map_err(signing(what))?;
-    let certificate = profile::issuing(serial, &validity)
-        .and_then(|params| params.signed_by(&*key, &root_issuer))
-        .map_err(signing(what))?;
-    let issuing = CaCertificate {
-        serial,
-        validity,
-        certificate_pem: certificate.pem(),
-        key: seal(Purpose::Issuing, serial, &key, what)?,
-    };
-    Ok(Authority { trust_domain: settings.trust_domain.clone(), root, issuing })
+    let root = making::root(keys, env, settings)?;
+    let issuing = making::issuing(keys, env, settings, &root)?;
+    Ok(Authority::new(settings.trust_domain.clone(), root, issuing))
 }

@@ -1,19 +1,18 @@
-//! The issuing CA with its key unsealed, and the signatures it makes.
+//! An issuing CA with its key unsealed, and the signatures it makes.
 
 use std::fmt;
 
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use smc_mesh::ledger::Authority;
+use smc_mesh::ledger::CaCertificate;
 use smc_mesh::pki::{IssuerEnding, PeerCertificate, SerialNumber, Validity};
 use smc_mesh::time::Timestamp;
 use zeroize::Zeroizing;
 
-use super::{new_key, text};
+use super::{making, new_key};
 use crate::ca::error::CaError;
-use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
-use crate::ca::verify::{UnreadableCertificate, peer_certificate};
+use crate::ca::seal::{KeyEncryption, Purpose};
+use crate::ca::verify::peer_certificate;
 use crate::env::Env;
 
 /// What signs. Its key is zeroed when it is dropped (the copy that ring computes with is not: ring offers no
@@ -45,31 +44,15 @@ impl fmt::Debug for IssuingCa {
 }
 
 impl IssuingCa {
-    /// Takes the issuing CA of the authority, and its key with the KEK.
-    pub(super) fn unseal(authority: &Authority, keys: &dyn KeyEncryption) -> Result<Self, CaError> {
-        let what = "the issuing CA";
-        let ca = &authority.issuing;
-        let context = SealContext {
-            purpose: Purpose::Issuing,
-            name: authority.trust_domain.as_str(),
-            serial: ca.serial,
-        };
-        let pem = keys
-            .open(context, &ca.key)
-            .and_then(text)
-            .map_err(|source| CaError::Sealing { what: what.to_owned(), source })?;
-        let key =
-            KeyPair::from_pem(&pem).map_err(|source| CaError::Signing { what: what.to_owned(), source })?;
-        let certificate = CertificateDer::from_pem_slice(ca.certificate_pem.as_bytes())
-            .map_err(|_| UnreadableCertificate::not_pem())
-            .map_err(|source| CaError::Unreadable { what: what.to_owned(), source })?;
-        Ok(Self {
-            serial: ca.serial,
-            validity: ca.validity,
-            certificate,
-            certificate_pem: ca.certificate_pem.clone(),
-            key: Zeroizing::new(key),
-        })
+    /// Takes an issuing CA of the ledger, and its key with the KEK.
+    pub(super) fn unseal(
+        keys: &dyn KeyEncryption,
+        trust_domain: &str,
+        ca: &CaCertificate,
+    ) -> Result<Self, CaError> {
+        let (key, certificate) = making::unseal(keys, trust_domain, Purpose::Issuing, ca, "the issuing CA")?;
+        let CaCertificate { serial, validity, certificate_pem, .. } = ca.clone();
+        Ok(Self { serial, validity, certificate, certificate_pem, key })
     }
 
     pub(super) fn serial(&self) -> SerialNumber {

@@ -139,6 +139,7 @@ mod tests {
     use smc_mesh::time::Timestamp;
     use tempfile::TempDir;
 
+    use super::super::KeyEncryption;
     use super::*;
     use crate::env::fixed;
 

@@ -17,14 +17,23 @@ async fn server(world: &World) -> ServerTls {
     ServerTls::start(manager, world.env.clone(), names()).await.unwrap()
 }
 
-/// A client that trusts `bundle` at the time the world has, and shows `identity` (chain, key).
+/// A client that trusts `bundle` at the start, and shows `identity` (chain, key).
 fn client(bundle: &TrustBundle, identity: Option<(&str, &str)>) -> ClientConfig {
+    client_at(START, bundle, identity)
+}
+
+/// A client that trusts `bundle` at this time, and shows `identity` (chain, key).
+pub(super) fn client_at(
+    now: Timestamp,
+    bundle: &TrustBundle,
+    identity: Option<(&str, &str)>,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(bundle.pem.as_bytes()) {
         roots.add(root.unwrap()).unwrap();
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_details(provider, Arc::new(Fixed))
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(At(now)))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
@@ -42,26 +51,27 @@ fn client(bundle: &TrustBundle, identity: Option<(&str, &str)>) -> ClientConfig 
 }
 
 #[derive(Debug)]
-struct Fixed;
+struct At(Timestamp);
 
-impl rustls::time_provider::TimeProvider for Fixed {
+impl rustls::time_provider::TimeProvider for At {
     fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
-        Some(rustls::pki_types::UnixTime::since_unix_epoch(START.since(Timestamp(0))))
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(self.0.since(Timestamp(0))))
     }
 }
 
-/// Shakes hands as the server would, and gives the client's certificate.
-async fn handshake(
+/// Shakes hands as the server would, and gives the client's certificate. Fails if either does not believe the other.
+pub(super) async fn handshake(
     server: &ServerTls,
     client: ClientConfig,
     name: &'static str,
 ) -> std::io::Result<CertificateDer<'static>> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let connector = TlsConnector::from(Arc::new(client));
-    let (accepted, _connected) = tokio::join!(
+    let (accepted, connected) = tokio::join!(
         TlsAcceptor::from(server.config()).accept(near),
         connector.connect(ServerName::try_from(name).unwrap(), far),
     );
+    connected?;
     let accepted = accepted?;
     assert_eq!(accepted.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     Ok(accepted.get_ref().1.peer_certificates().unwrap()[0].clone())

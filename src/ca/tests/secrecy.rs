@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::ca::Rotate;
 use crate::ca::seal::{KeyEncryption, Purpose, SealContext};
 
 fn files(root: &Path) -> Vec<PathBuf> {
@@ -52,13 +53,27 @@ async fn no_private_key_is_in_any_file_snapshot_or_backup() {
         world.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().key_pem,
         world.ca.issue_controller(&names()).await.unwrap().key_pem,
     ];
-    let authority = world.ca.ledger().read(|ledger| ledger.authority().cloned()).unwrap();
+    let authority = || world.ca.ledger().read(|ledger| ledger.authority().cloned()).unwrap();
     let kek = LocalKey::load(&dir.path().join("kek"), &world.env).unwrap();
-    for (purpose, ca) in [(Purpose::Root, &authority.root), (Purpose::Issuing, &authority.issuing)] {
+    let founded = authority();
+    world.ca.rotate(Rotate::Issuing).await.unwrap();
+    world.ca.rotate(Rotate::Root).await.unwrap();
+    let rotated = authority();
+    let next = rotated.next_root.as_ref().unwrap();
+    for (purpose, ca) in [
+        (Purpose::Root, &founded.root),
+        (Purpose::Issuing, &founded.issuing),
+        (Purpose::Issuing, &rotated.issuing),
+        (Purpose::Root, &next.ca),
+    ] {
         let context = SealContext { purpose, name: "cluster.local", serial: ca.serial };
         let pem = kek.open(context, &ca.key).unwrap();
         keys.push(Zeroizing::new(String::from_utf8(pem.to_vec()).unwrap()));
     }
+    // A former issuing CA's key is not even kept sealed.
+    let sealed = smc_mesh::pki::encode_hex(&founded.issuing.key.sealed);
+    let snapshot = world.ca.ledger().read(|ledger| ledger.canonical().unwrap());
+    assert!(!String::from_utf8(snapshot).unwrap().contains(&sealed));
     drop(world);
     // Opened once more, so that some of it has moved from RocksDB's log to its tables. And a snapshot and a backup, which
     // are to hold no key either, even when a backup is unsealed.
@@ -77,7 +92,7 @@ async fn no_private_key_is_in_any_file_snapshot_or_backup() {
     fs::remove_file(dir.path().join("kek")).unwrap();
 
     // The search finds what is there: the root's certificate, in the middle of its text.
-    let line = authority.root.certificate_pem.lines().nth(4).unwrap().as_bytes().to_vec();
+    let line = founded.root.certificate_pem.lines().nth(4).unwrap().as_bytes().to_vec();
     let mut in_files = 0;
     for path in files(dir.path()) {
         let bytes = fs::read(&path).unwrap();

@@ -34,6 +34,8 @@ pub enum Announcement {
         /// The certificates, sorted.
         serials: Vec<SerialNumber>,
     },
+    /// The CAs are others now, or are in another part of their life.
+    AuthorityChanged,
     /// The state was replaced as a whole, as when a replica that fell far behind takes over a snapshot. What happened
     /// between is not told: whoever listens reads the state, as if it had lost announcements.
     Replaced,
@@ -52,6 +54,7 @@ impl Announcement {
             (Operation::ClaimProxyCertificate(serial), Reply::Claimed { first: true }) => {
                 Some(Self::ProxyClaimed { serial: *serial })
             }
+            (_, Reply::AuthorityChanged) => Some(Self::AuthorityChanged),
             (_, Reply::Released { serials }) if !serials.is_empty() => {
                 Some(Self::ProxyReleased { serials: serials.clone() })
             }

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeSet;
 
+use super::authority::{Authority, SignedFor};
 use super::bounds::{
     MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
-    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, PRUNE_MARGIN, RELEASED_KEPT,
+    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, RELEASED_KEPT,
 };
 use super::command::{Command, Operation, Rejection, Reply};
 use super::record::{
-    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
-    ServiceCertificateRecord, SupersededCertificate,
+    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
+    SupersededCertificate,
 };
+use super::signed::is_past;
 use super::state::{Ledger, ServiceCertificates};
 use crate::ids::ServiceAccountId;
 use crate::pki::{SealedKey, SerialNumber, Validity};
@@ -21,11 +23,12 @@ impl Ledger {
     /// Applies one command, and says what it did or why it did nothing. A function of the state and the
     /// command alone.
     pub fn apply(&mut self, command: &Command) -> Result<Reply, Rejection> {
-        self.now = self.now.max(command.at);
+        let at = command.at;
+        self.now = self.now.max(at);
         match &command.operation {
             Operation::InitAuthority(authority) => self.init_authority(authority),
             Operation::RecordServiceCertificate { account, replaces, record } => {
-                self.record_service(account, *replaces, record)
+                self.record_service(account, *replaces, record, at)
             }
             Operation::RecordProxyCertificate {
                 serial,
@@ -44,10 +47,10 @@ impl Ledger {
                     fingerprint: *fingerprint,
                     state: ProxyCertificateState::Unclaimed,
                 };
-                self.record_proxy(*serial, record)
+                self.record_proxy(*serial, record, at)
             }
             Operation::RecordControllerCertificate { serial, record } => {
-                self.record_controller(*serial, record)
+                self.record_controller(*serial, record, at)
             }
             Operation::ClaimProxyCertificate(serial) => self.claim(serial),
             Operation::ReleaseProxy(proxy) => {
@@ -58,7 +61,16 @@ impl Ledger {
                 check_len("the list of serial numbers", serials.len(), MAX_RELEASED_TOGETHER)?;
                 Ok(self.release(serials.iter().copied().collect()))
             }
-            Operation::Prune => Ok(self.prune(command.at)),
+            Operation::Prune => Ok(self.prune(at)),
+            Operation::RotateIssuing { replaces, issuing } => self.rotate_issuing(*replaces, issuing, at),
+            Operation::TrustRoot { beside, root } => self.trust_root(*beside, root, at),
+            Operation::AcknowledgeRoot { replica, root } => self.acknowledge_root(*replica, *root),
+            Operation::SignWithNextRoot { root, replicas, issuing } => {
+                self.sign_with_next_root(*root, replicas, issuing, at)
+            }
+            Operation::EndVouching { issuing } => self.end_vouching(*issuing, at),
+            Operation::RetireCa(ca) => self.retire_ca(*ca, at),
+            Operation::ResealKeys(keys) => self.reseal(keys),
         }
     }
 
@@ -66,7 +78,7 @@ impl Ledger {
         if let Some(existing) = &self.authority {
             return Err(Rejection::AlreadyFounded(existing.trust_domain.clone()));
         }
-        let Authority { root, issuing, .. } = authority;
+        let Authority { trust_domain, root, issuing, .. } = authority;
         for ca in [root, issuing] {
             check_len("the certificate of a CA", ca.certificate_pem.len(), MAX_PEM_LEN)?;
             check_key(&ca.key)?;
@@ -77,7 +89,8 @@ impl Ledger {
         check_within(root.serial, &root.validity, &root.validity)?;
         check_within(issuing.serial, &issuing.validity, &root.validity)?;
         self.serials.extend([root.serial, issuing.serial]);
-        self.authority = Some(authority.clone());
+        // Whatever else it says: nothing is being rotated at its founding.
+        self.authority = Some(Authority::new(trust_domain.clone(), root.clone(), issuing.clone()));
         Ok(Reply::Founded)
     }
 
@@ -86,10 +99,11 @@ impl Ledger {
         account: &ServiceAccountId,
         replaces: Option<SerialNumber>,
         record: &ServiceCertificateRecord,
+        at: Timestamp,
     ) -> Result<Reply, Rejection> {
         check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
         check_key(&record.key)?;
-        self.check_issued(record.serial, &record.validity, record.issuer)?;
+        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
         let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
         match self.services.get_mut(account) {
             Some(certificates) => {
@@ -123,8 +137,9 @@ impl Ledger {
         &mut self,
         serial: SerialNumber,
         record: ProxyCertificateRecord,
+        at: Timestamp,
     ) -> Result<Reply, Rejection> {
-        self.check_issued(serial, &record.validity, record.issuer)?;
+        self.check_issued(SignedFor::Workloads, serial, &record.validity, record.issuer, at)?;
         if self.proxies.len() >= MAX_PROXY_CERTIFICATES {
             return Err(Rejection::Full { what: "proxy certificates", max: MAX_PROXY_CERTIFICATES });
         }
@@ -145,12 +160,13 @@ impl Ledger {
         &mut self,
         serial: SerialNumber,
         record: &ControllerCertificateRecord,
+        at: Timestamp,
     ) -> Result<Reply, Rejection> {
         check_len("the list of names", record.names.len(), MAX_NAMES)?;
         for name in &record.names {
             check_len("a name", name.len(), 253)?;
         }
-        self.check_issued(serial, &record.validity, record.issuer)?;
+        self.check_issued(SignedFor::Controllers, serial, &record.validity, record.issuer, at)?;
         if self.controllers.len() >= MAX_CONTROLLER_CERTIFICATES {
             let first =
                 self.controllers.iter().min_by_key(|(serial, old)| (old.validity.not_after, **serial));
@@ -240,43 +256,51 @@ impl Ledger {
             })
     }
 
-    /// What holds for every certificate that is put on record: a fresh serial, one of our issuers, and a
-    /// life within the issuer's.
+    /// What holds for every certificate that is put on record: a fresh serial, an issuing CA of ours that signs such
+    /// certificates and has not ended, and a life within that one's.
     fn check_issued(
         &self,
+        what: SignedFor,
         serial: SerialNumber,
         validity: &Validity,
         issuer: SerialNumber,
+        at: Timestamp,
     ) -> Result<(), Rejection> {
         let authority = self.authority.as_ref().ok_or(Rejection::NotFounded)?;
-        if authority.issuing.serial != issuer {
-            return Err(Rejection::UnknownIssuer { serial, issuer });
+        let Some(ca) = authority.may_sign(what, issuer) else {
+            return Err(match authority.root_of(issuer) {
+                Some(_) => Rejection::RetiredIssuer { serial, issuer },
+                None => Rejection::UnknownIssuer { serial, issuer },
+            });
+        };
+        if ca.validity.not_after < at {
+            return Err(Rejection::CaNotValid(issuer));
         }
         if self.serials.contains(&serial) {
             return Err(Rejection::DuplicateSerial(serial));
         }
-        check_within(serial, validity, &authority.issuing.validity)
+        check_within(serial, validity, &ca.validity)
     }
 }
 
-fn check_within(serial: SerialNumber, validity: &Validity, issuer: &Validity) -> Result<(), Rejection> {
+pub(super) fn check_within(
+    serial: SerialNumber,
+    validity: &Validity,
+    issuer: &Validity,
+) -> Result<(), Rejection> {
     let within = issuer.not_before <= validity.not_before
         && validity.not_before < validity.not_after
         && validity.not_after <= issuer.not_after;
     if within { Ok(()) } else { Err(Rejection::OutlivesIssuer(serial)) }
 }
 
-fn check_len(what: &'static str, len: usize, max: usize) -> Result<(), Rejection> {
+pub(super) fn check_len(what: &'static str, len: usize, max: usize) -> Result<(), Rejection> {
     if len > max { Err(Rejection::TooLong { what, len, max }) } else { Ok(()) }
 }
 
-fn check_key(key: &SealedKey) -> Result<(), Rejection> {
+pub(super) fn check_key(key: &SealedKey) -> Result<(), Rejection> {
     check_len("the sealed key", key.sealed.len(), MAX_SEALED_LEN)?;
     check_len("the name of the key-encryption key", key.encryption_key.len(), 256)
-}
-
-fn is_past(validity: &Validity, now: Timestamp) -> bool {
-    validity.not_after.plus(PRUNE_MARGIN) < now
 }
 
 fn proxy_is_past(record: &ProxyCertificateRecord, now: Timestamp) -> bool {

@@ -29,9 +29,19 @@ pub const MAX_CERTIFICATES_PER_PROXY: usize = 64;
 /// within a few kilobytes.
 pub const MAX_RELEASED_TOGETHER: usize = 256;
 
+/// Private keys that one command exchanges: a command then stays within some tens of kilobytes.
+pub const MAX_RESEALED_TOGETHER: usize = 256;
+
 /// Controller certificates on record: a handful of replicas, renewed as often as every few seconds in
 /// tests. The one that ends first makes room.
 pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;
+
+/// Issuing CAs that sign no more, and are kept while something that they signed is alive: up to a year. By schedule
+/// there is one; more come from rotations by hand, which are refused beyond this.
+pub const MAX_FORMER_ISSUING: usize = 16;
+
+/// Replicas that say that their proxies trust a new root. A group has a handful; those that left it since stay listed.
+pub const MAX_ACKNOWLEDGING: usize = 64;
 
 /// Names and addresses on one controller certificate.
 pub const MAX_NAMES: usize = 64;

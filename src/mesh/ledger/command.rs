@@ -3,12 +3,14 @@
 //! Commands are stored in logs: a variant or a field, once released, keeps its name and meaning; new fields
 //! come with a serde default, new variants under a new format version of the log.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::record::{
-    Authority, ControllerCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
-};
+use super::authority::{Authority, CaCertificate};
+use super::record::{ControllerCertificateRecord, ProxyCertificateState, ServiceCertificateRecord};
+use super::resealing::ResealedKey;
 use crate::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 use crate::time::Timestamp;
@@ -71,6 +73,47 @@ pub enum Operation {
     ReleaseProxyCertificates(Vec<SerialNumber>),
     /// Forgets what had ended when it was asked for.
     Prune,
+    /// Lets a new issuing CA under the same root sign from now on. The key of the one before is forgotten.
+    RotateIssuing {
+        /// The issuing CA that the proposer saw sign: of several replicas that rotate at once one succeeds.
+        replaces: SerialNumber,
+        /// The new one.
+        issuing: Box<CaCertificate>,
+    },
+    /// Trusts a new root beside the one that signs. There must be no former root, and no other next one that is valid.
+    TrustRoot {
+        /// The root that the proposer saw sign.
+        beside: SerialNumber,
+        /// The new one.
+        root: Box<CaCertificate>,
+    },
+    /// Every proxy that is connected to this replica has acknowledged that the next root is trusted.
+    AcknowledgeRoot {
+        /// The replica.
+        replica: u64,
+        /// The root.
+        root: SerialNumber,
+    },
+    /// Signs under the next root from now on. Only when these replicas have acknowledged it, and no service certificate
+    /// is alive that was issued before it was trusted. The key of the root before is forgotten.
+    SignWithNextRoot {
+        /// The next root.
+        root: SerialNumber,
+        /// The group's members as the proposer saw them.
+        replicas: BTreeSet<u64>,
+        /// An issuing CA under that root.
+        issuing: Box<CaCertificate>,
+    },
+    /// Signs nothing under the former root any more, not even for controllers. Only when no proxy certificate that was
+    /// signed under it is alive. The issuing CA's key is forgotten.
+    EndVouching {
+        /// The vouching issuing CA.
+        issuing: SerialNumber,
+    },
+    /// Forgets a former issuing CA, or stops trusting a former root. Only when nothing that it signed is alive.
+    RetireCa(SerialNumber),
+    /// Exchanges these private keys for the same ones, sealed anew; [`super::MAX_RESEALED_TOGETHER`] at most.
+    ResealKeys(Vec<ResealedKey>),
 }
 
 /// What an applied command did.
@@ -95,6 +138,15 @@ pub enum Reply {
         /// How many records that were.
         certificates: usize,
     },
+    /// The authority is another now, as was asked for.
+    AuthorityChanged,
+    /// The authority was as asked for already.
+    AuthorityUnchanged,
+    /// Keys are sealed as was asked for.
+    Resealed {
+        /// How many; the others belong to certificates that are not current any more.
+        keys: usize,
+    },
 }
 
 /// Why a command was not applied. It changed nothing, and the same command would be rejected again.
@@ -116,6 +168,47 @@ pub enum Rejection {
         serial: SerialNumber,
         /// Its issuer.
         issuer: SerialNumber,
+    },
+    /// The certificate names an issuer that was the mesh's, and does not sign this any more.
+    #[error("certificate {serial} is signed by {issuer}, which does not sign for this mesh any more")]
+    RetiredIssuer {
+        /// The certificate.
+        serial: SerialNumber,
+        /// Its issuer.
+        issuer: SerialNumber,
+    },
+    /// The CA is not valid when it is to sign.
+    #[error("the CA {0} has ended, or has not begun")]
+    CaNotValid(SerialNumber),
+    /// The proposer saw a CA sign that does not any more, or does not yet.
+    #[error("the CA {expected} is not the one that signs: {current} is")]
+    Overtaken {
+        /// The one that was seen.
+        expected: SerialNumber,
+        /// The one that signs.
+        current: SerialNumber,
+    },
+    /// Another root is on its way in or out.
+    #[error("the root {0} is still on its way in or out; one root is rotated at a time")]
+    RootRotating(SerialNumber),
+    /// There is no such CA.
+    #[error("there is no CA {0} of which this could be asked")]
+    UnknownCa(SerialNumber),
+    /// Proxies may not trust the root yet.
+    #[error("the proxies of replica {replica} have not acknowledged the root {root}")]
+    NotAcknowledged {
+        /// The root.
+        root: SerialNumber,
+        /// One of the replicas that have not acknowledged it.
+        replica: u64,
+    },
+    /// Something that is alive needs the CA as it is.
+    #[error("the CA {ca} is needed until {until} (seconds since 1970)", until = .until.0)]
+    StillNeeded {
+        /// The CA.
+        ca: SerialNumber,
+        /// The end of the last certificate that needs it.
+        until: Timestamp,
     },
     /// The certificate's validity is empty or leaves its issuer's.
     #[error("certificate {0} is not valid within the life of its issuer")]

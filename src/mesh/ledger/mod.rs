@@ -7,21 +7,29 @@
 
 mod announcement;
 mod apply;
+mod authority;
 mod bounds;
 mod command;
 mod record;
+mod resealing;
+mod rotating;
+mod signed;
 mod state;
 
 pub use announcement::Announcement;
+pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot, SignedFor};
 pub use bounds::{
-    MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
-    MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+    MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_FORMER_ISSUING,
+    MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_RELEASED_TOGETHER, MAX_RESEALED_TOGETHER,
+    MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
 };
 pub use command::{Command, Operation, Rejection, Reply};
 pub use record::{
-    Authority, CaCertificate, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
-    ServiceCertificateRecord, SupersededCertificate,
+    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
+    SupersededCertificate,
 };
+pub use resealing::{Owner, ResealedKey};
+pub use signed::Signed;
 pub use state::{Ledger, ProxyCertificateCounts, StateHash};
 
 #[cfg(test)]

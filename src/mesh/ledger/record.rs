@@ -1,34 +1,10 @@
-//! What the ledger keeps about each certificate.
+//! What the ledger keeps about each certificate that the authority issued.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use crate::ids::{ProxyName, ServiceAccountId};
 use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
 use crate::time::Timestamp;
-
-/// One certificate authority of the mesh: its certificate, and its key, sealed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaCertificate {
-    /// Its serial number.
-    pub serial: SerialNumber,
-    /// When it is valid.
-    pub validity: Validity,
-    /// The certificate, PEM.
-    pub certificate_pem: String,
-    /// Its private key.
-    pub key: SealedKey,
-}
-
-/// The mesh's authority, founded once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Authority {
-    /// The domain that all identities belong to.
-    pub trust_domain: TrustDomain,
-    /// The root: what everybody trusts.
-    pub root: CaCertificate,
-    /// The issuing CA under it: what signs.
-    pub issuing: CaCertificate,
-}
 
 /// The certificate that all proxies of one identity share. Kept with its sealed key, so that a restarted or
 /// another replica serves the very same one.

@@ -6,10 +6,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::authority::Authority;
 use super::bounds::MAX_SUPERSEDED;
 use super::record::{
-    Authority, ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
-    ServiceCertificateRecord, SupersededCertificate,
+    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
+    SupersededCertificate,
 };
 use crate::ids::{ProxyName, ServiceAccountId};
 use crate::pki::{SerialNumber, encode_hex};
@@ -99,7 +100,7 @@ impl From<Image> for Ledger {
             serials.extend(certificates.superseded.iter().map(|old| old.serial));
         }
         if let Some(authority) = &authority {
-            serials.extend([authority.root.serial, authority.issuing.serial]);
+            serials.extend(authority.serials());
         }
         Self { now, authority, services, proxies, controllers, by_proxy, serials }
     }
@@ -148,11 +149,6 @@ impl Ledger {
     /// The mesh's authority, once it is founded.
     pub fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
-    }
-
-    /// Whether this is the serial number of a CA that signs for the mesh now.
-    pub fn is_issuer(&self, serial: &SerialNumber) -> bool {
-        self.authority.as_ref().is_some_and(|authority| authority.issuing.serial == *serial)
     }
 
     /// The current certificate of an identity. It may have ended.

@@ -1,3 +1,6 @@
+mod rotating;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -28,7 +31,7 @@ fn ca(n: u8, validity: Validity) -> CaCertificate {
 
 fn authority() -> Authority {
     let trust_domain = TrustDomain::new("cluster.local").unwrap();
-    Authority { trust_domain, root: ca(0, days(START, 3650)), issuing: ca(1, days(START, 1000)) }
+    Authority::new(trust_domain, ca(0, days(START, 3650)), ca(1, days(START, 1000)))
 }
 
 fn account(name: &str) -> ServiceAccountId {
@@ -402,7 +405,36 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         proptest::collection::vec((0..20u8).prop_map(serial), 0..4)
             .prop_map(Operation::ReleaseProxyCertificates),
         Just(Operation::Prune),
+        (0..20u8, 0..20u8).prop_map(|(n, replaces)| Operation::RotateIssuing {
+            replaces: serial(replaces),
+            issuing: Box::new(ca(n, days(START, 900))),
+        }),
+        (0..20u8, 0..20u8).prop_map(|(n, beside)| Operation::TrustRoot {
+            beside: serial(beside),
+            root: Box::new(ca(n, days(START, 3650))),
+        }),
+        (0..2u64, 0..20u8).prop_map(|(replica, n)| Operation::AcknowledgeRoot { replica, root: serial(n) }),
+        (0..20u8, 0..20u8).prop_map(|(n, root)| Operation::SignWithNextRoot {
+            root: serial(root),
+            replicas: BTreeSet::from([0]),
+            issuing: Box::new(ca(n, days(START, 900))),
+        }),
+        (0..20u8).prop_map(|n| Operation::EndVouching { issuing: serial(n) }),
+        (0..20u8).prop_map(|n| Operation::RetireCa(serial(n))),
     ]
+}
+
+/// Whatever is alive was signed by a CA that is known and outlives it, under a root that is trusted.
+fn assert_alive_is_trusted(ledger: &Ledger, now: Timestamp) {
+    let Some(authority) = ledger.authority() else { return };
+    let trusted: BTreeSet<_> = authority.trusted_roots().collect();
+    for (issuer, signed) in ledger.signed(now) {
+        let root = authority.root_of(issuer).unwrap_or_else(|| panic!("{issuer} is forgotten: {signed:?}"));
+        assert!(trusted.contains(&root), "{issuer}: {signed:?}");
+        let former = authority.former_issuing.iter().find(|former| former.serial == issuer);
+        let issuer = former.map_or(authority.issuing.validity, |former| former.validity);
+        assert!(signed.last_end <= Some(issuer.not_after), "{signed:?}");
+    }
 }
 
 proptest! {
@@ -425,6 +457,7 @@ proptest! {
             let before = first.clone();
             let outcome = first.apply(&command);
             prop_assert_eq!(&outcome, &second.apply(&stored));
+            assert_alive_is_trusted(&first, command.at);
             if outcome.is_err() {
                 let mut untouched = before;
                 untouched.now = first.now;

@@ -52,10 +52,7 @@ fn ledger() -> Ledger {
     };
     let trust_domain = TrustDomain::new("cluster.local").unwrap();
     let mut ledger = Ledger::default();
-    apply(
-        &mut ledger,
-        Operation::InitAuthority(Box::new(Authority { trust_domain, root: ca(0), issuing: ca(1) })),
-    );
+    apply(&mut ledger, Operation::InitAuthority(Box::new(Authority::new(trust_domain, ca(0), ca(1)))));
     apply(
         &mut ledger,
         Operation::RecordProxyCertificate {

@@ -115,7 +115,7 @@ mod tests {
             key: SealedKey { encryption_key: String::new(), sealed: vec![] },
         };
         let trust_domain = TrustDomain::new("cluster.local").unwrap();
-        let authority = Authority { trust_domain, root: ca(100), issuing: ca(101) };
+        let authority = Authority::new(trust_domain, ca(100), ca(101));
         let found = Operation::InitAuthority(Box::new(authority));
         let issue = |(n, (proxy, service_account)): &(u8, Bearer)| Operation::RecordProxyCertificate {
             serial: serial(*n),

@@ -152,6 +152,18 @@ pub fn renewal_time(serial: &SerialNumber, issued_at: Timestamp, validity: &Vali
     issued_at.plus(Duration::from_secs(latest - serial.spread() % (spread + 1)))
 }
 
+/// When a certificate is to be renewed because another CA has signed since `since`: within a tenth of its life, and within
+/// an hour, spread by the serial, so that a whole mesh does not renew at once.
+pub fn reissue_time(
+    serial: &SerialNumber,
+    issued_at: Timestamp,
+    validity: &Validity,
+    since: Timestamp,
+) -> Timestamp {
+    let reach = (validity.not_after.since(issued_at).as_secs() / 10).min(3600);
+    since.plus(Duration::from_secs(serial.spread() % (reach + 1)))
+}
+
 /// Whether a certificate is to be renewed now: from its renewal on, and whenever it is not valid. One that was issued by
 /// a clock that ran ahead, and was put back since, only becomes valid some time.
 pub fn renewal_is_due(validity: &Validity, renewal: Timestamp, now: Timestamp) -> bool {

@@ -12,6 +12,7 @@
 //! | controller certificate | DNS names and addresses | about 48 h | control plane to proxy |
 
 mod admission;
+mod ca_rotation;
 mod departure;
 mod fingerprint;
 mod hex;
@@ -25,13 +26,14 @@ mod steadiness;
 pub use admission::{
     Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
 };
+pub use ca_rotation::{CaPlan, CaStep, Circumstances, plan_ca_rotation};
 pub use departure::{Bearer, Departures, bearers_without_pod};
 pub use fingerprint::Fingerprint;
 pub(crate) use hex::decode as decode_hex;
 pub use hex::encode as encode_hex;
 pub use lifetime::{
     BACKDATE, InvalidLifetime, IssuerEnding, LONGEST_SERVICE_LIFETIME, Lifetimes, SHORTEST_LIFETIME,
-    Validity, renewal_is_due, renewal_time, retry_delay,
+    Validity, reissue_time, renewal_is_due, renewal_time, retry_delay,
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::CONTROLLER_IDENTITY;

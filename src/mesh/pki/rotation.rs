@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Lifetimes, renewal_time};
+use super::{Lifetimes, reissue_time, renewal_time};
 use crate::ids::ServiceAccountId;
 use crate::ledger::Ledger;
 use crate::time::Timestamp;
@@ -42,22 +42,27 @@ impl RotationPlan {
 }
 
 /// Plans for what is wanted. A certificate that ends later than any of the wanted lifetime that is issued now is due at
-/// once: who shortens the lifetime wants no key to be good for longer. A longer lifetime waits for the renewal.
+/// once: who shortens the lifetime wants no key to be good for longer. A longer lifetime waits for the renewal. A
+/// certificate whose issuer signs no more is renewed soon, so that the issuer can be retired.
 pub fn plan_rotation(wanted: &WantedCertificates, ledger: &Ledger, now: Timestamp) -> RotationPlan {
     // Out of bounds, it cannot be issued either.
     let longest = wanted.lifetime.and_then(|lifetime| Lifetimes::with_service(lifetime).ok());
     let longest = longest.map(|lifetimes| lifetimes.longest_service());
+    let authority = ledger.authority();
     let mut due = Vec::new();
     let mut next: Option<Timestamp> = None;
     for account in &wanted.accounts {
-        let live = ledger
-            .service_certificate(account)
-            .filter(|record| record.validity.contains(now) && ledger.is_issuer(&record.issuer));
-        let Some(record) = live else {
+        let live = ledger.service_certificate(account).filter(|record| record.validity.contains(now));
+        let root = live.and_then(|record| authority?.root_of(record.issuer));
+        let (Some(record), Some(authority), Some(_)) = (live, authority, root) else {
             due.push((None, account));
             continue;
         };
-        let renewal = renewal_time(&record.serial, record.issued_at, &record.validity);
+        let mut renewal = renewal_time(&record.serial, record.issued_at, &record.validity);
+        if record.issuer != authority.issuing.serial {
+            let since = authority.signing_since.unwrap_or(record.issued_at);
+            renewal = renewal.min(reissue_time(&record.serial, record.issued_at, &record.validity, since));
+        }
         // From its issuance at the earliest, or a clock that was put back would have it renewed again and again.
         let outlives = |longest| record.validity.not_after > now.max(record.issued_at).plus(longest);
         if renewal <= now || longest.is_some_and(outlives) {
@@ -111,7 +116,7 @@ mod tests {
         let trust_domain = TrustDomain::new("cluster.local").unwrap();
         let mut ledger = Ledger::default();
         let mut operations =
-            vec![Operation::InitAuthority(Box::new(Authority { trust_domain, root: ca(0), issuing: ca(1) }))];
+            vec![Operation::InitAuthority(Box::new(Authority::new(trust_domain, ca(0), ca(1))))];
         for (n, (name, end)) in (2..).zip(ends) {
             operations.push(Operation::RecordServiceCertificate {
                 account: account(name),

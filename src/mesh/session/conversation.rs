@@ -72,6 +72,12 @@ impl<T: Track> Conversation<T> {
         self.tracks.iter().all(|track| !track.registered() || track.quiet())
     }
 
+    pub(super) fn has_taken(&self, kind: ResourceType, view: &View) -> bool {
+        let track = self.track(kind);
+        let seen = self.view.as_ref().is_some_and(|seen| seen.is_same_snapshot(view));
+        seen && (!track.registered() || (track.quiet() && !track.stuck()))
+    }
+
     pub(super) fn status(&self) -> BTreeMap<ResourceType, TypeStatus> {
         let pairs = ResourceType::ALL.into_iter().zip(&self.tracks);
         pairs.filter(|(_, track)| track.registered()).map(|(kind, track)| (kind, track.status())).collect()

@@ -216,6 +216,15 @@ impl Session {
         }
     }
 
+    /// Whether the client has taken all that it asked for of a type other than endpoints, as `view` has it, and keeps
+    /// nothing older of it in force. What it never asked for on this stream it does not have.
+    pub fn has_taken(&self, kind: ResourceType, view: &View) -> bool {
+        match &self.0 {
+            Inner::Sotw(conversation) => conversation.has_taken(kind, view),
+            Inner::Delta(conversation) => conversation.has_taken(kind, view),
+        }
+    }
+
     /// The variant.
     pub fn variant(&self) -> Variant {
         match &self.0 {

@@ -45,6 +45,8 @@ pub struct Compiler {
     settings: Settings,
     catalog: Catalog,
     bundle: Option<TrustBundle>,
+    /// How many bundles there were before this one.
+    bundle_number: u64,
     certificates: BTreeMap<ServiceAccountId, ServiceCertificate>,
     classes: BTreeMap<Arc<ProxyClass>, Class>,
     endpoints: EndpointTable,
@@ -62,18 +64,28 @@ struct Class {
     members: BTreeSet<ProxyName>,
     /// The outbound half that was last good.
     outbound: Option<Arc<OutboundHalf>>,
-    /// The resources of the inbound half that was last good.
-    inbound: Option<Vec<Arc<Resource>>>,
+    /// The inbound half that was last good.
+    inbound: Option<InboundHalf>,
     /// What could not be translated as declared in its inbound half.
     problems: BTreeSet<Problem>,
     /// Why the newest of what it could be served is not.
     faults: Vec<Problem>,
 }
 
+/// An inbound half of a class.
+#[derive(Debug, Clone)]
+struct InboundHalf {
+    /// The number of the bundle in it.
+    bundle: u64,
+    resources: Vec<Arc<Resource>>,
+}
+
 /// An outbound half that classes share.
 #[derive(Debug)]
 struct OutboundHalf {
     number: u64,
+    /// The number of the bundle in it.
+    bundle: u64,
     part: Part,
     /// What the lint found in it.
     faults: Vec<Problem>,
@@ -90,6 +102,7 @@ impl Compiler {
             catalog: Catalog::new(settings.mesh_namespace.clone()),
             settings,
             bundle: None,
+            bundle_number: 0,
             certificates: BTreeMap::new(),
             classes: BTreeMap::new(),
             endpoints: EndpointTable::default(),
@@ -109,8 +122,11 @@ impl Compiler {
             match input {
                 Input::Source(event) => impact.merge(self.catalog.apply(event)),
                 Input::Bundle(bundle) => {
-                    impact.everything |= self.bundle.as_ref() != Some(&bundle);
-                    self.bundle = Some(bundle);
+                    if self.bundle.as_ref() != Some(&bundle) {
+                        impact.everything = true;
+                        self.bundle_number += 1;
+                        self.bundle = Some(bundle);
+                    }
                 }
                 Input::Certificate(account, certificate) => {
                     if self.certificates.get(&account) != Some(&certificate) {
@@ -129,6 +145,17 @@ impl Compiler {
     /// What is served now.
     pub fn world(&self) -> Arc<World> {
         Arc::clone(&self.world)
+    }
+
+    /// Whether everybody is served this bundle. Not so where what a class is served is not the newest, because that has
+    /// faults. Looks at every class.
+    pub fn serves(&self, bundle: &TrustBundle) -> bool {
+        let newest = |class: &Class| {
+            let outbound = class.outbound.as_ref().map_or(self.bundle_number, |half| half.bundle);
+            let inbound = class.inbound.as_ref().map_or(self.bundle_number, |half| half.bundle);
+            outbound == self.bundle_number && inbound == self.bundle_number
+        };
+        self.bundle.as_ref() == Some(bundle) && self.classes.values().all(newest)
     }
 
     /// The mesh as it was declared.
@@ -272,16 +299,18 @@ impl Compiler {
         let (certificate_faults, inbound_faults) = (certificate.lint(class), inbound.lint(class));
         let state = self.classes.get_mut(class)?;
         state.faults = [&*certificate_faults, &*outbound.faults, &*inbound_faults].concat();
-        let resources = inbound.resources().cloned().collect();
+        let newest =
+            InboundHalf { bundle: self.bundle_number, resources: inbound.resources().cloned().collect() };
         state.problems = inbound.problems;
         if !certificate_faults.is_empty() {
             return None;
         }
         let outbound = if outbound.faults.is_empty() { outbound } else { state.outbound.clone()? };
-        let inbound: Vec<_> = if inbound_faults.is_empty() { resources } else { state.inbound.clone()? };
+        let inbound = if inbound_faults.is_empty() { newest } else { state.inbound.clone()? };
 
         let mut snapshot = outbound.part.snapshot.clone();
-        let clash = certificate.resources().chain(&inbound).find(|&one| !draft::add(&mut snapshot, one));
+        let clash =
+            certificate.resources().chain(&inbound.resources).find(|&one| !draft::add(&mut snapshot, one));
         if let Some(clash) = clash {
             state.faults.push(lint::duplicate(class, clash));
             return None;
@@ -316,7 +345,8 @@ impl Compiler {
         let part =
             outbound::translate(&self.catalog, &self.settings, bundle, reach, families, &mut self.interner);
         let faults = part.lint(class);
-        let half = Arc::new(OutboundHalf { number: self.next_half, part, faults });
+        let half =
+            Arc::new(OutboundHalf { number: self.next_half, bundle: self.bundle_number, part, faults });
         self.next_half += 1;
         round.insert(key, Arc::clone(&half));
         Some(half)

@@ -157,3 +157,35 @@ fn a_private_key_is_held_by_nothing_but_what_is_served() {
     assert!(compiler.interner.holds("shop/b|80"));
     assert!(!compiler.interner.holds(names::SERVICE_CERTIFICATE));
 }
+
+#[test]
+fn a_bundle_is_served_once_every_half_of_every_class_has_it() {
+    let bundle = |pem: &str| TrustBundle { pem: pem.to_owned() };
+    let (old, new) = (bundle("roots"), bundle("other roots"));
+    let secret = (ResourceType::Secret, names::INBOUND_VALIDATION);
+    let served = |compiler: &Compiler| (compiler.serves(&old), compiler.serves(&new));
+    let mut compiler = empty();
+    assert_eq!(served(&compiler), (false, false));
+    compiler.apply(before());
+    assert_eq!(served(&compiler), (true, false));
+    let was = version(&view(&compiler).unwrap(), secret);
+    compiler.apply([Input::Bundle(new.clone())]);
+    assert_eq!(served(&compiler), (false, true));
+    assert_ne!(version(&view(&compiler).unwrap(), secret), was);
+    // Nothing else takes it back.
+    compiler.apply(after().into_iter().filter(|input| !matches!(input, Input::Bundle(_))));
+    assert_eq!(served(&compiler), (false, true));
+
+    // A fault leaves the half as it was, and with it the roots in it.
+    for (kind, name) in [OUTBOUND[0], INBOUND[0]] {
+        let mut compiler = empty();
+        compiler.apply(before());
+        let next = good(after());
+        compiler.interner.poison(next.get(kind, name).unwrap());
+        let others = after().into_iter().filter(|input| !matches!(input, Input::Bundle(_)));
+        compiler.apply(others.chain([Input::Bundle(new.clone())]));
+        assert_eq!(served(&compiler), (false, false), "{name}");
+        compiler.apply(before().into_iter().filter(|input| !matches!(input, Input::Bundle(_))));
+        assert_eq!(served(&compiler), (false, true), "{name}");
+    }
+}

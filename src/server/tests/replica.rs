@@ -158,6 +158,7 @@ impl Replica {
                 founders: founders.clone(),
                 timing: Timing::default(),
                 secret,
+                other_secrets: Vec::new(),
             };
             starting.spawn(async move {
                 let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };

@@ -10,3 +10,4 @@ mod properties;
 mod resuming;
 mod sotw;
 mod support;
+mod taking;

@@ -1,0 +1,139 @@
+//! Several key-encryption keys at once, while one takes the place of another.
+//!
+//! Owns which of them does what: the first seals and is what this replica is known by; with any of them it opens what was
+//! sealed, and believes another replica. So replicas may be restarted one by one with the next key, and each goes on
+//! understanding the others.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use smc_mesh::pki::SealedKey;
+use smc_raft::GroupSecret;
+use zeroize::Zeroizing;
+
+use super::{KeyEncryption, KeyFileError, LocalKey, NoteError, SealContext, SealError};
+use crate::env::Env;
+
+/// See the module.
+pub struct KeyRing {
+    first: Arc<dyn KeyEncryption>,
+    others: Vec<Arc<dyn KeyEncryption>>,
+}
+
+impl KeyRing {
+    /// A ring of the first key and others that are believed.
+    pub fn new(first: Arc<dyn KeyEncryption>, others: Vec<Arc<dyn KeyEncryption>>) -> Self {
+        Self { first, others }
+    }
+
+    /// Reads the keys from their files; the first is made if it is missing and `create` says so. Blocks.
+    pub fn load(
+        first: &Path,
+        others: &[impl AsRef<Path>],
+        create: bool,
+        env: &Env,
+    ) -> Result<Self, KeyFileError> {
+        let other = |path: &_| LocalKey::load(AsRef::as_ref(path), env).map(|key| Arc::new(key) as _);
+        let others = others.iter().map(other).collect::<Result<_, _>>()?;
+        // Last, so that nothing is made where another one is missing.
+        let first = LocalKey::load_or_create(first, create, env)?;
+        Ok(Self::new(Arc::new(first), others))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn KeyEncryption>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
+impl KeyEncryption for KeyRing {
+    fn id(&self) -> &str {
+        self.first.id()
+    }
+
+    fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError> {
+        self.first.seal(context, key)
+    }
+
+    fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError> {
+        let fitting = self.all().find(|key| key.id() == sealed.encryption_key);
+        fitting.unwrap_or(&self.first).open(context, sealed)
+    }
+
+    fn group_secret(&self) -> GroupSecret {
+        self.first.group_secret()
+    }
+
+    fn other_group_secrets(&self) -> Vec<GroupSecret> {
+        self.others.iter().map(|key| key.group_secret()).collect()
+    }
+
+    fn founding_note(&self) -> Result<Option<String>, NoteError> {
+        for key in self.all() {
+            if let Some(note) = key.founding_note()? {
+                return Ok(Some(note));
+            }
+        }
+        Ok(None)
+    }
+
+    fn note_founding(&self, text: &str) -> Result<(), NoteError> {
+        self.first.note_founding(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_mesh::pki::SerialNumber;
+    use smc_mesh::time::Timestamp;
+    use tempfile::TempDir;
+
+    use super::super::Purpose;
+    use super::*;
+    use crate::env::fixed;
+
+    fn context() -> SealContext<'static> {
+        SealContext { purpose: Purpose::Root, name: "cluster.local", serial: SerialNumber::draw([1; 16]) }
+    }
+
+    fn ring(dir: &TempDir, first: &str, others: &[&str]) -> KeyRing {
+        let env = fixed::env(Timestamp(0), 1).0;
+        let others: Vec<_> = others.iter().map(|name| dir.path().join(name)).collect();
+        KeyRing::load(&dir.path().join(first), &others, true, &env).unwrap()
+    }
+
+    #[test]
+    fn the_first_key_seals_and_all_of_them_open() {
+        let dir = TempDir::new().unwrap();
+        let (old, new) = (ring(&dir, "old", &[]), ring(&dir, "new", &[]));
+        let sealed = old.seal(context(), b"a key").unwrap();
+        assert!(matches!(new.open(context(), &sealed), Err(SealError::OtherKey { .. })));
+        let both = ring(&dir, "new", &["old"]);
+        assert_eq!(**both.open(context(), &sealed).unwrap(), *b"a key");
+        let again = both.seal(context(), b"a key").unwrap();
+        assert_eq!(again.encryption_key, new.id());
+        assert_eq!(**new.open(context(), &again).unwrap(), *b"a key");
+        assert!(old.open(context(), &again).is_err());
+    }
+
+    #[test]
+    fn a_founding_under_any_of_them_is_a_founding() {
+        let dir = TempDir::new().unwrap();
+        let old = ring(&dir, "old", &[]);
+        assert_eq!(ring(&dir, "new", &["old"]).founding_note().unwrap(), None);
+        old.note_founding("founded").unwrap();
+        let both = ring(&dir, "new", &["old"]);
+        assert!(both.founding_note().unwrap().is_some());
+        both.note_founding("founded").unwrap();
+        assert!(ring(&dir, "new", &[]).founding_note().unwrap().is_some());
+    }
+
+    #[test]
+    fn nothing_is_made_where_another_key_is_missing() {
+        let dir = TempDir::new().unwrap();
+        let env = fixed::env(Timestamp(0), 1).0;
+        let (first, other) = (dir.path().join("new"), dir.path().join("missing"));
+        let refused = KeyRing::load(&first, &[&other], true, &env);
+        assert!(matches!(refused, Err(KeyFileError::Missing(path)) if path == other));
+        assert!(!first.exists());
+    }
+}

@@ -44,7 +44,7 @@ pub(crate) async fn measure(count: usize) -> Result<Value> {
         let turn = spawn_blocking(move || sync_alone(&directory, bytes + AROUND, TURN.min(count)));
         syncs.extend(turn.await??);
     }
-    trio.stop().await;
+    trio.stop().await?;
     let ratio = |percent| percentile_ms(&at_leader, percent) / percentile_ms(&syncs, percent);
     Ok(json!({
         "commits": at_leader.len(),

@@ -88,7 +88,7 @@ pub(crate) async fn sustained(issuers: usize, seconds: u64) -> Result<Value> {
     issue(&trio.authorities, Kind::Proxy, issuers, 0, warming).await?;
     let proxies = issue(&trio.authorities, Kind::Proxy, issuers, 100_000, time).await?;
     let services = issue(&trio.authorities, Kind::Service, issuers, 0, time).await?;
-    trio.stop().await;
+    trio.stop().await?;
     Ok(json!({
         "issuers": issuers,
         // The lesser of the two.
@@ -142,7 +142,7 @@ pub(crate) async fn cold(identities: usize) -> Result<Value> {
     stopping.cancel();
     rotators.shutdown().await;
     drop((kept, wanted_sender));
-    trio.stop().await;
+    trio.stop().await?;
     Ok(json!({
         "cold_identities": identities,
         "cold_10k_s": took.as_secs_f64(),

@@ -58,7 +58,7 @@ pub(crate) async fn measure(transfers: usize) -> Result<Value> {
     while let Some(proposer) = proposers.join_next().await {
         proposer??;
     }
-    trio.stop().await;
+    trio.stop().await?;
     let times = acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let gaps = |spans: &[(Instant, Instant)]| -> Vec<Duration> {
         spans.iter().map(|(from, to)| longest_gap(&times, *from, *to)).collect()

@@ -79,10 +79,22 @@ impl Trio {
         }
     }
 
-    pub(crate) async fn stop(self) {
-        for group in &self.groups {
+    /// Stops all and removes what they wrote.
+    pub(crate) async fn stop(self) -> Result<()> {
+        let Self { groups, authorities, directory } = self;
+        for group in &groups {
             group.stop().await;
         }
+        drop((groups, authorities));
+        // The last of Raft's tasks closes the database, which may still write a file into a directory being removed.
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = std::fs::remove_dir_all(directory.path()) {
+            if Instant::now() > deadline {
+                return Err(error.into());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 }
 

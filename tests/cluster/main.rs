@@ -12,6 +12,7 @@ mod relay;
 mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -187,5 +188,83 @@ async fn a_replica_that_lost_its_disk_comes_back_and_leadership_is_handed_over()
     let moved = eventually("a transfer", async || replicas.transfer(leader, next).await).await;
     assert_eq!(moved, next);
     eventually("a certificate", async || replicas.bootstrap(leader, 1).await).await;
+    replicas.well.store(true, Ordering::Relaxed);
+}
+
+/// The files below a directory, and what is in them.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// Flips bits in the middle of the largest file of the database.
+fn damage(ledger: &Path) {
+    let files = contents(&ledger.join("db"));
+    let (path, mut bytes) = files.into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].iter_mut().for_each(|byte| *byte = !*byte);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others_go_on() {
+    let replicas = Replicas::start(REPLICAS, Draw::seed() & 0xffff).await;
+    for pod in 0..40 {
+        eventually("a certificate", async || replicas.bootstrap(pod % REPLICAS, pod).await).await;
+    }
+    replicas.kill(2);
+    let (ledger, aside) = (replicas.ledger(2), replicas.ledger(2).with_extension("aside"));
+    std::fs::rename(&ledger, &aside).unwrap();
+    let copy = |from: &Path| {
+        for (path, bytes) in contents(from) {
+            let to = ledger.join(path.strip_prefix(from).unwrap());
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::write(to, bytes).unwrap();
+        }
+    };
+    type Trouble<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let troubles: [Trouble<'_>; 3] = [
+        ("is damaged", Box::new(|| damage(&ledger))),
+        ("has format 99", Box::new(|| std::fs::write(ledger.join("format"), "smc-ledger 99\n").unwrap())),
+        (
+            "those of replica 1",
+            Box::new(|| {
+                std::fs::remove_dir_all(&ledger).unwrap();
+                replicas.kill(1);
+                copy(&replicas.ledger(1));
+                replicas.run(1);
+            }),
+        ),
+    ];
+    for (reason, trouble) in troubles {
+        copy(&aside);
+        trouble();
+        let before = contents(&ledger);
+        replicas.run(2);
+        let said = replicas.failure(2).await;
+        assert!(said.contains(reason), "{said:?} does not say {reason:?}");
+        let after = contents(&ledger);
+        // A lock is taken before anything else is looked at, and the diagnostics of who reads are not the ledger.
+        let touched: Vec<_> =
+            before.iter().filter(|(path, bytes)| after.get(*path) != Some(*bytes)).collect();
+        assert!(
+            touched.is_empty(),
+            "it changed {:?}",
+            touched.iter().map(|(path, _)| path).collect::<Vec<_>>()
+        );
+        eventually("a certificate", async || replicas.bootstrap(0, 50).await).await;
+        std::fs::remove_dir_all(&ledger).unwrap();
+    }
+    std::fs::rename(&aside, &ledger).unwrap();
+    replicas.run(2);
+    replicas.settle().await;
     replicas.well.store(true, Ordering::Relaxed);
 }

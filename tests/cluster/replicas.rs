@@ -208,6 +208,24 @@ impl Replicas {
         }
     }
 
+    /// Where a replica keeps the ledger.
+    pub(crate) fn ledger(&self, replica: u64) -> PathBuf {
+        self.data(replica).join("ledger")
+    }
+
+    /// Waits until a replica ends by itself, which must be a failure, and says what it said last.
+    pub(crate) async fn failure(&self, replica: u64) -> String {
+        let index = usize::try_from(replica).unwrap();
+        let status = eventually("the end of a replica", async || {
+            self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap()
+        })
+        .await;
+        assert!(!status.success(), "it ended as if it had been told to");
+        self.running.lock().unwrap()[index] = None;
+        let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}"))).unwrap();
+        log.lines().last().unwrap_or_default().to_owned()
+    }
+
     pub(crate) fn lose_disk(&self, replica: u64) {
         std::fs::remove_dir_all(self.data(replica)).unwrap();
     }

@@ -89,19 +89,17 @@ impl KeyEncryption for KeyRing {
 #[cfg(test)]
 mod tests {
     use smc_mesh::pki::SerialNumber;
-    use smc_mesh::time::Timestamp;
     use tempfile::TempDir;
 
     use super::super::Purpose;
     use super::*;
-    use crate::env::fixed;
 
     fn context() -> SealContext<'static> {
         SealContext { purpose: Purpose::Root, name: "cluster.local", serial: SerialNumber::draw([1; 16]) }
     }
 
     fn ring(dir: &TempDir, first: &str, others: &[&str]) -> KeyRing {
-        let env = fixed::env(Timestamp(0), 1).0;
+        let env = Env::system();
         let others: Vec<_> = others.iter().map(|name| dir.path().join(name)).collect();
         KeyRing::load(&dir.path().join(first), &others, true, &env).unwrap()
     }
@@ -135,7 +133,7 @@ mod tests {
     #[test]
     fn no_key_is_made_beside_another_one() {
         let dir = TempDir::new().unwrap();
-        let env = fixed::env(Timestamp(0), 1).0;
+        let env = Env::system();
         ring(&dir, "old", &[]);
         for (first, other) in [("new", "old"), ("new", "missing")] {
             let (first, other) = (dir.path().join(first), dir.path().join(other));

@@ -203,7 +203,7 @@ impl Group {
         draw: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Self, GroupError> {
         let Settings { replica, address, founders, timing, secret, other_secrets } = settings;
-        let disk = storage.open().await.map_err(GroupError::Storage)?;
+        let disk = storage.open(Some(replica)).await.map_err(GroupError::Storage)?;
         let failed = |error: io::Error| match &*disk.failure().borrow() {
             Some(cause) => GroupError::Storage(Arc::clone(cause)),
             None => GroupError::Raft(error.to_string()),

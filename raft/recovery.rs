@@ -97,7 +97,7 @@ pub async fn restore(
     address: String,
     draw: impl Fn() -> u64,
 ) -> Result<GroupId, RecoveryError> {
-    let disk = storage.open().await.map_err(RecoveryError::Storage)?;
+    let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
     let failed = |error| failure(&disk, &error);
     if let Some(identity) = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)? {
         let group = GroupId::read(&identity.group).map(|group| format!(" of group {group}"));
@@ -142,7 +142,7 @@ impl Survey {
         {
             return Err(RecoveryError::Nothing);
         }
-        let disk = storage.open().await.map_err(RecoveryError::Storage)?;
+        let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
         let failed = |error| failure(&disk, &error);
         let identity = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)?.ok_or(RecoveryError::Nothing)?;
         let group = GroupId::read(&identity.group).ok_or(RecoveryError::Nothing)?;

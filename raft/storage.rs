@@ -8,6 +8,7 @@ use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::memory::MemoryDisk;
 use crate::rocks::RocksDisk;
+use crate::types::ReplicaId;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -19,11 +20,12 @@ pub enum Storage {
 }
 
 impl Storage {
-    pub(crate) async fn open(self) -> Result<Disk, Arc<StorageError>> {
+    /// Opens it, for this replica alone if one is named: nothing of another one's is touched.
+    pub(crate) async fn open(self, replica: Option<ReplicaId>) -> Result<Disk, Arc<StorageError>> {
         let database: Arc<dyn Database> = match self {
             Self::Memory(disk) => Arc::new(disk),
             Self::Directory(path) => {
-                let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path)).await;
+                let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path, replica)).await;
                 Arc::new(opened.map_err(StorageError::interrupted).and_then(|opened| opened)?)
             }
         };

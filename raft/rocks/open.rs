@@ -13,7 +13,8 @@ use super::{FAMILIES, RocksDisk, name};
 use crate::database::{Database, Family};
 use crate::disk::{PURGED, SNAPSHOT};
 use crate::error::StorageError;
-use crate::types::{Entry, LogId};
+use crate::identity::IDENTITY;
+use crate::types::{Entry, LogId, ReplicaId};
 use crate::wire::{self, Malformed, Wire};
 
 impl RocksDisk {
@@ -22,9 +23,9 @@ impl RocksDisk {
         Ok(path.try_exists().map_err(StorageError::io("look for", path))? && look(path)? == Found::Ledger)
     }
 
-    /// Opens the database in the directory `path`, or makes an empty one in an empty or missing directory. Blocks
-    /// while it reads. An error leaves everything in the directory as it was.
-    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+    /// Opens the database in the directory `path`, or makes an empty one in an empty or missing directory; if a
+    /// replica is named, for that one alone. Blocks while it reads. An error leaves everything in the directory as it was.
+    pub(crate) fn open(path: &Path, replica: Option<ReplicaId>) -> Result<Self, StorageError> {
         let directory = Directory::take(path)?;
         let database = directory.database();
         let made = directory.found == Found::Ledger;
@@ -33,6 +34,9 @@ impl RocksDisk {
                 .map_err(StorageError::database("read", path))?;
             let disk = Self { path: path.to_owned(), db: Arc::new(db), floor: Mutex::default(), _lock: None };
             check(&disk)?;
+            if let Some(expected) = replica {
+                check_identity(&disk, expected)?;
+            }
             if !made && disk.last(Family::Log)?.is_some() {
                 return Err(StorageError::corrupt(path, "it has entries but no format file"));
             }
@@ -88,6 +92,19 @@ fn options() -> Options {
     options.set_max_log_file_size(1024 * 1024);
     options.set_stats_dump_period_sec(0);
     options
+}
+
+/// The files are those of this replica, or of none yet.
+fn check_identity(disk: &RocksDisk, expected: ReplicaId) -> Result<(), StorageError> {
+    let identity = disk.get(Family::State, IDENTITY.as_bytes())?.map(pb::Identity::decode).transpose();
+    let unreadable =
+        |error| StorageError::corrupt(&disk.path, format!("the {IDENTITY} cannot be read: {error}"));
+    match identity.map_err(unreadable)? {
+        Some(identity) if identity.replica != expected.0 => {
+            Err(StorageError::OtherReplica { found: ReplicaId(identity.replica), expected })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Every entry can be read and none is missing, from what the last snapshot includes on. (The snapshot itself is

@@ -43,14 +43,14 @@ async fn a_reception_goes_on_after_a_crash_where_it_was_on_the_disk() {
     for ready in 0..=chunks.len() {
         let path = dir.path().join(ready.to_string());
         {
-            let disk = Disk::new(Arc::new(RocksDisk::open(&path).unwrap()));
+            let disk = Disk::new(Arc::new(RocksDisk::open(&path, None).unwrap()));
             let mut receiving = Snapshots::open(disk.clone()).unwrap().receive(&header).unwrap();
             for chunk in &chunks[..ready] {
                 receiving.put(chunk.clone()).unwrap();
             }
             disk.sync().await.unwrap();
         }
-        let snapshots = Snapshots::open(Disk::new(Arc::new(RocksDisk::open(&path).unwrap()))).unwrap();
+        let snapshots = Snapshots::open(Disk::new(Arc::new(RocksDisk::open(&path, None).unwrap()))).unwrap();
         assert!(snapshots.current().unwrap().is_none(), "half a snapshot counts for nothing");
         assert_eq!(snapshots.receive(&header).unwrap().next, ready as u64);
         assert_eq!(received(&snapshots, &header, &chunks).await, chunks.concat());

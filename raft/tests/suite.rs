@@ -48,7 +48,7 @@ struct InRocks;
 impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for InRocks {
     async fn build(&self) -> Result<(Kept, LogStore, StateMachine), RaftStorageError<TypeConfig>> {
         let dir = TempDir::new().unwrap();
-        Ok(build(Arc::new(RocksDisk::open(dir.path()).unwrap()), Some(dir)))
+        Ok(build(Arc::new(RocksDisk::open(dir.path(), None).unwrap()), Some(dir)))
     }
 }
 
@@ -100,7 +100,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for Killed {
             }
             left.pop().unwrap()
         };
-        let disk = RocksDisk::open(dir.path()).unwrap();
+        let disk = RocksDisk::open(dir.path(), None).unwrap();
         assert!(disk.get(Family::State, b"kept").unwrap().is_some(), "what was synced is gone");
         disk.write(vec![Write::Delete(Family::State, b"kept".into())]).unwrap();
         Ok(build(Arc::new(disk), Some(dir)))
@@ -113,7 +113,7 @@ async fn the_rocksdb_store_passes_openrafts_suite_after_kill_9() {
     if let Some(paths) = std::env::var_os(VICTIM) {
         let mut stores = Vec::new();
         for path in std::env::split_paths(&paths) {
-            let store = RocksDisk::open(&path).unwrap();
+            let store = RocksDisk::open(&path, None).unwrap();
             store.write(vec![Write::Put(Family::State, b"kept".into(), Bytes::from_static(b"yes"))]).unwrap();
             store.sync().await.unwrap();
             stores.push(store);

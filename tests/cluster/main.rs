@@ -205,6 +205,9 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// What the reason has to say, and how it comes about.
+type Trouble<'a> = (&'a str, Box<dyn Fn() + 'a>);
+
 /// Spoils the file that the database begins with; `raft` tries all others.
 fn damage(ledger: &Path) {
     std::fs::write(ledger.join("db/CURRENT"), "MANIF").unwrap();
@@ -226,7 +229,6 @@ async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others
             std::fs::write(to, bytes).unwrap();
         }
     };
-    type Trouble<'a> = (&'a str, Box<dyn Fn() + 'a>);
     let troubles: [Trouble<'_>; 3] = [
         ("is damaged", Box::new(|| damage(&ledger))),
         ("has format 99", Box::new(|| std::fs::write(ledger.join("format"), "smc-ledger 99\n").unwrap())),

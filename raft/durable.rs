@@ -1,6 +1,6 @@
 //! Directories that are still there after a loss of power.
 //!
-//! Owns their making. A file can be synced as often as one likes: until the directories above it are, the way to it may
+//! Owns their making, and the syncing of names in them. A file can be synced as often as one likes: until the directories above it are, the way to it may
 //! be lost.
 
 use std::fs::{DirBuilder, File};
@@ -14,6 +14,17 @@ use crate::error::StorageError;
 /// What is there already is left as it is. Blocks.
 pub fn make_directory(path: &Path) -> Result<(), StorageError> {
     make_and_sync(path, |directory| File::open(directory)?.sync_all())
+}
+
+/// Makes the name of a file as durable as what is in it. Blocks.
+pub fn sync_name(file: &Path) -> io::Result<()> {
+    File::open(above(file))?.sync_all()
+}
+
+/// The directory that a path is in.
+fn above(path: &Path) -> &Path {
+    // The parent of a relative name is empty, and means the working directory.
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn make_and_sync(path: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> Result<(), StorageError> {
@@ -33,8 +44,7 @@ fn make_and_sync(path: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> Result<
             }
             _ => {}
         }
-        let above = directory.parent().filter(|above| !above.as_os_str().is_empty());
-        for synced in [directory, above.unwrap_or(Path::new("."))] {
+        for synced in [directory, above(directory)] {
             sync(synced).map_err(StorageError::io("sync the directory", synced))?;
         }
     }

@@ -40,7 +40,7 @@ mod wire;
 
 pub use backup::{Backup, BackupError, read as read_backup};
 pub use disk::Failure;
-pub use durable::make_directory;
+pub use durable::{make_directory, sync_name};
 pub use error::StorageError;
 pub use group::{
     Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,
@@ -53,7 +53,7 @@ pub use replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 pub use rocks::FORMAT_VERSION;
 pub use shared::SharedLedger;
 pub use storage::Storage;
-pub use transport::tls::{GroupSecret, TlsError};
+pub use transport::tls::{GroupSecret, NotDerived, TlsError};
 pub use transport::{Io, Listener, Network, Tcp};
 pub use types::{Replica, ReplicaId};
 

@@ -33,10 +33,14 @@ impl Peers {
         Self { raft, dialer, connected: Arc::default() }
     }
 
-    /// The leader, as far as this replica knows.
+    /// Who leads, as far as this replica knows.
+    pub(crate) fn leader_id(&self) -> Option<ReplicaId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// As [`Self::leader_id`], to talk to.
     pub(crate) fn leader(&self) -> Leader {
-        let leader = self.raft.metrics().borrow_watched().current_leader;
-        match leader {
+        match self.leader_id() {
             Some(leader) if leader == self.dialer.identity.replica => Leader::Me,
             Some(leader) => self.peer(leader).map_or(Leader::Nobody, |peer| Leader::Other(Box::new(peer))),
             None => Leader::Nobody,

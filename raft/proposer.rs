@@ -208,7 +208,7 @@ impl Means {
         let applied = self.waiters.wait(session, number);
         let delivering = async {
             loop {
-                let leader = self.leader();
+                let leader = self.peers.leader_id();
                 if let Err(why) = self.attempt(payload.clone()).await {
                     debug!(%why, "a proposal has to be tried again");
                     // Or as soon as there is somebody else to try it with.
@@ -234,15 +234,10 @@ impl Means {
         }
     }
 
-    /// Who leads, as far as this replica knows.
-    fn leader(&self) -> Option<ReplicaId> {
-        self.raft.metrics().borrow_watched().current_leader
-    }
-
     /// Waits until this replica knows of a leader that is not `known`.
     async fn another_leader(&self, known: Option<ReplicaId>) {
         let mut metrics = self.raft.metrics();
-        while self.leader().is_none_or(|leader| Some(leader) == known) {
+        while self.peers.leader_id().is_none_or(|leader| Some(leader) == known) {
             if metrics.changed().await.is_err() {
                 // Raft has stopped, and the proposer stops as well.
                 std::future::pending::<()>().await;

@@ -24,6 +24,7 @@ use crate::machine::{ImageRef, StateMachine};
 use crate::rocks::RocksDisk;
 use crate::sessions::Sessions;
 use crate::shared::SharedLedger;
+use crate::snapshots::Snapshots;
 use crate::storage::Storage;
 use crate::types::{LeaderId, LogId, Membership, Replica, ReplicaId, StoredMembership, Vote};
 use crate::waiters::Waiters;
@@ -184,8 +185,7 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     let membership = Membership::new(vec![BTreeSet::from([me])], members)
         .map_err(|error| RecoveryError::Membership(error.to_string()))?;
     let failed = |error| failure(disk, &error);
-    let machine = StateMachine::open(disk.clone(), SharedLedger::default(), Waiters::default());
-    let snapshots = machine.map_err(failed)?.snapshots();
+    let snapshots = Snapshots::open(disk.clone()).map_err(failed)?;
     let mut header = state.write(snapshots.write()).map_err(failed)?;
     header.last = Some(last.to_wire());
     header.membership = Some(StoredMembership::new(Some(last), membership).to_wire());

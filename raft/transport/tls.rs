@@ -43,17 +43,27 @@ impl GroupSecret {
         Self(octets)
     }
 
-    /// A key for another purpose (HKDF-SHA-256, RFC 5869). The secret does not follow from it.
-    pub(crate) fn derive(&self, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
-        let mut derived = Zeroizing::new([0; 32]);
-        // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
-        Salt::new(HKDF_SHA256, salt)
-            .extract(&*self.0)
-            .expand(&[purpose], HKDF_SHA256)
-            .and_then(|key| key.fill(&mut *derived))
-            .map_err(|_| NotDerived)?;
-        Ok(derived)
+    /// The secret that follows from a key, whose holders are the group. The key does not follow from it.
+    pub fn derived_from(key: &[u8; 32], purpose: &[u8]) -> Result<Self, NotDerived> {
+        derive(key, b"", purpose).map(Self)
     }
+
+    /// A key for another purpose. The secret does not follow from it.
+    pub(crate) fn derive(&self, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
+        derive(&self.0, salt, purpose)
+    }
+}
+
+/// Derives a key from another one (HKDF-SHA-256, RFC 5869).
+fn derive(key: &[u8; 32], salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
+    let mut derived = Zeroizing::new([0; 32]);
+    // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
+    Salt::new(HKDF_SHA256, salt)
+        .extract(key)
+        .expand(&[purpose], HKDF_SHA256)
+        .and_then(|key| key.fill(&mut *derived))
+        .map_err(|_| NotDerived)?;
+    Ok(derived)
 }
 
 impl std::fmt::Debug for GroupSecret {
@@ -65,7 +75,7 @@ impl std::fmt::Debug for GroupSecret {
 /// No key could be derived. Cannot happen with keys of this length.
 #[derive(Debug, Error)]
 #[error("a key cannot be derived")]
-pub(crate) struct NotDerived;
+pub struct NotDerived;
 
 /// Why a replica has no certificate. Cannot happen with a secret of the right length.
 #[derive(Debug, Error)]

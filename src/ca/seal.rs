@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
-use ring::hkdf::{HKDF_SHA256, Salt};
 use smc_mesh::pki::{SealedKey, SerialNumber, encode_hex};
 use smc_raft::GroupSecret;
 use thiserror::Error;
@@ -122,21 +121,9 @@ impl LocalKey {
         let id = encode_hex(hash.finish().as_ref()).chars().take(16).collect();
         // 32 octets are always a key; ring cannot say so in a type.
         let key = UnboundKey::new(&AES_256_GCM, octets).map_err(|_| NoEntropy)?;
-        let group_secret = GroupSecret::new(derive(octets, b"smc replicas 1")?);
+        let group_secret = GroupSecret::derived_from(octets, b"smc replicas 1").map_err(|_| NoEntropy)?;
         Ok(Self { id, key: LessSafeKey::new(key), group_secret, entropy, file: file.to_owned() })
     }
-}
-
-/// Derives a key for another purpose (HKDF-SHA-256, RFC 5869).
-fn derive(octets: &[u8; 32], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NoEntropy> {
-    let mut derived = Zeroizing::new([0; 32]);
-    // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
-    Salt::new(HKDF_SHA256, b"")
-        .extract(octets)
-        .expand(&[purpose], HKDF_SHA256)
-        .and_then(|key| key.fill(&mut *derived))
-        .map_err(|_| NoEntropy)?;
-    Ok(derived)
 }
 
 impl std::fmt::Debug for LocalKey {

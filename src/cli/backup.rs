@@ -1,15 +1,15 @@
 //! `smc cluster backup|restore|recover`: a copy of the ledger for keeps, and the way on from it or from a last replica.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use smc_mesh::ledger::Ledger;
 use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
 use smc_raft::private_file::Replacement;
-use smc_raft::{Remains, ReplicaId, Storage, read_backup, recover, restore, survey};
+use smc_raft::{Remains, ReplicaId, Storage, read_backup, recover, restore, survey, sync_name};
 use thiserror::Error;
 
 use super::controller::ledger_directory;
@@ -111,7 +111,7 @@ pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
             Part::End(_) => return Err(BackupFileError::Incomplete.into()),
         }
     }
-    file.put_in_new_place().and_then(|()| sync_directory(&path)).map_err(failed)?;
+    file.put_in_new_place().and_then(|()| sync_name(&path)).map_err(failed)?;
     output::write(&format!("{length} bytes in {}\n", path.display()))?;
     Ok(Verdict::Ok)
 }
@@ -180,10 +180,4 @@ fn contents(ledger: &Ledger) -> String {
         ledger.proxy_certificates().count(),
         keys.join(" and ")
     )
-}
-
-/// So that the name of what was put in place is as durable as its content.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }

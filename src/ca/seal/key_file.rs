@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use smc_mesh::pki::encode_hex;
+use smc_raft::sync_name;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -99,10 +100,7 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
+    sync_name(path)
 }
 
 /// The file beside a KEK's that notes a founding. That it is there is what counts.

@@ -3,7 +3,6 @@
 //! Owns the asking; [`next_step`] decides.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use smc_proto::raft::v1 as pb;
@@ -15,6 +14,7 @@ use crate::identity::{GroupId, Identity};
 use crate::machine::StateMachine;
 use crate::membership::{NextStep, Situation, next_step};
 use crate::peers::Peers;
+use crate::runtime::Draw;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE};
 use crate::types::{Replica, ReplicaId, TypeConfig};
 
@@ -30,7 +30,7 @@ pub(crate) struct Forming {
     pub(crate) peers: Peers,
     pub(crate) address: String,
     pub(crate) founders: BTreeMap<ReplicaId, String>,
-    pub(crate) draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) draw: Draw,
 }
 
 impl Forming {

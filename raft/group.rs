@@ -21,7 +21,7 @@ use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -37,6 +37,7 @@ use crate::membership::{self, ChangeError};
 use crate::peers::{Leader, Peers};
 use crate::proposer::{BACK_OFF, Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
+use crate::runtime::{Draw, Runtime};
 use crate::shared::SharedLedger;
 use crate::storage::Storage;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
@@ -184,7 +185,7 @@ pub struct Group {
     identity: Identity,
     shared: SharedLedger,
     secret: GroupSecret,
-    draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+    draw: Draw,
     peers: Peers,
     barrier: SharedBarrier<Result<(), ProposeError>>,
     queue: mpsc::Sender<Proposal>,
@@ -200,7 +201,7 @@ impl Group {
         settings: Settings,
         storage: Storage,
         connections: Connections,
-        draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+        draw: Draw,
     ) -> Result<Self, GroupError> {
         let Settings { replica, address, founders, timing, secret, other_secrets } = settings;
         let disk = storage.open(Some(replica)).await.map_err(GroupError::Storage)?;
@@ -221,7 +222,8 @@ impl Group {
         let mut tasks = JoinSet::new();
         tasks.spawn(flusher.run());
         let config = Arc::new(config(&timing)?);
-        let raft = Raft::new(replica, config, dialer.clone(), log, machine).await;
+        let starting = Raft::new(replica, config, dialer.clone(), log, machine);
+        let raft = Runtime::drawing(Arc::clone(&draw), starting).await;
         let raft = raft.map_err(|error| failed(io::Error::other(error.to_string())))?;
         let peers = Peers::new(raft.clone(), dialer);
 
@@ -264,11 +266,7 @@ impl Group {
 
     /// Starts a replica that is alone and stays so, and waits until it is ready: for tests, and tools that look at a
     /// directory. Nobody can connect to it.
-    pub async fn alone(
-        replica: ReplicaId,
-        storage: Storage,
-        draw: Arc<dyn Fn() -> u64 + Send + Sync>,
-    ) -> Result<Self, GroupError> {
+    pub async fn alone(replica: ReplicaId, storage: Storage, draw: Draw) -> Result<Self, GroupError> {
         let address = "localhost:0".to_owned();
         let settings = Settings {
             replica,
@@ -426,12 +424,14 @@ impl Group {
             if self.disk.failure().borrow().is_some() {
                 return Err(self.stopped());
             }
-            match self.read_index().await {
+            let leader = self.peers.leader_id();
+            match self.peers.while_leading(leader, self.read_index()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ProposeError::Unavailable(error.to_string()));
                 }
-                Err(_) => sleep(BACK_OFF).await,
+                // Or as soon as there is somebody else to ask.
+                Err(_) => drop(timeout(BACK_OFF, self.peers.another_leader(leader)).await),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use openraft::async_runtime::watch::WatchReceiver;
 
 use crate::machine::StateMachine;
-use crate::transport::client::{Dialer, Peer};
+use crate::transport::client::{CallError, Dialer, Peer};
 use crate::types::{Replica, ReplicaId, TypeConfig};
 
 /// Where a request goes that only the leader can answer.
@@ -36,6 +36,31 @@ impl Peers {
     /// Who leads, as far as this replica knows.
     pub(crate) fn leader_id(&self) -> Option<ReplicaId> {
         self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Waits until this replica knows of a leader that is not `known`.
+    pub(crate) async fn another_leader(&self, known: Option<ReplicaId>) {
+        let mut metrics = self.raft.metrics();
+        while self.leader_id().is_none_or(|leader| Some(leader) == known) {
+            if metrics.changed().await.is_err() {
+                // Raft has stopped, and so does whoever waits.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// What `leader` answers, as long as no other replica is known to lead: one that was cut off answers nothing, and would
+    /// hold up a request until its deadline.
+    pub(crate) async fn while_leading<T>(
+        &self,
+        leader: Option<ReplicaId>,
+        answer: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        tokio::select! {
+            biased;
+            answered = answer => answered,
+            () = self.another_leader(leader) => Err(CallError::NotLeader(None)),
+        }
     }
 
     /// As [`Self::leader_id`], to talk to.

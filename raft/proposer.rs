@@ -4,11 +4,9 @@
 //! wherever that is, again and again under the same number until this replica has applied it or the time is up.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use prost::Message;
 use smc_proto::raft::v1 as pb;
@@ -21,9 +19,10 @@ use tracing::debug;
 use crate::machine::StateMachine;
 use crate::peers::{Leader, Peers};
 use crate::replicated::{Outcome, ProposeError};
+use crate::runtime::Draw;
 use crate::sessions::SessionId;
 use crate::transport::client::CallError;
-use crate::types::{Proposal as Payload, ReplicaId, TypeConfig};
+use crate::types::{Proposal as Payload, TypeConfig};
 use crate::waiters::{Applied, Waiters};
 
 /// The most bytes of one batch: what a disk writes within a few milliseconds, so that the first in a batch does
@@ -58,7 +57,7 @@ pub(crate) struct Means {
     pub(crate) peers: Peers,
     pub(crate) waiters: Waiters,
     /// Draws the number of a session.
-    pub(crate) draw: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) draw: Draw,
 }
 
 /// See the module.
@@ -209,10 +208,10 @@ impl Means {
         let delivering = async {
             loop {
                 let leader = self.peers.leader_id();
-                if let Err(why) = self.attempt(payload.clone()).await {
+                if let Err(why) = self.peers.while_leading(leader, self.attempt(payload.clone())).await {
                     debug!(%why, "a proposal has to be tried again");
                     // Or as soon as there is somebody else to try it with.
-                    let _ = timeout(BACK_OFF, self.another_leader(leader)).await;
+                    let _ = timeout(BACK_OFF, self.peers.another_leader(leader)).await;
                 } else {
                     // Committed; it is applied here as soon as this replica hears of it.
                     sleep(ATTEMPT).await;
@@ -230,17 +229,6 @@ impl Means {
             Err(_) => {
                 self.waiters.forget(session, number);
                 Err(ProposeError::Unavailable(format!("not committed within {} s", PATIENCE.as_secs())))
-            }
-        }
-    }
-
-    /// Waits until this replica knows of a leader that is not `known`.
-    async fn another_leader(&self, known: Option<ReplicaId>) {
-        let mut metrics = self.raft.metrics();
-        while self.peers.leader_id().is_none_or(|leader| Some(leader) == known) {
-            if metrics.changed().await.is_err() {
-                // Raft has stopped, and the proposer stops as well.
-                std::future::pending::<()>().await;
             }
         }
     }

@@ -10,8 +10,10 @@ pub(crate) mod server;
 pub(crate) mod tls;
 
 use std::io;
+use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::replicated::Pending;
 
@@ -23,16 +25,22 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Where connections come from: the real network, or a simulated one.
+/// The network: the real one, or a simulated one.
 pub trait Network: Send + Sync {
     /// Connects to `HOST:PORT`. The caller bounds the time.
     fn dial(&self, address: String) -> Pending<'static, io::Result<Box<dyn Io>>>;
+
+    /// Takes a port for others to connect to; port 0 takes a free one.
+    fn listen(&self, address: SocketAddr) -> Pending<'static, io::Result<Box<dyn Listener>>>;
 }
 
-/// Where other replicas connect to.
+/// A port that others connect to, until it is dropped.
 pub trait Listener: Send {
-    /// The next connection. An error is about that one alone.
-    fn accept(&mut self) -> Pending<'_, io::Result<Box<dyn Io>>>;
+    /// Where it is.
+    fn address(&self) -> SocketAddr;
+
+    /// The next connection, and where it comes from. An error is about that one alone. To give up waiting loses none.
+    fn accept(&mut self) -> Pending<'_, io::Result<(Box<dyn Io>, SocketAddr)>>;
 }
 
 /// TCP.
@@ -42,20 +50,41 @@ pub struct Tcp;
 impl Network for Tcp {
     fn dial(&self, address: String) -> Pending<'static, io::Result<Box<dyn Io>>> {
         Box::pin(async move {
-            let stream = tokio::net::TcpStream::connect(address).await?;
-            // A heartbeat must not wait for the acknowledgement of the one before.
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Io>)
+            let stream = TcpStream::connect(address).await?;
+            Ok(Box::new(prompt(stream)) as Box<dyn Io>)
+        })
+    }
+
+    fn listen(&self, address: SocketAddr) -> Pending<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let listener = TcpListener::bind(address).await?;
+            let address = listener.local_addr()?;
+            Ok(Box::new(TcpPort { listener, address }) as Box<dyn Listener>)
         })
     }
 }
 
-impl Listener for tokio::net::TcpListener {
-    fn accept(&mut self) -> Pending<'_, io::Result<Box<dyn Io>>> {
-        Box::pin(async move {
-            let (stream, _) = tokio::net::TcpListener::accept(self).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Io>)
+struct TcpPort {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener for TcpPort {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&mut self) -> Pending<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+        Box::pin(async {
+            let (stream, peer) = self.listener.accept().await?;
+            Ok((Box::new(prompt(stream)) as Box<dyn Io>, peer))
         })
     }
+}
+
+/// So that a heartbeat, or a small response, does not wait for the acknowledgement of what was sent before it.
+fn prompt(stream: TcpStream) -> TcpStream {
+    // A socket that refuses it is slower, not wrong.
+    let _ = stream.set_nodelay(true);
+    stream
 }

@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
+use crate::runtime::Runtime;
+
 /// Which replica. Given by its operator once (the ordinal of a `StatefulSet`) and never reused for another one
 /// while it is a member; never an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +67,7 @@ openraft::declare_raft_types!(
     pub(crate) TypeConfig:
         D = Proposal,
         R = (),
+        AsyncRuntime = Runtime,
         NodeId = ReplicaId,
         Node = Replica,
 );

@@ -15,11 +15,6 @@ use smc_mesh::smi::MeshNamespace;
 /// Settings of one replica, fixed while it runs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The directory of Kubernetes YAML that declares the mesh.
-    pub mesh_dir: PathBuf,
-    /// A private directory, made if it is missing, for copies of what could be read there last: a restart while a file is
-    /// broken, or the whole directory away, goes on with them.
-    pub last_good_dir: PathBuf,
     /// Where proxies connect to; port 0 takes a free one.
     pub xds_listen: SocketAddr,
     /// Where bootstraps tell proxies to connect; `None` means where the replica listens, which must then not be
@@ -28,8 +23,8 @@ pub struct Config {
     /// Where bootstraps tell proxies to connect, if the controller has several replicas: each by its ordinal. Empty
     /// means this replica alone.
     pub xds_replicas: BTreeMap<u64, ControllerAddress>,
-    /// The unix socket of the administration.
-    pub admin_socket: PathBuf,
+    /// The unix socket of the administration; `None` serves none, and only this process administrates.
+    pub admin_socket: Option<PathBuf>,
     /// Where `/metrics`, `/healthz` and `/readyz` are served; `None` serves none.
     pub metrics_listen: Option<SocketAddr>,
     /// The domain that every identity belongs to.

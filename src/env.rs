@@ -1,4 +1,4 @@
-//! What the process takes from the world around it: the time of day and randomness.
+//! What the process takes from the world around it: the time of day, randomness and the network.
 //!
 //! Owns the only calls to the system's clock. Everything else is handed an [`Env`], so that a test or a
 //! simulation can be its world. Timers are tokio's, which a simulation steers by itself.
@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use smc_mesh::time::Timestamp;
+use smc_raft::{Network, Tcp};
 use thiserror::Error;
 
 /// A source of the time of day. It may jump in both directions.
@@ -36,13 +37,19 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
+    /// Where connections come from and go to; but for the administration's unix socket, which is a file.
+    pub network: Arc<dyn Network>,
 }
 
 impl Env {
     /// The real world.
     #[expect(clippy::disallowed_methods, reason = "this is the randomness that everything else is handed")]
     pub fn system() -> Self {
-        Self { clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy(SystemRandom::new())) }
+        Self {
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy(SystemRandom::new())),
+            network: Arc::new(Tcp),
+        }
     }
 
     /// The time now.

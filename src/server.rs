@@ -25,14 +25,15 @@ use std::sync::Arc;
 use smc_mesh::bootstrap::{ControllerAddress, Host};
 use smc_mesh::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes, WantedCertificates};
 use smc_mesh::translate::{Compiler, Settings};
-use smc_raft::{Group, ReplicatedLedger};
+use smc_proto::admin::v1::admin_client::AdminClient;
+use smc_proto::admin::v1::admin_server::AdminServer;
+use smc_raft::{Group, Listener, Network, ReplicatedLedger};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admin::{AdminService, AdminSocket, SocketError};
+use crate::admin::{AdminService, AdminSocket, Administration, SocketError};
 use crate::ca::rotation::Rotator;
 use crate::ca::seal::KeyEncryption;
 use crate::ca::tls::ServerTls;
@@ -40,7 +41,7 @@ use crate::ca::{BuiltinCa, CaError, CaSettings, CertificateManager, ControllerNa
 use crate::config::Config;
 use crate::env::Env;
 use crate::publisher::{Inputs, Publisher};
-use crate::sources::{DirectorySource, Source};
+use crate::sources::Source;
 use crate::telemetry::Metrics;
 use crate::xds;
 use crate::xds::proxies::Proxies;
@@ -55,12 +56,14 @@ const BATCH_QUEUE: usize = 4;
 /// Certificates that may be ahead of the publisher, which applies many at once.
 const CERTIFICATE_QUEUE: usize = 256;
 
-/// What a replica keeps its state in.
+/// What a replica keeps its state in, and where it reads the mesh.
 pub struct Storage {
     /// The replica's part of the Raft group that keeps the ledger. Whoever started it stops it, after the server.
     pub group: Arc<Group>,
     /// Seals the authority's keys.
     pub keys: Arc<dyn KeyEncryption>,
+    /// Declares the mesh.
+    pub mesh: Box<dyn Source>,
 }
 
 /// Why a replica did not start.
@@ -121,6 +124,7 @@ pub struct Addresses {
 /// A running replica. Dropping it drops everything at once; [`Handle::join`] ends it in order.
 pub struct Handle {
     addresses: Addresses,
+    administration: Administration,
     proxies: Proxies,
     metrics: Metrics,
     tasks: Tasks,
@@ -131,6 +135,11 @@ impl Handle {
     /// Where it can be reached.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// What its operator may ask for, without a socket.
+    pub fn administration(&self) -> Administration {
+        self.administration.clone()
     }
 
     /// Who is connected to it.
@@ -165,8 +174,6 @@ impl Server {
         shutdown: CancellationToken,
     ) -> Result<Handle, StartError> {
         let Config {
-            mesh_dir,
-            last_good_dir,
             xds_listen,
             xds_address,
             xds_replicas,
@@ -182,15 +189,17 @@ impl Server {
         } = config;
         let metrics = Metrics::new();
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
-        let xds_listener = listen("xDS", xds_listen).await?;
-        let xds = xds_listener.local_addr().unwrap_or(xds_listen);
+        let xds_listener = listen(&*env.network, "xDS", xds_listen).await?;
+        let xds = xds_listener.address();
         let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
-        let admin = AdminSocket::bind(&admin_socket).await?;
-        let group = storage.group;
+        let admin_socket = match admin_socket {
+            Some(path) => Some(AdminSocket::bind(&path).await?),
+            None => None,
+        };
+        let Storage { group, keys, mesh } = storage;
         let ca: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
-        let ca =
-            BuiltinCa::open(ca, storage.keys, env.clone(), settings).await.map_err(StartError::Authority)?;
+        let ca = BuiltinCa::open(ca, keys, env.clone(), settings).await.map_err(StartError::Authority)?;
         let ca: Arc<dyn CertificateManager> = Arc::new(ca);
         let names = certificate_names(controllers.values());
         let tls = ServerTls::start(Arc::clone(&ca), env.clone(), names)
@@ -229,8 +238,7 @@ impl Server {
         let handling = Arc::new(xds::connection::Handling::new(Arc::clone(&tls), context));
 
         tasks.spawn("publisher", publisher.run(stages.stopping.clone()));
-        let source = DirectorySource::new(mesh_dir, last_good_dir);
-        tasks.spawn_fallible("source", source.run(batch_sender, stages.stopping.clone()));
+        tasks.spawn_fallible("source", mesh.run(batch_sender, stages.stopping.clone()));
         let census = Census {
             ca: Arc::clone(&ca),
             tls: Arc::clone(&tls),
@@ -274,12 +282,17 @@ impl Server {
             controllers,
             controller_name: CONTROLLER_IDENTITY.to_owned(),
         };
-        tasks.spawn_fallible("administration", crate::admin::serve(admin, service, stages.stopping.clone()));
+        let service = AdminServer::new(service);
+        let administration = AdminClient::new(service.clone());
+        if let Some(socket) = admin_socket {
+            let serving = crate::admin::serve(socket, service, stages.stopping.clone());
+            tasks.spawn_fallible("administration", serving);
+        }
         let metrics_address = match metrics_listen {
             None => None,
             Some(address) => {
-                let listener = listen("metrics", address).await?;
-                let bound = listener.local_addr().unwrap_or(address);
+                let listener = listen(&*env.network, "metrics", address).await?;
+                let bound = listener.address();
                 let (worlds, draining) = (worlds, stages.draining.clone());
                 let ready = move || !draining.is_cancelled() && worlds.borrow().is_some();
                 let serving =
@@ -289,12 +302,17 @@ impl Server {
             }
         };
         let addresses = Addresses { xds, metrics: metrics_address };
-        Ok(Handle { addresses, proxies, metrics, tasks, stages: stages.with_streams(streams) })
+        let stages = stages.with_streams(streams);
+        Ok(Handle { addresses, administration, proxies, metrics, tasks, stages })
     }
 }
 
-async fn listen(purpose: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { purpose, address, source })
+async fn listen(
+    network: &dyn Network,
+    purpose: &'static str,
+    address: SocketAddr,
+) -> Result<Box<dyn Listener>, StartError> {
+    network.listen(address).await.map_err(|source| StartError::Listen { purpose, address, source })
 }
 
 /// Where proxies are told to connect.

@@ -13,9 +13,8 @@ use smc_benches::controller::PATIENCE;
 use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_mesh::ledger::{Command, Operation};
 use smc_mesh::pki::{Fingerprint, Lifetimes, SerialNumber};
-use smc_raft::{Connections, Group, ReplicaId, ReplicatedLedger, Settings, Storage, Tcp, Timing};
+use smc_raft::{Connections, Group, Network, ReplicaId, ReplicatedLedger, Settings, Storage, Tcp, Timing};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 /// Identities that proxies belong to.
@@ -36,8 +35,8 @@ impl Trio {
         let mut listeners = Vec::new();
         let mut founders = BTreeMap::new();
         for id in 0..3 {
-            let listener = TcpListener::bind("127.0.0.1:0").await?;
-            founders.insert(ReplicaId(id), listener.local_addr()?.to_string());
+            let listener = Tcp.listen(([127, 0, 0, 1], 0).into()).await?;
+            founders.insert(ReplicaId(id), listener.address().to_string());
             listeners.push(listener);
         }
         let mut groups = Vec::new();
@@ -50,7 +49,7 @@ impl Trio {
                 secret: keys.group_secret(),
                 other_secrets: Vec::new(),
             };
-            let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };
+            let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };
             let storage = Storage::Directory(directory.path().join(format!("replica-{id}")));
             groups.push(Arc::new(Group::start(settings, storage, connections, draw()).await?));
         }

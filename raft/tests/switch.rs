@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -51,9 +52,19 @@ impl Switch {
 
 struct Port(mpsc::Receiver<Box<dyn Io>>);
 
+/// Addresses are names here: nobody asks for a number.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 impl Listener for Port {
-    fn accept(&mut self) -> Pending<'_, io::Result<Box<dyn Io>>> {
-        Box::pin(async { self.0.recv().await.ok_or_else(|| io::ErrorKind::NotConnected.into()) })
+    fn address(&self) -> SocketAddr {
+        NOWHERE
+    }
+
+    fn accept(&mut self) -> Pending<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+        Box::pin(async {
+            let connection = self.0.recv().await.ok_or(io::ErrorKind::NotConnected)?;
+            Ok((connection, NOWHERE))
+        })
     }
 }
 
@@ -73,6 +84,10 @@ impl Network for Plug {
             port.send(cable(far)).await.map_err(|_| io::ErrorKind::ConnectionRefused)?;
             Ok(cable(near) as Box<dyn Io>)
         })
+    }
+
+    fn listen(&self, _: SocketAddr) -> Pending<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
 }
 

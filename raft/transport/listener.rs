@@ -72,7 +72,7 @@ async fn accept(
         tokio::select! {
             socket = listener.accept() => match socket {
                 Ok(_) if handshakes.len() >= HANDSHAKES => warn!("too many handshakes; closing the newest"),
-                Ok(socket) => {
+                Ok((socket, _)) => {
                     let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
                     handshakes.spawn(async move {
                         if let Some(connection) = authenticate(&acceptor, socket).await {

@@ -9,6 +9,6 @@ mod report;
 mod service;
 mod socket;
 
-pub(crate) use service::AdminService;
+pub use service::{AdminService, Administration};
 pub use socket::SocketError;
 pub(crate) use socket::{AdminSocket, serve};

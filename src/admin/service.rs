@@ -10,7 +10,8 @@ use smc_mesh::bootstrap::{Bootstrap, ControllerAddress};
 use smc_mesh::ids::{NamespacedName, ProxyName, ServiceAccountId, WorkloadId};
 use smc_mesh::session::Variant;
 use smc_mesh::world::World;
-use smc_proto::admin::v1::admin_server::Admin;
+use smc_proto::admin::v1::admin_client::AdminClient;
+use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
 use smc_proto::admin::v1::{self as pb};
 use smc_raft::{Group, MembershipError, ReplicaId};
 use tokio::sync::watch;
@@ -23,8 +24,11 @@ use crate::error::causes;
 use crate::publisher::{Ask, Gone, Mesh};
 use crate::xds::proxies::Proxies;
 
+/// The administration's calls, made from within the process.
+pub type Administration = AdminClient<AdminServer<AdminService>>;
+
 /// Answers the administration's calls.
-pub(crate) struct AdminService {
+pub struct AdminService {
     /// The catalog, by question.
     pub(crate) ask: Ask,
     /// The certificate authority and its ledger.

@@ -128,12 +128,12 @@ impl Drop for ClosedDirectory {
 /// Serves until `shutdown`; the file is gone when this returns.
 pub(crate) async fn serve(
     socket: AdminSocket,
-    service: AdminService,
+    service: AdminServer<AdminService>,
     shutdown: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let AdminSocket { listener, file } = socket;
     let served = Server::builder()
-        .add_service(AdminServer::new(service))
+        .add_service(service)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown.cancelled_owned())
         .await;
     drop(file);

@@ -25,6 +25,7 @@ use crate::ca::seal::{KeyEncryption, KeyRing};
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
 use crate::env::Env;
 use crate::server::{Server, Storage};
+use crate::sources::DirectorySource;
 use crate::telemetry::LogArgs;
 
 /// Flags of `smc controller`.
@@ -153,12 +154,10 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
     let group = Arc::new(replica.start(ledger, &*keys, &env).await?);
     let config = Config {
-        mesh_dir,
-        last_good_dir: data_dir.join("last-good"),
         xds_listen,
         xds_address,
         xds_replicas: by_ordinal(xds_replicas)?,
-        admin_socket: admin_socket.unwrap_or_else(|| data_dir.join("admin.sock")),
+        admin_socket: Some(admin_socket.unwrap_or_else(|| data_dir.join("admin.sock"))),
         metrics_listen,
         trust_domain,
         mesh_namespace,
@@ -168,7 +167,8 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
     };
-    let served = serve(config, env, Storage { group: Arc::clone(&group), keys }, signals).await;
+    let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good")));
+    let served = serve(config, env, Storage { group: Arc::clone(&group), keys, mesh }, signals).await;
     group.stop().await;
     served.map(|()| Verdict::Ok)
 }

@@ -6,9 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use smc_raft::{Connections, Group, GroupSecret, ReplicaId, Settings, Storage, Tcp, Timing};
+use smc_raft::{Connections, Group, GroupSecret, ReplicaId, Settings, Storage, Timing};
 use thiserror::Error;
-use tokio::net::TcpListener;
 
 use crate::ca::seal::KeyEncryption;
 use crate::env::{Env, NoEntropy};
@@ -96,13 +95,12 @@ impl ReplicaArgs {
         let listener = match listen {
             None => None,
             Some(address) => {
-                let bound = TcpListener::bind(address).await;
-                let bound = bound.map_err(|source| CannotListen { address, source })?;
-                Some(Box::new(bound) as Box<dyn smc_raft::Listener>)
+                let listening = env.network.listen(address).await;
+                Some(listening.map_err(|source| CannotListen { address, source })?)
             }
         };
         let draw = random_numbers(env)?;
-        let connections = Connections { network: Arc::new(Tcp), listener };
+        let connections = Connections { network: Arc::clone(&env.network), listener };
         Ok(Group::start(settings, storage, connections, Arc::new(draw)).await?)
     }
 

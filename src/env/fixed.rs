@@ -1,11 +1,12 @@
 //! A world that does what it is told: a clock that is set, and randomness from a seed. For tests and
-//! simulations; anything made with it is as secret as the seed.
+//! simulations; anything made with it is as secret as the seed. The network is the real one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use smc_mesh::time::Timestamp;
+use smc_raft::Tcp;
 
 use super::{Clock, Entropy, Env, NoEntropy};
 
@@ -66,6 +67,10 @@ impl Entropy for SeededEntropy {
 /// A world that begins at `start` and draws from `seed`, and the handle to move its clock.
 pub fn env(start: Timestamp, seed: u64) -> (Env, Arc<SettableClock>) {
     let clock = Arc::new(SettableClock::at(start));
-    let env = Env { clock: Arc::<SettableClock>::clone(&clock), entropy: Arc::new(SeededEntropy::new(seed)) };
+    let env = Env {
+        clock: Arc::<SettableClock>::clone(&clock),
+        entropy: Arc::new(SeededEntropy::new(seed)),
+        network: Arc::new(Tcp),
+    };
     (env, clock)
 }

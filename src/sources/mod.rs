@@ -21,11 +21,11 @@ pub mod directory;
 pub mod kubernetes;
 pub mod manifest;
 
-use std::future::Future;
 use std::path::PathBuf;
 
 use smc_mesh::catalog::SourceEvent;
 use smc_mesh::problem::Problem;
+use smc_raft::Pending;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -57,10 +57,10 @@ pub trait Source: Send {
     /// failure of the platform is no error: the source keeps what it told, reports the failure among its
     /// problems and tries again. It is an error only where there has never been anything to tell.
     fn run(
-        self,
+        self: Box<Self>,
         batches: mpsc::Sender<Batch>,
         shutdown: CancellationToken,
-    ) -> impl Future<Output = Result<(), SourceError>> + Send;
+    ) -> Pending<'static, Result<(), SourceError>>;
 }
 
 /// Why a source could not begin. Trying again helps only after somebody changed something.

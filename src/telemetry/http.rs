@@ -13,7 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use smc_raft::{Io, Listener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown`, then drops what is still open: a scrape is short and will be tried again.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    mut listener: Box<dyn Listener>,
     metrics: Metrics,
     ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
     shutdown: CancellationToken,
@@ -62,7 +62,7 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connection(socket: TcpStream, metrics: &Metrics, ready: impl Fn() -> bool) {
+async fn connection(socket: Box<dyn Io>, metrics: &Metrics, ready: impl Fn() -> bool) {
     let answers = service_fn(|request: Request<Incoming>| {
         let response = answer(request.method(), request.uri().path(), metrics, &ready);
         async move { Ok::<_, Infallible>(response) }

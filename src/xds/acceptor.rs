@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use smc_raft::{Io, Listener};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -22,7 +22,7 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 /// Accepts connections until `draining` is cancelled, then closes the port. Connections live on until they
 /// end by themselves, or `closing` is cancelled and they have had their time to close. Returns when none is left.
 pub(crate) async fn run(
-    listener: TcpListener,
+    mut listener: Box<dyn Listener>,
     handling: Arc<Handling>,
     draining: CancellationToken,
     closing: CancellationToken,
@@ -49,7 +49,7 @@ pub(crate) async fn run(
 }
 
 fn admit_socket(
-    socket: TcpStream,
+    socket: Box<dyn Io>,
     peer: SocketAddr,
     connections: &mut JoinSet<()>,
     handling: &Arc<Handling>,

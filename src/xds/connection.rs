@@ -13,8 +13,8 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smc_mesh::pki::PeerCertificate;
+use smc_raft::Io;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -93,11 +93,8 @@ enum HandshakeError {
 }
 
 /// Serves one connection until the peer closes it, it has been without a stream for too long, or it is told to end.
-pub(super) async fn serve(socket: TcpStream, mut connected: Connected, handling: Arc<Handling>) {
+pub(super) async fn serve(socket: Box<dyn Io>, mut connected: Connected, handling: Arc<Handling>) {
     let (context, address) = (&handling.context, connected.connection.peer);
-    // So that a small response does not wait for the acknowledgement of an earlier one. A socket that refuses
-    // it is slower, not wrong.
-    let _ = socket.set_nodelay(true);
     let Connection { leave, cut, .. } = connected.connection.clone();
     let stream = tokio::select! {
         () = leave.cancelled() => return,
@@ -131,14 +128,17 @@ pub(super) async fn serve(socket: TcpStream, mut connected: Connected, handling:
     serve_http2(stream, peer, limit, &connected, context).await;
 }
 
-async fn handshake(socket: TcpStream, handling: &Handling) -> Result<TlsStream<TcpStream>, HandshakeError> {
+async fn handshake(
+    socket: Box<dyn Io>,
+    handling: &Handling,
+) -> Result<TlsStream<Box<dyn Io>>, HandshakeError> {
     let shake = TlsAcceptor::from(handling.tls.config()).accept(socket);
     timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| HandshakeError::Timeout)?.map_err(HandshakeError::Tls)
 }
 
 /// `limit`: how long it may be without a stream.
 async fn serve_http2(
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Box<dyn Io>>,
     peer: Result<Peer, Status>,
     limit: Duration,
     connected: &Connected,

@@ -12,9 +12,8 @@ use smc_mesh::bootstrap::ControllerAddress;
 use smc_mesh::ids::TrustDomain;
 use smc_mesh::smi::MeshNamespace;
 use smc_proto::admin::v1 as pb;
-use smc_raft::{Connections, Group, MemoryDisk, ReplicaId, Settings, Tcp, Timing};
+use smc_raft::{Connections, Group, MemoryDisk, Network, ReplicaId, Settings, Tcp, Timing};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -26,6 +25,7 @@ use crate::ca::tests::group;
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
 use crate::env::Env;
 use crate::server::{Server, ServerError, Storage};
+use crate::sources::DirectorySource;
 use crate::telemetry::Metrics;
 
 const MESH: &str = r#"
@@ -139,8 +139,8 @@ impl Replica {
         let mut listeners = Vec::new();
         let mut founders = BTreeMap::new();
         for id in 0..count {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            founders.insert(ReplicaId(id), listener.local_addr().unwrap().to_string());
+            let listener = Tcp.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+            founders.insert(ReplicaId(id), listener.address().to_string());
             listeners.push((ReplicaId(id), listener));
         }
         let mut starting = JoinSet::new();
@@ -161,7 +161,7 @@ impl Replica {
                 other_secrets: Vec::new(),
             };
             starting.spawn(async move {
-                let connections = Connections { network: Arc::new(Tcp), listener: Some(Box::new(listener)) };
+                let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };
                 let storage = smc_raft::Storage::Memory(MemoryDisk::default());
                 let draw = Arc::new(move || env.random_u64().unwrap());
                 let group = Group::start(settings, storage, connections, draw).await.unwrap();
@@ -288,14 +288,13 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
     let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys) };
+    let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"));
+    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(mesh) };
     let config = Config {
-        mesh_dir: directory.join("mesh"),
-        last_good_dir: directory.join("last-good"),
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None::<ControllerAddress>,
         xds_replicas: BTreeMap::new(),
-        admin_socket: directory.join("admin.sock"),
+        admin_socket: Some(directory.join("admin.sock")),
         metrics_listen: None,
         trust_domain: TrustDomain::new("cluster.local").unwrap(),
         mesh_namespace: MeshNamespace::default(),

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::problem::Problem;
+use smc_raft::Pending;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -75,16 +76,22 @@ impl DirectorySource {
 }
 
 impl Source for DirectorySource {
-    async fn run(self, batches: mpsc::Sender<Batch>, shutdown: CancellationToken) -> Result<(), SourceError> {
-        let mut follower = Follower::new(self, shutdown.clone());
-        tokio::select! {
-            // First, since a scan that was told to stop half-way must not be taken for the truth.
-            biased;
-            // Every await of `follow` may be abandoned: a batch goes out whole or not at all, and a scan
-            // under way on its thread ends before its next file.
-            () = shutdown.cancelled() => Ok(()),
-            result = follower.follow(&batches) => result,
-        }
+    fn run(
+        self: Box<Self>,
+        batches: mpsc::Sender<Batch>,
+        shutdown: CancellationToken,
+    ) -> Pending<'static, Result<(), SourceError>> {
+        Box::pin(async move {
+            let mut follower = Follower::new(*self, shutdown.clone());
+            tokio::select! {
+                // First, since a scan that was told to stop half-way must not be taken for the truth.
+                biased;
+                // Every await of `follow` may be abandoned: a batch goes out whole or not at all, and a scan
+                // under way on its thread ends before its next file.
+                () = shutdown.cancelled() => Ok(()),
+                result = follower.follow(&batches) => result,
+            }
+        })
     }
 }
 

@@ -48,7 +48,7 @@ impl Running {
         let (sender, batches) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
         let source = DirectorySource::new(directory.path().join("mesh"), directory.path().join("copies"));
-        let task = tokio::spawn(source.run(sender, shutdown.clone()));
+        let task = tokio::spawn(Box::new(source).run(sender, shutdown.clone()));
         Self { directory, batches, shutdown, task }
     }
 
@@ -232,7 +232,7 @@ async fn a_directory_that_was_never_there_is_an_error_that_names_it() {
     let (sender, _batches) = mpsc::channel(1);
     let copies = tempfile::tempdir().unwrap();
     let source = DirectorySource::new("/nowhere/at/all", copies.path().join("copies"));
-    let run = source.run(sender, CancellationToken::new());
+    let run = Box::new(source).run(sender, CancellationToken::new());
     let error = timeout(PATIENCE, run).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 }

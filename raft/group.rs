@@ -34,8 +34,8 @@ use crate::identity::{GroupId, Identity};
 use crate::log::LogStore;
 use crate::machine::{Grown, StateMachine};
 use crate::membership::{self, ChangeError};
-use crate::peers::{Leader, Peers};
-use crate::proposer::{BACK_OFF, Means, Proposal, Proposer};
+use crate::peers::{BackOff, Leader, Peers};
+use crate::proposer::{Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 use crate::runtime::{Draw, Runtime};
 use crate::shared::SharedLedger;
@@ -248,7 +248,7 @@ impl Group {
         let (queue, proposals) = mpsc::channel(QUEUE);
         let means = Means { raft: raft.clone(), peers: peers.clone(), waiters, draw: Arc::clone(&draw) };
         tasks.spawn(Proposer::new(means, proposals).run(stopping.clone()));
-        let compaction = housekeeping(raft.clone(), disk.clone(), grown);
+        let compaction = housekeeping(raft.clone(), disk.clone(), grown, Arc::clone(&draw));
         tasks.spawn(until(stopping.clone(), compaction));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
         let forming = Forming {
@@ -420,6 +420,7 @@ impl Group {
     /// Tries [`Self::read_index`] until it succeeds, for as long as is sensible.
     async fn caught_up(&self) -> Result<(), ProposeError> {
         let deadline = Instant::now() + BARRIER_PATIENCE;
+        let mut back_off = BackOff::default();
         loop {
             if self.disk.failure().borrow().is_some() {
                 return Err(self.stopped());
@@ -430,8 +431,7 @@ impl Group {
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ProposeError::Unavailable(error.to_string()));
                 }
-                // Or as soon as there is somebody else to ask.
-                Err(_) => drop(timeout(BACK_OFF, self.peers.another_leader(leader)).await),
+                Err(_) => back_off.wait(&self.peers, leader).await,
             }
         }
     }
@@ -529,15 +529,18 @@ async fn until(stopping: CancellationToken, work: impl Future<Output = ()>) {
 }
 
 /// Asks for a snapshot whenever one is worth its cost, and writes down how far the log has come.
-async fn housekeeping(raft: Raft, disk: Disk, grown: Grown) {
+async fn housekeeping(raft: Raft, disk: Disk, grown: Grown, draw: Draw) {
     let mut looks = interval(HOUSEKEEPING);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut floor = 0;
+    let (mut floor, mut put_off) = (0, draw());
     loop {
         looks.tick().await;
         floor = raise_floor(&raft, &disk, floor).await;
-        if grown.is_due(SNAPSHOT_AFTER) && raft.trigger().snapshot().await.is_err() {
-            return;
+        if grown.is_due(SNAPSHOT_AFTER, put_off) {
+            put_off = draw();
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -61,10 +61,15 @@ pub(crate) struct ImageRef<'a> {
 }
 
 impl Grown {
-    /// Whether a snapshot is worth its cost: each byte of state is then rewritten about once per byte of log, and
-    /// a restart reads at most about twice the state. `least` bytes of log are never worth one.
-    pub(crate) fn is_due(&self, least: u64) -> bool {
-        self.log.load(Ordering::Relaxed) > least.max(self.snapshot.load(Ordering::Relaxed))
+    /// Whether a snapshot is worth its cost: each byte of state is then rewritten at most once per byte of log, and
+    /// a restart reads at most about three times the state. `least` bytes of log are never worth one.
+    ///
+    /// `put_off` is a number drawn at random. Logs grow alike on all replicas, and a replica that writes a snapshot has
+    /// less time for everything else: with each one at another length of log, the others are a quorum meanwhile.
+    pub(crate) fn is_due(&self, least: u64, put_off: u64) -> bool {
+        let worth = u128::from(least.max(self.snapshot.load(Ordering::Relaxed)));
+        let due = worth + ((worth * u128::from(put_off)) >> u64::BITS);
+        u128::from(self.log.load(Ordering::Relaxed)) > due
     }
 
     fn reset(&self, snapshot: u64) {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::timeout;
 
 use crate::machine::StateMachine;
 use crate::transport::client::{CallError, Dialer, Peer};
@@ -17,6 +19,30 @@ pub(crate) enum Leader {
     Other(Box<Peer>),
     /// There is none that this replica knows.
     Nobody,
+}
+
+/// The first wait before a request to the leader is tried again. Whoever has just come to lead refuses until a quorum has
+/// acknowledged it, which takes a round trip and a sync.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+
+/// The longest such wait. An election takes hundreds of milliseconds.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The waits between attempts of one request.
+#[derive(Debug, Default)]
+pub(crate) struct BackOff {
+    asked: Option<ReplicaId>,
+    pause: Duration,
+}
+
+impl BackOff {
+    /// Waits after `leader` did not do it; less if there is somebody else to ask sooner.
+    pub(crate) async fn wait(&mut self, peers: &Peers, leader: Option<ReplicaId>) {
+        let same = self.asked == leader;
+        self.asked = leader;
+        self.pause = if same { (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE) } else { FIRST_PAUSE };
+        let _ = timeout(self.pause, peers.another_leader(leader)).await;
+    }
 }
 
 /// See the module. Cheap to clone.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::machine::StateMachine;
-use crate::peers::{Leader, Peers};
+use crate::peers::{BackOff, Leader, Peers};
 use crate::replicated::{Outcome, ProposeError};
 use crate::runtime::Draw;
 use crate::sessions::SessionId;
@@ -38,9 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one attempt may take before the leader is looked for again: longer than a slow sync, shorter than
 /// what a caller notices as an outage.
 const ATTEMPT: Duration = Duration::from_secs(2);
-
-/// Between two attempts. An election takes hundreds of milliseconds.
-pub(crate) const BACK_OFF: Duration = Duration::from_millis(20);
 
 /// What one caller proposed.
 pub(crate) struct Proposal {
@@ -206,12 +203,12 @@ impl Means {
         let payload = Bytes::from(request.encode_to_vec());
         let applied = self.waiters.wait(session, number);
         let delivering = async {
+            let mut back_off = BackOff::default();
             loop {
                 let leader = self.peers.leader_id();
                 if let Err(why) = self.peers.while_leading(leader, self.attempt(payload.clone())).await {
                     debug!(%why, "a proposal has to be tried again");
-                    // Or as soon as there is somebody else to try it with.
-                    let _ = timeout(BACK_OFF, self.peers.another_leader(leader)).await;
+                    back_off.wait(&self.peers, leader).await;
                 } else {
                     // Committed; it is applied here as soon as this replica hears of it.
                     sleep(ATTEMPT).await;

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::linearizable::Life;
 use crate::proxy;
 use crate::relay::{Link, OwnerOf, Relays};
+use crate::small_disk::SmallDisk;
 
 pub(crate) const PODS: u64 = 100;
 
@@ -147,11 +148,24 @@ impl Replicas {
 
     /// Starts a replica; its log is beside its data.
     pub(crate) fn run(&self, replica: u64) {
+        self.run_with(replica, Command::new("setpriv"));
+    }
+
+    /// Starts a replica whose ledger is on a disk of its own.
+    pub(crate) fn run_on(&self, replica: u64, disk: &SmallDisk) {
+        let mut command = disk.command();
+        command.arg("setpriv");
+        self.run_with(replica, command);
+    }
+
+    /// `setpriv` runs the program so that it ends with this process, also if that is killed.
+    fn run_with(&self, replica: u64, mut setpriv: Command) {
         let log = self.directory.path().join(format!("log-{replica}"));
         let log = File::options().create(true).append(true).open(log).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc");
-        let mut command = Command::new(program);
-        command
+        let command = setpriv
+            .args(["--pdeathsig", "KILL"])
+            .arg(program)
             .arg("controller")
             .arg("--mesh-dir")
             .arg(self.directory.path().join("mesh"))

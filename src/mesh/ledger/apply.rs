@@ -2,6 +2,7 @@
 //! state as it was (but for the ledger's time).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::authority::{Authority, SignedFor};
 use super::bounds::{
@@ -55,7 +56,7 @@ impl Ledger {
             Operation::ClaimProxyCertificate(serial) => self.claim(serial),
             Operation::ReleaseProxy(proxy) => {
                 let serials = self.by_proxy.get(proxy).cloned().unwrap_or_default();
-                Ok(self.release(serials))
+                Ok(self.release(Arc::unwrap_or_clone(serials)))
             }
             Operation::ReleaseProxyCertificates(serials) => {
                 check_len("the list of serial numbers", serials.len(), MAX_RELEASED_TOGETHER)?;
@@ -105,7 +106,7 @@ impl Ledger {
         check_key(&record.key)?;
         self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
         let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
-        match self.services.get_mut(account) {
+        match self.services.get_mut(account).map(Arc::make_mut) {
             Some(certificates) => {
                 let current = &certificates.current;
                 if replaces != Some(current.serial) {
@@ -126,7 +127,7 @@ impl Ledger {
             }
             None => {
                 let certificates = ServiceCertificates { current: record.clone(), superseded: Vec::new() };
-                self.services.insert(account.clone(), certificates);
+                self.services.insert(account.clone(), Arc::new(certificates));
             }
         }
         self.serials.insert(record.serial);
@@ -150,9 +151,9 @@ impl Ledger {
                 max: MAX_CERTIFICATES_PER_PROXY,
             });
         }
-        self.by_proxy.entry(record.proxy.clone()).or_default().insert(serial);
+        Arc::make_mut(self.by_proxy.entry(record.proxy.clone()).or_default()).insert(serial);
         self.serials.insert(serial);
-        self.proxies.insert(serial, record);
+        self.proxies.insert(serial, Arc::new(record));
         Ok(Reply::Recorded)
     }
 
@@ -176,13 +177,14 @@ impl Ledger {
             }
         }
         self.serials.insert(serial);
-        self.controllers.insert(serial, record.clone());
+        self.controllers.insert(serial, Arc::new(record.clone()));
         Ok(Reply::Recorded)
     }
 
     fn claim(&mut self, serial: &SerialNumber) -> Result<Reply, Rejection> {
         let at = self.now();
-        let record = self.proxies.get_mut(serial).ok_or(Rejection::UnknownProxyCertificate(*serial))?;
+        let record = self.proxies.get_mut(serial).map(Arc::make_mut);
+        let record = record.ok_or(Rejection::UnknownProxyCertificate(*serial))?;
         match record.state {
             ProxyCertificateState::Unclaimed => {
                 record.state = ProxyCertificateState::Claimed { at };
@@ -195,7 +197,7 @@ impl Ledger {
 
     fn release(&mut self, mut serials: BTreeSet<SerialNumber>) -> Reply {
         let at = self.now();
-        serials.retain(|serial| match self.proxies.get_mut(serial) {
+        serials.retain(|serial| match self.proxies.get_mut(serial).map(Arc::make_mut) {
             Some(record) if !record.state.is_released() => {
                 record.state = ProxyCertificateState::Released { at };
                 true
@@ -208,27 +210,26 @@ impl Ledger {
     /// By the command's own time and not the ledger's, which one wild clock can push ahead for good.
     fn prune(&mut self, now: Timestamp) -> Reply {
         let before = self.serials.len();
-        self.proxies.retain(|serial, record| {
-            let keep = !proxy_is_past(record, now);
-            if !keep {
-                self.serials.remove(serial);
-                if let Some(serials) = self.by_proxy.get_mut(&record.proxy) {
-                    serials.remove(serial);
-                    if serials.is_empty() {
-                        self.by_proxy.remove(&record.proxy);
-                    }
+        let past = self.proxies.iter().filter(|(_, record)| proxy_is_past(record, now));
+        for (serial, record) in past.map(|(serial, record)| (*serial, Arc::clone(record))).collect::<Vec<_>>()
+        {
+            self.proxies.remove(&serial);
+            self.serials.remove(&serial);
+            if let Some(serials) = self.by_proxy.get_mut(&record.proxy).map(Arc::make_mut) {
+                serials.remove(&serial);
+                if serials.is_empty() {
+                    self.by_proxy.remove(&record.proxy);
                 }
             }
-            keep
-        });
-        self.controllers.retain(|serial, record| {
-            let keep = !is_past(&record.validity, now);
-            if !keep {
-                self.serials.remove(serial);
-            }
-            keep
-        });
-        self.services.retain(|_, certificates| {
+        }
+        let past = self.controllers.iter().filter(|(_, record)| is_past(&record.validity, now));
+        for serial in past.map(|(serial, _)| *serial).collect::<Vec<_>>() {
+            self.controllers.remove(&serial);
+            self.serials.remove(&serial);
+        }
+        let past = self.services.iter().filter(|(_, certificates)| has_past(certificates, now));
+        for account in past.map(|(account, _)| account.clone()).collect::<Vec<_>>() {
+            let Some(certificates) = self.services.get_mut(&account).map(Arc::make_mut) else { continue };
             certificates.superseded.retain(|old| {
                 let keep = !is_past(&old.validity, now);
                 if !keep {
@@ -236,13 +237,11 @@ impl Ledger {
                 }
                 keep
             });
-            // Whatever it superseded may outlive it, if lifetimes were shortened.
-            let keep = !is_past(&certificates.current.validity, now) || !certificates.superseded.is_empty();
-            if !keep {
+            if has_past(certificates, now) {
                 self.serials.remove(&certificates.current.serial);
+                self.services.remove(&account);
             }
-            keep
-        });
+        }
         Reply::Pruned { certificates: before - self.serials.len() }
     }
 
@@ -250,10 +249,7 @@ impl Ledger {
     pub fn is_prunable(&self, now: Timestamp) -> bool {
         self.proxies.values().any(|record| proxy_is_past(record, now))
             || self.controllers.values().any(|record| is_past(&record.validity, now))
-            || self.services.values().any(|certificates| {
-                certificates.superseded.iter().any(|old| is_past(&old.validity, now))
-                    || (is_past(&certificates.current.validity, now) && certificates.superseded.is_empty())
-            })
+            || self.services.values().any(|certificates| has_past(certificates, now))
     }
 
     /// What holds for every certificate that is put on record: a fresh serial, an issuing CA of ours that signs such
@@ -301,6 +297,13 @@ pub(super) fn check_len(what: &'static str, len: usize, max: usize) -> Result<()
 pub(super) fn check_key(key: &SealedKey) -> Result<(), Rejection> {
     check_len("the sealed key", key.sealed.len(), MAX_SEALED_LEN)?;
     check_len("the name of the key-encryption key", key.encryption_key.len(), 256)
+}
+
+/// Whether pruning forgets any of these. What was superseded may outlive the current one, if lifetimes were shortened.
+fn has_past(certificates: &ServiceCertificates, now: Timestamp) -> bool {
+    let ServiceCertificates { current, superseded } = certificates;
+    superseded.iter().any(|old| is_past(&old.validity, now))
+        || (is_past(&current.validity, now) && superseded.is_empty())
 }
 
 fn proxy_is_past(record: &ProxyCertificateRecord, now: Timestamp) -> bool {

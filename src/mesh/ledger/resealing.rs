@@ -3,6 +3,8 @@
 //! Owns which sealed keys there are, and their exchange. Refuses to know how a key is sealed: it only sees that the
 //! certificate it belongs to is still the same.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::apply::{check_key, check_len};
@@ -71,7 +73,7 @@ impl Ledger {
 
     fn key_of(&mut self, account: Option<&ServiceAccountId>, serial: SerialNumber) -> Option<&mut SealedKey> {
         if let Some(account) = account {
-            let current = &mut self.services.get_mut(account)?.current;
+            let current = &mut Arc::make_mut(self.services.get_mut(account)?).current;
             return (current.serial == serial).then_some(&mut current.key);
         }
         let authority = self.authority.as_mut()?;

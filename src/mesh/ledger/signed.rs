@@ -75,7 +75,7 @@ impl Ledger {
             let superseded = certificates.superseded.iter().map(|old| old.validity.not_after).max();
             superseded.max(Some(certificates.current.validity.not_after))
         };
-        self.services.values().filter_map(ends).max()
+        self.services.values().filter_map(|certificates| ends(certificates)).max()
     }
 
     /// When the last proxy certificate ends that is alive and was signed under this root; `None` if none is.

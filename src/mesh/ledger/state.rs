@@ -1,8 +1,10 @@
 //! The state of the ledger, and questions about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
+use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -18,22 +20,23 @@ use crate::time::Timestamp;
 
 /// What was issued, claimed and released: one in-memory value, changed by [`Ledger::apply`] alone.
 ///
-/// Its JSON form is canonical (sorted maps, one text per value) and is what snapshots hold and hashes cover.
+/// Its JSON form is canonical (sorted maps, one text per value) and is what snapshots hold and hashes cover. A clone shares
+/// what neither changes, and costs nothing: a snapshot is written from one while commands are applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Image")]
 pub struct Ledger {
     /// The latest time any command carried.
     pub(super) now: Timestamp,
     pub(super) authority: Option<Authority>,
-    pub(super) services: BTreeMap<ServiceAccountId, ServiceCertificates>,
-    pub(super) proxies: BTreeMap<SerialNumber, ProxyCertificateRecord>,
-    pub(super) controllers: BTreeMap<SerialNumber, ControllerCertificateRecord>,
+    pub(super) services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
+    pub(super) proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
+    pub(super) controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
     /// Index: the certificates of each proxy.
     #[serde(skip)]
-    pub(super) by_proxy: BTreeMap<ProxyName, BTreeSet<SerialNumber>>,
+    pub(super) by_proxy: OrdMap<ProxyName, Arc<BTreeSet<SerialNumber>>>,
     /// Index: every serial number on record, of whatever kind.
     #[serde(skip)]
-    pub(super) serials: BTreeSet<SerialNumber>,
+    pub(super) serials: OrdSet<SerialNumber>,
 }
 
 /// The certificates of one identity.
@@ -67,9 +70,9 @@ impl ServiceCertificates {
 struct Image {
     now: Timestamp,
     authority: Option<Authority>,
-    services: BTreeMap<ServiceAccountId, ServiceCertificates>,
-    proxies: BTreeMap<SerialNumber, ProxyCertificateRecord>,
-    controllers: BTreeMap<SerialNumber, ControllerCertificateRecord>,
+    services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
+    proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
+    controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
 }
 
 impl Default for Ledger {
@@ -78,11 +81,11 @@ impl Default for Ledger {
         Self {
             now: Timestamp(0),
             authority: None,
-            services: BTreeMap::new(),
-            proxies: BTreeMap::new(),
-            controllers: BTreeMap::new(),
-            by_proxy: BTreeMap::new(),
-            serials: BTreeSet::new(),
+            services: OrdMap::new(),
+            proxies: OrdMap::new(),
+            controllers: OrdMap::new(),
+            by_proxy: OrdMap::new(),
+            serials: OrdSet::new(),
         }
     }
 }
@@ -90,11 +93,11 @@ impl Default for Ledger {
 impl From<Image> for Ledger {
     fn from(image: Image) -> Self {
         let Image { now, authority, services, proxies, controllers } = image;
-        let mut by_proxy: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let mut by_proxy: OrdMap<ProxyName, Arc<BTreeSet<_>>> = OrdMap::new();
         for (serial, record) in &proxies {
-            by_proxy.entry(record.proxy.clone()).or_default().insert(*serial);
+            Arc::make_mut(by_proxy.entry(record.proxy.clone()).or_default()).insert(*serial);
         }
-        let mut serials: BTreeSet<SerialNumber> = proxies.keys().chain(controllers.keys()).copied().collect();
+        let mut serials: OrdSet<SerialNumber> = proxies.keys().chain(controllers.keys()).copied().collect();
         for certificates in services.values() {
             serials.insert(certificates.current.serial);
             serials.extend(certificates.superseded.iter().map(|old| old.serial));
@@ -170,12 +173,12 @@ impl Ledger {
 
     /// The proxy certificate with this serial number, in whatever state.
     pub fn proxy_certificate(&self, serial: &SerialNumber) -> Option<&ProxyCertificateRecord> {
-        self.proxies.get(serial)
+        self.proxies.get(serial).map(|record| &**record)
     }
 
     /// All proxy certificates on record, sorted by serial number.
     pub fn proxy_certificates(&self) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
-        self.proxies.iter()
+        self.proxies.iter().map(|(serial, record)| (serial, &**record))
     }
 
     /// How many proxy certificates on record are in which part of their life.
@@ -196,15 +199,15 @@ impl Ledger {
         &self,
         proxy: &ProxyName,
     ) -> impl Iterator<Item = (&SerialNumber, &ProxyCertificateRecord)> + '_ {
-        let serials = self.by_proxy.get(proxy).into_iter().flatten();
-        serials.filter_map(|serial| self.proxies.get_key_value(serial))
+        let serials = self.by_proxy.get(proxy).into_iter().flat_map(|serials| &**serials);
+        serials.filter_map(|serial| Some((serial, self.proxy_certificate(serial)?)))
     }
 
     /// All controller certificates on record, sorted by serial number.
     pub fn controller_certificates(
         &self,
     ) -> impl Iterator<Item = (&SerialNumber, &ControllerCertificateRecord)> + '_ {
-        self.controllers.iter()
+        self.controllers.iter().map(|(serial, record)| (serial, &**record))
     }
 
     /// The canonical form: compact JSON.

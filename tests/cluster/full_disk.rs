@@ -1,0 +1,48 @@
+//! The leader's disk is full: it stops with the reason, the others go on, and with room again it is one of them.
+
+use std::sync::atomic::Ordering;
+
+use crate::contents;
+use crate::replicas::{Draw, Replicas, eventually};
+use crate::small_disk::SmallDisk;
+
+const VICTIM: u64 = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_there_is_room_again() {
+    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+    replicas.kill(VICTIM);
+    let ledger = replicas.ledger(VICTIM);
+    let disk = SmallDisk::mount(&ledger);
+    for (path, bytes) in contents(&ledger) {
+        let to = disk.path().join(path.strip_prefix(&ledger).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::write(to, bytes).unwrap();
+    }
+    replicas.run_on(VICTIM, &disk);
+    replicas.settle().await;
+    eventually("a leader with a small disk", async || {
+        let leader = replicas.leader().await;
+        (leader == VICTIM || replicas.transfer(leader, VICTIM).await == Some(VICTIM)).then_some(())
+    })
+    .await;
+    let before = eventually("a certificate", async || replicas.bootstrap(VICTIM, 0).await).await.serial;
+
+    disk.fill();
+    let meanwhile = eventually("a certificate", async || replicas.bootstrap(0, 1).await).await.serial;
+    let said = replicas.failure(VICTIM).await;
+    assert!(said.contains("No space left on device"), "{said}");
+    let after = eventually("a certificate", async || replicas.bootstrap(1, 2).await).await.serial;
+
+    disk.make_room();
+    replicas.run_on(VICTIM, &disk);
+    replicas.settle().await;
+    for serial in [before, meanwhile, after] {
+        eventually("what was acknowledged", async || {
+            replicas.lives(VICTIM).await.contains_key(&serial).then_some(())
+        })
+        .await;
+    }
+    eventually("equal states", async || replicas.common_state_hash().await).await;
+    replicas.well.store(true, Ordering::Relaxed);
+}

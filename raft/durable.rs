@@ -1,7 +1,7 @@
 //! Directories that are still there after a loss of power.
 //!
-//! Owns their making, and the syncing of names in them. A file can be synced as often as one likes: until the directories above it are, the way to it may
-//! be lost.
+//! Owns their making, and the syncing of names in them. A file can be synced as often as one likes: until the directories
+//! above it are, the way to it may be lost.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};

@@ -62,6 +62,17 @@ impl Shop {
         Self { trace: trace.clone(), replicas, buyers, mesh }
     }
 
+    /// Waits until all replicas have applied the same, and looks whether all that was acknowledged is in it.
+    pub(crate) async fn agrees_on(&self, acknowledged: &BTreeSet<String>) {
+        let states = || self.replicas.iter().map(state).collect::<BTreeSet<_>>();
+        until(SOON, "all replicas have applied the same", || states().len() == 1).await;
+        for replica in &self.replicas {
+            let missing: Vec<_> = acknowledged.iter().filter(|serial| !has(replica, serial)).collect();
+            assert!(missing.is_empty(), "replica {} lacks {missing:?}", replica.id());
+        }
+        self.trace.note("operator", format!("{} acknowledged, none lost", acknowledged.len()));
+    }
+
     /// Declares a service account with one pod, `shop/NAME-0`; every replica hears of it.
     pub(crate) fn declare(&self, name: &str) {
         self.mesh.send_modify(|text| *text += &(account(name) + &pod(name, 0)));
@@ -139,11 +150,11 @@ pub(crate) fn root(replica: &Replica) -> String {
     replica.ledger(|ledger| format!("{:?}", ledger.authority().map(|authority| &authority.root)))
 }
 
-pub(crate) fn state(replica: &Replica) -> String {
+fn state(replica: &Replica) -> String {
     replica.ledger(Ledger::state_hash).unwrap().to_string()
 }
 
-pub(crate) fn has(replica: &Replica, serial: &str) -> bool {
+fn has(replica: &Replica, serial: &str) -> bool {
     replica.ledger(|ledger| ledger.proxy_certificates().any(|(found, _)| found.to_string() == serial))
 }
 

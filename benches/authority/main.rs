@@ -106,6 +106,9 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
         if !args.json {
             eprintln!("measuring: {part}");
         }
+        // What the part before has left to be written back would be measured with this one.
+        std::process::Command::new("sync").status()?;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         let figures = match part {
             Part::Commits => commits::measure(args.commits).await?,
             Part::Issuance => issuance::sustained(args.issuers, args.seconds).await?,

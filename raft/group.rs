@@ -511,6 +511,9 @@ fn config(timing: &Timing) -> Result<Config, GroupError> {
         election_timeout_max: millis(timing.election.1),
         // A replica that comes back from a partition must not depose a healthy leader.
         enable_pre_vote: Some(true),
+        // A leader sends entries before it has synced them itself. If it loses its power, and leads on in the same term, it
+        // gives their places in the log to others, and who holds the first ones takes the two for the same.
+        enable_leader_restore: Some(false),
         // By length instead, see `housekeeping`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: KEPT_ENTRIES,

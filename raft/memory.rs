@@ -1,10 +1,13 @@
 //! A database in memory, for simulations and tests. What was not synced is lost in a [`MemoryDisk::crash`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::sleep;
 
 use crate::database::{Database, Family, Write};
 use crate::error::StorageError;
@@ -13,8 +16,14 @@ use crate::replicated::Pending;
 type Tables = BTreeMap<(Family, Vec<u8>), Bytes>;
 
 /// The disk of one simulated replica. Clones are the same disk; it outlives the replica, as disks do.
-#[derive(Debug, Clone, Default)]
-pub struct MemoryDisk(Arc<Mutex<Disk>>);
+#[derive(Clone, Default)]
+pub struct MemoryDisk {
+    disk: Arc<Mutex<Disk>>,
+    latency: Option<Latency>,
+}
+
+/// How long the next sync takes.
+type Latency = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct Disk {
@@ -22,11 +31,19 @@ struct Disk {
     seen: Tables,
     /// What a crash leaves.
     durable: Tables,
-    /// What a sync has yet to do to `durable`.
-    unsynced: Vec<Vec<Write>>,
+    /// How many writes there were since the disk was new.
+    written: u64,
+    /// What a sync has yet to do to `durable`, each with the number of its write.
+    unsynced: VecDeque<(u64, Vec<Write>)>,
 }
 
 impl MemoryDisk {
+    /// A disk whose syncs take as long as `latency` says. A crash meanwhile loses what they were to make durable, as it does
+    /// on a real disk. Without it they take no time, and nothing can happen during one.
+    pub fn with_latency(latency: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { disk: Arc::default(), latency: Some(Arc::new(latency)) }
+    }
+
     /// Power is lost: everything after the last sync is gone.
     pub fn crash(&self) {
         let mut disk = self.disk();
@@ -42,7 +59,13 @@ impl MemoryDisk {
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
         // Changes are plain inserts and removals: a panic elsewhere leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for MemoryDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDisk").finish_non_exhaustive()
     }
 }
 
@@ -50,16 +73,27 @@ impl Database for MemoryDisk {
     fn write(&self, batch: Vec<Write>) -> Result<(), StorageError> {
         let mut disk = self.disk();
         apply(&mut disk.seen, batch.clone());
-        disk.unsynced.push(batch);
+        disk.written += 1;
+        let number = disk.written;
+        disk.unsynced.push_back((number, batch));
         Ok(())
     }
 
     fn sync(&self) -> Pending<'_, Result<(), StorageError>> {
-        let mut disk = self.disk();
-        for batch in std::mem::take(&mut disk.unsynced) {
-            apply(&mut disk.durable, batch);
-        }
-        Box::pin(std::future::ready(Ok(())))
+        let last = self.disk().written;
+        Box::pin(async move {
+            if let Some(latency) = &self.latency {
+                sleep(latency()).await;
+            }
+            let mut disk = self.disk();
+            // Nothing that was written since: a sync promises only what came before it.
+            while disk.unsynced.front().is_some_and(|(number, _)| *number <= last) {
+                if let Some((_, batch)) = disk.unsynced.pop_front() {
+                    apply(&mut disk.durable, batch);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StorageError> {

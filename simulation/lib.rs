@@ -13,6 +13,11 @@
     reason = "a simulation that cannot be set up has to end, with the reason"
 )]
 
+#[cfg(not(tokio_unstable))]
+compile_error!(
+    "turmoil seeds tokio only with `--cfg tokio_unstable`; RUSTFLAGS took the place of .cargo/config.toml"
+);
+
 pub mod clock;
 pub mod envoy;
 pub mod mesh;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use smc::admin::Administration;
 use smc::ca::seal::{KeyEncryption, LocalKey};
 use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
-use smc::env::Env;
 use smc::env::fixed::SeededEntropy;
+use smc::env::{Entropy, Env};
 use smc::server::{Server, Storage};
 use smc_mesh::bootstrap::{ControllerAddress, Host};
 use smc_mesh::ids::TrustDomain;
@@ -72,6 +72,13 @@ struct Order {
     answer: oneshot::Sender<Result<BootstrapResponse, Status>>,
 }
 
+/// How long a sync takes: long enough for power to be lost meanwhile.
+fn sync_time(dice: &SeededEntropy) -> Duration {
+    let mut octet = [0; 1];
+    dice.fill(&mut octet).expect("a seed always gives more");
+    Duration::from_millis(1 + u64::from(octet[0]) % 6)
+}
+
 /// The name of a replica's host.
 pub fn host(id: u64) -> String {
     format!("replica-{id}")
@@ -89,7 +96,9 @@ impl Replica {
         let octets: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
         std::fs::write(&kek, octets).unwrap();
         std::fs::set_permissions(&kek, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let (starts, disk, running) = (AtomicU64::new(0), MemoryDisk::default(), Mutex::new(None));
+        let dice = SeededEntropy::new(seed.wrapping_add(id));
+        let disk = MemoryDisk::with_latency(move || sync_time(&dice));
+        let (starts, running) = (AtomicU64::new(0), Mutex::new(None));
         Self(Arc::new(Parts { id, replicas, seed, starts, disk, directory, mesh, trace, running }))
     }
 

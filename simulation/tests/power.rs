@@ -9,6 +9,7 @@ use smc_simulation::replica::{Replica, host};
 use smc_simulation::trace::Trace;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use turmoil::LinkIter;
 
 use crate::shop::{SOON, Shop, ToldInPanic, have, network, retried, root, until};
 
@@ -52,6 +53,11 @@ fn run(seed: u64, trace: &Trace) {
     while !sim.step().unwrap() {
         match ordered.try_recv() {
             Ok(Order::Down(id)) => {
+                // What has left the machine arrives, an acknowledgement above all; the cut takes what has not.
+                sim.links(|links| links.for_each(LinkIter::deliver_all));
+                if sim.step().unwrap() {
+                    break;
+                }
                 trace.note_at(sim.elapsed(), host(id), "loses its power");
                 let (lost, others): (Vec<_>, Vec<_>) =
                     replicas.iter().partition(|replica| replica.id() == id);

@@ -1,6 +1,9 @@
 //! The leader's disk is full: it stops with the reason, the others go on, and with room again it is one of them.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use crate::contents;
 use crate::replicas::{Draw, Replicas, eventually};
@@ -28,16 +31,27 @@ async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_ther
     .await;
     let before = eventually("a certificate", async || replicas.bootstrap(VICTIM, 0).await).await.serial;
 
+    assert_eq!(replicas.leader().await, VICTIM);
     disk.fill();
-    let meanwhile = eventually("a certificate", async || replicas.bootstrap(0, 1).await).await.serial;
-    let said = replicas.failure(VICTIM).await;
+    let mut meanwhile = Vec::new();
+    let asking = async {
+        // Until there is not even room in what its files have reserved.
+        loop {
+            meanwhile.extend(replicas.bootstrap(0, 1).await.map(|issued| issued.serial));
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let said = tokio::select! {
+        said = replicas.failure(VICTIM) => said,
+        () = asking => unreachable!("it goes on for ever"),
+    };
     assert!(said.contains("No space left on device"), "{said}");
     let after = eventually("a certificate", async || replicas.bootstrap(1, 2).await).await.serial;
 
     disk.make_room();
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
-    for serial in [before, meanwhile, after] {
+    for serial in [before, after].into_iter().chain(meanwhile) {
         eventually("what was acknowledged", async || {
             replicas.lives(VICTIM).await.contains_key(&serial).then_some(())
         })

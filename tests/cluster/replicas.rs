@@ -158,7 +158,8 @@ impl Replicas {
         self.run_with(replica, command);
     }
 
-    /// `setpriv` runs the program so that it ends with this process, also if that is killed.
+    /// `setpriv` runs the program so that it ends with the thread that calls this, also if that is killed: to be called by a
+    /// test itself, not by a task.
     fn run_with(&self, replica: u64, mut setpriv: Command) {
         let log = self.directory.path().join(format!("log-{replica}"));
         let log = File::options().create(true).append(true).open(log).unwrap();

@@ -31,7 +31,7 @@ impl SmallDisk {
         let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "mounted\n");
+        assert_eq!(said, "mounted\n", "a tmpfs in a namespace of its own is refused here");
         Self { holder, mounted: on.to_owned() }
     }
 

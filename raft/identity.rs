@@ -55,6 +55,12 @@ pub(crate) struct Identity {
     group: Arc<RwLock<Option<GroupId>>>,
 }
 
+/// Whether what is stored is of this replica.
+pub(crate) fn check_owner(stored: &pb::Identity, expected: ReplicaId) -> Result<(), StorageError> {
+    let found = ReplicaId(stored.replica);
+    if found == expected { Ok(()) } else { Err(StorageError::OtherReplica { found, expected }) }
+}
+
 impl Identity {
     /// Takes up what the disk says; makes it the disk of `replica` if it is new. `draw` gives a fresh incarnation.
     pub(crate) async fn open(disk: Disk, replica: ReplicaId, draw: impl FnOnce() -> u64) -> io::Result<Self> {
@@ -68,10 +74,7 @@ impl Identity {
             disk.sync().await?;
             new
         };
-        if stored.replica != replica.0 {
-            let other = StorageError::OtherReplica { found: ReplicaId(stored.replica), expected: replica };
-            return Err(disk.fail(other));
-        }
+        check_owner(&stored, replica).map_err(|other| disk.fail(other))?;
         let group = match &stored.group[..] {
             [] => None,
             octets => {

@@ -87,10 +87,8 @@ impl Database for MemoryDisk {
             }
             let mut disk = self.disk();
             // Nothing that was written since: a sync promises only what came before it.
-            while disk.unsynced.front().is_some_and(|(number, _)| *number <= last) {
-                if let Some((_, batch)) = disk.unsynced.pop_front() {
-                    apply(&mut disk.durable, batch);
-                }
+            while let Some((_, batch)) = disk.unsynced.pop_front_if(|(number, _)| *number <= last) {
+                apply(&mut disk.durable, batch);
             }
             Ok(())
         })

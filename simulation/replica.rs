@@ -9,8 +9,8 @@ use std::time::Duration;
 use smc::admin::Administration;
 use smc::ca::seal::{KeyEncryption, LocalKey};
 use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
+use smc::env::Env;
 use smc::env::fixed::SeededEntropy;
-use smc::env::{Entropy, Env};
 use smc::server::{Server, Storage};
 use smc_mesh::bootstrap::{ControllerAddress, Host};
 use smc_mesh::ids::TrustDomain;
@@ -72,13 +72,6 @@ struct Order {
     answer: oneshot::Sender<Result<BootstrapResponse, Status>>,
 }
 
-/// How long a sync takes: long enough for power to be lost meanwhile.
-fn sync_time(dice: &SeededEntropy) -> Duration {
-    let mut octet = [0; 1];
-    dice.fill(&mut octet).expect("a seed always gives more");
-    Duration::from_millis(1 + u64::from(octet[0]) % 6)
-}
-
 /// The name of a replica's host.
 pub fn host(id: u64) -> String {
     format!("replica-{id}")
@@ -97,7 +90,8 @@ impl Replica {
         std::fs::write(&kek, octets).unwrap();
         std::fs::set_permissions(&kek, std::fs::Permissions::from_mode(0o600)).unwrap();
         let dice = SeededEntropy::new(seed.wrapping_add(id));
-        let disk = MemoryDisk::with_latency(move || sync_time(&dice));
+        // Long enough for power to be lost during a sync.
+        let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + dice.draw() % 6));
         let (starts, running) = (AtomicU64::new(0), Mutex::new(None));
         Self(Arc::new(Parts { id, replicas, seed, starts, disk, directory, mesh, trace, running }))
     }
@@ -167,7 +161,7 @@ impl Replica {
     /// A bootstrap for a pod, issued by this replica.
     pub async fn bootstrap(&self, pod: &str) -> Result<BootstrapResponse, Status> {
         let gone = || Status::unavailable("the replica does not serve");
-        let running = self.running().clone().ok_or_else(gone)?;
+        let running = self.0.running().clone().ok_or_else(gone)?;
         let (answer, answered) = oneshot::channel();
         let sent = running.orders.send(Order { pod: pod.to_owned(), answer }).await;
         sent.map_err(|_| gone())?;
@@ -182,7 +176,7 @@ impl Replica {
 
     /// Whether it serves.
     pub fn serves(&self) -> bool {
-        self.running().is_some()
+        self.0.running().is_some()
     }
 
     /// Which replica this is.
@@ -192,7 +186,7 @@ impl Replica {
 
     /// How it sees its group, once it serves.
     pub fn status(&self) -> Option<GroupStatus> {
-        self.running().as_ref().map(|running| running.group.status())
+        self.0.running().as_ref().map(|running| running.group.status())
     }
 
     /// Looks at the ledger as it is applied here.
@@ -201,7 +195,7 @@ impl Replica {
     ///
     /// If the replica does not serve.
     pub fn ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
-        let group = Arc::clone(&self.running().as_ref().expect("a replica that serves").group);
+        let group = Arc::clone(&self.0.running().as_ref().expect("a replica that serves").group);
         group.local().read(look)
     }
 
@@ -232,10 +226,6 @@ impl Replica {
             answer_limit: ANSWER_LIMIT,
             idle_limit: IDLE_LIMIT,
         }
-    }
-
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.running()
     }
 
     /// What was not synced is lost with the power of its host. To be called while the host is down.

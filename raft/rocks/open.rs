@@ -13,7 +13,7 @@ use super::{FAMILIES, RocksDisk, name};
 use crate::database::{Database, Family};
 use crate::disk::{PURGED, SNAPSHOT};
 use crate::error::StorageError;
-use crate::identity::IDENTITY;
+use crate::identity::{IDENTITY, check_owner};
 use crate::types::{Entry, LogId, ReplicaId};
 use crate::wire::{self, Malformed, Wire};
 
@@ -99,12 +99,7 @@ fn check_identity(disk: &RocksDisk, expected: ReplicaId) -> Result<(), StorageEr
     let identity = disk.get(Family::State, IDENTITY.as_bytes())?.map(pb::Identity::decode).transpose();
     let unreadable =
         |error| StorageError::corrupt(&disk.path, format!("the {IDENTITY} cannot be read: {error}"));
-    match identity.map_err(unreadable)? {
-        Some(identity) if identity.replica != expected.0 => {
-            Err(StorageError::OtherReplica { found: ReplicaId(identity.replica), expected })
-        }
-        _ => Ok(()),
-    }
+    identity.map_err(unreadable)?.map_or(Ok(()), |identity| check_owner(&identity, expected))
 }
 
 /// Every entry can be read and none is missing, from what the last snapshot includes on. (The snapshot itself is

@@ -44,23 +44,17 @@ impl Cut {
 
 #[test]
 fn a_leader_that_is_cut_off_acknowledges_nothing_and_nothing_acknowledged_is_lost() {
-    for seed in 1..=20 {
-        run(seed, Cut::Off, &Trace::default());
-    }
+    run_twenty(Cut::Off);
 }
 
 #[test]
 fn a_leader_that_nobody_hears_is_replaced() {
-    for seed in 1..=20 {
-        run(seed, Cut::Mute, &Trace::default());
-    }
+    run_twenty(Cut::Mute);
 }
 
 #[test]
 fn a_leader_that_hears_nobody_is_replaced_although_everybody_hears_it() {
-    for seed in 1..=20 {
-        run(seed, Cut::Deaf, &Trace::default());
-    }
+    run_twenty(Cut::Deaf);
 }
 
 #[test]
@@ -77,16 +71,19 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another_one() {
 /// Runs the story, and tells what happened, down to every packet.
 fn run_noting_packets(seed: u64) -> Vec<String> {
     let trace = Trace::default();
-    run_watched(seed, Cut::Off, &trace, |sim| packets::note(sim, &trace));
+    run(seed, Cut::Off, &trace, |sim| packets::note(sim, &trace));
     trace.lines()
 }
 
-/// Runs the story.
-fn run(seed: u64, cut: Cut, trace: &Trace) {
-    run_watched(seed, cut, trace, |_| {});
+/// Runs the story with twenty seeds.
+fn run_twenty(cut: Cut) {
+    for seed in 1..=20 {
+        run(seed, cut, &Trace::default(), |_| {});
+    }
 }
 
-fn run_watched(seed: u64, cut: Cut, trace: &Trace, watch: impl Fn(&Sim<'_>)) {
+/// Runs the story, and shows the simulation to `watch` after each step.
+fn run(seed: u64, cut: Cut, trace: &Trace, watch: impl Fn(&Sim<'_>)) {
     let mut sim = network(seed);
     let shop = Shop::open(&mut sim, seed, trace);
     let told = ToldInPanic { seed, trace: trace.clone() };

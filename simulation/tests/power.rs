@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use smc::env::Entropy;
 use smc::env::fixed::SeededEntropy;
 use smc_simulation::replica::{Replica, host};
 use smc_simulation::trace::Trace;
@@ -123,19 +122,13 @@ async fn story(shop: Shop, seed: u64, orders: mpsc::Sender<Order>) -> turmoil::R
 /// Who loses its power: mostly one, sometimes all.
 fn fall(dice: &SeededEntropy, replicas: usize) -> Vec<u64> {
     let ids = 0..replicas as u64;
-    match throw(dice) % 4 {
+    match dice.draw() % 4 {
         0 => ids.collect(),
-        _ => vec![throw(dice) % ids.end],
+        _ => vec![dice.draw() % ids.end],
     }
 }
 
 /// Up to so many milliseconds.
 fn roll(dice: &SeededEntropy, limit: u64) -> Duration {
-    Duration::from_millis(throw(dice) % limit)
-}
-
-fn throw(dice: &SeededEntropy) -> u64 {
-    let mut octets = [0; 8];
-    dice.fill(&mut octets).expect("a seed always gives more");
-    u64::from_be_bytes(octets)
+    Duration::from_millis(dice.draw() % limit)
 }

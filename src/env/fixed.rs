@@ -46,17 +46,21 @@ impl SeededEntropy {
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
+
+    /// The next number. There always is one.
+    pub fn draw(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
 }
 
 impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) -> Result<(), NoEntropy> {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         for chunk in bytes.chunks_mut(8) {
-            let mut z = self.0.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP);
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^= z >> 31;
-            for (byte, random) in chunk.iter_mut().zip(z.to_be_bytes()) {
+            for (byte, random) in chunk.iter_mut().zip(self.draw().to_be_bytes()) {
                 *byte = random;
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::contents;
+use crate::copy;
 use crate::replicas::{Draw, Replicas, eventually};
 use crate::small_disk::SmallDisk;
 
@@ -17,11 +17,7 @@ async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_ther
     replicas.kill(VICTIM);
     let ledger = replicas.ledger(VICTIM);
     let disk = SmallDisk::mount(&ledger);
-    for (path, bytes) in contents(&ledger) {
-        let to = disk.path().join(path.strip_prefix(&ledger).unwrap());
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::write(to, bytes).unwrap();
-    }
+    copy(&ledger, &disk.path());
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
     eventually("a leader with a small disk", async || {

@@ -207,6 +207,15 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// Copies the files below a directory to below another one.
+fn copy(from: &Path, to: &Path) {
+    for (path, bytes) in contents(from) {
+        let copy = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::write(copy, bytes).unwrap();
+    }
+}
+
 /// What the reason has to say, and how it comes about.
 type Trouble<'a> = (&'a str, Box<dyn Fn() + 'a>);
 
@@ -224,13 +233,6 @@ async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others
     replicas.kill(2);
     let (ledger, aside) = (replicas.ledger(2), replicas.ledger(2).with_extension("aside"));
     std::fs::rename(&ledger, &aside).unwrap();
-    let copy = |from: &Path| {
-        for (path, bytes) in contents(from) {
-            let to = ledger.join(path.strip_prefix(from).unwrap());
-            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            std::fs::write(to, bytes).unwrap();
-        }
-    };
     let troubles: [Trouble<'_>; 3] = [
         ("is damaged", Box::new(|| damage(&ledger))),
         ("has format 99", Box::new(|| std::fs::write(ledger.join("format"), "smc-ledger 99\n").unwrap())),
@@ -239,13 +241,13 @@ async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others
             Box::new(|| {
                 std::fs::remove_dir_all(&ledger).unwrap();
                 replicas.kill(1);
-                copy(&replicas.ledger(1));
+                copy(&replicas.ledger(1), &ledger);
                 replicas.run(1);
             }),
         ),
     ];
     for (reason, trouble) in troubles {
-        copy(&aside);
+        copy(&aside, &ledger);
         trouble();
         let before = contents(&ledger);
         replicas.run(2);

@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test soak lint deny bench clean-cache
+.PHONY: help setup build demo test soak simulate lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -34,6 +34,10 @@ soak: build ## Three replicas, then five, killed, stopped and cut off a hundred 
 	  SMC_REPLICAS=$$replicas SMC_ROUNDS=$${SMC_ROUNDS:-100} \
 	    cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged; \
 	done
+
+simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many
+	@SMC_SEEDS=$${SMC_SEEDS:-300} \
+	  cargo test $(CARGO_FLAGS) --workspace --test simulation -- --nocapture
 
 lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchain where rustup can
 	@tests/setup/linters

@@ -1,6 +1,7 @@
 //! A small mesh, three replicas and some Envoys.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use smc_mesh::ids::ServiceAccountId;
@@ -77,6 +78,13 @@ impl Shop {
     pub(crate) fn declare(&self, name: &str) {
         self.mesh.send_modify(|text| *text += &(account(name) + &pod(name, 0)));
     }
+}
+
+/// The seeds to play: 1 to 20, or as many as `SMC_SEEDS` says, from the one on that `SMC_SEED` names.
+pub(crate) fn seeds() -> Range<u64> {
+    let setting = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
+    let first = setting("SMC_SEED").unwrap_or(1_u64);
+    first..first.saturating_add(setting("SMC_SEEDS").unwrap_or(20))
 }
 
 /// A network of some milliseconds, whose every delay follows from the seed.

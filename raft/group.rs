@@ -305,6 +305,11 @@ impl Group {
         self.disk.failure()
     }
 
+    /// Waits until this replica knows of a leader that is not `known`. Never ends if the replica stops before.
+    pub async fn another_leader(&self, known: Option<ReplicaId>) {
+        self.peers.another_leader(known).await;
+    }
+
     /// The group as this replica sees it.
     pub fn status(&self) -> GroupStatus {
         let metrics = self.raft.metrics();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep, timeout};
 use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
@@ -228,8 +229,14 @@ async fn leadership_is_handed_over_on_request() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let old = cluster.leader().await;
     let new = cluster.followers(old)[0];
+    let (asked, led) = (cluster.group(new), cluster.group(old));
+    let another = || led.another_leader(Some(ReplicaId(old)));
+    assert!(another().now_or_never().is_none(), "there is no other one yet");
     // Asked of a follower, so that the request travels as well.
-    cluster.group(new).transfer(ReplicaId(new)).await.unwrap();
+    let (moved, noticed) =
+        tokio::join!(asked.transfer(ReplicaId(new)), timeout(Duration::from_secs(10), another()));
+    moved.unwrap();
+    noticed.expect("who led hears who leads");
     assert_eq!(cluster.leader().await, new);
     commit(cluster.group(old), vec![issue(2)]).await;
     cluster.converge().await;

@@ -81,6 +81,7 @@ impl Shop {
 }
 
 /// The seeds to play: 1 to 20, or as many as `SMC_SEEDS` says, from the one on that `SMC_SEED` names.
+#[expect(clippy::disallowed_methods, reason = "a test takes no arguments")]
 pub(crate) fn seeds() -> Range<u64> {
     let setting = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
     let first = setting("SMC_SEED").unwrap_or(1_u64);

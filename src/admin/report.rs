@@ -2,6 +2,8 @@
 //!
 //! Owns plain conversions from the domain to the wire. Refuses to look anything up that it is not handed.
 
+use std::collections::BTreeSet;
+
 use smc_mesh::catalog::Catalog;
 use smc_mesh::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_mesh::ledger::{ProxyCertificateRecord, ProxyCertificateState};
@@ -208,11 +210,12 @@ fn http_match(route: &HttpMatch) -> String {
     words.join(" ")
 }
 
-/// `members`: the replicas of the group.
+/// `members`: the replicas of the group. `distrustful`: the workloads here that a root which is to sign waits for.
 pub(super) fn ca_status(
     status: AuthorityStatus,
     issued: &[Issued],
     members: &[u64],
+    distrustful: &BTreeSet<WorkloadId>,
 ) -> pb::GetCaStatusResponse {
     let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
     let signing = |ca: &&CaStatus| !ca.root && ca.state == CaState::Signing;
@@ -221,7 +224,7 @@ pub(super) fn ca_status(
         roots: status.cas.iter().filter(|ca| ca.root).map(authority).collect(),
         issuer: status.cas.iter().find(signing).map(authority),
         authorities: status.cas.iter().map(certificate_authority).collect(),
-        root_rotation: status.root_rotation.map(|rotation| root_rotation(rotation, members)),
+        root_rotation: status.root_rotation.map(|rotation| root_rotation(rotation, members, distrustful)),
         service_certificates: services
             .map(|one| pb::ServiceCertificate {
                 service_account: one.name.clone(),
@@ -270,7 +273,11 @@ fn certificate_authority(ca: &CaStatus) -> pb::CertificateAuthority {
     }
 }
 
-fn root_rotation(rotation: RootRotation, members: &[u64]) -> pb::RootRotation {
+fn root_rotation(
+    rotation: RootRotation,
+    members: &[u64],
+    distrustful: &BTreeSet<WorkloadId>,
+) -> pb::RootRotation {
     let (root, signing) = (rotation.root.to_string(), rotation.introduction.is_none());
     let Some(Introduction { acknowledged, earliest }) = rotation.introduction else {
         return pb::RootRotation { root, signing, ..pb::RootRotation::default() };
@@ -281,6 +288,7 @@ fn root_rotation(rotation: RootRotation, members: &[u64]) -> pb::RootRotation {
         awaited: members.iter().copied().filter(|member| !acknowledged.contains(member)).collect(),
         acknowledged: acknowledged.into_iter().collect(),
         earliest: earliest.0,
+        awaited_proxies: distrustful.iter().map(ToString::to_string).collect(),
     }
 }
 

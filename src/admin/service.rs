@@ -210,8 +210,12 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetCaStatusRequest>,
     ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
-        let members: Vec<_> = self.group.status().members.iter().map(|member| member.id.0).collect();
-        Ok(Response::new(report::ca_status(self.ca.status(), &self.ca.list(), &members)))
+        let group = self.group.status();
+        let members: Vec<_> = group.members.iter().map(|member| member.id.0).collect();
+        let status = self.ca.status();
+        let root = status.awaited_from(group.replica.0);
+        let distrustful = root.map(|root| self.proxies.distrustful(root)).unwrap_or_default();
+        Ok(Response::new(report::ca_status(status, &self.ca.list(), &members, &distrustful)))
     }
 
     async fn rotate_ca(

@@ -88,6 +88,15 @@ pub struct AuthorityStatus {
     pub warnings: Vec<String>,
 }
 
+impl AuthorityStatus {
+    /// The root that the proxies of this replica have not acknowledged yet, and are to.
+    pub fn awaited_from(&self, replica: u64) -> Option<SerialNumber> {
+        let rotation = self.root_rotation.as_ref()?;
+        let acknowledged = &rotation.introduction.as_ref()?.acknowledged;
+        (!acknowledged.contains(&replica)).then_some(rotation.root)
+    }
+}
+
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

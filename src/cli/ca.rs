@@ -12,6 +12,9 @@ use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 use crate::env::Env;
 
+/// How many of the workloads that a root waits for are named; all of them are in the JSON.
+const MAX_NAMES: usize = 8;
+
 /// Subcommands of `smc ca`.
 #[derive(Debug, Subcommand)]
 pub(super) enum CaCommand {
@@ -139,7 +142,7 @@ fn state(ca: &CertificateAuthority) -> &'static str {
     }
 }
 
-/// How far the rotation of a root is, in a line.
+/// How far the rotation of a root is.
 fn progress(rotation: &RootRotation, now: Timestamp) -> String {
     let root = &rotation.root;
     if rotation.signing {
@@ -159,7 +162,18 @@ fn progress(rotation: &RootRotation, now: Timestamp) -> String {
     if waits.is_empty() {
         waits.push("for the leader".to_owned());
     }
-    format!("rotation: the root {root} is trusted, and waits {}\n", waits.join(" and "))
+    let waits = waits.join(" and ");
+    format!("rotation: the root {root} is trusted, and waits {waits}\n{}", distrustful(rotation))
+}
+
+/// The workloads that a root waits for, as far as the replica knows that was asked.
+fn distrustful(rotation: &RootRotation) -> String {
+    let (named, others) = rotation.awaited_proxies.split_at(rotation.awaited_proxies.len().min(MAX_NAMES));
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    format!("rotation: connected here, and not trusting it yet: {}{more}\n", named.join(", "))
 }
 
 fn ends(now: Timestamp, at: i64) -> String {

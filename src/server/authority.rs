@@ -20,12 +20,15 @@ use crate::env::Env;
 use crate::publisher::Ask;
 use crate::xds::proxies::Proxies;
 
-/// The longest sleep. The wall clock may jump, and leadership comes without a word.
+/// The longest sleep. The wall clock may jump, and the timer does not know.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// How often is looked whether the proxies have taken a root, as long as they have not. A root is rotated once in years,
 /// and a look costs microseconds per proxy.
 const LOOK_AT_PROXIES: Duration = Duration::from_secs(1);
+
+/// How many of the workloads that a root waits for are named in a line of the log. There may be thousands.
+const MAX_NAMES: usize = 8;
 
 /// Everybody on this replica who has to trust a root before it may sign.
 pub(super) struct Trust {
@@ -42,10 +45,9 @@ impl Trust {
             return false;
         }
         let served = self.ask.about(move |mesh| mesh.compiler.serves(&bundle).then(|| mesh.compiler.world()));
-        match served.await {
-            Ok(Some(world)) => self.proxies.trust(root, &world),
-            Ok(None) | Err(_) => false,
-        }
+        let Ok(Some(world)) = served.await else { return false };
+        self.proxies.look_for_trust(root, &world);
+        self.proxies.distrustful(root).is_empty()
     }
 }
 
@@ -60,6 +62,8 @@ pub(super) struct Keeping {
     steadiness: Steadiness,
     /// Where the monotonic clock counts from.
     began: Instant,
+    /// When somebody is told next whom a root waits for, while it does.
+    complain_at: Option<Instant>,
 }
 
 impl Keeping {
@@ -73,15 +77,19 @@ impl Keeping {
     ) -> Self {
         let announcements = ca.announcements();
         let (steadiness, began) = (Steadiness::default(), Instant::now());
-        Self { ca, group, announcements, trusted, trust, env, steadiness, began }
+        Self { ca, group, announcements, trusted, trust, env, steadiness, began, complain_at: None }
     }
 
     pub(super) async fn run(mut self, stopping: CancellationToken) {
         let keeping = async {
             loop {
+                // Of before the look: a change during it is not to be missed.
+                let leader = self.group.status().leader;
                 let pause = self.look().await;
                 tokio::select! {
                     () = authority_changed(&mut self.announcements) => {}
+                    // It may be this replica's turn to go on with a rotation.
+                    () = self.group.another_leader(leader) => {}
                     () = sleep(pause) => {}
                 }
             }
@@ -123,15 +131,19 @@ impl Keeping {
     }
 
     /// Tells the ledger that everybody here trusts the next root, as soon as they do.
-    async fn acknowledge(&self, replica: u64) -> Duration {
+    async fn acknowledge(&mut self, replica: u64) -> Duration {
         let root = self.ca.ledger().read(|ledger| {
             let next = ledger.authority()?.next_root.as_ref()?;
             (!next.acknowledged.contains(&replica)).then_some(next.ca.serial)
         });
-        let Some(root) = root else { return LOOK_AGAIN };
+        let Some(root) = root else {
+            self.complain_at = None;
+            return LOOK_AGAIN;
+        };
         // Read after the root, so that it has it: proxies are not to acknowledge what they were never told.
         let bundle = self.ca.bundle();
         if !self.trust.extends_to(root, bundle).await {
+            self.complain(root);
             return LOOK_AT_PROXIES;
         }
         match self.ca.acknowledge_root(replica, root).await {
@@ -145,5 +157,18 @@ impl Keeping {
                 LOOK_AT_PROXIES
             }
         }
+    }
+
+    /// Names once a minute whom a root waits for: one proxy that refuses it holds it up, and only a person can say
+    /// whether it is to be mended or released.
+    fn complain(&mut self, root: SerialNumber) {
+        let now = Instant::now();
+        if now < *self.complain_at.get_or_insert(now + LOOK_AGAIN) {
+            return;
+        }
+        self.complain_at = Some(now + LOOK_AGAIN);
+        let awaited = self.trust.proxies.distrustful(root);
+        let names: Vec<_> = awaited.iter().take(MAX_NAMES).map(ToString::to_string).collect();
+        warn!(%root, count = awaited.len(), ?names, "the next root waits for proxies that do not trust it yet");
     }
 }

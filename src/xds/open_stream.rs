@@ -109,21 +109,23 @@ impl OpenStream {
         }
     }
 
-    /// Whether the proxy has taken that it is to trust `root`, as the secrets in `world` say. A stream that carries no
-    /// secrets has nothing to say to that. Once it has, it has for good: what it is sent later says so, too.
-    pub(super) fn trusts(&self, root: SerialNumber, world: &World) -> bool {
-        if !matches!(self.scope, Scope::Aggregated | Scope::Only(ResourceType::Secret)) {
-            return true;
-        }
+    /// Notes it if the proxy has taken that it is to trust `root`, as the secrets in `world` say. Once it has, it has for
+    /// good: what it is sent later says so, too.
+    pub(super) fn look_for_trust(&self, root: SerialNumber, world: &World) {
         let mut state = self.state();
-        if state.trusts != Some(root) {
-            let taken = |view| state.session.has_taken(ResourceType::Secret, &view);
-            if !world.view(&self.admission.proxy).is_some_and(taken) {
-                return false;
-            }
+        if state.trusts == Some(root) {
+            return;
+        }
+        let taken = |view| state.session.has_taken(ResourceType::Secret, &view);
+        if world.view(&self.admission.proxy).is_some_and(taken) {
             state.trusts = Some(root);
         }
-        true
+    }
+
+    /// Whether the proxy was seen to trust `root`. A stream that carries no secrets has nothing to say to that.
+    pub(super) fn trusts(&self, root: SerialNumber) -> bool {
+        let speaks = matches!(self.scope, Scope::Aggregated | Scope::Only(ResourceType::Secret));
+        !speaks || self.state().trusts == Some(root)
     }
 
     /// The state, for one step. Never held across an await.

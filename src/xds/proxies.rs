@@ -3,12 +3,12 @@
 //! Owns the table of both, and tells those to end that [`smc_mesh::connections`] says must. Refuses to end them itself:
 //! a connection's and a stream's own task do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
-use smc_mesh::ids::ProxyName;
+use smc_mesh::ids::{ProxyName, WorkloadId};
 use smc_mesh::pki::SerialNumber;
 use smc_mesh::problem::Problem;
 use smc_mesh::world::World;
@@ -100,10 +100,19 @@ impl Proxies {
         }
     }
 
-    /// Whether every proxy that is connected has taken that it is to trust `root`, as the secrets in `world` say. Costs a
+    /// Looks who of those that are connected has taken that it is to trust `root`, as the secrets in `world` say. Costs a
     /// look at every stream.
-    pub(crate) fn trust(&self, root: SerialNumber, world: &World) -> bool {
-        self.streams().values().flatten().all(|stream| stream.trusts(root, world))
+    pub(crate) fn look_for_trust(&self, root: SerialNumber, world: &World) {
+        self.streams().values().flatten().for_each(|stream| stream.look_for_trust(root, world));
+    }
+
+    /// The workloads whose proxies are connected and were not seen to trust `root` at the last look.
+    pub(crate) fn distrustful(&self, root: SerialNumber) -> BTreeSet<WorkloadId> {
+        let streams = self.streams().into_values().flatten();
+        streams
+            .filter(|stream| !stream.trusts(root))
+            .map(|stream| stream.admission.workload.clone())
+            .collect()
     }
 
     /// What proxies rejected and still do not have, as problems of the mesh.

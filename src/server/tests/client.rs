@@ -6,6 +6,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use envoy_types::pb::google;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -133,6 +134,13 @@ pub(super) fn ack(response: &DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
         response_nonce: response.nonce.clone(),
         ..DeltaDiscoveryRequest::default()
     }
+}
+
+/// The refusal of a response.
+pub(super) fn nack(response: &DeltaDiscoveryResponse, message: &str) -> DeltaDiscoveryRequest {
+    let (code, message) = (Code::InvalidArgument as i32, message.to_owned());
+    let error_detail = Some(google::rpc::Status { code, message, details: Vec::new() });
+    DeltaDiscoveryRequest { error_detail, ..ack(response) }
 }
 
 /// A TLS connection on which nothing has been said yet.

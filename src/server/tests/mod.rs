@@ -7,6 +7,7 @@ mod replica;
 mod separate;
 mod several;
 mod starting;
+mod trust;
 mod valve;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use client::{Client, Credentials, ack, subscribe};
+use client::{Client, Credentials, ack, nack, subscribe};
 use replica::{Limits, Replica};
 
 const BUYER: &str = "shop/buyer";
@@ -214,13 +215,7 @@ async fn a_rejected_update_is_counted_and_shown_as_a_problem() {
     // Whoever rejects several is sent them in halves until the culprit is found.
     let mut rejected = client.receive().await;
     for _ in 0..8 {
-        let mut nack = ack(&rejected);
-        nack.error_detail = Some(envoy_types::pb::google::rpc::Status {
-            code: 3,
-            message: "no\nthanks".to_owned(),
-            details: vec![],
-        });
-        client.send(nack).await;
+        client.send(nack(&rejected, "no\nthanks")).await;
         match tokio::time::timeout(Duration::from_millis(300), client.responses.message()).await {
             Ok(response) => rejected = response.unwrap().unwrap(),
             Err(_) => break,

@@ -230,21 +230,20 @@ impl Means {
         }
     }
 
-    /// Tries once: here if this replica leads, else there.
+    /// Tries once: here if this replica leads, else there. Whom a former leader names is not followed: to know of that one
+    /// begins the next attempt anyway.
     async fn attempt(&self, payload: Bytes) -> Result<(), CallError> {
-        let leader = match self.peers.leader() {
-            Leader::Other(leader) => Some(*leader),
-            Leader::Nobody => None,
-            Leader::Me => match timeout(ATTEMPT, self.raft.client_write(Payload(payload.clone()))).await {
-                Ok(Ok(_)) => return Ok(()),
-                // It has stopped to lead, and may know who does now.
+        match self.peers.leader() {
+            Leader::Nobody => Err(CallError::NotLeader(None)),
+            Leader::Other(leader) => leader.propose(payload, ATTEMPT).await,
+            Leader::Me => match timeout(ATTEMPT, self.raft.client_write(Payload(payload))).await {
+                Ok(Ok(_)) => Ok(()),
                 Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
-                    forward.leader_id.and_then(|leader| self.peers.peer(leader))
+                    Err(CallError::NotLeader(forward.leader_id))
                 }
-                Ok(Err(error)) => return Err(CallError::Failed(error.to_string())),
-                Err(_) => return Err(CallError::Timeout(ATTEMPT)),
+                Ok(Err(error)) => Err(CallError::Failed(error.to_string())),
+                Err(_) => Err(CallError::Timeout(ATTEMPT)),
             },
-        };
-        leader.ok_or(CallError::NotLeader(None))?.propose(payload, ATTEMPT).await
+        }
     }
 }

@@ -69,6 +69,16 @@ pub enum StorageError {
         #[source]
         source: rocksdb::Error,
     },
+    /// There has been an authority, and what it knew is not here.
+    #[error(
+        "an authority was founded with this key-encryption key, as {note} notes, and this replica has no ledger and finds \
+         no group that has one; restore the ledger, name the other replicas, or remove {note} to found a new authority: \
+         every sidecar that there is will then need a new bootstrap"
+    )]
+    FoundedBefore {
+        /// Where that is noted.
+        note: String,
+    },
     /// The files belong to another replica.
     #[error("the ledger's files are those of replica {found}, and this is replica {expected}")]
     OtherReplica {

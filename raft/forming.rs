@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use crate::error::StorageError;
 use crate::identity::{GroupId, Identity};
 use crate::machine::StateMachine;
-use crate::membership::{NextStep, Situation, next_step};
+use crate::membership::{NextStep, Situation, member, next_step};
 use crate::peers::Peers;
 use crate::runtime::Draw;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE};
@@ -30,18 +31,33 @@ pub(crate) struct Forming {
     pub(crate) peers: Peers,
     pub(crate) address: String,
     pub(crate) founders: BTreeMap<ReplicaId, String>,
+    /// Where it is noted that there has been an authority, if there has.
+    pub(crate) founded_before: Option<String>,
     pub(crate) draw: Draw,
 }
 
 impl Forming {
-    /// Works until the replica is a member.
+    /// Works until the replica is a member that votes, or was taken out.
     pub(crate) async fn run(self) {
         let me = (self.identity.replica, self.identity.incarnation);
+        // Of a founding that was cut short nobody else knows yet.
+        let may_found = self.founded_before.is_none() || self.identity.group().is_some();
         let mut waiting_for = "";
-        while !self.raft.is_initialized().await.unwrap_or(true) {
+        while !self.votes() {
+            let initialized = self.raft.is_initialized().await.unwrap_or(true);
             let said = self.ask_around().await;
-            match next_step(&Situation { me, founders: &self.founders, said: &said }) {
+            match next_step(&Situation { me, initialized, may_found, founders: &self.founders, said: &said })
+            {
                 NextStep::Found(members) => self.found(members).await,
+                NextStep::Refuse => {
+                    let note = self.founded_before.clone().unwrap_or_default();
+                    self.identity.disk().fail(StorageError::FoundedBefore { note });
+                    return;
+                }
+                NextStep::StayOut => {
+                    warn!(replica = %me.0, "was taken out of the group; it joins again with an empty data directory");
+                    return;
+                }
                 NextStep::Join(leader, replica) => self.join(leader, replica).await,
                 NextStep::Wait(why) => {
                     if why != waiting_for {
@@ -52,6 +68,12 @@ impl Forming {
             }
             sleep(FOUNDING_LOOK).await;
         }
+    }
+
+    /// Whether the replica votes, as far as it knows: with the disk that it has, not with one that it had before.
+    fn votes(&self) -> bool {
+        member(&self.raft, self.identity.replica)
+            .is_some_and(|(member, voter)| voter && member.incarnation == self.identity.incarnation)
     }
 
     async fn ask_around(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
@@ -65,10 +87,11 @@ impl Forming {
     }
 
     async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
-        let group = GroupId::draw(&*self.draw);
+        // It may have been at it before: whoever was killed in between has the name of the group, and no group.
+        let group = self.identity.group().unwrap_or_else(|| GroupId::draw(&*self.draw));
         let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
-        // A disk that fails shows in its own way.
-        if !self.identity.adopt(group).await.unwrap_or(false) {
+        if self.identity.adopt(group).await.is_err() {
+            // A disk that fails shows in its own way.
             return;
         }
         match self.raft.initialize(members).await {

@@ -44,7 +44,7 @@ use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls, TlsError};
 use crate::transport::{Listener, Network};
-use crate::types::{Replica, ReplicaId, TypeConfig};
+use crate::types::{LogId, Replica, ReplicaId, TypeConfig};
 use crate::waiters::Waiters;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -65,6 +65,10 @@ const SNAPSHOT_AFTER: u64 = 1024 * 1024;
 /// How often that is looked at, and how far the log has come written down: the log grows by some megabytes
 /// meanwhile, under the greatest load.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// For how many looks a change of the group may be half done before the leader finishes it: whoever began it needs some
+/// milliseconds, unless it is gone.
+const UNFINISHED_LOOKS: u32 = 5;
 
 /// Entries kept that a snapshot includes, so that a follower that was away for a moment needs no snapshot.
 const KEPT_ENTRIES: u64 = 500;
@@ -104,6 +108,8 @@ pub struct Settings {
     /// The replicas that found the group together, and where they are; a newcomer asks them to be added. A group of
     /// one has this replica alone.
     pub founders: BTreeMap<ReplicaId, String>,
+    /// Where it is noted that there has been an authority, if there has: this replica founds no group then.
+    pub founded_before: Option<String>,
     /// See there.
     pub timing: Timing,
     /// What only replicas of this mesh know.
@@ -181,7 +187,7 @@ pub struct GroupStatus {
 
 /// See the module.
 pub struct Group {
-    raft: Raft,
+    pub(crate) raft: Raft,
     identity: Identity,
     shared: SharedLedger,
     secret: GroupSecret,
@@ -203,7 +209,7 @@ impl Group {
         connections: Connections,
         draw: Draw,
     ) -> Result<Self, GroupError> {
-        let Settings { replica, address, founders, timing, secret, other_secrets } = settings;
+        let Settings { replica, address, founders, founded_before, timing, secret, other_secrets } = settings;
         let disk = storage.open(Some(replica)).await.map_err(GroupError::Storage)?;
         let failed = |error: io::Error| match &*disk.failure().borrow() {
             Some(cause) => GroupError::Storage(Arc::clone(cause)),
@@ -257,6 +263,7 @@ impl Group {
             peers: peers.clone(),
             address,
             founders,
+            founded_before,
             draw: Arc::clone(&draw),
         };
         tasks.spawn(until(stopping.clone(), forming.run()));
@@ -272,6 +279,7 @@ impl Group {
             replica,
             address: address.clone(),
             founders: BTreeMap::from([(replica, address)]),
+            founded_before: None,
             timing: Timing::default(),
             // Of no use to anybody: there is no listener.
             secret: GroupSecret::new(zeroize::Zeroizing::new([0; 32])),
@@ -394,7 +402,7 @@ impl Group {
     /// Stops all tasks and closes the files. What was proposed and not answered is unknown.
     pub async fn stop(&self) {
         self.stopping.cancel();
-        raise_floor(&self.raft, &self.disk, 0).await;
+        raise_floor(&self.disk, applied(&self.raft)).await;
         let stopped = timeout(STOP_PATIENCE, async {
             if let Err(error) = self.raft.shutdown().await {
                 error!(%error, "Raft's task panicked");
@@ -541,9 +549,27 @@ async fn housekeeping(raft: Raft, disk: Disk, grown: Grown, draw: Draw) {
     let mut looks = interval(HOUSEKEEPING);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut floor, mut put_off) = (0, draw());
+    let mut unfinished: Option<(LogId, u32)> = None;
     loop {
         looks.tick().await;
-        floor = raise_floor(&raft, &disk, floor).await;
+        let applied = applied(&raft);
+        if applied > floor {
+            raise_floor(&disk, applied).await;
+            floor = applied;
+        }
+        unfinished = membership::unfinished(&raft).map(|change| match unfinished {
+            Some((before, looks)) if before == change => (change, looks + 1),
+            _ => (change, 1),
+        });
+        if unfinished.is_some_and(|(_, looks)| looks > UNFINISHED_LOOKS) {
+            match timeout(HOUSEKEEPING, membership::finish(&raft)).await {
+                Ok(Ok(())) => info!("a change of the group that was cut short is finished"),
+                Ok(Err(error)) => {
+                    warn!(%error, "a change of the group was cut short and cannot be finished yet");
+                }
+                Err(_) => {}
+            }
+        }
         if grown.is_due(SNAPSHOT_AFTER, put_off) {
             put_off = draw();
             if raft.trigger().snapshot().await.is_err() {
@@ -553,16 +579,18 @@ async fn housekeeping(raft: Raft, disk: Disk, grown: Grown, draw: Draw) {
     }
 }
 
-/// Writes down how far the log has come, if that is further than `floor`. What was applied is never taken back.
-async fn raise_floor(raft: &Raft, disk: &Disk, floor: u64) -> u64 {
-    let applied = raft.metrics().borrow_watched().last_applied.map_or(0, |id| id.index);
-    if applied <= floor {
-        return floor;
+/// The last entry that was applied here; 0 if none was.
+fn applied(raft: &Raft) -> u64 {
+    raft.metrics().borrow_watched().last_applied.map_or(0, |id| id.index)
+}
+
+/// Writes down how far the log has come: what was applied is never taken back. A failure shows where everybody looks for it.
+pub(crate) async fn raise_floor(disk: &Disk, applied: u64) {
+    // What others have synced is applied here before it is synced here.
+    if disk.sync().await.is_ok() {
+        let set = move |disk: &Disk| disk.database().set_floor(applied).map_err(|error| disk.fail(error));
+        let _ = disk.run(set).await;
     }
-    // A failure shows where everybody looks for it.
-    let set = move |disk: &Disk| disk.database().set_floor(applied).map_err(|error| disk.fail(error));
-    let _ = disk.run(set).await;
-    applied
 }
 
 /// Makes it a failure of the storage if Raft ends by itself: the replica would look alive and take nothing.

@@ -274,9 +274,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         header.last = wire::write(self.meta.last_log_id.as_ref());
         header.membership = Some(self.meta.last_membership.to_wire());
         self.snapshots.keep(&header).await?;
-        self.grown.reset(header.bytes);
+        // Not necessarily this one: a newer one may have been installed meanwhile.
         let current = self.snapshots.current()?;
         let snapshot = current.ok_or_else(|| io::Error::other("the snapshot just kept is gone"))?;
-        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+        self.grown.reset(snapshot.header.bytes);
+        let meta = snapshot_meta(&snapshot.header);
+        Ok(Snapshot { meta: meta.map_err(|Malformed(what)| self.disk.malformed(what))?, snapshot })
     }
 }

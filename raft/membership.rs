@@ -14,10 +14,11 @@ use tokio::time::timeout;
 
 use crate::identity::{GroupId, Identity};
 use crate::machine::StateMachine;
-use crate::types::{Replica, ReplicaId, TypeConfig};
+use crate::types::{LogId, Replica, ReplicaId, TypeConfig};
 use crate::wire::{Wire, named, unnamed};
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
+type Metrics = openraft::RaftMetrics<TypeConfig>;
 
 /// How long a new member may take to catch up, with a snapshot of hundreds of megabytes over a slow network.
 const CATCH_UP: Duration = Duration::from_mins(5);
@@ -90,10 +91,38 @@ async fn add(raft: &Raft, id: ReplicaId, replica: Replica) -> Result<(), ChangeE
                 // It lost its disk, and with it what it acknowledged: the others must be a quorum without it.
                 remove(raft, id).await?;
             }
-            raft.add_learner(id, replica, true).await?;
+            raft.add_learner(id, replica, false).await?;
         }
     }
+    caught_up(raft, id).await?;
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true).await?;
+    Ok(())
+}
+
+/// Waits until a learner has the log as it is now. One that cannot be reached must not vote: a group of one would need it to
+/// commit anything, its removal too.
+async fn caught_up(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
+    let last = raft.metrics().borrow_watched().last_log_index;
+    let has_it = |metrics: &Metrics| {
+        let matched = metrics.replication.as_ref().and_then(|all| all.get(&id)?.as_ref());
+        metrics.state != ServerState::Leader || matched.map(|matched| matched.index) >= last
+    };
+    let waited = raft.wait(Some(CATCH_UP)).metrics(has_it, "the learner has the log").await;
+    waited.map_err(|error| ChangeError::Failed(format!("replica {id} did not catch up: {error}")))?;
+    Ok(())
+}
+
+/// The change of the group that has been begun and not ended, if this replica leads: both majorities are needed meanwhile.
+pub(crate) fn unfinished(raft: &Raft) -> Option<LogId> {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let joint = metrics.membership_config.membership().get_joint_config().len() > 1;
+    if joint && metrics.state == ServerState::Leader { *metrics.membership_config.log_id() } else { None }
+}
+
+/// Ends such a change. openraft leaves that to whoever began it, who may have been lost in the middle.
+pub(crate) async fn finish(raft: &Raft) -> Result<(), ChangeError> {
+    raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::new()), false).await?;
     Ok(())
 }
 
@@ -130,7 +159,7 @@ async fn transfer(raft: &Raft, to: ReplicaId) -> Result<(), ChangeError> {
 }
 
 /// A member, and whether it votes.
-fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
+pub(crate) fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
@@ -152,16 +181,20 @@ pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse
     }
 }
 
-/// What an empty replica knows.
+/// What a replica knows that does not vote in a group.
 pub(crate) struct Situation<'a> {
     pub(crate) me: (ReplicaId, u64),
+    /// Whether it has had to do with a group: it has a log, or a term.
+    pub(crate) initialized: bool,
+    /// Whether it may found a group. Not if there has been one: its authority would be founded a second time.
+    pub(crate) may_found: bool,
     /// The replicas that found the group together, this one among them, with their addresses.
     pub(crate) founders: &'a BTreeMap<ReplicaId, String>,
     /// What the others said when they were asked just now; who did not answer is missing.
     pub(crate) said: &'a BTreeMap<ReplicaId, pb::DescribeResponse>,
 }
 
-/// What an empty replica does next.
+/// What such a replica does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// It founds the group, with these members.
@@ -170,27 +203,42 @@ pub(crate) enum NextStep {
     Join(ReplicaId, Replica),
     /// It asks again later.
     Wait(&'static str),
+    /// It would found the group, and may not.
+    Refuse,
+    /// It was taken out of the group, and stays out.
+    StayOut,
 }
 
 /// The rule of founding and joining.
 ///
 /// The founder with the lowest id founds the group, once all founders have answered and all are empty. So there is
 /// one who may, also when all start at once; and a founder that comes back without its disk finds others that are
-/// not empty, and joins them. If nobody of a group is left, nothing is founded behind its back: see `recover`.
+/// not empty, and joins them. If nobody of a group is left, nothing is founded behind its back: see `recover`. A founder
+/// that knows of no other cannot ask whether somebody is left, and may not found a second time what it was told of.
+///
+/// Whoever is in the group and does not vote, because its admission was cut short, asks again to be admitted.
 pub(crate) fn next_step(situation: &Situation<'_>) -> NextStep {
-    let Situation { me: (me, incarnation), founders, said } = situation;
+    let Situation { me: (me, incarnation), initialized, may_found, founders, said } = situation;
     let mut groups = said.values().filter(|said| group_of(said).is_some()).peekable();
     if groups.peek().is_some() {
         let known = groups.max_by_key(|said| (said.leader.is_some(), said.term));
         let Some(leader) = known.and_then(|said| said.leader.clone()) else {
             return NextStep::Wait("the group has no leader");
         };
-        let members = known.and_then(|said| said.membership.clone()).unwrap_or_default().replicas;
-        if members.iter().any(|member| member.id == me.0 && member.incarnation == *incarnation) {
+        let membership = known.and_then(|said| said.membership.clone()).unwrap_or_default();
+        let listed = |member: &pb::Replica| member.id == me.0 && member.incarnation == *incarnation;
+        if !membership.replicas.iter().any(listed) {
+            if *initialized {
+                return NextStep::StayOut;
+            }
+        } else if membership.configs.iter().any(|voters| voters.ids.contains(&me.0)) {
             return NextStep::Wait("the leader has not been in touch yet");
         }
         let (leader, replica) = unnamed(leader);
         return NextStep::Join(leader, replica);
+    }
+    if *initialized {
+        return NextStep::Wait("nobody of the group answers");
     }
     if founders.keys().next() != Some(me) {
         return NextStep::Wait("the founder with the lowest id has not founded the group yet");
@@ -204,7 +252,7 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> NextStep {
         };
         members.insert(*id, Replica { address: address.clone(), incarnation });
     }
-    NextStep::Found(members)
+    if *may_found { NextStep::Found(members) } else { NextStep::Refuse }
 }
 
 fn group_of(said: &pb::DescribeResponse) -> Option<GroupId> {
@@ -247,10 +295,45 @@ mod tests {
 
     /// What replica `me` does, with its first disk, or with another one.
     fn step(me: u64, incarnation: u64, ids: &[u64], said: Vec<pb::DescribeResponse>) -> NextStep {
+        step_of(me, incarnation, ids, said, (false, true))
+    }
+
+    fn step_of(
+        me: u64,
+        incarnation: u64,
+        ids: &[u64],
+        said: Vec<pb::DescribeResponse>,
+        (initialized, may_found): (bool, bool),
+    ) -> NextStep {
         let said =
             said.into_iter().map(|said| (ReplicaId(said.identity.as_ref().unwrap().replica), said)).collect();
-        let founders = founders(ids.iter().copied());
-        next_step(&Situation { me: (ReplicaId(me), incarnation), founders: &founders, said: &said })
+        let (me, founders) = ((ReplicaId(me), incarnation), founders(ids.iter().copied()));
+        next_step(&Situation { me, initialized, may_found, founders: &founders, said: &said })
+    }
+
+    #[test]
+    fn nobody_founds_what_was_founded_before() {
+        assert_eq!(step_of(0, 999, &[0], vec![], (false, false)), NextStep::Refuse);
+        assert_eq!(step_of(0, 999, &[0, 1], vec![empty(1)], (false, false)), NextStep::Refuse);
+        let join = NextStep::Join(ReplicaId(1), unnamed(replica(1)).1);
+        assert_eq!(step_of(0, 999, &[0, 1], vec![in_group(1, Some(1), &[0, 1])], (false, false)), join);
+    }
+
+    #[test]
+    fn whose_admission_was_cut_short_asks_again_and_who_was_taken_out_does_not() {
+        let join = NextStep::Join(ReplicaId(0), unnamed(replica(0)).1);
+        let mut learning = in_group(0, Some(0), &[0]);
+        learning.membership.as_mut().unwrap().replicas.push(replica(3));
+        for initialized in [false, true] {
+            assert_eq!(step_of(3, first(3), &[0], vec![learning.clone()], (initialized, true)), join);
+        }
+        let without = || vec![in_group(0, Some(0), &[0])];
+        assert_eq!(step_of(3, first(3), &[0], without(), (false, true)), join);
+        assert_eq!(step_of(3, first(3), &[0], without(), (true, true)), NextStep::StayOut);
+        assert!(
+            matches!(step_of(0, first(0), &[0], vec![], (true, true)), NextStep::Wait(_)),
+            "it has a group"
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! are found again when the same snapshot is offered again.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
@@ -27,6 +27,8 @@ const MAX_SNAPSHOT: u64 = 8 << 30;
 pub(crate) struct Snapshots {
     disk: Disk,
     next: Arc<AtomicU64>,
+    /// Held while one takes the place of another: they are built beside the state machine, which may install one.
+    replacing: Arc<Mutex<()>>,
 }
 
 /// A complete snapshot on the disk.
@@ -78,7 +80,7 @@ impl Snapshots {
         }
         disk.write(batch)?;
         let next = named.last().map_or(0, |last| last + 1);
-        Ok(Self { disk, next: Arc::new(AtomicU64::new(next)) })
+        Ok(Self { disk, next: Arc::new(AtomicU64::new(next)), replacing: Arc::default() })
     }
 
     /// The current snapshot.
@@ -131,9 +133,20 @@ impl Snapshots {
         Ok(pb::SnapshotHeader { generation, ..snapshot.header.clone() })
     }
 
-    /// Makes this the current snapshot, durably, in one step.
+    /// Makes this the current snapshot, durably, in one step; unless the current one goes further, and then this one is
+    /// forgotten: the log may begin only after that.
     pub(crate) async fn keep(&self, header: &pb::SnapshotHeader) -> io::Result<()> {
-        self.disk.write(self.replacing(header)?)?;
+        {
+            // Poisoned or not, what is written is written in one step.
+            let _alone = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+            let end = |header: &pb::SnapshotHeader| header.last.as_ref().map(|last| last.index);
+            let current = self.disk.fact::<pb::SnapshotHeader>(SNAPSHOT)?;
+            if current.is_some_and(|current| end(&current) > end(header)) {
+                self.disk.write(vec![forget(header.generation)])?;
+            } else {
+                self.disk.write(self.replacing(header)?)?;
+            }
+        }
         self.disk.sync().await
     }
 

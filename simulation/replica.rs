@@ -117,6 +117,7 @@ impl Replica {
             founders,
             timing: Timing::default(),
             secret: keys.group_secret(),
+            founded_before: None,
             other_secrets: Vec::new(),
         };
         let listener = env.network.listen(([0, 0, 0, 0], RAFT_PORT).into()).await?;

@@ -47,6 +47,7 @@ impl Trio {
                 founders: founders.clone(),
                 timing: Timing::default(),
                 secret: keys.group_secret(),
+                founded_before: None,
                 other_secrets: Vec::new(),
             };
             let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };

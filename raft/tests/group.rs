@@ -2,11 +2,18 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use smc_mesh::ledger::{Operation, Rejection, Reply};
 
+use tokio::time::timeout;
+
 use super::commands::{commit, found, issue, serial};
-use crate::group::{Group, GroupError, MAX_COMMANDS};
+use crate::database::{Family, Write, index_key};
+use crate::disk::Disk;
+use crate::group::{Group, GroupError, MAX_COMMANDS, raise_floor};
+use crate::identity::{GroupId, Identity};
 use crate::memory::MemoryDisk;
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::storage::Storage;
@@ -31,6 +38,26 @@ pub(super) async fn open(storage: Storage) -> Group {
 
 async fn in_memory() -> Group {
     open(Storage::Memory(MemoryDisk::default())).await
+}
+
+#[tokio::test]
+async fn a_founding_that_was_cut_short_goes_on() {
+    let disk = MemoryDisk::default();
+    let identity = Identity::open(Disk::new(Arc::new(disk.clone())), ReplicaId(0), || 7).await.unwrap();
+    assert!(identity.adopt(GroupId([9; 16])).await.unwrap());
+    let opening = open(Storage::Memory(disk));
+    let group = timeout(Duration::from_secs(20), opening).await.expect("a group");
+    assert_eq!(group.status().group, Some(GroupId([9; 16])));
+    group.stop().await;
+}
+
+#[tokio::test]
+async fn how_far_the_log_has_come_is_said_of_what_is_synced() {
+    let disk = MemoryDisk::default();
+    let typed = Disk::new(Arc::new(disk.clone()));
+    typed.write(vec![Write::Put(Family::Log, index_key(1), Bytes::from_static(b"entry"))]).unwrap();
+    raise_floor(&typed, 1).await;
+    disk.crash();
 }
 
 #[tokio::test]

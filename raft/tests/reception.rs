@@ -7,6 +7,7 @@ use bytes::Bytes;
 use smc_proto::raft::v1 as pb;
 use tempfile::TempDir;
 
+use crate::database::{Family, chunk_key};
 use crate::disk::Disk;
 use crate::memory::MemoryDisk;
 use crate::rocks::RocksDisk;
@@ -34,6 +35,30 @@ async fn received(snapshots: &Snapshots, header: &pb::SnapshotHeader, chunks: &[
     let header = stored.header.clone();
     snapshots.keep(&header).await.unwrap();
     snapshots.current().unwrap().unwrap().read().unwrap()
+}
+
+#[tokio::test]
+async fn a_snapshot_does_not_take_the_place_of_one_that_goes_further() {
+    let disk = MemoryDisk::default();
+    let snapshots = on(&disk);
+    let mut building = snapshots.write();
+    building.write_all(b"built from the state of a while ago").unwrap();
+    let ends = |index| Some(pb::LogId { leader: None, index });
+    let built = pb::SnapshotHeader { last: ends(1000), ..building.finish().unwrap() };
+    let (header, chunks) = offered(1);
+    let installed = pb::SnapshotHeader { last: ends(5000), ..header };
+    let content = received(&snapshots, &installed, &chunks).await;
+    snapshots.keep(&built).await.unwrap();
+    let current = snapshots.current().unwrap().unwrap();
+    assert_eq!(current.header.last, ends(5000));
+    assert_eq!(current.read().unwrap(), content);
+    assert!(
+        Disk::new(Arc::new(disk))
+            .database()
+            .scan(Family::Snapshot, chunk_key(0, 0)..chunk_key(1, 0), 1)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]

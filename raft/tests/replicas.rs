@@ -6,17 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use openraft::ChangeMembers;
+use openraft::async_runtime::watch::WatchReceiver;
+use smc_proto::raft::v1 as pb;
+use smc_proto::raft::v1::change_membership_request::Change;
 use tokio::time::{Instant, sleep, timeout};
 use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::switch::Switch;
+use crate::disk::Disk;
 use crate::group::{Connections, Group, Settings, Timing};
+use crate::identity::Identity;
+use crate::membership;
 use crate::memory::MemoryDisk;
 use crate::replicated::ReplicatedLedger;
 use crate::storage::Storage;
 use crate::transport::tls::GroupSecret;
-use crate::types::ReplicaId;
+use crate::types::{Replica, ReplicaId};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -64,6 +71,7 @@ impl Cluster {
             founders: self.founders.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
             timing: Timing::default(),
             secret: GroupSecret::new(Zeroizing::new([secret; 32])),
+            founded_before: None,
             other_secrets: Vec::new(),
         };
         let connections = Connections {
@@ -121,6 +129,11 @@ impl Cluster {
         hashes.dedup();
         assert_eq!(hashes.len(), 1, "the states of the replicas differ");
     }
+}
+
+fn voters(group: &Group) -> Vec<u64> {
+    let status = group.status();
+    status.members.iter().filter(|member| member.voter).map(|member| member.id.0).collect()
 }
 
 async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -216,12 +229,75 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let leader = cluster.leader().await;
     let cut = cluster.followers(leader)[0];
+    let term = cluster.group(leader).status().term;
     cluster.switch.unplug(&address(cut));
     commit(cluster.group(leader), vec![issue(2)]).await;
+    // It waits for longer than many elections take.
     cluster.group(cut).barrier().await.unwrap_err();
     cluster.switch.plug_in(&address(cut));
     eventually_async("a barrier", || cluster.group(cut).barrier()).await;
     assert!(holds(cluster.group(cut), 2));
+    assert_eq!(
+        cluster.group(leader).status().term,
+        term,
+        "whoever comes back does not depose a healthy leader"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_that_the_leader_cannot_reach_does_not_vote() {
+    let cluster = Cluster::found(&[0]).await;
+    let group = cluster.group(0);
+    let nowhere = pb::Replica { id: 1, address: "nowhere".to_owned(), incarnation: 7 };
+    let adding = membership::change(&group.raft, Change::Add(nowhere));
+    assert!(timeout(Duration::from_secs(2), adding).await.is_err(), "it never catches up");
+    commit(group, vec![issue(2)]).await;
+    group.remove(ReplicaId(1)).await.unwrap();
+    assert_eq!(group.status().members.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_whose_admission_was_cut_short_is_admitted() {
+    let mut cluster = Cluster::found(&[0]).await;
+    let disk = cluster.disks.entry(1).or_default().clone();
+    let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), || 77).await.unwrap();
+    let replica = Replica { address: address(1), incarnation: identity.incarnation };
+    cluster.group(0).raft.add_learner(ReplicaId(1), replica, false).await.unwrap();
+    cluster.start(1).await;
+    let voters = || voters(cluster.group(0));
+    eventually("two voters", || (voters() == [0, 1]).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_group_that_was_cut_short_is_finished() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    let gone = cluster.followers(leader)[0];
+    let group = cluster.group(leader);
+    loop {
+        let begun = async {
+            let mut metrics = group.raft.metrics();
+            while membership::unfinished(&group.raft).is_none() {
+                metrics.changed().await.unwrap();
+            }
+        };
+        let removal = ChangeMembers::RemoveVoters([ReplicaId(gone)].into());
+        tokio::select! {
+            biased;
+            () = begun => break,
+            // It was too fast to be cut short; once more.
+            _ = group.raft.change_membership(removal, true) => {
+                let again = ChangeMembers::AddVoterIds([ReplicaId(gone)].into());
+                group.raft.change_membership(again, true).await.unwrap();
+            }
+        }
+    }
+    let others: Vec<_> = [0, 1, 2].into_iter().filter(|id| *id != gone).collect();
+    eventually("a group without it", || {
+        (membership::unfinished(&group.raft).is_none() && voters(group) == others).then_some(())
+    })
+    .await;
+    commit(group, vec![issue(2)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,18 +326,14 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
         cluster.start(id.into()).await;
         cluster.group(id.into()).ready().await.unwrap();
     }
-    let voters = |cluster: &Cluster| {
-        let status = cluster.group(4).status();
-        status.members.iter().filter(|member| member.voter).count()
-    };
-    eventually("five voters", || (voters(&cluster) == 5).then_some(())).await;
+    eventually("five voters", || (voters(cluster.group(4)).len() == 5).then_some(())).await;
     cluster.converge().await;
     for id in [0, 1] {
         cluster.group(4).remove(ReplicaId(id)).await.unwrap();
         cluster.running.remove(&id).unwrap().stop().await;
         cluster.leader().await;
     }
-    eventually("three voters", || (voters(&cluster) == 3).then_some(())).await;
+    eventually("three voters", || (voters(cluster.group(4)).len() == 3).then_some(())).await;
     commit(cluster.group(3), vec![issue(200)]).await;
     cluster.converge().await;
 }

@@ -90,8 +90,11 @@ impl ReplicaArgs {
         env: &Env,
     ) -> Result<Group, Box<dyn std::error::Error + Send + Sync>> {
         let listen = self.raft_listen;
-        let settings =
-            Settings { other_secrets: keys.other_group_secrets(), ..self.settings(keys.group_secret())? };
+        let settings = Settings {
+            other_secrets: keys.other_group_secrets(),
+            founded_before: keys.founding_note()?,
+            ..self.settings(keys.group_secret())?
+        };
         let listener = match listen {
             None => None,
             Some(address) => {
@@ -129,6 +132,7 @@ impl ReplicaArgs {
             founders,
             timing: Timing::default(),
             secret,
+            founded_before: None,
             other_secrets: Vec::new(),
         })
     }

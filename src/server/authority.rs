@@ -38,16 +38,24 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Whether this replica lets in whom the root vouches for, serves every class with it, and every proxy that is
-    /// connected has acknowledged that.
-    async fn extends_to(&self, root: SerialNumber, bundle: TrustBundle) -> bool {
+    /// Fails, with what is missing, as long as not all is so: this replica lets in whom the root vouches for, serves every
+    /// class with it, and every proxy that is connected has acknowledged that.
+    async fn extend_to(&self, root: SerialNumber, bundle: TrustBundle) -> Result<(), &'static str> {
         if !self.tls.trusts(&bundle) {
-            return false;
+            return Err("this replica does not let in yet whom it vouches for");
         }
         let served = self.ask.about(move |mesh| mesh.compiler.serves(&bundle).then(|| mesh.compiler.world()));
-        let Ok(Some(world)) = served.await else { return false };
+        let Ok(Some(world)) = served.await else {
+            return Err(
+                "a part of the mesh is not served with it, as where a fault holds back what was declared",
+            );
+        };
         self.proxies.look_for_trust(root, &world);
-        self.proxies.distrustful(root).is_empty()
+        if self.proxies.distrustful(root).is_empty() {
+            Ok(())
+        } else {
+            Err("proxies have not acknowledged it")
+        }
     }
 }
 
@@ -142,8 +150,8 @@ impl Keeping {
         };
         // Read after the root, so that it has it: proxies are not to acknowledge what they were never told.
         let bundle = self.ca.bundle();
-        if !self.trust.extends_to(root, bundle).await {
-            self.complain(root);
+        if let Err(missing) = self.trust.extend_to(root, bundle).await {
+            self.complain(root, missing);
             return LOOK_AT_PROXIES;
         }
         match self.ca.acknowledge_root(replica, root).await {
@@ -159,9 +167,9 @@ impl Keeping {
         }
     }
 
-    /// Names once a minute whom a root waits for: one proxy that refuses it holds it up, and only a person can say
+    /// Says once a minute what a root waits for, and for whom: one proxy that refuses it holds it up, and only a person can say
     /// whether it is to be mended or released.
-    fn complain(&mut self, root: SerialNumber) {
+    fn complain(&mut self, root: SerialNumber, missing: &str) {
         let now = Instant::now();
         if now < *self.complain_at.get_or_insert(now + LOOK_AGAIN) {
             return;
@@ -169,6 +177,6 @@ impl Keeping {
         self.complain_at = Some(now + LOOK_AGAIN);
         let awaited = self.trust.proxies.distrustful(root);
         let names: Vec<_> = awaited.iter().take(MAX_NAMES).map(ToString::to_string).collect();
-        warn!(%root, count = awaited.len(), ?names, "the next root waits for proxies that do not trust it yet");
+        warn!(%root, missing, count = awaited.len(), ?names, "the next root cannot sign yet");
     }
 }

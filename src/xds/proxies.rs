@@ -34,6 +34,8 @@ struct Table {
     /// What is kept, and what makes room.
     kept: Connections,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// The root that [`Proxies::look_for_trust`] looked for last.
+    looked_for: Option<SerialNumber>,
     /// Streams by proxy, in the order they were opened.
     streams: BTreeMap<ProxyName, BTreeMap<StreamId, Arc<OpenStream>>>,
 }
@@ -58,7 +60,8 @@ impl Proxies {
     /// Nobody yet, and never more connections than `max_connections`.
     pub(crate) fn new(max_connections: usize, metrics: Metrics) -> Self {
         let kept = Connections::new(max_connections);
-        let table = Table { kept, connections: BTreeMap::new(), streams: BTreeMap::new() };
+        let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
+        let table = Table { kept, connections, looked_for: None, streams };
         Self { table: Arc::new(Mutex::new(table)), metrics }
     }
 
@@ -103,11 +106,16 @@ impl Proxies {
     /// Looks who of those that are connected has taken that it is to trust `root`, as the secrets in `world` say. Costs a
     /// look at every stream.
     pub(crate) fn look_for_trust(&self, root: SerialNumber, world: &World) {
+        lock(&self.table).looked_for = Some(root);
         self.streams().values().flatten().for_each(|stream| stream.look_for_trust(root, world));
     }
 
-    /// The workloads whose proxies are connected and were not seen to trust `root` at the last look.
+    /// The workloads whose proxies are connected and were not seen to trust `root` at the last look; nobody before the first
+    /// one, when none can have been told of it.
     pub(crate) fn distrustful(&self, root: SerialNumber) -> BTreeSet<WorkloadId> {
+        if lock(&self.table).looked_for != Some(root) {
+            return BTreeSet::new();
+        }
         let streams = self.streams().into_values().flatten();
         streams
             .filter(|stream| !stream.trusts(root))

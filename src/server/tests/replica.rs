@@ -158,6 +158,7 @@ impl Replica {
                 founders: founders.clone(),
                 timing: Timing::default(),
                 secret,
+                founded_before: None,
                 other_secrets: Vec::new(),
             };
             starting.spawn(async move {

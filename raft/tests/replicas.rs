@@ -263,6 +263,13 @@ async fn a_newcomer_whose_admission_was_cut_short_is_admitted() {
     let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), || 77).await.unwrap();
     let replica = Replica { address: address(1), incarnation: identity.incarnation };
     cluster.group(0).raft.add_learner(ReplicaId(1), replica, false).await.unwrap();
+    // It knows nobody to ask, and learns all the same.
+    let founders = std::mem::take(&mut cluster.founders);
+    let learner = cluster.start(1).await;
+    eventually("a log", || (learner.status().last > 0).then_some(())).await;
+    drop(learner);
+    cluster.crash(1).await;
+    cluster.founders = founders;
     cluster.start(1).await;
     let voters = || voters(cluster.group(0));
     eventually("two voters", || (voters() == [0, 1]).then_some(())).await;

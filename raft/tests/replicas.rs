@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::switch::Switch;
-use crate::disk::Disk;
+use crate::disk::{Disk, SNAPSHOT};
 use crate::group::{Connections, Group, Settings, Timing};
 use crate::identity::Identity;
 use crate::membership;
@@ -379,16 +379,19 @@ async fn a_replica_with_another_secret_gets_nowhere() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_is_brought_up_to_date_by_a_snapshot() {
     let mut cluster = Cluster::found(&[0]).await;
-    // More entries than are kept beside a snapshot.
+    // More entries than are kept beside a snapshot, and more of them than fit into one chunk of it.
     for n in 0..700 {
-        commit(cluster.group(0), vec![issue(2 + n)]).await;
+        commit(cluster.group(0), (0..10).map(|i| issue(2 + 10 * n + i)).collect()).await;
     }
     cluster.group(0).snapshot().await.unwrap();
     eventually("a snapshot", || (cluster.group(0).status().snapshot > 600).then_some(())).await;
+    let disk = Disk::new(Arc::new(cluster.disks[&0].clone()));
+    let header: pb::SnapshotHeader = disk.fact(SNAPSHOT).unwrap().unwrap();
+    assert!(header.chunks > 1, "{} bytes are one chunk", header.bytes);
     cluster.start(1).await;
     cluster.group(1).ready().await.unwrap();
     cluster.converge().await;
-    assert!((0..700).all(|n| holds(cluster.group(1), 2 + n)));
+    assert!((0..7000).all(|n| holds(cluster.group(1), 2 + n)));
     // And what it was given is on its own disk now.
     cluster.crash(1).await;
     cluster.start(1).await;

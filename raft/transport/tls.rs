@@ -235,6 +235,42 @@ mod tests {
         connect(&tls(2, 0), &tls(1, 1), 1).await.unwrap_err();
     }
 
+    /// A client that believes the server, whoever vouches for itself.
+    fn outsider(shown: Option<(CertificateDer<'static>, KeyPair)>) -> ClientConfig {
+        let secret = GroupSecret::new(Zeroizing::new([1; 32]));
+        let authority = authority_params().self_signed(&authority_key(&secret).unwrap()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots);
+        match shown {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+                builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_server_refuses_a_proxy_of_the_mesh_and_whoever_shows_nothing() {
+        #[expect(clippy::disallowed_methods, reason = "any keys do")]
+        let [mesh, proxy] = [(); 2].map(|()| KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap());
+        // Even one that its authority calls a replica.
+        let params = authority_params();
+        let issuer = Issuer::from_params(&params, &mesh);
+        let certificate = replica_params(ReplicaId(0)).unwrap().signed_by(&proxy, &issuer).unwrap();
+        let shown = Some((certificate.der().clone(), proxy));
+        for (shown, reason) in [(None, "NoCertificates"), (shown, "InvalidCertificate")] {
+            let client = ReplicaTls { client: Arc::new(outsider(shown)), ..tls(1, 0) };
+            let refused = connect(&client, &tls(1, 1), 1).await.unwrap_err();
+            assert!(format!("{refused:?}").contains(reason), "{refused:?}");
+        }
+    }
+
     #[tokio::test]
     async fn while_a_secret_is_replaced_each_step_understands_the_one_before() {
         // Only the old one; the old one, and the new one is believed; the reverse; only the new one.

@@ -6,12 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod customer;
-mod full_disk;
 mod linearizable;
 mod proxy;
 mod relay;
 mod replicas;
 mod small_disk;
+mod unwritable_disk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

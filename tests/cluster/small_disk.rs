@@ -35,6 +35,17 @@ impl SmallDisk {
         Self { holder, mounted: on.to_owned() }
     }
 
+    /// From now on nothing on it can be changed: it is mounted over itself. (To mount it anew with other options is refused
+    /// to an ordinary user.)
+    pub(crate) fn set_read_only(&self) {
+        mounting(self.command().args(["mount", "--bind", "-o", "ro"]).args([&self.mounted; 2]));
+    }
+
+    /// Takes back what [`Self::set_read_only`] did.
+    pub(crate) fn set_writable(&self) {
+        mounting(self.command().arg("umount").arg(&self.mounted));
+    }
+
     /// What runs a program where the disk is.
     pub(crate) fn command(&self) -> Command {
         let mut nsenter = Command::new("nsenter");
@@ -62,6 +73,10 @@ impl SmallDisk {
     pub(crate) fn make_room(&self) {
         std::fs::remove_file(self.path().join(BALLAST)).unwrap();
     }
+}
+
+fn mounting(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?} is refused");
 }
 
 impl Drop for SmallDisk {

@@ -1,4 +1,5 @@
-//! The leader's disk is full: it stops with the reason, the others go on, and with room again it is one of them.
+//! A disk that is full, or read-only: its replica stops with the reason, the others go on, and when it can be written again
+//! the replica is one of them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,13 +12,19 @@ use crate::small_disk::SmallDisk;
 
 const VICTIM: u64 = 2;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_there_is_room_again() {
-    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+/// Kills the victim, and gives it a small disk with what is on its own.
+fn moved(replicas: &Replicas) -> SmallDisk {
     replicas.kill(VICTIM);
     let ledger = replicas.ledger(VICTIM);
     let disk = SmallDisk::mount(&ledger);
     copy(&ledger, &disk.path());
+    disk
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_there_is_room_again() {
+    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+    let disk = moved(&replicas);
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
     eventually("a leader with a small disk", async || {
@@ -54,5 +61,25 @@ async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_ther
         .await;
     }
     eventually("equal states", async || replicas.common_state_hash().await).await;
+    replicas.well.store(true, Ordering::Relaxed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_whose_disk_is_read_only_does_not_start_and_the_others_go_on() {
+    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+    let disk = moved(&replicas);
+    disk.set_read_only();
+    replicas.run_on(VICTIM, &disk);
+    let said = replicas.failure(VICTIM).await;
+    assert!(said.contains("Read-only file system"), "{said}");
+    let meanwhile = eventually("a certificate", async || replicas.bootstrap(0, 0).await).await.serial;
+
+    disk.set_writable();
+    replicas.run_on(VICTIM, &disk);
+    replicas.settle().await;
+    eventually("what was acknowledged", async || {
+        replicas.lives(VICTIM).await.contains_key(&meanwhile).then_some(())
+    })
+    .await;
     replicas.well.store(true, Ordering::Relaxed);
 }

@@ -22,7 +22,7 @@ use crate::shared::SharedLedger;
 use crate::snapshots::{Snapshots, StoredSnapshot, Writing};
 use crate::types::{Entry, LogId, Membership, Proposal, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::waiters::{Applied, Waiters};
-use crate::wire::{self, Malformed, Wire, snapshot_meta};
+use crate::wire::{self, Malformed, Wire};
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, StoredSnapshot>;
 
@@ -94,7 +94,7 @@ impl StateMachine {
         };
         if let Some(snapshot) = machine.snapshots.current()? {
             let image = machine.read(&snapshot)?;
-            let meta = machine.meta(&snapshot.header)?;
+            let meta = snapshot.meta()?;
             machine.take_over(image, &meta, snapshot.header.bytes);
         }
         Ok(machine)
@@ -112,10 +112,6 @@ impl StateMachine {
         let bytes = snapshot.read()?;
         serde_json::from_slice(&bytes)
             .map_err(|error| self.disk.malformed(format!("the snapshot cannot be read: {error}")))
-    }
-
-    fn meta(&self, header: &pb::SnapshotHeader) -> io::Result<SnapshotMeta> {
-        snapshot_meta(header).map_err(|Malformed(what)| self.disk.malformed(what))
     }
 
     fn take_over(&mut self, image: Image, meta: &SnapshotMeta, bytes: u64) {
@@ -240,7 +236,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
         let Some(snapshot) = self.snapshots.current()? else { return Ok(None) };
-        Ok(Some(Snapshot { meta: self.meta(&snapshot.header)?, snapshot }))
+        Ok(Some(Snapshot { meta: snapshot.meta()?, snapshot }))
     }
 }
 
@@ -278,7 +274,6 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let current = self.snapshots.current()?;
         let snapshot = current.ok_or_else(|| io::Error::other("the snapshot just kept is gone"))?;
         self.grown.reset(snapshot.header.bytes);
-        let meta = snapshot_meta(&snapshot.header);
-        Ok(Snapshot { meta: meta.map_err(|Malformed(what)| self.disk.malformed(what))?, snapshot })
+        Ok(Snapshot { meta: snapshot.meta()?, snapshot })
     }
 }

@@ -14,6 +14,8 @@ use smc_proto::raft::v1 as pb;
 
 use crate::database::{Family, Write, chunk_key};
 use crate::disk::{Disk, INCOMING, SNAPSHOT, put_fact};
+use crate::types::SnapshotMeta;
+use crate::wire::{Malformed, snapshot_meta};
 
 /// The length of all chunks but the last: far below [`crate::transport::MAX_MESSAGE`], and few enough writes.
 pub(crate) const CHUNK: usize = 1024 * 1024;
@@ -200,6 +202,11 @@ impl Disk {
 }
 
 impl StoredSnapshot {
+    /// What Raft knows of it.
+    pub(crate) fn meta(&self) -> io::Result<SnapshotMeta> {
+        snapshot_meta(&self.header).map_err(|Malformed(what)| self.disk.malformed(what))
+    }
+
     /// A chunk; `None` if there is no such chunk, or if a newer snapshot has taken the place of this one.
     pub(crate) fn chunk(&self, number: u64) -> io::Result<Option<Bytes>> {
         self.disk.chunk(self.header.generation, number)

@@ -21,7 +21,7 @@ use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -30,9 +30,10 @@ use crate::barrier::SharedBarrier;
 use crate::disk::{Disk, Failure};
 use crate::error::StorageError;
 use crate::forming::Forming;
+use crate::housekeeping::{applied, housekeeping, raise_floor};
 use crate::identity::{GroupId, Identity};
 use crate::log::LogStore;
-use crate::machine::{Grown, StateMachine};
+use crate::machine::StateMachine;
 use crate::membership::{self, ChangeError};
 use crate::peers::{BackOff, Leader, Peers};
 use crate::proposer::{Means, Proposal, Proposer};
@@ -44,7 +45,7 @@ use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls, TlsError};
 use crate::transport::{Listener, Network};
-use crate::types::{LogId, Replica, ReplicaId, TypeConfig};
+use crate::types::{Replica, ReplicaId, TypeConfig};
 use crate::waiters::Waiters;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -58,17 +59,6 @@ pub const MAX_PROPOSAL_BYTES: usize = 1024 * 1024;
 /// Proposals that wait. Together with [`MAX_PROPOSAL_BYTES`] it bounds the memory of the queue to 256 MiB; in
 /// practice a proposal is one command of 3 KiB. Who finds the queue full waits.
 const QUEUE: usize = 256;
-
-/// The least length of log, in bytes, that is worth a snapshot: what a small mesh writes in months.
-const SNAPSHOT_AFTER: u64 = 1024 * 1024;
-
-/// How often that is looked at, and how far the log has come written down: the log grows by some megabytes
-/// meanwhile, under the greatest load.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
-
-/// For how many looks a change of the group may be half done before the leader finishes it: whoever began it needs some
-/// milliseconds, unless it is gone.
-const UNFINISHED_LOOKS: u32 = 5;
 
 /// Entries kept that a snapshot includes, so that a follower that was away for a moment needs no snapshot.
 const KEPT_ENTRIES: u64 = 500;
@@ -254,8 +244,8 @@ impl Group {
         let (queue, proposals) = mpsc::channel(QUEUE);
         let means = Means { raft: raft.clone(), peers: peers.clone(), waiters, draw: Arc::clone(&draw) };
         tasks.spawn(Proposer::new(means, proposals).run(stopping.clone()));
-        let compaction = housekeeping(raft.clone(), disk.clone(), grown, Arc::clone(&draw));
-        tasks.spawn(until(stopping.clone(), compaction));
+        let keeping = housekeeping(raft.clone(), disk.clone(), grown, Arc::clone(&draw));
+        tasks.spawn(until(stopping.clone(), keeping));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
         let forming = Forming {
             raft: raft.clone(),
@@ -541,55 +531,6 @@ async fn until(stopping: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
         () = stopping.cancelled() => {}
         () = work => {}
-    }
-}
-
-/// Asks for a snapshot whenever one is worth its cost, and writes down how far the log has come.
-async fn housekeeping(raft: Raft, disk: Disk, grown: Grown, draw: Draw) {
-    let mut looks = interval(HOUSEKEEPING);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut floor, mut put_off) = (0, draw());
-    let mut unfinished: Option<(LogId, u32)> = None;
-    loop {
-        looks.tick().await;
-        let applied = applied(&raft);
-        if applied > floor {
-            raise_floor(&disk, applied).await;
-            floor = applied;
-        }
-        unfinished = membership::unfinished(&raft).map(|change| match unfinished {
-            Some((before, looks)) if before == change => (change, looks + 1),
-            _ => (change, 1),
-        });
-        if unfinished.is_some_and(|(_, looks)| looks > UNFINISHED_LOOKS) {
-            match timeout(HOUSEKEEPING, membership::finish(&raft)).await {
-                Ok(Ok(())) => info!("a change of the group that was cut short is finished"),
-                Ok(Err(error)) => {
-                    warn!(%error, "a change of the group was cut short and cannot be finished yet");
-                }
-                Err(_) => {}
-            }
-        }
-        if grown.is_due(SNAPSHOT_AFTER, put_off) {
-            put_off = draw();
-            if raft.trigger().snapshot().await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The last entry that was applied here; 0 if none was.
-fn applied(raft: &Raft) -> u64 {
-    raft.metrics().borrow_watched().last_applied.map_or(0, |id| id.index)
-}
-
-/// Writes down how far the log has come: what was applied is never taken back. A failure shows where everybody looks for it.
-pub(crate) async fn raise_floor(disk: &Disk, applied: u64) {
-    // What others have synced is applied here before it is synced here.
-    if disk.sync().await.is_ok() {
-        let set = move |disk: &Disk| disk.database().set_floor(applied).map_err(|error| disk.fail(error));
-        let _ = disk.run(set).await;
     }
 }
 

@@ -18,6 +18,7 @@ mod durable;
 mod error;
 mod forming;
 mod group;
+mod housekeeping;
 mod identity;
 mod log;
 mod machine;

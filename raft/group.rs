@@ -452,7 +452,7 @@ impl Group {
                 let applied = wait.applied_index_at_least(Some(index), "a read").await;
                 applied.map(drop).map_err(|error| CallError::Failed(error.to_string()))
             }
-            Leader::Nobody => Err(CallError::NotLeader(None)),
+            Leader::Nobody => Err(CallError::NotLeader),
         }
     }
 }

@@ -30,7 +30,7 @@ const TRANSFER: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Error)]
 pub(crate) enum ChangeError {
     #[error("this replica is not the leader")]
-    NotLeader(Option<ReplicaId>),
+    NotLeader,
     #[error("{0}")]
     Refused(String),
     #[error("the change of the group failed: {0}")]
@@ -42,9 +42,7 @@ type WriteError = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 impl From<WriteError> for ChangeError {
     fn from(error: WriteError) -> Self {
         match error {
-            RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-                Self::NotLeader(forward.leader_id)
-            }
+            RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Self::NotLeader,
             RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
                 Self::Refused(error.to_string())
             }
@@ -145,7 +143,7 @@ async fn transfer(raft: &Raft, to: ReplicaId) -> Result<(), ChangeError> {
         return Ok(());
     }
     if leads != Some(*raft.node_id()) {
-        return Err(ChangeError::NotLeader(leads));
+        return Err(ChangeError::NotLeader);
     }
     if !member(raft, to).is_some_and(|(_, voter)| voter) {
         return Err(ChangeError::Refused(format!("replica {to} does not vote, so it cannot lead")));

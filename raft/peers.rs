@@ -85,7 +85,7 @@ impl Peers {
         tokio::select! {
             biased;
             answered = answer => answered,
-            () = self.another_leader(leader) => Err(CallError::NotLeader(None)),
+            () = self.another_leader(leader) => Err(CallError::NotLeader),
         }
     }
 

@@ -234,12 +234,12 @@ impl Means {
     /// begins the next attempt anyway.
     async fn attempt(&self, payload: Bytes) -> Result<(), CallError> {
         match self.peers.leader() {
-            Leader::Nobody => Err(CallError::NotLeader(None)),
+            Leader::Nobody => Err(CallError::NotLeader),
             Leader::Other(leader) => leader.propose(payload, ATTEMPT).await,
             Leader::Me => match timeout(ATTEMPT, self.raft.client_write(Payload(payload))).await {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
-                    Err(CallError::NotLeader(forward.leader_id))
+                Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
+                    Err(CallError::NotLeader)
                 }
                 Ok(Err(error)) => Err(CallError::Failed(error.to_string())),
                 Err(_) => Err(CallError::Timeout(ATTEMPT)),

@@ -50,9 +50,6 @@ pub(crate) const CHANGE_PATIENCE: Duration = Duration::from_mins(6);
 /// Chunks under way: one is sent while the next is read.
 const CHUNKS_AHEAD: usize = 2;
 
-/// The metadata that names the leader in a refusal.
-pub(super) const LEADER: &str = "smc-leader";
-
 /// What connections are made with. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dialer {
@@ -64,9 +61,9 @@ pub(crate) struct Dialer {
 /// Why a request to another replica failed.
 #[derive(Debug, Clone, Error)]
 pub(crate) enum CallError {
-    /// It is not the leader, and may know who is.
+    /// Nobody who is asked leads.
     #[error("the replica is not the leader")]
-    NotLeader(Option<ReplicaId>),
+    NotLeader,
     /// It could not be reached, or refused.
     #[error("the replica refused, or could not be reached: {0}")]
     Failed(String),
@@ -80,12 +77,8 @@ pub(crate) enum CallError {
 
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
-        let leader = status.metadata().get(LEADER).map(|leader| leader.to_str().ok()?.parse().ok());
-        match (status.code(), leader) {
-            (_, Some(leader)) => Self::NotLeader(leader),
-            (Code::FailedPrecondition | Code::InvalidArgument, None) => {
-                Self::Refused(status.message().to_owned())
-            }
+        match status.code() {
+            Code::FailedPrecondition | Code::InvalidArgument => Self::Refused(status.message().to_owned()),
             _ => Self::Failed(status.message().to_owned()),
         }
     }

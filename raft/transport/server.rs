@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
-use super::client::LEADER;
 use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
@@ -125,13 +124,8 @@ fn failed(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Stat
 }
 
 /// The request has to go to the leader.
-fn not_leader(leader: Option<ReplicaId>) -> Status {
-    let mut status = Status::unavailable("this replica is not the leader");
-    let name = leader.map(|leader| leader.to_string()).unwrap_or_default();
-    if let Ok(value) = name.parse() {
-        status.metadata_mut().insert(LEADER, value);
-    }
-    status
+fn not_leader() -> Status {
+    Status::unavailable("this replica is not the leader")
 }
 
 fn vote_request(request: &pb::VoteRequest) -> Result<VoteRequest<TypeConfig>, Malformed> {
@@ -247,9 +241,7 @@ impl Raft for Service {
         let proposal = Proposal(request.into_inner().proposal);
         match self.raft.client_write(proposal).await {
             Ok(_) => Ok(Response::new(pb::ProposeResponse {})),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
-                Err(not_leader(forward.leader_id))
-            }
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Err(not_leader()),
             Err(error) => Err(failed("append a proposal", &error)),
         }
     }
@@ -261,9 +253,7 @@ impl Raft for Service {
         self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
         match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
             Ok((read, _)) => Ok(Response::new(pb::ReadIndexResponse { index: read.index() })),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-                Err(not_leader(forward.leader_id))
-            }
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => Err(not_leader()),
             Err(error) => Err(failed("confirm that it leads", &error)),
         }
     }
@@ -290,7 +280,7 @@ impl Raft for Service {
 
 fn unchanged(error: &ChangeError) -> Status {
     match error {
-        ChangeError::NotLeader(leader) => not_leader(*leader),
+        ChangeError::NotLeader => not_leader(),
         ChangeError::Refused(_) => Status::failed_precondition(error.to_string()),
         ChangeError::Failed(_) => Status::unavailable(error.to_string()),
     }

@@ -54,10 +54,6 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// The last key and its value.
     fn last(&self, family: Family) -> Result<Option<(Vec<u8>, Bytes)>, StorageError>;
 
-    /// Takes note, apart from the entries themselves, that the log reached at least to `index`: a log that is found
-    /// to end earlier has lost its end. Durable when it returns.
-    fn set_floor(&self, index: u64) -> Result<(), StorageError>;
-
     /// Whether long work on it belongs on a thread of its own. In a simulation there is only one thread.
     fn blocks(&self) -> bool;
 }

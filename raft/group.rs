@@ -30,7 +30,7 @@ use crate::barrier::SharedBarrier;
 use crate::disk::{Disk, Failure};
 use crate::error::StorageError;
 use crate::forming::Forming;
-use crate::housekeeping::{applied, housekeeping, raise_floor};
+use crate::housekeeping::housekeeping;
 use crate::identity::{GroupId, Identity};
 use crate::log::LogStore;
 use crate::machine::StateMachine;
@@ -244,7 +244,7 @@ impl Group {
         let (queue, proposals) = mpsc::channel(QUEUE);
         let means = Means { raft: raft.clone(), peers: peers.clone(), waiters, draw: Arc::clone(&draw) };
         tasks.spawn(Proposer::new(means, proposals).run(stopping.clone()));
-        let keeping = housekeeping(raft.clone(), disk.clone(), grown, Arc::clone(&draw));
+        let keeping = housekeeping(raft.clone(), grown, Arc::clone(&draw));
         tasks.spawn(until(stopping.clone(), keeping));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
         let forming = Forming {
@@ -392,7 +392,6 @@ impl Group {
     /// Stops all tasks and closes the files. What was proposed and not answered is unknown.
     pub async fn stop(&self) {
         self.stopping.cancel();
-        raise_floor(&self.disk, applied(&self.raft)).await;
         let stopped = timeout(STOP_PATIENCE, async {
             if let Err(error) = self.raft.shutdown().await {
                 error!(%error, "Raft's task panicked");

@@ -9,8 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use crate::database::{Database, Family, Write, index_key};
-use crate::disk::PURGED;
+use crate::database::{Database, Family, Write};
 use crate::error::StorageError;
 use crate::replicated::Pending;
 
@@ -36,8 +35,6 @@ struct Disk {
     written: u64,
     /// What a sync has yet to do to `durable`, each with the number of its write.
     unsynced: VecDeque<(u64, Vec<Write>)>,
-    /// See [`Database::set_floor`].
-    floor: u64,
 }
 
 impl MemoryDisk {
@@ -48,18 +45,10 @@ impl MemoryDisk {
     }
 
     /// Power is lost: everything after the last sync is gone.
-    ///
-    /// # Panics
-    ///
-    /// If that takes entries that the replica had said it cannot lose. Not checked once a snapshot has taken the place of
-    /// entries.
     pub fn crash(&self) {
         let mut disk = self.disk();
         disk.unsynced.clear();
         disk.seen = disk.durable.clone();
-        let purged = disk.seen.contains_key(&(Family::State, PURGED.into()));
-        let kept = disk.seen.contains_key(&(Family::Log, index_key(disk.floor)));
-        assert!(disk.floor == 0 || purged || kept, "entry {} was not synced", disk.floor);
     }
 
     /// Every byte that is on the disk, synced or not, for a search of what must not be there.
@@ -135,12 +124,6 @@ impl Database for MemoryDisk {
         let mut of_family = disk.seen.iter().rev().skip_while(|((of, _), _)| *of > family);
         let last = of_family.next().filter(|((of, _), _)| *of == family);
         Ok(last.map(|((_, key), value)| (key.clone(), value.clone())))
-    }
-
-    /// Nobody cuts a simulated log short but [`MemoryDisk::crash`], which looks.
-    fn set_floor(&self, index: u64) -> Result<(), StorageError> {
-        self.disk().floor = index;
-        Ok(())
     }
 
     fn blocks(&self) -> bool {

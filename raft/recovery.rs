@@ -202,8 +202,6 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     ]);
     disk.write(batch).map_err(failed)?;
     disk.sync().await.map_err(failed)?;
-    // It is done. Without this note the end of the log is not missed if it is lost, until the next one is written.
-    let _ = disk.database().set_floor(index);
     Ok(())
 }
 

@@ -8,6 +8,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::FORMAT_VERSION;
+use super::synced::SYNCED;
+use super::tear::TRIAL;
 use crate::durable::make_directory;
 use crate::error::StorageError;
 use crate::private_file;
@@ -15,8 +17,7 @@ use crate::private_file;
 const LOCK: &str = "lock";
 const FORMAT: &str = "format";
 const FORMAT_BEING_WRITTEN: &str = "format.new";
-const FLOOR: &str = "floor";
-const FLOOR_BEING_WRITTEN: &str = "floor.new";
+const SYNCED_BEING_WRITTEN: &str = "synced.new";
 const DATABASE: &str = "db";
 
 /// The first word of the format file.
@@ -86,26 +87,8 @@ impl Directory {
     }
 }
 
-/// Writes down that the log has reached `index`.
-pub(super) fn write_floor(path: &Path, index: u64) -> Result<(), StorageError> {
-    replace(path, FLOOR, &format!("{index}\n"))
-}
-
-/// The index that the log had reached when that was last written down; 0 if it never was.
-pub(super) fn read_floor(path: &Path) -> Result<u64, StorageError> {
-    let file = path.join(FLOOR);
-    match fs::read_to_string(&file) {
-        Ok(text) => text
-            .trim_end()
-            .parse()
-            .map_err(|_| StorageError::corrupt(path, format!("{} does not hold an index", file.display()))),
-        Err(source) if source.kind() == ErrorKind::NotFound => Ok(0),
-        Err(source) => Err(StorageError::io("read", &file)(source)),
-    }
-}
-
-/// Replaces a small file, durably, in one step.
-fn replace(path: &Path, name: &str, text: &str) -> Result<(), StorageError> {
+/// Writes the file `name` into the directory `path`, durably, in one step.
+pub(super) fn replace(path: &Path, name: &str, text: &str) -> Result<(), StorageError> {
     let file = path.join(name);
     let replaced = private_file::replace(&file, text.as_bytes()).and_then(|()| File::open(path)?.sync_all());
     replaced.map_err(StorageError::io("write", &file))
@@ -130,7 +113,7 @@ pub(super) fn look(path: &Path) -> Result<Found, StorageError> {
     }
     for entry in fs::read_dir(path).map_err(StorageError::io("list", path))? {
         let name = entry.map_err(StorageError::io("list", path))?.file_name();
-        if ![LOCK, FORMAT_BEING_WRITTEN, FLOOR, FLOOR_BEING_WRITTEN, DATABASE]
+        if ![LOCK, FORMAT_BEING_WRITTEN, SYNCED, SYNCED_BEING_WRITTEN, TRIAL, DATABASE]
             .iter()
             .any(|&ours| name == *ours)
         {

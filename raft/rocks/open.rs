@@ -2,14 +2,16 @@
 //! writing.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use prost::Message;
 use rocksdb::{DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options};
 use smc_proto::raft::v1 as pb;
+use tracing::warn;
 
-use super::directory::{Directory, Found, look, read_floor};
-use super::{FAMILIES, RocksDisk, name};
+use super::directory::{Directory, Found, look};
+use super::synced::{self, Position, Synced};
+use super::tear::Tear;
+use super::{FAMILIES, Files, RocksDisk, name};
 use crate::database::{Database, Family};
 use crate::disk::{PURGED, SNAPSHOT};
 use crate::error::StorageError;
@@ -30,15 +32,29 @@ impl RocksDisk {
         let database = directory.database();
         let made = directory.found == Found::Ledger;
         if made || is_made(&database, path)? {
-            let db = DB::open_cf_with_opts_for_read_only(&options(), &database, families(), false)
+            let synced = synced::read(path)?;
+            if made && synced.is_none() {
+                return Err(StorageError::corrupt(path, "it has no note of what was synced"));
+            }
+            let tear = Tear::find(path, &database, synced.unwrap_or_default())?;
+            let mut options = options();
+            if let Some(tear) = &tear {
+                options.set_wal_dir(tear.trial());
+            }
+            let db = DB::open_cf_with_opts_for_read_only(&options, &database, families(), false)
                 .map_err(StorageError::database("read", path))?;
-            let disk = Self { path: path.to_owned(), db: Arc::new(db), floor: Mutex::default(), _lock: None };
+            let disk = Self { path: path.to_owned(), files: Files::new(db, None), _lock: None };
             check(&disk)?;
             if let Some(expected) = replica {
                 check_identity(&disk, expected)?;
             }
             if !made && disk.last(Family::Log)?.is_some() {
                 return Err(StorageError::corrupt(path, "it has entries but no format file"));
+            }
+            drop(disk);
+            if let Some(tear) = tear {
+                let bytes = tear.cut()?;
+                warn!(path = %path.display(), bytes, "the log had a torn end, of what was not yet durable; it is cut off");
             }
         }
         directory.restrict()?;
@@ -47,11 +63,14 @@ impl RocksDisk {
         options.create_missing_column_families(!made);
         let db = DB::open_cf_with_opts(&options, &database, families())
             .map_err(StorageError::database("open", path))?;
+        db.flush_wal(true).map_err(StorageError::database("sync", path))?;
+        let end = Position::end(&database).map_err(StorageError::io("look at the log in", path))?;
+        let synced = Synced::begin(path, end)?;
         if !made {
             directory.declare()?;
         }
         let Directory { path, lock, .. } = directory;
-        Ok(Self { path, db: Arc::new(db), floor: Mutex::default(), _lock: Some(lock) })
+        Ok(Self { path, files: Files::new(db, Some(synced)), _lock: Some(lock) })
     }
 }
 
@@ -74,9 +93,9 @@ fn families() -> [(&'static str, Options); 3] {
 
 fn options() -> Options {
     let mut options = Options::default();
-    // An entry torn by a crash was never acknowledged and is dropped; damage anywhere else is an error. The
-    // default mode would stop at damage and silently lose what follows.
-    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // What a crash tore was cut off before; anything else that cannot be read is an error. The default mode would stop at
+    // damage and silently lose what follows.
+    options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options.set_paranoid_checks(true);
     options.set_track_and_verify_wals_in_manifest(true);
     // The state lives in memory and its files are read once: small buffers do.
@@ -122,8 +141,8 @@ fn check(disk: &RocksDisk) -> Result<(), StorageError> {
     if purged > included {
         return Err(StorageError::corrupt(path, "its log begins after the end of its snapshot"));
     }
-    let mut next = purged.map_or(0, |id| id.index + 1);
-    for entry in disk.db.iterator_cf(disk.family(Family::Log)?, IteratorMode::Start) {
+    let entries = disk.files.db.iterator_cf(disk.family(Family::Log)?, IteratorMode::Start);
+    for (next, entry) in (purged.map_or(0, |id| id.index + 1)..).zip(entries) {
         let (key, value) = entry.map_err(StorageError::database("read", path))?;
         let octets =
             (*key).try_into().map_err(|_| StorageError::corrupt(path, "a log key has not 8 octets"))?;
@@ -139,15 +158,6 @@ fn check(disk: &RocksDisk) -> Result<(), StorageError> {
                 format!("log entry {index} says it is {}", entry.log_id.index),
             ));
         }
-        next += 1;
-    }
-    let floor = read_floor(path)?;
-    let last = included.map_or(0, |id| id.index).max(next.saturating_sub(1));
-    if last < floor {
-        return Err(StorageError::corrupt(
-            path,
-            format!("its log ends at entry {last}, and had reached {floor}"),
-        ));
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ async fn a_second_opener_is_refused_until_the_first_closes() {
 async fn a_newer_format_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     directory(dir.path()).await.stop().await;
-    for format in [1, 3] {
+    for format in [2, 4] {
         fs::write(dir.path().join("format"), format!("smc-ledger {format}\n")).unwrap();
         let before = files(dir.path());
         let error = refusal(dir.path()).await;
@@ -200,7 +200,7 @@ fn flipped(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// All files below `root` with their bytes, except RocksDB's own diagnostics.
-fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
     while let Some(dir) = todo.pop() {
@@ -217,7 +217,7 @@ fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub(super) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -4,16 +4,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use smc_mesh::ledger::{Operation, Rejection, Reply};
-
 use tokio::time::timeout;
 
 use super::commands::{commit, found, issue, serial};
-use crate::database::{Family, Write, index_key};
 use crate::disk::Disk;
 use crate::group::{Group, GroupError, MAX_COMMANDS};
-use crate::housekeeping::raise_floor;
 use crate::identity::{GroupId, Identity};
 use crate::memory::MemoryDisk;
 use crate::replicated::{ProposeError, ReplicatedLedger};
@@ -50,15 +46,6 @@ async fn a_founding_that_was_cut_short_goes_on() {
     let group = timeout(Duration::from_secs(20), opening).await.expect("a group");
     assert_eq!(group.status().group, Some(GroupId([9; 16])));
     group.stop().await;
-}
-
-#[tokio::test]
-async fn how_far_the_log_has_come_is_said_of_what_is_synced() {
-    let disk = MemoryDisk::default();
-    let typed = Disk::new(Arc::new(disk.clone()));
-    typed.write(vec![Write::Put(Family::Log, index_key(1), Bytes::from_static(b"entry"))]).unwrap();
-    raise_floor(&typed, 1).await;
-    disk.crash();
 }
 
 #[tokio::test]

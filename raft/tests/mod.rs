@@ -8,3 +8,4 @@ mod recovery;
 mod replicas;
 mod suite;
 mod switch;
+mod torn;

@@ -27,6 +27,7 @@ use tracing::{error, info, warn};
 
 use crate::backup::{self, Backup, BackupError};
 use crate::barrier::SharedBarrier;
+use crate::contact::Contact;
 use crate::disk::{Disk, Failure};
 use crate::error::StorageError;
 use crate::forming::Forming;
@@ -209,18 +210,29 @@ impl Group {
         let shared = SharedLedger::default();
         let waiters = Waiters::default();
         let (ledger, waiting) = (shared.clone(), waiters.clone());
-        let machine = disk.run(move |disk| StateMachine::open(disk.clone(), ledger, waiting)).await;
-        let machine = machine.map_err(failed)?;
+        let opening = disk.run(move |disk| {
+            let machine = StateMachine::open(disk.clone(), ledger, waiting)?;
+            machine.snapshots().sweep()?;
+            Ok(machine)
+        });
+        let machine = opening.await.map_err(failed)?;
         let (snapshots, grown) = (machine.snapshots(), machine.grown());
         let (log, flusher) = LogStore::new(disk.clone());
         let tls = ReplicaTls::new(&secret, &other_secrets, replica)?;
-        let dialer = Dialer { network: connections.network, tls: tls.clone(), identity: identity.clone() };
+        let contact = Contact::new(timing);
+        let dialer = Dialer {
+            network: connections.network,
+            tls: tls.clone(),
+            identity: identity.clone(),
+            contact: contact.clone(),
+        };
         let mut tasks = JoinSet::new();
         tasks.spawn(flusher.run());
         let config = Arc::new(config(&timing)?);
         let starting = Raft::new(replica, config, dialer.clone(), log, machine);
         let raft = Runtime::drawing(Arc::clone(&draw), starting).await;
         let raft = raft.map_err(|error| failed(io::Error::other(error.to_string())))?;
+        contact.follow(raft.data_metrics());
         let peers = Peers::new(raft.clone(), dialer);
 
         let stopping = CancellationToken::new();

@@ -12,6 +12,7 @@
 
 mod backup;
 mod barrier;
+mod contact;
 mod database;
 mod disk;
 mod durable;

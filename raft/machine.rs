@@ -79,7 +79,7 @@ impl Grown {
 }
 
 impl StateMachine {
-    /// Takes up the state of the last snapshot. openraft then applies what is known to be committed after it.
+    /// Takes up the state of the last snapshot, and changes nothing on the disk. openraft then applies what is known to be committed after it.
     pub(crate) fn open(disk: Disk, ledger: SharedLedger, waiters: Waiters) -> io::Result<Self> {
         let snapshots = Snapshots::open(disk.clone())?;
         let mut machine = Self {

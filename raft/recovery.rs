@@ -114,7 +114,9 @@ pub async fn restore(
 
 /// Looks at what is left on a disk, and changes nothing.
 pub async fn survey(storage: Storage) -> Result<Remains, RecoveryError> {
-    Survey::of(storage).await.map(|survey| survey.remains)
+    is_there(&storage)?;
+    let disk = storage.examine().await.map_err(RecoveryError::Storage)?;
+    Survey::of(disk).map(|survey| survey.remains)
 }
 
 /// Makes a replica the only member of a new group, with everything that is left on its disk. It is at `address` from now
@@ -124,7 +126,9 @@ pub async fn recover(
     address: Option<String>,
     draw: impl Fn() -> u64,
 ) -> Result<(Remains, GroupId), RecoveryError> {
-    let Survey { disk, remains, identity, sessions, vote } = Survey::of(storage).await?;
+    is_there(&storage)?;
+    let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
+    let Survey { disk, remains, identity, sessions, vote } = Survey::of(disk)?;
     let group = GroupId::draw(&draw);
     let identity = pb::Identity { group: group.octets(), ..identity };
     let before = || remains.members.get(&remains.replica).map(|member| member.address.clone());
@@ -136,14 +140,15 @@ pub async fn recover(
     Ok((remains, group))
 }
 
+/// A directory without a ledger is not made one.
+fn is_there(storage: &Storage) -> Result<(), RecoveryError> {
+    let Storage::Directory(path) = storage else { return Ok(()) };
+    let exists = RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))?;
+    if exists { Ok(()) } else { Err(RecoveryError::Nothing) }
+}
+
 impl Survey {
-    async fn of(storage: Storage) -> Result<Self, RecoveryError> {
-        if let Storage::Directory(path) = &storage
-            && !RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))?
-        {
-            return Err(RecoveryError::Nothing);
-        }
-        let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
+    fn of(disk: Disk) -> Result<Self, RecoveryError> {
         let failed = |error| failure(&disk, &error);
         let identity = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)?.ok_or(RecoveryError::Nothing)?;
         let group = GroupId::read(&identity.group).ok_or(RecoveryError::Nothing)?;
@@ -186,6 +191,7 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
         .map_err(|error| RecoveryError::Membership(error.to_string()))?;
     let failed = |error| failure(disk, &error);
     let snapshots = Snapshots::open(disk.clone()).map_err(failed)?;
+    snapshots.sweep().map_err(failed)?;
     let mut header = state.write(snapshots.write()).map_err(failed)?;
     header.last = Some(last.to_wire());
     header.membership = Some(StoredMembership::new(Some(last), membership).to_wire());

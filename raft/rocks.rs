@@ -17,7 +17,6 @@ mod synced;
 mod tear;
 mod wal;
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -28,6 +27,7 @@ use rocksdb::{ColumnFamily, DB, Direction, IteratorMode, ReadOptions, WriteBatch
 use crate::database::{Database, Family, Write};
 use crate::error::StorageError;
 use crate::replicated::Pending;
+use directory::Lock;
 use synced::{Position, Synced};
 
 /// The format that this version reads and writes. None before it was ever released.
@@ -39,8 +39,8 @@ pub(crate) const FAMILIES: [Family; 3] = [Family::Log, Family::State, Family::Sn
 pub(crate) struct RocksDisk {
     path: PathBuf,
     files: Arc<Files>,
-    /// Released by the operating system when the process ends, however it ends.
-    _lock: Option<File>,
+    /// Held until the files are closed; `None` while somebody else holds it for them.
+    _lock: Option<Lock>,
 }
 
 struct Files {

@@ -67,22 +67,21 @@ pub(crate) enum ReceiveError {
 }
 
 impl Snapshots {
-    /// Takes up what is there, and forgets chunks that no header names.
+    /// Takes up what is there, and changes nothing.
     pub(crate) fn open(disk: Disk) -> io::Result<Self> {
-        let mut named = Vec::new();
-        for name in [SNAPSHOT, INCOMING] {
-            named.extend(disk.fact::<pb::SnapshotHeader>(name)?.map(|header| header.generation));
-        }
-        named.sort_unstable();
+        let next = named(&disk)?.last().map_or(0, |last| last + 1);
+        Ok(Self { disk, next: Arc::new(AtomicU64::new(next)), replacing: Arc::default() })
+    }
+
+    /// Forgets chunks that no header names: before the first one is written, since it takes the next generation.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
         let mut batch = Vec::new();
         let mut from = 0;
-        for generation in named.iter().copied().chain([u64::MAX]) {
+        for generation in named(&self.disk)?.into_iter().chain([u64::MAX]) {
             batch.push(Write::DeleteRange(Family::Snapshot, chunk_key(from, 0)..chunk_key(generation, 0)));
             from = generation.saturating_add(1);
         }
-        disk.write(batch)?;
-        let next = named.last().map_or(0, |last| last + 1);
-        Ok(Self { disk, next: Arc::new(AtomicU64::new(next)), replacing: Arc::default() })
+        self.disk.write(batch)
     }
 
     /// The current snapshot.
@@ -188,6 +187,16 @@ impl Snapshots {
         }
         Ok(next)
     }
+}
+
+/// The generations that have a header, in order.
+fn named(disk: &Disk) -> io::Result<Vec<u64>> {
+    let mut named = Vec::new();
+    for name in [SNAPSHOT, INCOMING] {
+        named.extend(disk.fact::<pb::SnapshotHeader>(name)?.map(|header| header.generation));
+    }
+    named.sort_unstable();
+    Ok(named)
 }
 
 fn forget(generation: u64) -> Write {

@@ -1,6 +1,6 @@
 //! Where a replica keeps its log and state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::database::Database;
@@ -22,10 +22,22 @@ pub enum Storage {
 impl Storage {
     /// Opens it, for this replica alone if one is named: nothing of another one's is touched.
     pub(crate) async fn open(self, replica: Option<ReplicaId>) -> Result<Disk, Arc<StorageError>> {
+        self.with(move |path| RocksDisk::open(path, replica)).await
+    }
+
+    /// Opens what is there, to be read and not changed.
+    pub(crate) async fn examine(self) -> Result<Disk, Arc<StorageError>> {
+        self.with(RocksDisk::examine).await
+    }
+
+    async fn with(
+        self,
+        open: impl FnOnce(&Path) -> Result<RocksDisk, StorageError> + Send + 'static,
+    ) -> Result<Disk, Arc<StorageError>> {
         let database: Arc<dyn Database> = match self {
             Self::Memory(disk) => Arc::new(disk),
             Self::Directory(path) => {
-                let opened = tokio::task::spawn_blocking(move || RocksDisk::open(&path, replica)).await;
+                let opened = tokio::task::spawn_blocking(move || open(&path)).await;
                 Arc::new(opened.map_err(StorageError::interrupted).and_then(|opened| opened)?)
             }
         };

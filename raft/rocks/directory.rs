@@ -35,8 +35,18 @@ pub(super) enum Found {
 /// A locked directory.
 pub(super) struct Directory {
     pub(super) path: PathBuf,
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) found: Found,
+}
+
+/// A lock on a directory. The operating system releases it when the process ends, however it ends.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that was just started by this one has it too until it runs its own program.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Directory {
@@ -53,13 +63,13 @@ impl Directory {
             .mode(0o600)
             .open(&lock_path)
             .map_err(StorageError::io("open the lock file", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
+        let lock = match lock.try_lock() {
+            Ok(()) => Lock(lock),
             Err(TryLockError::WouldBlock) => return Err(StorageError::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => {
                 return Err(StorageError::io("lock", &lock_path)(source));
             }
-        }
+        };
         // Again, now that nobody else can be making one.
         let found = if found == Found::Nothing { look(path)? } else { found };
         Ok(Self { path: path.to_owned(), lock, found })

@@ -32,19 +32,7 @@ impl RocksDisk {
         let database = directory.database();
         let made = directory.found == Found::Ledger;
         if made || is_made(&database, path)? {
-            let synced = synced::read(path)?;
-            if made && synced.is_none() {
-                return Err(StorageError::corrupt(path, "it has no note of what was synced"));
-            }
-            let tear = Tear::find(path, &database, synced.unwrap_or_default())?;
-            let mut options = options();
-            if let Some(tear) = &tear {
-                options.set_wal_dir(tear.trial());
-            }
-            let db = DB::open_cf_with_opts_for_read_only(&options, &database, families(), false)
-                .map_err(StorageError::database("read", path))?;
-            let disk = Self { path: path.to_owned(), files: Files::new(db, None), _lock: None };
-            check(&disk)?;
+            let (disk, tear) = Self::read(&directory)?;
             if let Some(expected) = replica {
                 check_identity(&disk, expected)?;
             }
@@ -71,6 +59,33 @@ impl RocksDisk {
         }
         let Directory { path, lock, .. } = directory;
         Ok(Self { path, files: Files::new(db, Some(synced)), _lock: Some(lock) })
+    }
+
+    /// Opens the database in the directory `path`, which has one, to be read: nothing of it is changed.
+    pub(crate) fn examine(path: &Path) -> Result<Self, StorageError> {
+        let directory = Directory::take(path)?;
+        let (disk, _) = Self::read(&directory)?;
+        Ok(Self { _lock: Some(directory.lock), ..disk })
+    }
+
+    /// Reads and checks what is there, but for the end of the log that a crash tore.
+    fn read(directory: &Directory) -> Result<(Self, Option<Tear>), StorageError> {
+        let Directory { path, found, .. } = directory;
+        let database = directory.database();
+        let synced = synced::read(path)?;
+        if *found == Found::Ledger && synced.is_none() {
+            return Err(StorageError::corrupt(path, "it has no note of what was synced"));
+        }
+        let tear = Tear::find(path, &database, synced.unwrap_or_default())?;
+        let mut options = options();
+        if let Some(tear) = &tear {
+            options.set_wal_dir(tear.trial());
+        }
+        let db = DB::open_cf_with_opts_for_read_only(&options, &database, families(), false)
+            .map_err(StorageError::database("read", path))?;
+        let disk = Self { path: path.clone(), files: Files::new(db, None), _lock: None };
+        check(&disk)?;
+        Ok((disk, tear))
     }
 }
 

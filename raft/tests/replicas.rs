@@ -176,6 +176,24 @@ async fn three_that_start_at_once_found_one_group_and_all_take_proposals() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_alone_for_long_goes_on_with_a_follower_that_cannot_lead() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    let followers = cluster.followers(leader);
+    for id in &followers {
+        cluster.crash(*id).await;
+    }
+    let alone = Arc::clone(&cluster.running[&leader]);
+    let proposed = tokio::spawn(async move { commit(&alone, vec![issue(2)]).await });
+    // Silent by now, and with an entry that the other does not have, and without which it does not elect.
+    sleep(Duration::from_secs(2)).await;
+    cluster.start(followers[0]).await;
+    proposed.await.unwrap();
+    assert_eq!(cluster.leader().await, leader);
+    cluster.converge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_the_crash_of_the_leader_and_then_of_all() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
     let leader = cluster.leader().await;

@@ -30,6 +30,7 @@ use tonic::{Code, Status};
 
 use super::tls::{ReplicaTls, server_name};
 use super::{MAX_MESSAGE, Network};
+use crate::contact::Contact;
 use crate::identity::{GroupId, Identity};
 use crate::snapshots::StoredSnapshot;
 use crate::types::{Replica, ReplicaId, TypeConfig};
@@ -56,6 +57,7 @@ pub(crate) struct Dialer {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) tls: ReplicaTls,
     pub(crate) identity: Identity,
+    pub(crate) contact: Contact,
 }
 
 /// Why a request to another replica failed.
@@ -101,7 +103,8 @@ impl Dialer {
         let client = RaftClient::new(endpoint.connect_with_connector_lazy(connector))
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Peer { identity: self.identity.clone(), target, incarnation: replica.incarnation, client }
+        let (identity, contact) = (self.identity.clone(), self.contact.clone());
+        Peer { identity, contact, target, incarnation: replica.incarnation, client }
     }
 
     async fn connect(
@@ -130,6 +133,7 @@ impl RaftNetworkFactory<TypeConfig> for Dialer {
 #[derive(Clone)]
 pub(crate) struct Peer {
     identity: Identity,
+    contact: Contact,
     target: ReplicaId,
     incarnation: u64,
     client: RaftClient<Channel>,
@@ -232,6 +236,9 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         use pb::append_entries_response::Result as Pb;
 
+        if self.contact.is_lost(rpc.vote) {
+            return Err(Unreachable::from_string("no quorum has answered this leader for long").into());
+        }
         let request = pb::AppendEntriesRequest {
             route: Some(self.route()),
             vote: Some(rpc.vote.to_wire()),

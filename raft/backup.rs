@@ -54,7 +54,7 @@ pub enum BackupError {
     #[error("cannot tell whether this replica has all that the group acknowledged")]
     NotFresh(#[from] ProposeError),
     /// It could not be written or read.
-    #[error("cannot copy the backup")]
+    #[error("its bytes cannot be copied")]
     Io(#[from] io::Error),
 }
 

@@ -79,8 +79,10 @@ mod tests {
 
     #[test]
     fn a_leader_is_silent_when_it_was_not_answered_for_long_but_for_some_heartbeats() {
-        let timing =
-            Timing { heartbeat: Duration::from_millis(50), election: (Duration::ZERO, Duration::from_millis(400)) };
+        let timing = Timing {
+            heartbeat: Duration::from_millis(50),
+            election: (Duration::ZERO, Duration::from_millis(400)),
+        };
         for (unanswered, silent) in [
             (0, false),
             (799, false),

@@ -40,7 +40,7 @@ use crate::peers::{BackOff, Leader, Peers};
 use crate::proposer::{Means, Proposal, Proposer};
 use crate::replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
 use crate::runtime::{Draw, Runtime};
-use crate::shared::SharedLedger;
+use crate::shared::{ShardEpoch, SharedLedger};
 use crate::storage::Storage;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError, Dialer};
 use crate::transport::server::{self, Service};
@@ -172,6 +172,9 @@ pub struct GroupStatus {
     pub applied: u64,
     /// The last one that the snapshot includes.
     pub snapshot: u64,
+    /// Which division of the proxies among the replicas holds: the number of the entry that made the group what it is.
+    /// The same on every replica that has applied as much; grows with every change of the members.
+    pub shard_epoch: u64,
     /// Everybody, sorted by id.
     pub members: Vec<Member>,
 }
@@ -181,6 +184,7 @@ pub struct Group {
     pub(crate) raft: Raft,
     identity: Identity,
     shared: SharedLedger,
+    epoch: ShardEpoch,
     secret: GroupSecret,
     draw: Draw,
     peers: Peers,
@@ -216,7 +220,7 @@ impl Group {
             Ok(machine)
         });
         let machine = opening.await.map_err(failed)?;
-        let (snapshots, grown) = (machine.snapshots(), machine.grown());
+        let (snapshots, grown, epoch) = (machine.snapshots(), machine.grown(), machine.epoch());
         let (log, flusher) = LogStore::new(disk.clone());
         let tls = ReplicaTls::new(&secret, &other_secrets, replica)?;
         let contact = Contact::new(timing);
@@ -270,7 +274,7 @@ impl Group {
         };
         tasks.spawn(until(stopping.clone(), forming.run()));
         let (barrier, tasks) = (SharedBarrier::new(), Mutex::new(tasks));
-        Ok(Self { raft, identity, shared, secret, draw, peers, barrier, queue, disk, stopping, tasks })
+        Ok(Self { raft, identity, shared, epoch, secret, draw, peers, barrier, queue, disk, stopping, tasks })
     }
 
     /// Starts a replica that is alone and stays so, and waits until it is ready: for tests, and tools that look at a
@@ -340,6 +344,7 @@ impl Group {
             last: metrics.last_log_index.unwrap_or_default(),
             applied: metrics.last_applied.map_or(0, |id| id.index),
             snapshot: metrics.snapshot.map_or(0, |id| id.index),
+            shard_epoch: self.epoch.now(),
             members: membership.nodes().map(member).collect(),
         }
     }

@@ -18,7 +18,7 @@ use smc_proto::raft::v1 as pb;
 
 use crate::disk::Disk;
 use crate::sessions::{Admission, RequestId, SessionId, Sessions};
-use crate::shared::SharedLedger;
+use crate::shared::{ShardEpoch, SharedLedger};
 use crate::snapshots::{Snapshots, StoredSnapshot, Writing};
 use crate::types::{Entry, LogId, Membership, Proposal, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::waiters::{Applied, Waiters};
@@ -35,6 +35,7 @@ pub(crate) struct StateMachine {
     sessions: Sessions,
     applied: Option<LogId>,
     membership: StoredMembership,
+    epoch: ShardEpoch,
     grown: Grown,
 }
 
@@ -90,6 +91,7 @@ impl StateMachine {
             sessions: Sessions::default(),
             applied: None,
             membership: StoredMembership::default(),
+            epoch: ShardEpoch::default(),
             grown: Grown::default(),
         };
         if let Some(snapshot) = machine.snapshots.current()? {
@@ -108,6 +110,10 @@ impl StateMachine {
         self.grown.clone()
     }
 
+    pub(crate) fn epoch(&self) -> ShardEpoch {
+        self.epoch.clone()
+    }
+
     fn read(&self, snapshot: &StoredSnapshot) -> io::Result<Image> {
         let bytes = snapshot.read()?;
         serde_json::from_slice(&bytes)
@@ -119,7 +125,7 @@ impl StateMachine {
         self.ledger.replace(ledger);
         self.sessions = sessions;
         self.applied = meta.last_log_id;
-        self.membership = meta.last_membership.clone();
+        self.join(meta.last_membership.clone());
         self.grown.reset(bytes);
     }
 
@@ -133,12 +139,17 @@ impl StateMachine {
         (self.sessions, self.membership.membership().clone())
     }
 
+    fn join(&mut self, membership: StoredMembership) {
+        self.epoch.begin(membership.log_id().map_or(0, |id| id.index));
+        self.membership = membership;
+    }
+
     pub(crate) fn apply_entry(&mut self, entry: Entry) -> io::Result<()> {
         match entry.payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(Proposal(bytes)) => self.apply_proposal(entry.log_id.index, bytes)?,
             EntryPayload::Membership(membership) => {
-                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                self.join(StoredMembership::new(Some(entry.log_id), membership));
             }
         }
         self.applied = Some(entry.log_id);

@@ -98,13 +98,16 @@ pub async fn restore(
     address: String,
     draw: impl Fn() -> u64,
 ) -> Result<GroupId, RecoveryError> {
-    let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
-    let failed = |error| failure(&disk, &error);
-    if let Some(identity) = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)? {
-        let group = GroupId::read(&identity.group).map(|group| format!(" of group {group}"));
-        let group = group.unwrap_or_default();
-        return Err(RecoveryError::InUse { replica: ReplicaId(identity.replica), group });
+    if is_there(&storage)? {
+        let disk = storage.clone().examine().await.map_err(RecoveryError::Storage)?;
+        let failed = |error| failure(&disk, &error);
+        if let Some(identity) = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)? {
+            let group = GroupId::read(&identity.group).map(|group| format!(" of group {group}"));
+            let group = group.unwrap_or_default();
+            return Err(RecoveryError::InUse { replica: ReplicaId(identity.replica), group });
+        }
     }
+    let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
     let group = GroupId::draw(&draw);
     let identity = pb::Identity { replica: replica.0, incarnation: draw().max(1), group: group.octets() };
     let state = ImageRef { sessions: &Sessions::default(), ledger: &backup.ledger };
@@ -114,7 +117,9 @@ pub async fn restore(
 
 /// Looks at what is left on a disk, and changes nothing.
 pub async fn survey(storage: Storage) -> Result<Remains, RecoveryError> {
-    is_there(&storage)?;
+    if !is_there(&storage)? {
+        return Err(RecoveryError::Nothing);
+    }
     let disk = storage.examine().await.map_err(RecoveryError::Storage)?;
     Survey::of(disk).map(|survey| survey.remains)
 }
@@ -126,7 +131,9 @@ pub async fn recover(
     address: Option<String>,
     draw: impl Fn() -> u64,
 ) -> Result<(Remains, GroupId), RecoveryError> {
-    is_there(&storage)?;
+    if !is_there(&storage)? {
+        return Err(RecoveryError::Nothing);
+    }
     let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
     let Survey { disk, remains, identity, sessions, vote } = Survey::of(disk)?;
     let group = GroupId::draw(&draw);
@@ -140,11 +147,10 @@ pub async fn recover(
     Ok((remains, group))
 }
 
-/// A directory without a ledger is not made one.
-fn is_there(storage: &Storage) -> Result<(), RecoveryError> {
-    let Storage::Directory(path) = storage else { return Ok(()) };
-    let exists = RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))?;
-    if exists { Ok(()) } else { Err(RecoveryError::Nothing) }
+/// Whether there is a ledger: one that is looked for is not made.
+fn is_there(storage: &Storage) -> Result<bool, RecoveryError> {
+    let Storage::Directory(path) = storage else { return Ok(true) };
+    RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))
 }
 
 impl Survey {

@@ -1,5 +1,7 @@
-//! The applied state, shared between the one that applies and many that read or listen.
+//! The applied state, and the epoch of the shards that goes with it, shared between the one that applies and many that read or
+//! listen.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use smc_mesh::ledger::{Announcement, Command, Ledger};
@@ -59,5 +61,22 @@ impl SharedLedger {
             outcome
         };
         commands.map(&mut apply).collect()
+    }
+}
+
+/// Which division of the proxies among replicas holds: the number of the entry that made the group what it is. Every replica
+/// that has applied as much says the same, also after a snapshot or a restart, and it grows with every change of the members.
+/// Cheap to clone; all clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShardEpoch(Arc<AtomicU64>);
+
+impl ShardEpoch {
+    /// 0 as long as there is no group.
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin(&self, epoch: u64) {
+        self.0.store(epoch, Ordering::Release);
     }
 }

@@ -111,6 +111,16 @@ impl Cluster {
         eventually("one leader", || agreed().filter(|leader| self.running.contains_key(leader))).await
     }
 
+    /// The epoch of the shards, once all running replicas agree on one.
+    async fn shard_epoch(&self) -> u64 {
+        eventually("one shard epoch", || {
+            let mut epochs = self.running.values().map(|group| group.status().shard_epoch);
+            let first = epochs.next().filter(|epoch| *epoch > 0)?;
+            epochs.all(|epoch| epoch == first).then_some(first)
+        })
+        .await
+    }
+
     fn followers(&self, leader: u64) -> Vec<u64> {
         self.running.keys().copied().filter(|id| *id != leader).collect()
     }
@@ -353,12 +363,18 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
     }
     eventually("five voters", || (voters(cluster.group(4)).len() == 5).then_some(())).await;
     cluster.converge().await;
+    let five = cluster.shard_epoch().await;
+    cluster.group(3).snapshot().await.unwrap();
+    cluster.crash(3).await;
+    cluster.start(3).await;
+    assert_eq!(cluster.shard_epoch().await, five, "nobody came or left");
     for id in [0, 1] {
         cluster.group(4).remove(ReplicaId(id)).await.unwrap();
         cluster.running.remove(&id).unwrap().stop().await;
         cluster.leader().await;
     }
     eventually("three voters", || (voters(cluster.group(4)).len() == 3).then_some(())).await;
+    assert!(cluster.shard_epoch().await > five);
     commit(cluster.group(3), vec![issue(200)]).await;
     cluster.converge().await;
 }

@@ -64,6 +64,7 @@ pub(super) fn cluster_status(status: GroupStatus) -> pb::GetClusterStatusRespons
         last: status.last,
         applied: status.applied,
         snapshot: status.snapshot,
+        shard_epoch: status.shard_epoch,
         replicas: status.members.into_iter().map(replica).collect(),
     }
 }

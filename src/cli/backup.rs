@@ -9,7 +9,7 @@ use clap::Args;
 use smc_mesh::ledger::Ledger;
 use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
 use smc_raft::private_file::Replacement;
-use smc_raft::{Remains, ReplicaId, Storage, read_backup, recover, restore, survey, sync_name};
+use smc_raft::{BackupError, Remains, ReplicaId, Storage, read_backup, recover, restore, survey, sync_name};
 use thiserror::Error;
 
 use super::controller::ledger_directory;
@@ -75,11 +75,11 @@ enum BackupFileError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot open {}", .path.display())]
-    Open {
+    #[error("cannot read {}", .path.display())]
+    Read {
         path: PathBuf,
         #[source]
-        source: io::Error,
+        source: BackupError,
     },
     #[error("the controller ended before the backup did")]
     Incomplete,
@@ -120,8 +120,8 @@ pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
     let RestoreArgs { file: path, data_dir, kek_file, other_kek_files, replica_id, raft_address } = args;
     let env = Env::system();
     let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
-    let file = File::open(&path).map_err(|source| BackupFileError::Open { path, source })?;
-    let backup = read_backup(&keys.group_secret(), io::BufReader::new(file))?;
+    let read = || read_backup(&keys.group_secret(), io::BufReader::new(File::open(&path)?));
+    let backup = read().map_err(|source| BackupFileError::Read { path: path.clone(), source })?;
     // It would be found out when the controller starts, and too late for whoever throws a key away.
     for (_, _, key) in backup.ledger.keys() {
         if !keys.ids().any(|id| id == key.encryption_key) {

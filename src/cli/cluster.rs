@@ -111,11 +111,12 @@ fn status(answer: &GetClusterStatusResponse) -> String {
     }
     let group = if answer.group.is_empty() { "none yet" } else { &answer.group };
     format!(
-        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot)\n",
+        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot), shard epoch {}\n",
         table.render(),
         answer.term,
         answer.last,
         answer.applied,
-        answer.snapshot
+        answer.snapshot,
+        answer.shard_epoch,
     )
 }

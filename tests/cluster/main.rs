@@ -1,10 +1,11 @@
-//! Three or five `smc controller` processes on loopback that are killed, stopped and cut off from each other at random,
-//! while clients issue, claim and release certificates.
+//! Three or five `smc controller` processes on loopback that are killed, stopped, cut off from each other and replaced at
+//! random, while clients issue, claim and release certificates.
 //!
 //! The schedule follows from a seed, which is printed: `SMC_SEED=… SMC_ROUNDS=… SMC_REPLICAS=…` runs the same one again,
 //! or a longer one (`make soak`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
+mod commands;
 mod customer;
 mod linearizable;
 mod proxy;
@@ -40,7 +41,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_whoever_is_killed_stopped_or_cut_off() {
+async fn nothing_acknowledged_is_lost_whoever_is_killed_stopped_cut_off_or_replaced() {
     let seed = setting("SMC_SEED").unwrap_or_else(Draw::seed);
     let rounds = setting("SMC_ROUNDS").unwrap_or(ROUNDS);
     let count = setting("SMC_REPLICAS").unwrap_or(REPLICAS);
@@ -90,11 +91,11 @@ async fn nothing_acknowledged_is_lost_whoever_is_killed_stopped_or_cut_off() {
     replicas.well.store(true, Ordering::Relaxed);
 }
 
-/// Kills, stops or cuts off a minority for a while.
+/// Kills, stops or cuts off a minority for a while, or has one lose its disk and another one disturb how it comes back.
 async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u64]) {
     let others: Vec<u64> = (0..replicas.count).filter(|replica| !victims.contains(replica)).collect();
     let span = Duration::from_millis(200 + draw.below(1500));
-    match draw.below(3) {
+    match draw.below(4) {
         0 => {
             eprintln!("round {round}: {victims:?} are stopped");
             for victim in victims {
@@ -114,6 +115,20 @@ async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u6
             for victim in victims {
                 replicas.run(*victim);
             }
+        }
+        2 => {
+            let victim = victims[0];
+            let other = others[usize::try_from(draw.below(others.len() as u64)).unwrap()];
+            eprintln!(
+                "round {round}: {victim} loses its disk, and {other} is killed while the group changes"
+            );
+            replicas.kill(victim);
+            replicas.lose_disk(victim);
+            replicas.run(victim);
+            sleep(span / 3).await;
+            replicas.kill(other);
+            sleep(span / 2).await;
+            replicas.run(other);
         }
         _ => {
             let cut = if draw.below(2) == 0 { Link::Silent } else { Link::Broken };

@@ -1,11 +1,12 @@
 //! Real controllers as processes, each on a loopback address of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde_json::Value;
 use smc::admin::client::{Client, connect};
 use smc_proto::admin::v1 as pb;
 use tempfile::TempDir;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::linearizable::Life;
@@ -89,12 +91,29 @@ pub(crate) struct Issued {
     pub(crate) bootstrap: Value,
 }
 
+/// What a command said: on standard output, or on standard error if it failed.
+pub(crate) type Said = Result<String, String>;
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc")
+}
+
+/// A key-encryption key that is one octet, repeated.
+fn key_file(directory: &Path, name: &str, octet: &str) -> PathBuf {
+    let file = directory.join(name);
+    std::fs::write(&file, octet.repeat(32)).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    file
+}
+
 type Running = Arc<Mutex<Vec<Option<Child>>>>;
 
 /// The processes. Dropping it kills them.
 pub(crate) struct Replicas {
     pub(crate) count: u64,
     directory: TempDir,
+    /// The files with the key-encryption keys: the one to seal with, and others.
+    keys: Mutex<Vec<PathBuf>>,
     /// The second and third octet of the loopback addresses, so that two runs do not meet.
     net: u64,
     running: Running,
@@ -121,16 +140,15 @@ impl Replicas {
             .unwrap();
         }
         std::fs::write(directory.path().join("mesh/mesh.yaml"), mesh).unwrap();
-        std::fs::write(directory.path().join("kek"), "07".repeat(32)).unwrap();
-        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(directory.path().join("kek"), closed).unwrap();
+        let key = key_file(directory.path(), "kek", "07");
         let running: Running = Arc::new(Mutex::new((0..count).map(|_| None).collect()));
         let routes = (0..count).map(|replica| {
             let address = address(net, replica);
             (format!("{address}:15130"), format!("{address}:15129"))
         });
         let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
-        let replicas = Self { count, directory, net, running, relays, well: AtomicBool::new(false) };
+        let (keys, well) = (Mutex::new(vec![key]), AtomicBool::new(false));
+        let replicas = Self { count, directory, keys, net, running, relays, well };
         for replica in 0..count {
             replicas.run(replica);
         }
@@ -138,7 +156,28 @@ impl Replicas {
         replicas
     }
 
-    fn data(&self, replica: u64) -> PathBuf {
+    /// Makes another key-encryption key, of this octet; the answer is its file.
+    pub(crate) fn new_key(&self, octet: &str) -> PathBuf {
+        key_file(self.directory.path(), &format!("kek-{octet}"), octet)
+    }
+
+    /// The key-encryption keys of whoever starts from now on: the one to seal with, and others.
+    pub(crate) fn set_keys(&self, keys: &[&Path]) {
+        *self.keys.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
+    }
+
+    /// The key-encryption key that is sealed with.
+    pub(crate) fn key(&self) -> PathBuf {
+        self.keys.lock().unwrap()[0].clone()
+    }
+
+    /// Where files of a test may be.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where a replica keeps everything.
+    pub(crate) fn data(&self, replica: u64) -> PathBuf {
         self.directory.path().join(format!("data-{replica}"))
     }
 
@@ -146,41 +185,55 @@ impl Replicas {
         address(self.net, replica)
     }
 
+    /// Where the others reach a replica.
+    pub(crate) fn raft_address(&self, replica: u64) -> String {
+        format!("{}:15130", self.address(replica))
+    }
+
     /// Starts a replica; its log is beside its data.
     pub(crate) fn run(&self, replica: u64) {
-        self.run_with(replica, Command::new("setpriv"));
+        self.run_with(replica, Command::new("setpriv"), &self.founders());
+    }
+
+    /// Starts a replica that takes these for the founders.
+    pub(crate) fn run_knowing(&self, replica: u64, founders: &[String]) {
+        self.run_with(replica, Command::new("setpriv"), founders);
+    }
+
+    fn founders(&self) -> Vec<String> {
+        (0..self.count).map(|founder| format!("{founder}={}", self.raft_address(founder))).collect()
     }
 
     /// Starts a replica whose ledger is on a disk of its own.
     pub(crate) fn run_on(&self, replica: u64, disk: &SmallDisk) {
         let mut command = disk.command();
         command.arg("setpriv");
-        self.run_with(replica, command);
+        self.run_with(replica, command, &self.founders());
     }
 
     /// `setpriv` runs the program so that it ends with the thread that calls this, also if that is killed: to be called by a
     /// test itself, not by a task.
-    fn run_with(&self, replica: u64, mut setpriv: Command) {
+    fn run_with(&self, replica: u64, mut setpriv: Command, founders: &[String]) {
         let log = self.directory.path().join(format!("log-{replica}"));
         let log = File::options().create(true).append(true).open(log).unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc");
         let command = setpriv
             .args(["--pdeathsig", "KILL"])
-            .arg(program)
+            .arg(program())
             .arg("controller")
             .arg("--mesh-dir")
             .arg(self.directory.path().join("mesh"))
             .arg("--data-dir")
             .arg(self.data(replica))
-            .arg("--kek-file")
-            .arg(self.directory.path().join("kek"))
             .args(["--replica-id", &replica.to_string()])
             .args(["--raft-listen", &format!("{}:15129", self.address(replica))])
             .args(["--xds-listen", &format!("{}:15128", self.address(replica))])
             .stdout(Stdio::null())
             .stderr(log);
-        for founder in 0..self.count {
-            command.args(["--founder", &format!("{founder}={}:15130", self.address(founder))]);
+        for (number, key) in self.keys.lock().unwrap().iter().enumerate() {
+            command.arg(if number == 0 { "--kek-file" } else { "--also-kek-file" }).arg(key);
+        }
+        for founder in founders {
+            command.args(["--founder", founder]);
         }
         let child = command.spawn().unwrap();
         let old = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].replace(child);
@@ -330,6 +383,23 @@ impl Replicas {
             (voters == self.count).then_some(())
         })
         .await;
+    }
+
+    /// Runs `smc cluster`.
+    pub(crate) async fn command<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Said {
+        let arguments: Vec<_> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
+        let ran = spawn_blocking(move || Command::new(program()).arg("cluster").args(arguments).output());
+        let Output { status, stdout, stderr } = ran.await.unwrap().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if status.success() { Ok(text(stdout)) } else { Err(text(stderr)) }
+    }
+
+    /// Runs `smc cluster`, which asks a replica.
+    pub(crate) async fn ask(&self, replica: u64, arguments: &[&str]) -> Said {
+        let socket = self.data(replica).join("admin.sock");
+        let mut all: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+        all.extend([OsStr::new("--admin-socket"), socket.as_os_str()]);
+        self.command(&all).await
     }
 
     /// The hash of the state, if it is the same everywhere.

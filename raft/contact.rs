@@ -11,24 +11,25 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use openraft::Instant as _;
+use openraft::RaftMetrics;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::metrics::RaftDataMetrics;
 use tokio::time::Instant;
 
 use crate::group::Timing;
 use crate::types::{TypeConfig, Vote};
 
-/// When a leader falls silent and when it is heard again, in times of the longest silence that begins an election. No
-/// election takes longer than the first, unless it is tied, and none is begun in the pause between two attempts that does not end
-/// in it.
-const UNANSWERED: u32 = 2;
+/// When a leader falls silent and for how long, and for how long it is heard again then, in times of the longest silence that
+/// begins an election.
+///
+/// A follower answers when it has synced, so the first is also how long the disks of a majority may stall without an election.
+/// An election takes up to four of them, if the one with the longest log is the last to stand: that is less than the pause. A
+/// connection may have to be made before anybody hears anything, which takes as long as one of them.
+const UNANSWERED: u32 = 3;
 const PAUSE: u32 = 5;
-
-/// How many heartbeats are heard then.
 const HEARD: u32 = 2;
 
-type Metrics = WatchReceiverOf<TypeConfig, RaftDataMetrics<TypeConfig>>;
+type Metrics = WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
 
 /// What a leader knows of being heard. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -60,16 +61,22 @@ impl Contact {
                 _ => leading.insert((vote, Instant::now())).1.elapsed(),
             }
         };
-        let acked = self.metrics.get().and_then(|metrics| metrics.borrow_watched().last_quorum_acked);
-        let unanswered = acked.map_or(leading, |acked| acked.into_inner().elapsed().min(leading));
-        is_silent(unanswered, &self.timing)
+        // Before Raft runs nobody leads.
+        let Some(metrics) = self.metrics.get() else { return false };
+        let metrics = metrics.borrow_watched();
+        if metrics.membership_config.membership().voter_ids().all(|voter| voter == vote.leader_id.node_id) {
+            // It is a quorum by itself, which it does not ask.
+            return false;
+        }
+        let acked = metrics.last_quorum_acked;
+        is_silent(acked.map_or(leading, |acked| acked.into_inner().elapsed().min(leading)), &self.timing)
     }
 }
 
 /// Whether a leader that was last answered so long ago is to be silent.
 fn is_silent(unanswered: Duration, timing: &Timing) -> bool {
     let Some(silence) = unanswered.checked_sub(timing.election.1 * UNANSWERED) else { return false };
-    let round = timing.election.1 * PAUSE + timing.heartbeat * HEARD;
+    let round = timing.election.1 * (PAUSE + HEARD);
     silence.as_nanos() % round.as_nanos().max(1) < (timing.election.1 * PAUSE).as_nanos()
 }
 
@@ -78,22 +85,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_silent_when_it_was_not_answered_for_long_but_for_some_heartbeats() {
+    fn a_leader_is_silent_when_it_was_not_answered_for_long_but_for_a_while_now_and_then() {
         let timing = Timing {
             heartbeat: Duration::from_millis(50),
             election: (Duration::ZERO, Duration::from_millis(400)),
         };
         for (unanswered, silent) in [
             (0, false),
-            (799, false),
-            (800, true),
-            (2799, true),
-            (2800, false),
-            (2899, false),
-            (2900, true),
-            (4899, true),
-            (4900, false),
-            (5000, true),
+            (1199, false),
+            (1200, true),
+            (3199, true),
+            (3200, false),
+            (3999, false),
+            (4000, true),
+            (5999, true),
+            (6000, false),
+            (6800, true),
         ] {
             assert_eq!(is_silent(Duration::from_millis(unanswered), &timing), silent, "{unanswered} ms");
         }

@@ -173,7 +173,8 @@ pub struct GroupStatus {
     /// The last one that the snapshot includes.
     pub snapshot: u64,
     /// Which division of the proxies among the replicas holds: the number of the entry that made the group what it is.
-    /// The same on every replica that has applied as much; grows with every change of the members.
+    /// The same on every replica of the group that has applied as much; grows with every change of its members. Another
+    /// group, as after a backup was restored, counts anew.
     pub shard_epoch: u64,
     /// Everybody, sorted by id.
     pub members: Vec<Member>,
@@ -236,7 +237,7 @@ impl Group {
         let starting = Raft::new(replica, config, dialer.clone(), log, machine);
         let raft = Runtime::drawing(Arc::clone(&draw), starting).await;
         let raft = raft.map_err(|error| failed(io::Error::other(error.to_string())))?;
-        contact.follow(raft.data_metrics());
+        contact.follow(raft.metrics());
         let peers = Peers::new(raft.clone(), dialer);
 
         let stopping = CancellationToken::new();

@@ -65,7 +65,7 @@ impl SharedLedger {
 }
 
 /// Which division of the proxies among replicas holds: the number of the entry that made the group what it is. Every replica
-/// that has applied as much says the same, also after a snapshot or a restart, and it grows with every change of the members.
+/// that has applied as much says the same, also after a snapshot or a restart, and it grows with every change of the group's members.
 /// Cheap to clone; all clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShardEpoch(Arc<AtomicU64>);

@@ -34,8 +34,13 @@ impl Tear {
     /// written after `synced`'s log was begun: some megabytes.
     pub(super) fn find(path: &Path, database: &Path, synced: Position) -> Result<Option<Self>, StorageError> {
         let logs = logs(database).map_err(StorageError::io("list", database))?;
-        let Some(at) = look(&logs, synced).map_err(|trouble| trouble.of(path))? else { return Ok(None) };
-        let tear = Self { at, database: database.to_owned(), trial: path.join(TRIAL) };
+        let trial = path.join(TRIAL);
+        let Some(at) = look(&logs, synced).map_err(|trouble| trouble.of(path))? else {
+            // There may be one of a process that was killed when it had cut the log.
+            clear(&trial).map_err(StorageError::io("remove", &trial))?;
+            return Ok(None);
+        };
+        let tear = Self { at, database: database.to_owned(), trial };
         tear.copy(&logs).map_err(StorageError::io("copy the log to", &tear.trial))?;
         Ok(Some(tear))
     }
@@ -121,6 +126,8 @@ fn look(logs: &[(u64, PathBuf)], synced: Position) -> Result<Option<Position>, T
         return Err(Trouble::Damaged(format!("its log {:06} is missing", synced.log)));
     }
     let mut next = None;
+    // A log without a record; RocksDB begins no other one after such a log.
+    let mut empty = None;
     for (number, path) in unsynced {
         let log = fs::read(path).map_err(|error| Trouble::Unreadable(path.clone(), error))?;
         let Readable { length, next: following } = readable(&log, next);
@@ -133,7 +140,13 @@ fn look(logs: &[(u64, PathBuf)], synced: Position) -> Result<Option<Position>, T
             )));
         }
         if length < log.len() {
-            return Ok(Some(end));
+            return Ok(Some(empty.unwrap_or(end)));
+        }
+        if empty.is_some() && following.is_some() {
+            return Ok(empty);
+        }
+        if following.is_none() {
+            empty.get_or_insert(end);
         }
         next = following;
     }

@@ -52,8 +52,7 @@ pub(super) fn readable(log: &[u8], next: Option<u64>) -> Readable {
         if readable.next.is_some_and(|next| first > next) {
             break;
         }
-        // A record without changes stands for the sequence number that it names.
-        readable = Readable { length: at, next: Some(first.saturating_add(u64::from(changes).max(1))) };
+        readable = Readable { length: at, next: Some(first.saturating_add(u64::from(changes))) };
     }
     readable
 }

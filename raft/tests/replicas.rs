@@ -191,16 +191,40 @@ async fn a_leader_that_was_alone_for_long_goes_on_with_a_follower_that_cannot_le
     let leader = cluster.leader().await;
     let followers = cluster.followers(leader);
     for id in &followers {
-        cluster.crash(*id).await;
+        cluster.switch.unplug(&address(*id));
     }
     let alone = Arc::clone(&cluster.running[&leader]);
-    let proposed = tokio::spawn(async move { commit(&alone, vec![issue(2)]).await });
-    // Silent by now, and with an entry that the other does not have, and without which it does not elect.
+    let before = alone.status().last;
+    let proposed = tokio::spawn({
+        let alone = Arc::clone(&alone);
+        async move { commit(&alone, vec![issue(2)]).await }
+    });
+    // Without this entry, which the others do not have, none of them is elected by the leader.
+    eventually("an entry", || (alone.status().last > before).then_some(())).await;
+    for id in &followers {
+        cluster.crash(*id).await;
+    }
+    // Silent by now.
     sleep(Duration::from_secs(2)).await;
     cluster.start(followers[0]).await;
     proposed.await.unwrap();
     assert_eq!(cluster.leader().await, leader);
     cluster.converge().await;
+}
+
+// In the clock's own time: a connection takes none of it.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_a_quorum_by_itself_is_never_silent() {
+    let mut cluster = Cluster::found(&[0]).await;
+    for id in 1..5 {
+        sleep(Duration::from_hours(1) + Duration::from_millis(777) * u32::try_from(id).unwrap()).await;
+        let began = Instant::now();
+        cluster.start(id).await;
+        cluster.group(id).ready().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "replica {id} waited for {:?}", began.elapsed());
+        eventually_async("a removal", || cluster.group(0).remove(ReplicaId(id))).await;
+        cluster.running.remove(&id).unwrap().stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -364,7 +388,9 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
     eventually("five voters", || (voters(cluster.group(4)).len() == 5).then_some(())).await;
     cluster.converge().await;
     let five = cluster.shard_epoch().await;
+    let applied = cluster.group(3).status().applied;
     cluster.group(3).snapshot().await.unwrap();
+    eventually("a snapshot", || (cluster.group(3).status().snapshot >= applied).then_some(())).await;
     cluster.crash(3).await;
     cluster.start(3).await;
     assert_eq!(cluster.shard_epoch().await, five, "nobody came or left");

@@ -95,8 +95,11 @@ proptest! {
         prop_assert!(whole.len() > end);
         fs::write(&log, left(&whole, end, &lost, length)).unwrap();
 
+        let torn = files(&copy);
+        let found = chunks(&RocksDisk::examine(&copy).unwrap());
+        prop_assert_eq!(files(&copy), torn, "whoever only looks changes nothing");
         let disk = open(&copy).unwrap();
-        let found = chunks(&disk);
+        prop_assert_eq!(chunks(&disk), found);
         prop_assert!((synced.len()..=synced.len() + unsynced.len()).contains(&found), "{found} of {}", synced.len());
         prop_assert!(!copy.join("trial").exists());
         // And it goes on from there.
@@ -145,12 +148,23 @@ fn what_was_synced_is_never_taken_for_a_torn_end() {
 /// A log whose end never reached the disk may be followed by another that did.
 #[test]
 fn a_log_that_follows_on_a_gap_is_not_read() {
+    follow_on_a_gap(true);
+    follow_on_a_gap(false);
+}
+
+/// The first two of five chunks are synced, or nothing is.
+fn follow_on_a_gap(some_synced: bool) {
     let dir = TempDir::new().unwrap();
     let (path, copy) = (dir.path().join("ledger"), dir.path().join("copy"));
     let disk = open(&path).unwrap();
+    let empty = fs::metadata(newest(&path).0).unwrap().len();
     write(&disk, 0, &[10, 20]);
-    Runtime::new().unwrap().block_on(disk.sync()).unwrap();
+    if some_synced {
+        Runtime::new().unwrap().block_on(disk.sync()).unwrap();
+    }
+    let up_to_two = fs::metadata(newest(&path).0).unwrap().len();
     let (first, synced) = newest(&path);
+    assert_eq!(synced as u64, if some_synced { up_to_two } else { empty });
     write(&disk, 2, &[30]);
     let up_to_three = fs::metadata(&first).unwrap().len();
     write(&disk, 3, &[40]);
@@ -164,14 +178,20 @@ fn a_log_that_follows_on_a_gap_is_not_read() {
     drop(disk);
 
     let first = copy.join(first.strip_prefix(&path).unwrap());
-    for (length, expected) in [(u64::MAX, 5), (up_to_three, 3), (synced as u64, 2)] {
+    for (length, expected) in [(u64::MAX, 5), (up_to_three, 3), (up_to_two, 2), (empty, 0)] {
+        if length < synced as u64 {
+            continue;
+        }
         let trial = dir.path().join("trial");
         copy_tree(&copy, &trial);
+        // Of a process that was killed when it had cut the log, or before.
+        fs::create_dir(trial.join("trial")).unwrap();
         let log = trial.join(first.strip_prefix(&copy).unwrap());
         let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
         let whole = file.metadata().unwrap().len();
         file.set_len(whole.min(length)).unwrap();
         assert_eq!(chunks(&open(&trial).unwrap()), expected);
+        assert!(!trial.join("trial").exists());
         assert_eq!(chunks(&open(&trial).unwrap()), expected);
         fs::remove_dir_all(&trial).unwrap();
     }

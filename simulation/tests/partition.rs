@@ -14,9 +14,9 @@ use crate::shop::{SOON, Shop, ToldInPanic, certificate, have, leader, network, r
 /// After the longest silence that begins an election, and one that is tied, the others go on.
 const FAILOVER: Duration = Duration::from_millis(1500);
 
-/// Those who hear a leader elect nobody. It falls silent when nobody has answered it for twice the longest silence that begins an
+/// Those who hear a leader elect nobody. It falls silent when nobody has answered it for three times the longest silence that begins an
 /// election; then it is as one that is cut off.
-const FAILOVER_FROM_THE_DEAF: Duration = Duration::from_millis(800 + 1500);
+const FAILOVER_FROM_THE_DEAF: Duration = Duration::from_millis(1200 + 1500);
 
 /// How long the network stays cut after the majority has done its work.
 const CUT: Duration = Duration::from_secs(3);

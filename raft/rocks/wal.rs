@@ -1,10 +1,10 @@
 //! The format of RocksDB's write-ahead log, as far as it takes to find where it ends.
 //!
 //! ```text
-//! log     blocks of 32 KiB, each with fragments, and less than seven bytes of padding
+//! log       blocks of 32 KiB, each with fragments, and less than seven bytes of padding
 //! fragment  checksum (4), length (2), type (1), as many bytes as the length says
-//! record    one fragment that is it all, or a first, any number of middle ones and a last
-//!           begins with the sequence number of its first change (8) and the number of its changes (4)
+//! record    one fragment that is it all, or a first, any number of middle ones and a last; it begins with
+//!           the sequence number of its first change (8) and the number of its changes (4)
 //! ```
 //!
 //! Owns that reading, after RocksDB's documentation of its format, with little-endian numbers. Refuses to know what the changes

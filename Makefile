@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test soak simulate lint deny bench clean-cache
+.PHONY: help setup build demo test tidy soak simulate lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -20,14 +20,17 @@ setup: ## System packages and the pinned Envoy
 	@tests/setup/system-packages
 	@tests/setup/envoy $(SMC_CACHE) >/dev/null
 
-build: setup ## The programs: smc, smc-lab, smc-bookstore
+build: setup ## The programs: smc, smc-lab, smc-demo, smc-bookstore
 	@cargo build $(CARGO_FLAGS) --workspace --bins
 
 demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
-	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-lab demo $(if $(filter 1,$(ONCE)),--once)
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-demo $(if $(filter 1,$(ONCE)),--once)
 
 test: build ## All tests, with real Envoys
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
+
+tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
+	@cargo test $(CARGO_FLAGS) -p smc-tidy
 
 soak: build ## Three replicas, then five, killed, stopped and cut off a hundred times; SMC_SEED, SMC_REPLICAS replay one
 	@for replicas in $${SMC_REPLICAS:-3 5}; do \

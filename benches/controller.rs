@@ -1,4 +1,4 @@
-//! A real `smc controller`.
+//! A real `smc controller` process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::Result;
 
-/// How long anything may take before the run is given up.
+/// How long any step may take before the run fails.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The process. Dropping it kills it.
 pub struct Controller {
     child: Child,
-    /// Its administration.
+    /// Its administration socket.
     pub socket: PathBuf,
 }
 
 impl Controller {
-    /// Starts one that keeps everything but the mesh in `directory`, and takes `flags` as well.
+    /// Starts a controller with all its files but the mesh in `directory`, and with additional `flags`.
     pub fn start(directory: &Path, mesh_dir: &Path, kek: &Path, flags: &[String]) -> Result<Self> {
-        // Cargo puts benches into `deps`, below the programs.
+        // Cargo puts benches into `deps`, below the directory of programs.
         let own = std::env::current_exe()?;
         let smc = own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc");
         fs::create_dir_all(directory)?;
@@ -51,7 +51,7 @@ impl Controller {
         Ok(Self { child, socket })
     }
 
-    /// Connects to its administration as soon as it listens.
+    /// Connects to its administration socket once it listens.
     pub async fn client(&self) -> Result<Client> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -63,7 +63,7 @@ impl Controller {
         }
     }
 
-    /// What `/proc/PID/status` says under `field`, in KiB.
+    /// The value of `field` in `/proc/PID/status`, in KiB.
     pub fn memory_kib(&self, field: &str) -> Result<u64> {
         let id = self.child.id().ok_or("the controller has ended")?;
         let status = fs::read_to_string(format!("/proc/{id}/status"))?;
@@ -71,7 +71,7 @@ impl Controller {
         Ok(value.ok_or("no such field")?.trim().trim_end_matches(" kB").parse()?)
     }
 
-    /// `kill -9`. What it wrote and did not sync survives, unlike in a loss of power.
+    /// `kill -9`. Unsynced writes survive, unlike in a loss of power.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -1,10 +1,11 @@
-//! A controller with many proxies: how fast a change reaches those it touches, and what a proxy costs.
+//! A controller with many proxies: the latency of a change to the proxies that it affects, and the memory per
+//! proxy.
 //!
-//! Starts the real `smc controller` on loopback, gives every proxy a certificate through the administration socket,
-//! opens one mTLS delta ADS stream for each, on which it subscribes to all five types as Envoy does, and changes the
-//! readiness of single pods in the mesh directory. A change has converged when the last proxy that may call the pod's
-//! service holds the new endpoints. The time runs from the renaming of the pod's file to that moment, thus over reading,
-//! recomputing, sending and receiving.
+//! Starts the real `smc controller` on loopback, issues every proxy a certificate through the administration
+//! socket, opens one mTLS delta ADS stream for each, on which it subscribes to all five types as Envoy does,
+//! and changes the readiness of single pods in the mesh directory. A change has converged when the last proxy
+//! that may call the pod's service holds the new endpoints. The time starts with the renaming of the pod's
+//! file and includes reading, recomputing, sending and receiving.
 //!
 //! `cargo bench --bench fanout -- --proxies 2000 --services 1000 --json`; the last line is one JSON object.
 
@@ -16,25 +17,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Delivered,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::json;
 use smc::admin::client::Client;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
 use smc_benches::{Result, percentile};
-use smc_mesh::ids::TrustDomain;
 use smc_mesh::lint::Facts;
 use smc_mesh::resource::{Resource, ResourceType, Version};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_proto::admin::v1::BootstrapRequest;
+use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use smc_types::ids::TrustDomain;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Channel;
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
@@ -53,7 +52,7 @@ struct Args {
     /// Print the JSON object only.
     #[arg(long)]
     json: bool,
-    /// Cargo passes this; it means nothing here.
+    /// Cargo passes this; it is ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -128,15 +127,15 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
     let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
     let kek = directory.path().join("kek");
     let controller = Controller::start(directory.path(), &mesh_dir, &kek, &flags)?;
-    let bootstraps = bootstraps(controller.client().await?, mesh).await?;
+    let credentials = bootstraps(controller.client().await?, mesh).await?;
     let rss_idle_kib = controller.memory_kib("VmRSS")?;
 
     let (events, mut received) = mpsc::channel(1024);
     let mut streams = JoinSet::new();
     let start = Instant::now();
-    for (p, bootstrap) in bootstraps.into_iter().enumerate() {
+    for (p, credentials) in credentials.into_iter().enumerate() {
         let events = events.clone();
-        streams.spawn(async move { Proxy::connect(p, &bootstrap).await?.run(events).await });
+        streams.spawn(async move { Proxy::connect(p, credentials).await?.run(events).await });
     }
     let mut held = BTreeMap::new();
     let mut complete = 0;
@@ -192,7 +191,7 @@ fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<()> {
     Ok(())
 }
 
-/// What a proxy tells next; the error of a stream that ended, instead.
+/// The next event of a proxy, or the error of a stream that ended.
 async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result<()>>) -> Result<Event> {
     tokio::select! {
         event = received.recv() => Ok(event.ok_or("every stream ended")?),
@@ -204,8 +203,8 @@ async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result
     }
 }
 
-/// A bootstrap with a certificate for each proxy, once the controller knows them all.
-async fn bootstraps(mut client: Client, mesh: Mesh) -> Result<Vec<Value>> {
+/// The credentials of each proxy, from its bootstrap, once the controller knows its pod.
+async fn bootstraps(mut client: Client, mesh: Mesh) -> Result<Vec<Credentials>> {
     let deadline = Instant::now() + PATIENCE;
     let mut bootstraps = Vec::with_capacity(mesh.proxies);
     for p in 0..mesh.proxies {
@@ -218,16 +217,16 @@ async fn bootstraps(mut client: Client, mesh: Mesh) -> Result<Vec<Value>> {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        bootstraps.push(serde_json::from_str(&answer.bootstrap)?);
+        bootstraps.push(Credentials::read(&answer.bootstrap).ok_or("not a bootstrap")?);
     }
     Ok(bootstraps)
 }
 
-/// What a proxy tells.
+/// An event of a proxy.
 enum Event {
-    /// It got endpoints.
+    /// It received endpoints.
     Endpoints(Held),
-    /// For the first time it has all clusters and listeners, and all that they refer to.
+    /// It holds all clusters, listeners and the resources that they reference, for the first time.
     Complete,
 }
 
@@ -239,62 +238,33 @@ struct Held {
     at: Instant,
 }
 
-/// A proxy that subscribes as Envoy does, to all clusters and listeners and to what they refer to by name, and
-/// acknowledges everything.
+/// A proxy that subscribes as Envoy does, to all clusters and listeners and to the resources that they
+/// reference by name, and ACKs everything.
 struct Proxy {
     number: usize,
-    client: AggregatedDiscoveryServiceClient<Channel>,
-    node: String,
+    channel: Channel,
+    credentials: Credentials,
 }
 
 impl Proxy {
-    async fn connect(number: usize, bootstrap: &Value) -> Result<Self> {
-        let text = |pointer: &str| {
-            bootstrap
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .ok_or_else(|| format!("the bootstrap has no {pointer}"))
-        };
-        let cluster = "/static_resources/clusters/0";
-        let tls = format!("{cluster}/transport_socket/typed_config");
-        let common = format!("{tls}/common_tls_context");
-        let chain = text(&format!("{common}/tls_certificates/0/certificate_chain/inline_string"))?;
-        let key = text(&format!("{common}/tls_certificates/0/private_key/inline_string"))?;
-        let roots = text(&format!("{common}/validation_context/trusted_ca/inline_string"))?;
-        let address =
-            format!("{cluster}/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address");
-        let host = text(&format!("{address}/address"))?;
-        let port =
-            bootstrap.pointer(&format!("{address}/port_value")).and_then(Value::as_u64).ok_or("no port")?;
-        let config = ClientTlsConfig::new()
-            .domain_name(text(&format!("{tls}/sni"))?)
-            .identity(Identity::from_pem(chain, key))
-            .ca_certificate(Certificate::from_pem(roots));
-        let channel =
-            Endpoint::from_shared(format!("https://{host}:{port}"))?.tls_config(config)?.connect().await?;
-        let client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(32 << 20);
-        Ok(Self { number, client, node: text("/node/id")?.to_owned() })
+    async fn connect(number: usize, credentials: Credentials) -> Result<Self> {
+        let address = credentials.controllers.first().ok_or("the bootstrap has no controller")?;
+        let channel = credentials.connect(address).await?;
+        Ok(Self { number, channel, credentials })
     }
 
-    async fn run(mut self, events: mpsc::Sender<Event>) -> Result<()> {
-        let (requests, outgoing) = mpsc::channel(64);
-        let mut first = request(ResourceType::Cluster);
-        first.node = Some(envoy_types::pb::envoy::config::core::v3::Node {
-            id: self.node.clone(),
-            ..envoy_types::pb::envoy::config::core::v3::Node::default()
-        });
-        requests.send(first).await?;
-        requests.send(request(ResourceType::Listener)).await?;
-        let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
-        let mut responses = self.client.delta_aggregated_resources(outgoing).await?.into_inner();
-        // What was asked for, and of it what has not come yet; the wildcard has no name.
+    async fn run(self, events: mpsc::Sender<Event>) -> Result<()> {
+        let first =
+            [subscribe(&self.credentials, ResourceType::Cluster, &[]), request(ResourceType::Listener)];
+        let mut stream = DeltaStream::open(self.channel, first).await?;
+        // What is subscribed, and of it what has not arrived yet; the wildcard has no name.
         let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));
         let mut asked = BTreeSet::from(wildcards);
         let mut awaited = asked.clone();
         let mut complete = false;
-        while let Some(response) = responses.message().await? {
+        while let Some(response) = stream.next().await? {
             let at = Instant::now();
-            requests.send(acknowledge(&response)).await?;
+            stream.send(ack(&response)).await?;
             let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
             for (kind, names) in references(kind, &response.resources) {
                 let new: Vec<String> =
@@ -304,7 +274,7 @@ impl Proxy {
                 }
                 awaited.extend(new.iter().map(|name| (kind, name.clone())));
                 let subscribe = DeltaDiscoveryRequest { resource_names_subscribe: new, ..request(kind) };
-                requests.send(subscribe).await?;
+                stream.send(subscribe).await?;
             }
             awaited.remove(&(kind, String::new()));
             let names = response.resources.iter().map(|resource| &resource.name);
@@ -327,7 +297,7 @@ impl Proxy {
     }
 }
 
-/// The endpoints, routes and secrets that resources refer to, by type.
+/// The endpoints, routes and secrets that resources reference, by type.
 fn references(kind: ResourceType, delivered: &[Delivered]) -> BTreeMap<ResourceType, BTreeSet<String>> {
     let mut references: BTreeMap<ResourceType, BTreeSet<String>> = BTreeMap::new();
     for Delivered { name, resource: any, .. } in delivered {
@@ -339,6 +309,7 @@ fn references(kind: ResourceType, delivered: &[Delivered]) -> BTreeMap<ResourceT
             any: any.encode_to_vec().into(),
             delta: Vec::new().into(),
             warms_on: None,
+            made_of: std::sync::Arc::default(),
         };
         for (kind, name) in Facts::of(&resource).references {
             if !kind.is_wildcard() {
@@ -351,12 +322,4 @@ fn references(kind: ResourceType, delivered: &[Delivered]) -> BTreeMap<ResourceT
 
 fn request(kind: ResourceType) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: kind.url().to_owned(), ..DeltaDiscoveryRequest::default() }
-}
-
-fn acknowledge(response: &DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        type_url: response.type_url.clone(),
-        response_nonce: response.nonce.clone(),
-        ..DeltaDiscoveryRequest::default()
-    }
 }

@@ -1,14 +1,15 @@
-//! What the benchmarks share: a mesh of any size, the same every time, and the real controller as a process.
+//! Shared by the benchmarks: a deterministic mesh of any size, and the real controller as a process.
 //!
-//! Service *i* stands in namespace `n<i mod 10>`, has one port and an identity of its own. Proxies are spread over
-//! the services in turn. The identity of service *i* may call the `reach` services after it, by an HTTP route.
+//! Service *i* is in namespace `n<i mod 10>` and has one port and its own identity. Proxies are distributed
+//! over the services in turn. The identity of service *i* may call the `reach` services after it, by an HTTP
+//! route.
 
 pub mod controller;
 pub mod mesh;
 
 use std::time::Duration;
 
-/// What goes wrong with a benchmark ends it.
+/// Any error ends a benchmark.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The value that `percent` of the samples do not exceed.

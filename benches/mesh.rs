@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use smc_mesh::catalog::{
-    AppProtocol, Namespace, Object, Service, ServicePort, SourceEvent, TargetPort, Workload,
-};
-use smc_mesh::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
-use smc_mesh::pki::{ServiceCertificate, TrustBundle};
-use smc_mesh::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
+use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_mesh::api::core::{AppProtocol, Namespace, Service, ServicePort, TargetPort, Workload};
+use smc_mesh::api::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
+use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::Input;
+use smc_types::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 
 const NAMESPACES: usize = 10;
 const PORT: u16 = 8080;
@@ -17,9 +16,9 @@ const PORT: u16 = 8080;
 /// A mesh of some size.
 #[derive(Debug, Clone, Copy)]
 pub struct Mesh {
-    /// Services, each with an identity of its own.
+    /// Services, each with its own identity.
     pub services: usize,
-    /// Proxies, spread over the services.
+    /// Proxies, distributed over the services.
     pub proxies: usize,
     /// How many services each identity may call.
     pub reach: usize,
@@ -42,7 +41,7 @@ impl Mesh {
         ServiceId::new(&Self::namespace(i), &format!("s{i}"))
     }
 
-    /// The service that proxy `p` stands behind.
+    /// The service of which proxy `p` is an endpoint.
     pub fn service_of(&self, p: usize) -> usize {
         p % self.services
     }
@@ -113,8 +112,8 @@ impl Mesh {
         Ok(events)
     }
 
-    /// All that a compiler needs to serve the mesh. The certificates are about the size of real ones; the compiler does
-    /// not look inside.
+    /// All inputs that a compiler needs to serve the mesh. The certificates have about the size of real ones;
+    /// the compiler does not parse them.
     pub fn inputs(&self) -> Result<Vec<Input>, InvalidName> {
         let mut inputs = vec![Input::Bundle(TrustBundle { pem: "root ".repeat(140) })];
         for i in 0..self.services {
@@ -126,7 +125,7 @@ impl Mesh {
         Ok(inputs)
     }
 
-    /// Who may call service `i`: the `reach` before it.
+    /// The services that may call service `i`: the `reach` before it.
     pub fn callers(&self, i: usize) -> BTreeSet<usize> {
         (1..=self.reach.min(self.services - 1))
             .map(|step| (i + self.services - step) % self.services)

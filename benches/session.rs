@@ -1,4 +1,4 @@
-//! What one stream costs: its first answers, a change that touches it, an unchanged resume.
+//! The cost of one stream: its first responses, a change that affects it, an unchanged resume.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops where its own mesh is not valid")]
 
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use smc_mesh::ids::ServiceAccountId;
+use smc_mesh::class::ProxyClass;
 use smc_mesh::resource::{Resource, ResourceType};
+use smc_mesh::served_state::{Changed, Snapshot, View};
 use smc_mesh::session::{Response, Scope, Session, Variant};
-use smc_mesh::world::{ProxyClass, Snapshot, Touched, View};
+use smc_types::ids::ServiceAccountId;
 
 /// A view of `count` clusters; `generation` changes the first of them.
 fn view(count: usize, generation: u64) -> View {
@@ -62,7 +63,7 @@ fn session(criterion: &mut Criterion) {
     for count in [10, 1000] {
         let views = [view(count, 0), view(count, 1)];
         let name: Arc<str> = Arc::from("n0/s0|8080");
-        let touched = Touched::Names(BTreeSet::from([(ResourceType::Cluster, name)]));
+        let touched = Changed::Names(BTreeSet::from([(ResourceType::Cluster, name)]));
 
         criterion.bench_function(&format!("first_answer/{count}"), |bencher| {
             let request = subscribe(&views[0], false);

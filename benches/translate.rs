@@ -1,4 +1,4 @@
-//! How long the compiler takes: the whole mesh from nothing, and single changes.
+//! The time of the compiler for a whole mesh, and for single changes.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops where its own mesh is not valid")]
 
@@ -6,14 +6,14 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use smc_benches::mesh::Mesh;
-use smc_mesh::ids::TrustDomain;
 use smc_mesh::translate::{Compiler, Input, Settings};
+use smc_types::ids::TrustDomain;
 
 fn compiled(mesh: &Mesh) -> Compiler {
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     compiler.apply(mesh.inputs().unwrap());
-    assert_eq!(compiler.world().proxies.len(), mesh.proxies);
-    assert_eq!(compiler.world().snapshots.len(), mesh.services.min(mesh.proxies));
+    assert_eq!(compiler.served_state().proxies.len(), mesh.proxies);
+    assert_eq!(compiler.served_state().snapshots.len(), mesh.services.min(mesh.proxies));
     compiler
 }
 
@@ -36,7 +36,7 @@ fn whole(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The cost of an endpoint change must not grow with the services that it does not touch: the same change in
+/// The cost of an endpoint change must not grow with the services that it does not affect: the same change in
 /// meshes of three sizes.
 fn endpoint(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("endpoint_change");
@@ -48,7 +48,7 @@ fn endpoint(criterion: &mut Criterion) {
             bencher.iter(|| {
                 ready = !ready;
                 assert!(compiler.apply([Input::Source(mesh.pod(7, ready).unwrap())]));
-                black_box(compiler.world())
+                black_box(compiler.served_state())
             });
         });
     }

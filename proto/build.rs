@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// Enum fields, and the enum each holds: JSON names the value instead of numbering it.
+/// Enum fields with their enums: JSON has the name of the value instead of its number.
 const ENUM_FIELDS: [(&str, &str); 5] = [
     ("smc.admin.v1.ProxyCertificate.state", "CertificateState"),
     ("smc.admin.v1.Stream.variant", "Variant"),
@@ -11,7 +11,7 @@ const ENUM_FIELDS: [(&str, &str); 5] = [
     ("smc.admin.v1.CertificateAuthority.state", "AuthorityState"),
 ];
 
-/// Messages with a private key in them: their `Debug` is written by hand, and leaves it out.
+/// Messages with a private key: their `Debug` is written by hand and omits it.
 const SECRET_MESSAGES: [&str; 1] = ["smc.admin.v1.BootstrapResponse"];
 
 fn main() -> Result<(), Box<dyn Error>> {

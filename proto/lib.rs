@@ -1,8 +1,8 @@
 //! SMC's own gRPC interfaces, generated from the `.proto` files beside this one.
 //!
-//! Owns the wire forms that SMC defines itself. Refuses logic, and Envoy's protocols: those come from the
-//! crate `envoy-types`. Messages also serialize as JSON, for `-o json`: fields by their names, enums by the
-//! lower-case name of the value.
+//! Owns the wire forms that SMC defines itself; Envoy's come from the crate `envoy-types`. Messages of the
+//! administration also serialize as JSON, for `-o json`: fields by their names, enums by the lower-case
+//! name of the value.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub mod admin {
     }
 }
 
-/// What replicas of one group say to each other, and write to disk.
+/// The protocol between the replicas of one group, and the records on their disks.
 pub mod raft {
     /// Version 1.
     #[allow(missing_docs, clippy::pedantic, clippy::large_enum_variant, reason = "generated code")]
@@ -32,9 +32,9 @@ impl fmt::Debug for admin::v1::BootstrapResponse {
     }
 }
 
-/// Enums whose values have names. Implemented for the generated ones.
+/// A generated enum, whose values have names.
 trait Named: TryFrom<i32> + Default {
-    /// What every value's name begins with.
+    /// The prefix of all names.
     const PREFIX: &'static str;
 
     /// The value's name as the `.proto` file writes it.
@@ -58,7 +58,7 @@ named!(CertificateState, "CERTIFICATE_STATE_");
 named!(AuthorityState, "AUTHORITY_STATE_");
 named!(Severity, "SEVERITY_");
 
-/// Writes the enum value numbered `number` by its name; a number of a newer version reads `unspecified`.
+/// Serializes an enum value as its name; a value of a newer version becomes `unspecified`.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn enum_name<E: Named, S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
     let value = E::try_from(*number).unwrap_or_default();

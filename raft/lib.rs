@@ -1,65 +1,46 @@
-//! The ledger in Raft: commands are durable on a quorum of replicas before anybody hears that they were applied.
+//! The ledger, replicated with Raft: a command is durable on a quorum of replicas before its outcome is
+//! returned.
 //!
-//! Owns openraft, its log and snapshots, the files they live in, and the transport between replicas. Refuses to know
-//! what a command means: that is [`smc_mesh::ledger`], which this package applies and adds nothing to. Refuses to
-//! touch a directory that it does not understand: another program's or replica's, a newer format's, a damaged one.
+//! Owns openraft, its log and snapshots, their files, and the transport between replicas. Does not
+//! interpret commands: it applies them with [`smc_authority::ledger`]. Does not touch a directory that it
+//! cannot use: of another program or replica, in a newer format, or damaged.
 //!
-//! [`ReplicatedLedger`] is the seam; [`Group`] stands behind it. One replica is a group of one.
+//! [`ReplicatedLedger`] is the interface, [`Group`] its implementation. A single replica is a group of one.
 //!
 //! ```text
-//! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → answered here
+//! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → outcome here
 //! ```
 
-mod backup;
-mod barrier;
-mod contact;
-mod database;
-mod disk;
-mod durable;
-mod error;
-mod forming;
+mod check_quorum;
 mod group;
-mod housekeeping;
-mod identity;
-mod log;
-mod machine;
 mod membership;
-mod memory;
-mod peers;
-pub mod private_file;
-mod proposer;
 mod recovery;
 mod replicated;
-mod rocks;
 mod runtime;
-mod sessions;
-mod shared;
-mod snapshots;
+mod state;
 mod storage;
+mod timing;
 mod transport;
 mod types;
-mod waiters;
 mod wire;
 
-pub use backup::{Backup, BackupError, read as read_backup};
-pub use disk::Failure;
-pub use durable::{make_directory, sync_name};
-pub use error::StorageError;
 pub use group::{
     Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,
-    Settings, Timing,
+    Settings,
 };
-pub use identity::GroupId;
-pub use memory::MemoryDisk;
-pub use recovery::{RecoveryError, Remains, recover, restore, survey};
-pub use replicated::{Outcome, Pending, ProposeError, ReplicatedLedger};
-pub use rocks::FORMAT_VERSION;
-pub use runtime::Draw;
-pub use shared::SharedLedger;
+pub use recovery::backup::{Backup, BackupError, read as read_backup};
+pub use recovery::{Inspection, RecoveryError, inspect, recover, restore};
+pub use replicated::{ProposeError, ReplicatedLedger};
+pub use state::shared::SharedLedger;
 pub use storage::Storage;
+pub use storage::disk::Failure;
+pub use storage::error::StorageError;
+pub use storage::identity::GroupId;
+pub use storage::memory::MemoryDisk;
+pub use storage::rocks::FORMAT_VERSION;
+pub use timing::Timing;
 pub use transport::tls::{GroupSecret, NotDerived, TlsError};
-pub use transport::{Io, Listener, Network, Tcp};
-pub use types::{Replica, ReplicaId};
+pub use types::Replica;
 
 #[cfg(test)]
 mod tests;

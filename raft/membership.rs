@@ -1,6 +1,8 @@
-//! Who belongs to the group: changes on the leader, and what a replica without a group does about it.
+//! The membership of the group: changes of it on the leader, and the way of a replica without a group into
+//! one.
 //!
-//! Owns the order of steps of a change, and the rule of founding ([`next_step`]), which is a plain function.
+//! Owns the steps of a change, and the rule of founding and joining ([`next_step`]), which is a plain
+//! function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,28 +14,28 @@ use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::identity::{GroupId, Identity};
-use crate::machine::StateMachine;
-use crate::types::{LogId, Replica, ReplicaId, TypeConfig};
+use crate::state::machine::Raft;
+use crate::storage::identity::{GroupId, Identity};
+use crate::types::{LogId, Replica, TypeConfig};
 use crate::wire::{Wire, named, unnamed};
+use smc_types::ids::ReplicaId;
 
-type Raft = openraft::Raft<TypeConfig, StateMachine>;
 type Metrics = openraft::RaftMetrics<TypeConfig>;
 
 /// How long a new member may take to catch up, with a snapshot of hundreds of megabytes over a slow network.
 const CATCH_UP: Duration = Duration::from_mins(5);
 
-/// How long a transfer of leadership may take: an election's time, several times over.
+/// How long a transfer of leadership may take: several elections.
 const TRANSFER: Duration = Duration::from_secs(3);
 
-/// Why the group was not changed.
+/// Why the membership was not changed.
 #[derive(Debug, Clone, Error)]
 pub(crate) enum ChangeError {
     #[error("this replica is not the leader")]
     NotLeader,
     #[error("{0}")]
     Refused(String),
-    #[error("the change of the group failed: {0}")]
+    #[error("the membership change failed: {0}")]
     Failed(String),
 }
 
@@ -51,7 +53,7 @@ impl From<WriteError> for ChangeError {
     }
 }
 
-/// Changes the group, if this replica leads it.
+/// Changes the membership, if this replica leads.
 pub(crate) async fn change(
     raft: &Raft,
     change: pb::change_membership_request::Change,
@@ -86,7 +88,8 @@ async fn add(raft: &Raft, id: ReplicaId, replica: Replica) -> Result<(), ChangeE
         }
         known => {
             if known.is_some() {
-                // It lost its disk, and with it what it acknowledged: the others must be a quorum without it.
+                // It lost its disk, and with it what it had acknowledged: the others must be a quorum
+                // without it.
                 remove(raft, id).await?;
             }
             raft.add_learner(id, replica, false).await?;
@@ -97,8 +100,8 @@ async fn add(raft: &Raft, id: ReplicaId, replica: Replica) -> Result<(), ChangeE
     Ok(())
 }
 
-/// Waits until a learner has the log as it is now. One that cannot be reached must not vote: a group of one would need it to
-/// commit anything, its removal too.
+/// Waits until a learner has the log as it is now. A learner that cannot be reached must not become a
+/// voter: a group of one would need it to commit anything, even its removal.
 async fn caught_up(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
     let last = raft.metrics().borrow_watched().last_log_index;
     let has_it = |metrics: &Metrics| {
@@ -110,7 +113,8 @@ async fn caught_up(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// The change of the group that has been begun and not ended, if this replica leads: both majorities are needed meanwhile.
+/// The membership change that is half done, if there is one and this replica leads. Until it is finished,
+/// commits need a majority of both the old and the new voters.
 pub(crate) fn unfinished(raft: &Raft) -> Option<LogId> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -118,7 +122,7 @@ pub(crate) fn unfinished(raft: &Raft) -> Option<LogId> {
     if joint && metrics.state == ServerState::Leader { *metrics.membership_config.log_id() } else { None }
 }
 
-/// Ends such a change. openraft leaves that to whoever began it, who may have been lost in the middle.
+/// Finishes such a change. openraft leaves that to the caller that began it, which may have died in between.
 pub(crate) async fn finish(raft: &Raft) -> Result<(), ChangeError> {
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::new()), false).await?;
     Ok(())
@@ -130,7 +134,7 @@ async fn remove(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
     if !voter {
         raft.change_membership(ChangeMembers::RemoveNodes(ids), false).await?;
     } else if raft.voter_ids().count() == 1 {
-        return Err(ChangeError::Refused(format!("replica {id} is the last one that votes")));
+        return Err(ChangeError::Refused(format!("replica {id} is the last voter")));
     } else {
         raft.change_membership(ChangeMembers::RemoveVoters(ids), false).await?;
     }
@@ -156,7 +160,7 @@ async fn transfer(raft: &Raft, to: ReplicaId) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// A member, and whether it votes.
+/// A member, and whether it is a voter.
 pub(crate) fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -165,7 +169,7 @@ pub(crate) fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
     Some((replica, membership.voter_ids().any(|voter| voter == id)))
 }
 
-/// What this replica is, for another one.
+/// Describes this replica to another one.
 pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -179,17 +183,18 @@ pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse
     }
 }
 
-/// What a replica knows that does not vote in a group.
+/// What a replica that is no voter knows.
 pub(crate) struct Situation<'a> {
+    /// Its id and incarnation.
     pub(crate) me: (ReplicaId, u64),
-    /// Whether it has had to do with a group: it has a log, or a term.
+    /// Whether it has belonged to a group: it has a log, or a term.
     pub(crate) initialized: bool,
     /// Whether it may found a group. Not if there has been one: its authority would be founded a second time.
     pub(crate) may_found: bool,
-    /// The replicas that found the group together, this one among them, with their addresses.
-    pub(crate) founders: &'a BTreeMap<ReplicaId, String>,
-    /// What the others said when they were asked just now; who did not answer is missing.
-    pub(crate) said: &'a BTreeMap<ReplicaId, pb::DescribeResponse>,
+    /// The replicas that found the group together, with their addresses.
+    pub(crate) initial_members: &'a BTreeMap<ReplicaId, String>,
+    /// The present answers of the other initial members; those that did not answer are missing.
+    pub(crate) described: &'a BTreeMap<ReplicaId, pb::DescribeResponse>,
 }
 
 /// What such a replica does next.
@@ -199,31 +204,32 @@ pub(crate) enum NextStep {
     Found(BTreeMap<ReplicaId, Replica>),
     /// It asks this replica, which leads the group, to be added.
     Join(ReplicaId, Replica),
-    /// It asks again later.
+    /// It asks the initial members again later.
     Wait(&'static str),
-    /// It would found the group, and may not.
+    /// It is due to found the group, and must not.
     Refuse,
-    /// It was taken out of the group, and stays out.
+    /// It was removed from the group, and does not join again.
     StayOut,
 }
 
 /// The rule of founding and joining.
 ///
-/// The founder with the lowest id founds the group, once all founders have answered and all are empty. So there is
-/// one who may, also when all start at once; and a founder that comes back without its disk finds others that are
-/// not empty, and joins them. If nobody of a group is left, nothing is founded behind its back: see `recover`. A founder
-/// that knows of no other cannot ask whether somebody is left, and may not found a second time what it was told of.
+/// The initial member with the lowest id founds the group, once all of them have answered and all are
+/// empty. So exactly one replica founds it, also when all start at once. An initial member that returns
+/// without its disk finds others that are not empty, and joins them. If all members of a group are lost, no
+/// new group is founded by itself: see [`crate::recovery::recover`]. A sole initial member has no other to
+/// ask, so it does not found a group where a note says that there was one.
 ///
-/// Whoever is in the group and does not vote, because its admission was cut short, asks again to be admitted.
+/// A learner whose admission was interrupted asks again to be admitted.
 pub(crate) fn next_step(situation: &Situation<'_>) -> NextStep {
-    let Situation { me: (me, incarnation), initialized, may_found, founders, said } = situation;
-    let mut groups = said.values().filter(|said| group_of(said).is_some()).peekable();
-    if groups.peek().is_some() {
-        let known = groups.max_by_key(|said| (said.leader.is_some(), said.term));
-        let Some(leader) = known.and_then(|said| said.leader.clone()) else {
+    let Situation { me: (me, incarnation), initialized, may_found, initial_members, described } = situation;
+    let mut in_group = described.values().filter(|described| group_of(described).is_some()).peekable();
+    if in_group.peek().is_some() {
+        let latest = in_group.max_by_key(|described| (described.leader.is_some(), described.term));
+        let Some(leader) = latest.and_then(|described| described.leader.clone()) else {
             return NextStep::Wait("the group has no leader");
         };
-        let membership = known.and_then(|said| said.membership.clone()).unwrap_or_default();
+        let membership = latest.and_then(|described| described.membership.clone()).unwrap_or_default();
         let listed = |member: &pb::Replica| member.id == me.0 && member.incarnation == *incarnation;
         if !membership.replicas.iter().any(listed) {
             if *initialized {
@@ -236,32 +242,32 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> NextStep {
         return NextStep::Join(leader, replica);
     }
     if *initialized {
-        return NextStep::Wait("nobody of the group answers");
+        return NextStep::Wait("no member of the group answers");
     }
-    if founders.keys().next() != Some(me) {
-        return NextStep::Wait("the founder with the lowest id has not founded the group yet");
+    if initial_members.keys().next() != Some(me) {
+        return NextStep::Wait("the initial member with the lowest id has not founded the group yet");
     }
     let mut members = BTreeMap::new();
-    for (id, address) in *founders {
-        let incarnation = match said.get(id).and_then(|said| said.identity.as_ref()) {
+    for (id, address) in *initial_members {
+        let incarnation = match described.get(id).and_then(|described| described.identity.as_ref()) {
             Some(identity) => identity.incarnation,
             None if id == me => *incarnation,
-            None => return NextStep::Wait("not all founders can be reached yet"),
+            None => return NextStep::Wait("not all initial members can be reached yet"),
         };
         members.insert(*id, Replica { address: address.clone(), incarnation });
     }
     if *may_found { NextStep::Found(members) } else { NextStep::Refuse }
 }
 
-fn group_of(said: &pb::DescribeResponse) -> Option<GroupId> {
-    GroupId::read(&said.identity.as_ref()?.group)
+fn group_of(described: &pb::DescribeResponse) -> Option<GroupId> {
+    GroupId::read(&described.identity.as_ref()?.group)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn founders(ids: impl IntoIterator<Item = u64>) -> BTreeMap<ReplicaId, String> {
+    fn initial_members(ids: impl IntoIterator<Item = u64>) -> BTreeMap<ReplicaId, String> {
         ids.into_iter().map(|id| (ReplicaId(id), format!("replica-{id}:15129"))).collect()
     }
 
@@ -280,7 +286,7 @@ mod tests {
     }
 
     fn in_group(id: u64, leader: Option<u64>, members: &[u64]) -> pb::DescribeResponse {
-        let identity = pb::Identity { replica: id, incarnation: first(id), group: GroupId([7; 16]).octets() };
+        let identity = pb::Identity { replica: id, incarnation: first(id), group: GroupId([7; 16]).bytes() };
         let replicas = members.iter().map(|id| replica(*id)).collect();
         let configs = vec![pb::Voters { ids: members.to_vec() }];
         pb::DescribeResponse {
@@ -291,26 +297,32 @@ mod tests {
         }
     }
 
-    /// What replica `me` does, with its first disk, or with another one.
-    fn step(me: u64, incarnation: u64, ids: &[u64], said: Vec<pb::DescribeResponse>) -> NextStep {
-        step_of(me, incarnation, ids, said, (false, true))
+    /// The next step of replica `me`, whose disk has this `incarnation`.
+    fn step(me: u64, incarnation: u64, ids: &[u64], described: Vec<pb::DescribeResponse>) -> NextStep {
+        step_of(me, incarnation, ids, described, (false, true))
     }
 
     fn step_of(
         me: u64,
         incarnation: u64,
         ids: &[u64],
-        said: Vec<pb::DescribeResponse>,
+        described: Vec<pb::DescribeResponse>,
         (initialized, may_found): (bool, bool),
     ) -> NextStep {
-        let said =
-            said.into_iter().map(|said| (ReplicaId(said.identity.as_ref().unwrap().replica), said)).collect();
-        let (me, founders) = ((ReplicaId(me), incarnation), founders(ids.iter().copied()));
-        next_step(&Situation { me, initialized, may_found, founders: &founders, said: &said })
+        let id = |described: &pb::DescribeResponse| ReplicaId(described.identity.as_ref().unwrap().replica);
+        let described = described.into_iter().map(|described| (id(&described), described)).collect();
+        let (me, initial_members) = ((ReplicaId(me), incarnation), initial_members(ids.iter().copied()));
+        next_step(&Situation {
+            me,
+            initialized,
+            may_found,
+            initial_members: &initial_members,
+            described: &described,
+        })
     }
 
     #[test]
-    fn nobody_founds_what_was_founded_before() {
+    fn a_group_that_was_founded_before_is_not_founded_again() {
         assert_eq!(step_of(0, 999, &[0], vec![], (false, false)), NextStep::Refuse);
         assert_eq!(step_of(0, 999, &[0, 1], vec![empty(1)], (false, false)), NextStep::Refuse);
         let join = NextStep::Join(ReplicaId(1), unnamed(replica(1)).1);
@@ -318,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_admission_was_cut_short_asks_again_and_who_was_taken_out_does_not() {
+    fn an_interrupted_admission_is_asked_for_again_and_a_removal_stands() {
         let join = NextStep::Join(ReplicaId(0), unnamed(replica(0)).1);
         let mut learning = in_group(0, Some(0), &[0]);
         learning.membership.as_mut().unwrap().replicas.push(replica(3));
@@ -341,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_that_start_at_once_the_lowest_founds_when_all_have_answered() {
+    fn the_lowest_initial_member_founds_when_all_have_answered() {
         let all = [0, 1, 2];
         let members: BTreeMap<_, _> = all.iter().map(|id| unnamed(replica(*id))).collect();
         assert_eq!(step(0, first(0), &all, vec![empty(1), empty(2)]), NextStep::Found(members));
@@ -351,25 +363,25 @@ mod tests {
     }
 
     #[test]
-    fn a_founder_without_its_disk_joins_the_group_that_the_others_are_in() {
+    fn an_initial_member_without_its_disk_joins_the_group_of_the_others() {
         let join = NextStep::Join(ReplicaId(1), unnamed(replica(1)).1);
-        let said = || vec![in_group(1, Some(1), &[0, 1, 2]), in_group(2, Some(1), &[0, 1, 2])];
-        assert_eq!(step(0, 999, &[0, 1, 2], said()), join);
+        let described = || vec![in_group(1, Some(1), &[0, 1, 2]), in_group(2, Some(1), &[0, 1, 2])];
+        assert_eq!(step(0, 999, &[0, 1, 2], described()), join);
         assert_eq!(step(0, 999, &[0, 1, 2], vec![in_group(1, Some(1), &[0, 1, 2]), empty(2)]), join);
     }
 
     #[test]
-    fn a_founder_that_the_leader_has_not_reached_yet_waits_for_it() {
-        let said = vec![in_group(0, Some(0), &[0, 1, 2]), empty(2)];
-        assert!(matches!(step(1, first(1), &[0, 1, 2], said), NextStep::Wait(_)));
+    fn an_initial_member_that_the_leader_has_not_reached_yet_waits() {
+        let described = vec![in_group(0, Some(0), &[0, 1, 2]), empty(2)];
+        assert!(matches!(step(1, first(1), &[0, 1, 2], described), NextStep::Wait(_)));
     }
 
     #[test]
-    fn a_newcomer_joins_once_there_is_a_leader_to_ask() {
-        let said = |leader| vec![in_group(0, leader, &[0, 1, 2])];
-        assert!(matches!(step(3, first(3), &[0, 1, 2], said(None)), NextStep::Wait(_)));
+    fn a_later_replica_joins_once_there_is_a_leader_to_ask() {
+        let described = |leader| vec![in_group(0, leader, &[0, 1, 2])];
+        assert!(matches!(step(3, first(3), &[0, 1, 2], described(None)), NextStep::Wait(_)));
         assert_eq!(
-            step(3, first(3), &[0, 1, 2], said(Some(2))),
+            step(3, first(3), &[0, 1, 2], described(Some(2))),
             NextStep::Join(ReplicaId(2), unnamed(replica(2)).1)
         );
         assert!(matches!(step(3, first(3), &[0, 1, 2], vec![]), NextStep::Wait(_)), "it founds nothing");

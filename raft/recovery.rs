@@ -1,86 +1,93 @@
-//! The way on when a group cannot help itself: from a backup, or from what one replica has left.
+//! A new group where the old one cannot work any more: from a backup, or from what one replica has left.
 //!
-//! Owns both, for a replica that does not run. Either makes a *new* group, whose only member the replica is, and which
-//! the others join with empty disks. A new one, since whoever is left of the old group must not be able to go on
-//! beside it: its members are refused, and refuse.
+//! Owns both, for a replica that does not run. The new group has that replica as its only member; the
+//! others join it with empty disks. It gets a new group id, so that remaining members of the old group
+//! cannot go on beside it: the two groups refuse each other's messages.
 //!
-//! Refuses to touch a disk that holds something else, and changes one in a single atomic step.
+//! Does not touch a disk that holds something else, and changes one in a single atomic step.
+
+pub(crate) mod backup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use smc_mesh::ledger::Ledger;
+use smc_authority::ledger::Ledger;
+use smc_host::env::{Entropy, NoEntropy};
 use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 
-use crate::backup::Backup;
-use crate::database::{Family, Write, index_key};
-use crate::disk::{COMMITTED, Disk, PURGED, VOTE, put_fact};
-use crate::error::StorageError;
-use crate::identity::{GroupId, IDENTITY};
-use crate::log::LogStore;
-use crate::machine::{ImageRef, StateMachine};
-use crate::rocks::RocksDisk;
-use crate::sessions::Sessions;
-use crate::shared::SharedLedger;
-use crate::snapshots::Snapshots;
+use crate::recovery::backup::Backup;
+use crate::state::machine::{ImageRef, StateMachine};
+use crate::state::sessions::Sessions;
+use crate::state::shared::SharedLedger;
+use crate::state::waiters::Waiters;
 use crate::storage::Storage;
-use crate::types::{LeaderId, LogId, Membership, Replica, ReplicaId, StoredMembership, Vote};
-use crate::waiters::Waiters;
+use crate::storage::database::{Family, Write, index_key};
+use crate::storage::disk::{COMMITTED, Disk, PURGED, VOTE, put_record};
+use crate::storage::error::StorageError;
+use crate::storage::identity::{GroupId, IDENTITY, draw_incarnation};
+use crate::storage::log::LogStore;
+use crate::storage::rocks::RocksDisk;
+use crate::storage::snapshots::Snapshots;
+use crate::types::{LeaderId, LogId, Membership, Replica, StoredMembership, Vote};
 use crate::wire::Wire;
+use smc_types::ids::ReplicaId;
 
-/// Why there is no new group. The disk is as it was.
+/// Why there is no new group. The disk is unchanged.
 #[derive(Debug, Error)]
 pub enum RecoveryError {
-    /// It cannot be used.
+    /// The storage cannot be used.
     #[error(transparent)]
     Storage(Arc<StorageError>),
-    /// It belongs to somebody.
+    /// The disk belongs to a replica.
     #[error("the data directory is that of replica {replica}{group}: a backup is restored into an empty one")]
     InUse {
-        /// Whose it is.
+        /// Which replica.
         replica: ReplicaId,
-        /// ` of group …`, if it belongs to one.
+        /// ` of group …`, if it belongs to a group.
         group: String,
     },
-    /// There is nothing to go on from.
+    /// The disk holds no ledger.
     #[error("the data directory has no ledger: it never belonged to a group")]
     Nothing,
-    /// The new group contradicts itself. A defect of this program.
-    #[error("the new group cannot be described: {0}")]
+    /// The ids of the new group could not be drawn.
+    #[error("cannot draw the id of the new group")]
+    NoEntropy(#[from] NoEntropy),
+    /// The new membership contradicts itself. A defect of this program.
+    #[error("the membership of the new group is invalid: {0}")]
     Membership(String),
 }
 
-/// What is left on a replica's disk.
+/// The content of a replica's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remains {
+pub struct Inspection {
     /// Which replica.
     pub replica: ReplicaId,
     /// The group that it belonged to.
     pub group: GroupId,
-    /// Everybody in it, as the replica last heard.
+    /// All members, as this replica last knew them.
     pub members: BTreeMap<ReplicaId, Replica>,
-    /// The term of the last entry. Of several replicas, the one with the latest term has the most, and of those with
-    /// the same the one with the latest entry.
+    /// The term of the last entry. Of several replicas, the one with the highest term has the most complete
+    /// log, and of those with the same term the one with the highest index.
     pub term: u64,
-    /// The last entry.
+    /// The index of the last entry.
     pub last: u64,
-    /// The ledger after the last entry, whether or not that was committed: what was acknowledged is part of it if a
-    /// majority had it and this is the replica that has the most.
+    /// The ledger after the last entry, committed or not. It includes everything acknowledged if this
+    /// replica has the most complete log of a majority.
     pub ledger: Ledger,
 }
 
-/// A disk that is opened without being run.
-struct Survey {
+/// A disk that is open while its replica does not run.
+struct InspectedDisk {
     disk: Disk,
-    remains: Remains,
+    inspection: Inspection,
     identity: pb::Identity,
     sessions: Sessions,
     vote: u64,
 }
 
-/// What a new group begins with.
+/// The first state of a new group.
 struct Beginning<'a> {
     identity: pb::Identity,
     address: String,
@@ -89,74 +96,76 @@ struct Beginning<'a> {
     state: ImageRef<'a>,
 }
 
-/// Makes an empty disk that of the only member, `replica` at `address`, of a new group with the ledger of `backup`.
-/// `draw` gives random numbers.
+/// Turns an empty disk into that of `replica` at `address`, the only member of a new group with the ledger
+/// of `backup`.
 pub async fn restore(
     backup: &Backup,
     storage: Storage,
     replica: ReplicaId,
     address: String,
-    draw: impl Fn() -> u64,
+    entropy: &dyn Entropy,
 ) -> Result<GroupId, RecoveryError> {
-    if is_there(&storage)? {
+    if exists(&storage)? {
         let disk = storage.clone().examine().await.map_err(RecoveryError::Storage)?;
         let failed = |error| failure(&disk, &error);
-        if let Some(identity) = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)? {
+        if let Some(identity) = disk.record::<pb::Identity>(IDENTITY).map_err(failed)? {
             let group = GroupId::read(&identity.group).map(|group| format!(" of group {group}"));
             let group = group.unwrap_or_default();
             return Err(RecoveryError::InUse { replica: ReplicaId(identity.replica), group });
         }
     }
+    // Before the storage is opened, which makes it if it is missing.
+    let group = GroupId::draw(entropy)?;
+    let incarnation = draw_incarnation(entropy)?;
     let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
-    let group = GroupId::draw(&draw);
-    let identity = pb::Identity { replica: replica.0, incarnation: draw().max(1), group: group.octets() };
+    let identity = pb::Identity { replica: replica.0, incarnation, group: group.bytes() };
     let state = ImageRef { sessions: &Sessions::default(), ledger: &backup.ledger };
     begin(&disk, Beginning { identity, address, term: 1, index: 1, state }).await?;
     Ok(group)
 }
 
-/// Looks at what is left on a disk, and changes nothing.
-pub async fn survey(storage: Storage) -> Result<Remains, RecoveryError> {
-    if !is_there(&storage)? {
-        return Err(RecoveryError::Nothing);
-    }
-    let disk = storage.examine().await.map_err(RecoveryError::Storage)?;
-    Survey::of(disk).map(|survey| survey.remains)
+/// Reads a disk, and changes nothing on it.
+pub async fn inspect(storage: Storage) -> Result<Inspection, RecoveryError> {
+    let disk = existing(storage)?.examine().await.map_err(RecoveryError::Storage)?;
+    InspectedDisk::of(disk).map(|inspected| inspected.inspection)
 }
 
-/// Makes a replica the only member of a new group, with everything that is left on its disk. It is at `address` from now
-/// on, or where it was. `draw` gives random numbers.
+/// Makes a replica the only member of a new group, with everything that is on its disk. Its address becomes
+/// `address`, or stays.
 pub async fn recover(
     storage: Storage,
     address: Option<String>,
-    draw: impl Fn() -> u64,
-) -> Result<(Remains, GroupId), RecoveryError> {
-    if !is_there(&storage)? {
-        return Err(RecoveryError::Nothing);
-    }
-    let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
-    let Survey { disk, remains, identity, sessions, vote } = Survey::of(disk)?;
-    let group = GroupId::draw(&draw);
-    let identity = pb::Identity { group: group.octets(), ..identity };
-    let before = || remains.members.get(&remains.replica).map(|member| member.address.clone());
+    entropy: &dyn Entropy,
+) -> Result<(Inspection, GroupId), RecoveryError> {
+    let disk = existing(storage)?.open(None).await.map_err(RecoveryError::Storage)?;
+    let InspectedDisk { disk, inspection, identity, sessions, vote } = InspectedDisk::of(disk)?;
+    let group = GroupId::draw(entropy)?;
+    let identity = pb::Identity { group: group.bytes(), ..identity };
+    let before = || inspection.members.get(&inspection.replica).map(|member| member.address.clone());
     let address = address.or_else(before).unwrap_or_default();
-    // Above everything that this disk has seen, so that what it promised in the old group binds nobody in the new one.
-    let (term, index) = (remains.term.max(vote) + 1, remains.last + 1);
-    let state = ImageRef { sessions: &sessions, ledger: &remains.ledger };
+    // Above every term and index on this disk, so that its votes in the old group do not count in the new
+    // one.
+    let (term, index) = (inspection.term.max(vote) + 1, inspection.last + 1);
+    let state = ImageRef { sessions: &sessions, ledger: &inspection.ledger };
     begin(&disk, Beginning { identity, address, term, index, state }).await?;
-    Ok((remains, group))
+    Ok((inspection, group))
 }
 
-/// Whether there is a ledger: one that is looked for is not made.
-fn is_there(storage: &Storage) -> Result<bool, RecoveryError> {
+/// The storage, if it exists: it must not be made here.
+fn existing(storage: Storage) -> Result<Storage, RecoveryError> {
+    if exists(&storage)? { Ok(storage) } else { Err(RecoveryError::Nothing) }
+}
+
+fn exists(storage: &Storage) -> Result<bool, RecoveryError> {
     let Storage::Directory(path) = storage else { return Ok(true) };
     RocksDisk::exists(path).map_err(|error| RecoveryError::Storage(Arc::new(error)))
 }
 
-impl Survey {
+impl InspectedDisk {
     fn of(disk: Disk) -> Result<Self, RecoveryError> {
         let failed = |error| failure(&disk, &error);
-        let identity = disk.fact::<pb::Identity>(IDENTITY).map_err(failed)?.ok_or(RecoveryError::Nothing)?;
+        let identity =
+            disk.record::<pb::Identity>(IDENTITY).map_err(failed)?.ok_or(RecoveryError::Nothing)?;
         let group = GroupId::read(&identity.group).ok_or(RecoveryError::Nothing)?;
         let vote = disk.vote().map_err(failed)?.map_or(0, |vote| vote.leader_id.term);
         let shared = SharedLedger::default();
@@ -165,7 +174,7 @@ impl Survey {
         let (log, _) = LogStore::new(disk.clone());
         loop {
             let next = machine.applied().map_or(0, |last| last.index + 1);
-            let entries = log.piece(next).map_err(failed)?;
+            let entries = log.next_entries(next).map_err(failed)?;
             if entries.is_empty() {
                 break;
             }
@@ -175,7 +184,7 @@ impl Survey {
         }
         let last = machine.applied().ok_or(RecoveryError::Nothing)?;
         let (sessions, membership) = machine.into_parts();
-        let remains = Remains {
+        let inspection = Inspection {
             replica: ReplicaId(identity.replica),
             group,
             members: membership.nodes().map(|(id, member)| (*id, member.clone())).collect(),
@@ -183,11 +192,11 @@ impl Survey {
             last: last.index,
             ledger: shared.read(Ledger::clone),
         };
-        Ok(Self { disk, remains, identity, sessions, vote })
+        Ok(Self { disk, inspection, identity, sessions, vote })
     }
 }
 
-/// Puts the beginning in the place of everything that is there, all or nothing.
+/// Replaces everything on the disk by the new group's first state, in one atomic step.
 async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryError> {
     let Beginning { identity, address, term, index, state } = beginning;
     let me = ReplicaId(identity.replica);
@@ -203,13 +212,13 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     header.membership = Some(StoredMembership::new(Some(last), membership).to_wire());
     let mut batch = snapshots.replacing(&header).map_err(failed)?;
     let vote = Vote { leader_id: last.leader_id, committed: false };
-    // What was on its way from the old group will not be gone on with.
-    batch.extend(snapshots.forget_incoming().map_err(failed)?);
+    // A snapshot transfer from the old group is not resumed.
+    batch.extend(snapshots.delete_incoming().map_err(failed)?);
     batch.extend([
-        put_fact(IDENTITY, &identity),
-        put_fact(VOTE, &vote.to_wire()),
-        put_fact(COMMITTED, &last.to_wire()),
-        put_fact(PURGED, &last.to_wire()),
+        put_record(IDENTITY, &identity),
+        put_record(VOTE, &vote.to_wire()),
+        put_record(COMMITTED, &last.to_wire()),
+        put_record(PURGED, &last.to_wire()),
         Write::DeleteRange(Family::Log, index_key(0)..index_key(u64::MAX)),
     ]);
     disk.write(batch).map_err(failed)?;
@@ -217,7 +226,7 @@ async fn begin(disk: &Disk, beginning: Beginning<'_>) -> Result<(), RecoveryErro
     Ok(())
 }
 
-/// The cause of a failure, which the disk knows better.
+/// The cause of a failure, which the disk has recorded.
 fn failure(disk: &Disk, error: &io::Error) -> RecoveryError {
     let cause = disk.failure().borrow().clone();
     RecoveryError::Storage(cause.unwrap_or_else(|| Arc::new(StorageError::damaged(error.to_string()))))

@@ -1,68 +1,66 @@
-//! The seam between those who need the ledger and whatever keeps it.
+//! The interface between the users of the ledger and its replication.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use smc_mesh::ledger::{Command, Rejection, Reply};
+use futures_util::future::BoxFuture;
+use smc_authority::ledger::{Command, Outcome};
+use smc_host::env::NoEntropy;
 use thiserror::Error;
 
-use crate::error::StorageError;
-use crate::shared::SharedLedger;
+use crate::state::shared::SharedLedger;
+use crate::storage::error::StorageError;
 
-/// What became of one applied command.
-pub type Outcome = Result<Reply, Rejection>;
-
-/// The future of an object-safe asynchronous method.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A ledger that takes commands from many, in one order for all, and loses none that it acknowledged.
+/// A ledger that applies the commands of many callers in one order on every replica, and loses none that it
+/// acknowledged.
 pub trait ReplicatedLedger: Send + Sync {
     /// Appends the commands to the log, in this order and next to each other, and waits until they are
-    /// durable and applied. The answer has one outcome per command.
+    /// durable and applied. Returns one outcome per command.
     ///
-    /// After an error it is unknown whether they were applied; commands that matter are made so that
-    /// proposing them again does no harm (a serial number is recorded once, a claim is idempotent).
-    fn propose(&self, commands: Vec<Command>) -> Pending<'_, Result<Vec<Outcome>, ProposeError>>;
+    /// After an error it is unknown whether they were applied. Commands are therefore designed so that a
+    /// repeated proposal does no harm (a serial number is recorded once, a claim is idempotent).
+    fn propose(&self, commands: Vec<Command>) -> BoxFuture<'_, Result<Vec<Outcome>, ProposeError>>;
 
     /// Waits until [`Self::local`] holds everything that any replica acknowledged before this call, so that
-    /// a read after it may decide something.
-    fn barrier(&self) -> Pending<'_, Result<(), ProposeError>>;
+    /// a decision can be based on a read after it.
+    fn barrier(&self) -> BoxFuture<'_, Result<(), ProposeError>>;
 
-    /// The state as applied here, which may lag behind unless [`Self::barrier`] came first.
+    /// The state as applied here, which may lag behind the group without a [`Self::barrier`] before.
     fn local(&self) -> &SharedLedger;
 }
 
 /// Why commands could not be committed.
 #[derive(Debug, Clone, Error)]
 pub enum ProposeError {
-    /// The proposal is too big; the same one will never fit.
+    /// The proposal is too large; a retry will not help.
     #[error(
         "a proposal of {commands} commands and {bytes} bytes is over the limit of {max_commands} commands and {max_bytes} bytes"
     )]
     TooLarge {
-        /// How many commands it has.
+        /// The number of its commands.
         commands: usize,
-        /// How many bytes they take in the log.
+        /// Their bytes in the log.
         bytes: usize,
-        /// How many commands it may have.
+        /// The most commands allowed.
         max_commands: usize,
-        /// How many bytes they may take.
+        /// The most bytes allowed.
         max_bytes: usize,
     },
-    /// A command has no stored form. Cannot happen with commands that [`smc_mesh::ledger`] makes.
+    /// A command cannot be encoded. Cannot happen with commands that [`smc_authority::ledger`] makes.
     #[error("a command cannot be encoded: {0}")]
     Unencodable(String),
-    /// The storage failed; nothing is taken any more, and the replica should stop.
+    /// The storage failed. The replica takes no proposals any more, and should be stopped.
     #[error("the ledger has stopped: {0}")]
     Failed(#[source] Arc<StorageError>),
-    /// There was no leader that could be reached, or no quorum, for longer than a proposal is tried. It may still be
-    /// applied later. Trying again makes sense.
+    /// There was no reachable leader, or no quorum, for as long as a proposal is retried. It may still be
+    /// applied later. A retry makes sense.
     #[error("the group is not available: {0}")]
     Unavailable(String),
-    /// It was applied, but a snapshot took the place of the entry before its outcome was seen here.
+    /// It was applied, but this replica got a snapshot in place of the entry, and so never saw the outcome.
     #[error("the outcome is not known: this replica was brought up to date by a snapshot")]
     Unknown,
+    /// The id of a session could not be drawn, so nothing was proposed. A retry makes sense.
+    #[error("cannot open a session of the ledger")]
+    NoEntropy(#[from] NoEntropy),
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,

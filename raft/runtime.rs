@@ -1,33 +1,38 @@
-//! What openraft runs on: tokio, with the randomness that the replica was given.
+//! The async runtime that openraft runs on: tokio, with election jitter from a seed.
 //!
-//! openraft draws how long a replica waits before it stands for election. Owns where that comes from, so that a
-//! simulation repeats itself; everything else is tokio's.
+//! Owns the source of openraft's randomness, which openraft uses to spread election timeouts and for
+//! nothing secret. openraft cannot take an error there, so the replica draws one seed from its
+//! [`smc_host::env::Entropy`] when it starts, and every task that openraft spawns has a generator of its
+//! own, seeded by its parent's. A simulation that gives the same seed therefore repeats the same elections.
+//! Everything else is tokio's.
 
+use std::cell::RefCell;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::OptionalSend;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::impls::TokioRuntime;
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
-
-/// Gives random numbers.
-pub type Draw = Arc<dyn Fn() -> u64 + Send + Sync>;
+use rand::{Rng, SeedableRng};
 
 tokio::task_local! {
-    static DRAW: Draw;
+    static JITTER: RefCell<SmallRng>;
 }
 
-/// See the module.
+/// tokio, with a seeded random generator in each task.
 #[derive(Debug)]
 pub(crate) struct Runtime(TokioRuntime);
 
 impl Runtime {
-    /// Runs `future`, and whatever it spawns on this runtime, with `draw`.
-    pub(crate) fn drawing<F: Future>(draw: Draw, future: F) -> impl Future<Output = F::Output> {
-        DRAW.scope(draw, future)
+    /// Runs `future`, and every task that it spawns on this runtime, with generators that follow from `seed`.
+    pub(crate) fn seeded<F: Future>(seed: u64, future: F) -> impl Future<Output = F::Output> {
+        JITTER.scope(RefCell::new(SmallRng::seed_from_u64(seed)), future)
+    }
+
+    /// A generator that follows from this task's; `None` in a task that openraft did not spawn.
+    fn fork() -> Option<SmallRng> {
+        JITTER.try_with(|parent| SmallRng::seed_from_u64(parent.borrow_mut().next_u64())).ok()
     }
 }
 
@@ -49,10 +54,10 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        match DRAW.try_with(Arc::clone) {
-            Ok(draw) => TokioRuntime::spawn(DRAW.scope(draw, future)),
-            // Called by a task that is not openraft's. None of what openraft spawns for one draws anything.
-            Err(_) => TokioRuntime::spawn(future),
+        match Self::fork() {
+            Some(jitter) => TokioRuntime::spawn(JITTER.scope(RefCell::new(jitter), future)),
+            // A caller outside openraft's tasks. openraft spawns nothing for it that needs random numbers.
+            None => TokioRuntime::spawn(future),
         }
     }
 
@@ -83,9 +88,8 @@ impl AsyncRuntime for Runtime {
     }
 
     fn thread_rng() -> SmallRng {
-        // A task that is not openraft's never comes here; were that to change, randomness is still random.
-        let seed = DRAW.try_with(|draw| draw()).unwrap_or_else(|_| rand::random());
-        SmallRng::seed_from_u64(seed)
+        // openraft asks only in tasks of its own; should that change, the jitter is still random.
+        Self::fork().unwrap_or_else(|| SmallRng::seed_from_u64(rand::random()))
     }
 
     fn new(threads: usize) -> Self {
@@ -102,31 +106,27 @@ impl AsyncRuntime for Runtime {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use rand::Rng;
-
     use super::*;
 
-    async fn drawn(start: u64) -> Vec<u64> {
-        let next = AtomicU64::new(start);
-        let draw: Draw = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+    async fn drawn(seed: u64) -> Vec<u64> {
         let here_and_in_a_task = async {
             let here = Runtime::thread_rng().next_u64();
             let there = Runtime::spawn(async { Runtime::thread_rng().next_u64() }).await.unwrap();
             vec![here, there]
         };
-        Runtime::drawing(draw, here_and_in_a_task).await
+        Runtime::seeded(seed, here_and_in_a_task).await
     }
 
     #[tokio::test]
-    async fn what_is_drawn_follows_from_what_was_given_also_in_tasks() {
+    async fn random_numbers_follow_from_the_seed_in_spawned_tasks_too() {
         assert_eq!(drawn(1).await, drawn(1).await);
         assert_ne!(drawn(1).await, drawn(7).await);
+        let [here, there] = drawn(1).await[..] else { unreachable!() };
+        assert_ne!(here, there);
     }
 
     #[tokio::test]
-    async fn whoever_was_given_nothing_still_draws_at_random() {
+    async fn a_task_without_a_seed_still_draws_at_random() {
         let [one, other] = [(); 2].map(|()| Runtime::thread_rng().next_u64());
         assert_ne!(one, other);
     }

@@ -1,31 +1,40 @@
-//! Where a replica keeps its log and state.
+//! The storage of a replica: its log, its state and its snapshots, in files or in memory.
+
+pub(crate) mod database;
+pub(crate) mod disk;
+pub(crate) mod error;
+pub(crate) mod identity;
+pub(crate) mod log;
+pub(crate) mod memory;
+pub(crate) mod rocks;
+pub(crate) mod snapshots;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::database::Database;
-use crate::disk::Disk;
-use crate::error::StorageError;
-use crate::memory::MemoryDisk;
-use crate::rocks::RocksDisk;
-use crate::types::ReplicaId;
+use crate::storage::database::Database;
+use crate::storage::disk::Disk;
+use crate::storage::error::StorageError;
+use crate::storage::memory::MemoryDisk;
+use crate::storage::rocks::RocksDisk;
+use smc_types::ids::ReplicaId;
 
-/// See the module.
+/// Where a replica keeps its log and state.
 #[derive(Debug, Clone)]
 pub enum Storage {
-    /// In a directory, made if it is missing.
+    /// In a directory, which is made if it is missing.
     Directory(PathBuf),
     /// In memory: for simulations and tests.
     Memory(MemoryDisk),
 }
 
 impl Storage {
-    /// Opens it, for this replica alone if one is named: nothing of another one's is touched.
+    /// Opens the storage. Fails if a replica is given and the storage is another's, which is left unchanged.
     pub(crate) async fn open(self, replica: Option<ReplicaId>) -> Result<Disk, Arc<StorageError>> {
         self.with(move |path| RocksDisk::open(path, replica)).await
     }
 
-    /// Opens what is there, to be read and not changed.
+    /// Opens existing storage read-only.
     pub(crate) async fn examine(self) -> Result<Disk, Arc<StorageError>> {
         self.with(RocksDisk::examine).await
     }

@@ -1,55 +1,31 @@
 //! The types that openraft is instantiated with.
 //!
-//! An entry carries an encoded proposal, which only the state machine opens: the log, the network and the leader
-//! pass it on as bytes. Nothing is answered through openraft: a proposer waits until its own replica has applied.
+//! An entry carries an encoded proposal, which only the state machine decodes: the log, the network and the
+//! leader pass it on as bytes. No answers go through openraft: a proposer waits until its own replica has
+//! applied its entry.
 
 use std::fmt;
-use std::str::FromStr;
 
 use bytes::Bytes;
+use smc_types::ids::ReplicaId;
 
 use crate::runtime::Runtime;
 
-/// Which replica. Given by its operator once (the ordinal of a `StatefulSet`) and never reused for another one
-/// while it is a member; never an address.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReplicaId(pub u64);
-
-impl fmt::Display for ReplicaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl From<u64> for ReplicaId {
-    fn from(id: u64) -> Self {
-        Self(id)
-    }
-}
-
-impl FromStr for ReplicaId {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-/// What the group knows of a member.
+/// A member, as the group knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replica {
     /// `HOST:PORT` of its Raft port.
     pub address: String,
-    /// Drawn when its disk was first used. A member that comes back with another one has forgotten what it
-    /// acknowledged: it has to be removed and added again.
+    /// Drawn when its disk was first used. A member that returns with another incarnation has lost what it
+    /// acknowledged, and must be removed and added again.
     pub incarnation: u64,
 }
 
-/// What an entry of the log proposes, encoded.
+/// The payload of a log entry: an encoded [`smc_proto::raft::v1::Request`].
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proposal(pub(crate) Bytes);
 
-// Proposals hold sealed keys; nobody needs to see even these.
+// Proposals hold sealed private keys, which do not belong in logs.
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proposal({} bytes)", self.0.len())
@@ -63,7 +39,7 @@ impl fmt::Display for Proposal {
 }
 
 openraft::declare_raft_types!(
-    /// See the module.
+    /// openraft's types.
     pub(crate) TypeConfig:
         D = Proposal,
         R = (),

@@ -1,6 +1,6 @@
-//! Between openraft's types and their stored and transmitted form.
+//! Conversions between openraft's types and their stored and transmitted form.
 //!
-//! Reading takes any bytes: what is missing or contradictory is an error, never a panic.
+//! Reading accepts any message: a missing or contradictory field is an error, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,16 @@ use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 
 use crate::types::{
-    Entry, LeaderId, LogId, Membership, Proposal, Replica, ReplicaId, SnapshotMeta, StoredMembership, Vote,
+    Entry, LeaderId, LogId, Membership, Proposal, Replica, SnapshotMeta, StoredMembership, Vote,
 };
+use smc_types::ids::ReplicaId;
 
 /// A message that no replica writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// What has a stored and transmitted form.
+/// A type with a stored and transmitted form.
 pub(crate) trait Wire: Sized {
     type Form;
 
@@ -26,22 +27,22 @@ pub(crate) trait Wire: Sized {
     fn from_wire(form: Self::Form) -> Result<Self, Malformed>;
 }
 
-/// Writes what may be absent.
+/// Writes an optional value.
 pub(crate) fn write<T: Wire>(value: Option<&T>) -> Option<T::Form> {
     value.map(Wire::to_wire)
 }
 
-/// Reads what may be absent.
+/// Reads an optional value.
 pub(crate) fn read<T: Wire>(form: Option<T::Form>) -> Result<Option<T>, Malformed> {
     form.map(T::from_wire).transpose()
 }
 
-/// Reads a vote that has to be there.
+/// Reads a required vote.
 pub(crate) fn vote(vote: Option<pb::Vote>) -> Result<Vote, Malformed> {
     Vote::from_wire(vote.ok_or(Malformed("the vote is missing"))?)
 }
 
-/// Reads the id of a leader that has to be there.
+/// Reads a required leader id.
 fn leader(id: Option<pb::LeaderId>) -> Result<LeaderId, Malformed> {
     let id = id.ok_or(Malformed("an id names no leader"))?;
     Ok(LeaderId { term: id.term, node_id: ReplicaId(id.replica) })
@@ -101,7 +102,7 @@ impl Wire for Membership {
         let ids = |voters: pb::Voters| voters.ids.into_iter().map(ReplicaId).collect::<BTreeSet<_>>();
         let configs: Vec<_> = membership.configs.into_iter().map(ids).collect();
         let replicas: BTreeMap<_, _> = membership.replicas.into_iter().map(unnamed).collect();
-        // Before the first entry there is nobody, which `new` would refuse.
+        // Before the first entry the membership is empty, which `new` would refuse.
         if configs.is_empty() && replicas.is_empty() {
             return Ok(Self::default());
         }
@@ -146,7 +147,7 @@ impl Wire for Entry {
     }
 }
 
-/// What openraft knows of a snapshot.
+/// A snapshot's header, for openraft.
 pub(crate) fn snapshot_meta(header: &pb::SnapshotHeader) -> Result<SnapshotMeta, Malformed> {
     let last_membership = StoredMembership::from_wire(header.membership.clone().unwrap_or_default())?;
     Ok(SnapshotMeta { last_log_id: read(header.last)?, last_membership })

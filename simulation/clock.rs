@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
-use smc::env::Clock;
-use smc_mesh::time::Timestamp;
+use smc_host::env::Clock;
+use smc_types::time::Timestamp;
 
-/// When every simulation begins: 2026-01-01, 00:00 UTC.
-const BEGINNING: Timestamp = Timestamp(1_767_225_600);
+/// The start of every simulation: 2026-01-01, 00:00 UTC.
+const START: Timestamp = Timestamp(1_767_225_600);
 
-/// Shows the time since [`BEGINNING`] as the simulation counts it, the same on every host.
+/// [`START`] plus the simulated time, the same on every host.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedClock;
 
-/// How long the simulation has run, in simulated time; nothing before it begins.
+/// The simulated time since the start; zero before it.
 pub(crate) fn elapsed() -> Duration {
     turmoil::sim_elapsed().unwrap_or_default()
 }
 
 impl Clock for SimulatedClock {
     fn now(&self) -> Timestamp {
-        BEGINNING.plus(elapsed())
+        START.plus(elapsed())
     }
 }
 

@@ -1,11 +1,12 @@
-//! The real controller in a simulated world: several replicas in one thread, on turmoil's network and clock, with disks in
-//! memory and randomness from a seed. The same seed gives the same run, to the message.
+//! The real controller in a simulation: several replicas in one thread, on turmoil's network and clock, with
+//! disks in memory and randomness from a seed. The same seed gives the same run, down to each message.
 //!
-//! Owns that world: the [`network`], the [`clock`], the [`mesh`] that is declared in it, model [`envoy`]s, and the
-//! [`trace`] of what happened, down to its [`packets`]. Refuses to model the controller: what runs is [`smc::server::Server`].
+//! Owns the [`world`]: the [`network`], the [`clock`], [`replica`]s that run [`smc::server::Server`], model
+//! [`envoy`]s, the [`mesh`] that is declared, and the [`trace`] of a run, down to its [`packets`]. The
+//! [`workload`] and the [`faults`] act on it; the [`oracle`] says what must hold.
 //!
-//! Not in the seed's hands are private keys and signatures, which the cryptographic library draws by itself. Nothing in a
-//! trace may depend on them.
+//! Private keys and signatures do not follow from the seed: the cryptographic library uses its own
+//! randomness. Nothing in a trace may depend on them.
 
 #![expect(
     clippy::expect_used,
@@ -20,8 +21,12 @@ compile_error!(
 
 pub mod clock;
 pub mod envoy;
+pub mod faults;
 pub mod mesh;
 pub mod network;
+pub mod oracle;
 pub mod packets;
 pub mod replica;
 pub mod trace;
+pub mod workload;
+pub mod world;

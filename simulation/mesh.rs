@@ -1,14 +1,16 @@
-//! The mesh that a simulation declares, in the YAML that the directory source reads as well.
+//! The mesh that a simulation declares, in the YAML that the directory source also reads.
 
 use std::collections::BTreeMap;
 
-use smc::sources::{Batch, Source, SourceError, manifest};
-use smc_mesh::catalog::{Object, ObjectRef, SourceEvent};
-use smc_raft::Pending;
+use futures_util::future::BoxFuture;
+use smc::decode::manifest;
+use smc::sources::{Batch, Source, SourceError};
+use smc_mesh::catalog::{Object, SourceEvent};
+use smc_types::object_ref::ObjectRef;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Tells one replica what is declared, whenever that changes.
+/// A source of one replica that follows the declared mesh.
 pub struct DeclaredMesh(watch::Receiver<String>);
 
 impl DeclaredMesh {
@@ -23,15 +25,15 @@ impl Source for DeclaredMesh {
         mut self: Box<Self>,
         batches: mpsc::Sender<Batch>,
         shutdown: CancellationToken,
-    ) -> Pending<'static, Result<(), SourceError>> {
+    ) -> BoxFuture<'static, Result<(), SourceError>> {
         Box::pin(async move {
-            let mut told = BTreeMap::new();
+            let mut sent = BTreeMap::new();
             loop {
-                let batch = step(&mut told, &self.0.borrow_and_update());
+                let batch = step(&mut sent, &self.0.borrow_and_update());
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return Ok(()),
-                    sent = batches.send(batch) => if sent.is_err() {
+                    delivered = batches.send(batch) => if delivered.is_err() {
                         return Ok(());
                     },
                 }
@@ -39,7 +41,7 @@ impl Source for DeclaredMesh {
                     biased;
                     () = shutdown.cancelled() => return Ok(()),
                     changed = self.0.changed() => if changed.is_err() {
-                        // It will never change again.
+                        // The sender is gone, so the mesh never changes again.
                         shutdown.cancelled().await;
                         return Ok(());
                     },
@@ -49,19 +51,19 @@ impl Source for DeclaredMesh {
     }
 }
 
-/// From what was told to what is declared.
-fn step(told: &mut BTreeMap<ObjectRef, Object>, text: &str) -> Batch {
+/// The batch that leads from the objects that were sent to those that `text` declares.
+fn step(sent: &mut BTreeMap<ObjectRef, Object>, text: &str) -> Batch {
     let read = manifest::read("mesh.yaml", text.as_bytes());
     let declared: BTreeMap<_, _> = read
         .declarations
         .iter()
         .filter_map(|declaration| Some((declaration.reference.clone(), declaration.object.clone()?)))
         .collect();
-    let gone = told.keys().filter(|reference| !declared.contains_key(reference));
+    let gone = sent.keys().filter(|reference| !declared.contains_key(reference));
     let removals = gone.map(|reference| SourceEvent::Remove(reference.clone()));
-    let changed = declared.iter().filter(|(reference, object)| told.get(reference) != Some(object));
+    let changed = declared.iter().filter(|(reference, object)| sent.get(reference) != Some(object));
     let upserts = changed.map(|(_, object)| SourceEvent::Upsert(object.clone()));
     let events = removals.chain(upserts).collect();
-    *told = declared;
+    *sent = declared;
     Batch { events, problems: read.problems, synced: true }
 }

@@ -1,21 +1,22 @@
-//! turmoil's network, as the controller sees a network.
+//! turmoil's network behind the controller's [`Network`] trait.
 
 use std::io;
 use std::net::SocketAddr;
 
-use smc_raft::{Io, Listener, Network, Pending};
+use futures_util::future::BoxFuture;
+use smc_host::network::{Io, Listener, Network};
 use turmoil::net::{TcpListener, TcpStream};
 
-/// Connects from, and listens on, the simulated host whose software calls it.
+/// Connects from, and listens on, the simulated host that calls it.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedNetwork;
 
 impl Network for SimulatedNetwork {
-    fn dial(&self, address: String) -> Pending<'static, io::Result<Box<dyn Io>>> {
+    fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
         Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Io>) })
     }
 
-    fn listen(&self, address: SocketAddr) -> Pending<'static, io::Result<Box<dyn Listener>>> {
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
         Box::pin(async move {
             let listener = TcpListener::bind(address).await?;
             let address = listener.local_addr()?;
@@ -34,7 +35,7 @@ impl Listener for Port {
         self.address
     }
 
-    fn accept(&mut self) -> Pending<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
         Box::pin(async {
             let (stream, peer) = self.listener.accept().await?;
             Ok((Box::new(stream) as Box<dyn Io>, peer))

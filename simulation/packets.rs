@@ -1,14 +1,14 @@
 //! The packets of a simulation.
 //!
-//! Owns what of a packet is noted: where it comes from, where it goes, and which one it is. Not what is in it, nor how
-//! long it is: TLS makes both differ from run to run.
+//! Owns what is noted of a packet: source, destination, kind and sequence number. Not its contents or length,
+//! which TLS makes differ from run to run.
 
 use turmoil::{Protocol, Segment, Sim};
 
 use crate::trace::Trace;
 
-/// Notes every packet that is under way after a step. One that is under way for several is noted as often, so a trace
-/// also tells how long each took.
+/// Notes every packet that is in flight after a step. A packet in flight for several steps is noted in each,
+/// so a trace also shows its delay.
 pub fn note(sim: &Sim<'_>, trace: &Trace) {
     sim.links(|links| {
         for packet in links.flatten() {

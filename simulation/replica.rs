@@ -1,23 +1,24 @@
 //! One simulated host that runs a controller replica.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smc::admin::Administration;
 use smc::ca::seal::{KeyEncryption, LocalKey};
 use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
-use smc::env::Env;
-use smc::env::fixed::SeededEntropy;
 use smc::server::{Server, Storage};
-use smc_mesh::bootstrap::{ControllerAddress, Host};
-use smc_mesh::ids::TrustDomain;
-use smc_mesh::ledger::Ledger;
-use smc_mesh::smi::MeshNamespace;
+use smc_authority::ledger::Ledger;
+use smc_host::env::Env;
+use smc_host::env::fixed::SeededEntropy;
+use smc_host::sync::lock;
 use smc_proto::admin::v1::{BootstrapRequest, BootstrapResponse};
-use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicaId, ReplicatedLedger, Settings, Timing};
+use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicatedLedger, Settings};
+use smc_types::host_port::{Host, HostPort};
+use smc_types::ids::MeshNamespace;
+use smc_types::ids::ReplicaId;
+use smc_types::ids::TrustDomain;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -30,19 +31,19 @@ use crate::mesh::DeclaredMesh;
 use crate::network::SimulatedNetwork;
 use crate::trace::Trace;
 
-/// Where proxies connect to.
+/// The port that proxies connect to.
 const XDS_PORT: u16 = 15128;
 
-/// Where other replicas connect to.
+/// The port that other replicas connect to.
 const RAFT_PORT: u16 = 15129;
 
-/// How often a replica's view of its group is looked at, for the trace.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often the trace checks a replica's view of its group.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Requests of the operator that wait for one replica.
-const ORDERS: usize = 16;
+/// Requests of the operator that may wait for one replica.
+const QUEUED_REQUESTS: usize = 16;
 
-/// A replica. Clones are the same one; what it keeps on its disk outlives its restarts.
+/// A replica. Clones share it; its disk survives restarts.
 #[derive(Clone)]
 pub struct Replica(Arc<Parts>);
 
@@ -52,7 +53,7 @@ struct Parts {
     seed: u64,
     starts: AtomicU64,
     disk: MemoryDisk,
-    /// Of the key-encryption key and the note beside it: these are files. They are read and written at the start.
+    /// The directory of the key-encryption key and the record beside it, which are read and written at start.
     directory: TempDir,
     mesh: watch::Receiver<String>,
     trace: Trace,
@@ -63,11 +64,11 @@ struct Parts {
 #[derive(Clone)]
 struct Running {
     group: Arc<Group>,
-    orders: mpsc::Sender<Order>,
+    requests: mpsc::Sender<Request>,
 }
 
-/// What an operator has a replica do, on its own host.
-struct Order {
+/// A bootstrap that the operator requests. The replica's own host executes it.
+struct Request {
     pod: String,
     answer: oneshot::Sender<Result<BootstrapResponse, Status>>,
 }
@@ -78,54 +79,45 @@ pub fn host(id: u64) -> String {
 }
 
 impl Replica {
-    /// The replica `id` of so many, which found a group together; it serves the mesh that is declared in `mesh`.
+    /// Replica `id` of `replicas`, which are the initial members of a group. It serves the mesh in `mesh`.
     ///
     /// # Panics
     ///
-    /// If there is no place for temporary files.
+    /// If temporary files cannot be created.
     pub fn new(id: u64, replicas: u64, seed: u64, mesh: watch::Receiver<String>, trace: Trace) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let kek = directory.path().join("kek");
-        let octets: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
-        std::fs::write(&kek, octets).unwrap();
+        let key: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
+        std::fs::write(&kek, key).unwrap();
         std::fs::set_permissions(&kek, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let dice = SeededEntropy::new(seed.wrapping_add(id));
+        let random = SeededEntropy::new(seed.wrapping_add(id));
         // Long enough for power to be lost during a sync.
-        let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + dice.draw() % 6));
+        let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + random.draw() % 6));
         let (starts, running) = (AtomicU64::new(0), Mutex::new(None));
         Self(Arc::new(Parts { id, replicas, seed, starts, disk, directory, mesh, trace, running }))
     }
 
-    /// The software of the replica's host. Ends when the replica does, which is an error.
+    /// The software of the replica's host. It ends only with an error.
     pub async fn run(self) -> turmoil::Result {
         let env = self.env();
         let keys = LocalKey::load(&self.0.directory.path().join("kek"), &env)?;
         let group = Arc::new(self.start_group(&env, &keys).await?);
         tokio::select! {
-            () = self.observe(&group) => unreachable!("it goes on for ever"),
+            () = self.observe(&group) => unreachable!("it never ends"),
             served = self.serve(env, keys, &group) => served,
         }
     }
 
     async fn start_group(&self, env: &Env, keys: &LocalKey) -> Result<Group, Box<dyn std::error::Error>> {
-        let founders = (0..self.0.replicas).map(|id| (ReplicaId(id), format!("{}:{RAFT_PORT}", host(id))));
-        let founders: BTreeMap<_, _> = founders.collect();
-        let replica = ReplicaId(self.0.id);
+        let address = |id| format!("{}:{RAFT_PORT}", host(id));
         let settings = Settings {
-            replica,
-            address: founders[&replica].clone(),
-            founders,
-            timing: Timing::default(),
-            secret: keys.group_secret(),
-            founded_before: None,
-            other_secrets: Vec::new(),
+            initial_members: (0..self.0.replicas).map(|id| (ReplicaId(id), address(id))).collect(),
+            ..Settings::new(ReplicaId(self.0.id), address(self.0.id), keys.group_secret())
         };
         let listener = env.network.listen(([0, 0, 0, 0], RAFT_PORT).into()).await?;
         let connections = Connections { network: Arc::clone(&env.network), listener: Some(listener) };
         let storage = smc_raft::Storage::Memory(self.0.disk.clone());
-        let drawn = env.clone();
-        let draw = Arc::new(move || drawn.random_u64().expect("a seed always gives more"));
-        Ok(Group::start(settings, storage, connections, draw).await?)
+        Ok(Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?)
     }
 
     async fn serve(&self, env: Env, keys: LocalKey, group: &Arc<Group>) -> turmoil::Result {
@@ -133,28 +125,28 @@ impl Replica {
         let mesh = Box::new(DeclaredMesh::new(self.0.mesh.clone()));
         let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh };
         let handle = Server::start(self.config(), env, storage, CancellationToken::new()).await?;
-        let (orders, received) = mpsc::channel(ORDERS);
-        let _serving = Serving::begin(&self.0, Running { group: Arc::clone(group), orders });
+        let (requests, received) = mpsc::channel(QUEUED_REQUESTS);
+        let _serving = Serving::begin(&self.0, Running { group: Arc::clone(group), requests });
         self.0.trace.note(host(self.0.id), "serves");
         let administration = handle.administration();
         tokio::select! {
             ended = handle.join() => Ok(ended?),
-            () = follow(received, administration) => unreachable!("the sender is kept"),
+            () = execute(received, administration) => unreachable!("the sender is kept"),
         }
     }
 
-    /// Notes whatever changes in how this replica sees the group.
+    /// Notes every change of this replica's view of its group.
     async fn observe(&self, group: &Group) {
-        let mut looks = interval(LOOK);
-        let mut seen = String::new();
+        let mut ticks = interval(OBSERVE_INTERVAL);
+        let mut previous = String::new();
         loop {
-            looks.tick().await;
+            ticks.tick().await;
             let GroupStatus { leader, term, last, applied, .. } = group.status();
-            let leader = leader.map_or("nobody".to_owned(), |leader| format!("replica {leader}"));
-            let sees = format!("{leader} leads in term {term}, {applied} of {last} applied");
-            if sees != seen {
-                self.0.trace.note(host(self.0.id), &sees);
-                seen = sees;
+            let leader = leader.map_or("no replica".to_owned(), |leader| format!("replica {leader}"));
+            let view = format!("{leader} leads in term {term}, {applied} of {last} applied");
+            if view != previous {
+                self.0.trace.note(host(self.0.id), &view);
+                previous = view;
             }
         }
     }
@@ -164,14 +156,14 @@ impl Replica {
         let gone = || Status::unavailable("the replica does not serve");
         let running = self.0.running().clone().ok_or_else(gone)?;
         let (answer, answered) = oneshot::channel();
-        let sent = running.orders.send(Order { pod: pod.to_owned(), answer }).await;
+        let sent = running.requests.send(Request { pod: pod.to_owned(), answer }).await;
         sent.map_err(|_| gone())?;
         let answer = answered.await.unwrap_or_else(|_| Err(gone()));
-        let said = match &answer {
+        let outcome = match &answer {
             Ok(response) => format!("issued {} for {pod}", response.serial),
             Err(status) => format!("issued nothing for {pod}: {:?}", status.code()),
         };
-        self.0.trace.note(host(self.0.id), said);
+        self.0.trace.note(host(self.0.id), outcome);
         answer
     }
 
@@ -180,27 +172,27 @@ impl Replica {
         self.0.running().is_some()
     }
 
-    /// Which replica this is.
+    /// Its id.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// How it sees its group, once it serves.
+    /// Its view of its group, once it serves.
     pub fn status(&self) -> Option<GroupStatus> {
         self.0.running().as_ref().map(|running| running.group.status())
     }
 
-    /// Looks at the ledger as it is applied here.
+    /// Reads the ledger as this replica has applied it.
     ///
     /// # Panics
     ///
     /// If the replica does not serve.
-    pub fn ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+    pub fn ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
         let group = Arc::clone(&self.0.running().as_ref().expect("a replica that serves").group);
-        group.local().read(look)
+        group.local().read(read)
     }
 
-    /// The world of this start: no two draw the same.
+    /// The environment of this start. Each start has other random numbers.
     fn env(&self) -> Env {
         let start = self.0.starts.fetch_add(1, Ordering::Relaxed);
         let seed = self.0.seed.wrapping_mul(1_000_003).wrapping_add(self.0.id << 32).wrapping_add(start);
@@ -212,11 +204,11 @@ impl Replica {
     }
 
     fn config(&self) -> Config {
-        let address = |id| ControllerAddress { host: Host::Name(host(id)), port: XDS_PORT };
+        let address = |id| HostPort { host: Host::Name(host(id)), port: XDS_PORT };
         Config {
             xds_listen: ([0, 0, 0, 0], XDS_PORT).into(),
             xds_address: None,
-            xds_replicas: (0..self.0.replicas).map(|id| (id, address(id))).collect(),
+            xds_replicas: (0..self.0.replicas).map(|id| (ReplicaId(id), address(id))).collect(),
             admin_socket: None,
             metrics_listen: None,
             trust_domain: TrustDomain::new("cluster.local").unwrap(),
@@ -229,7 +221,7 @@ impl Replica {
         }
     }
 
-    /// What was not synced is lost with the power of its host. To be called while the host is down.
+    /// Loses what the disk has not synced. To be called while the host is down.
     pub fn lose_power(&self) {
         self.0.disk.crash();
     }
@@ -238,11 +230,11 @@ impl Replica {
 impl Parts {
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
         // It is replaced whole.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 }
 
-/// A replica serves until this is dropped, as it is when its host goes down.
+/// A replica serves until this is dropped, as when its host crashes.
 struct Serving<'a>(&'a Parts);
 
 impl<'a> Serving<'a> {
@@ -258,21 +250,21 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Does what the operator says, several things at once.
-async fn follow(mut orders: mpsc::Receiver<Order>, administration: Administration) {
-    let mut under_way = JoinSet::new();
+/// Executes requests of the operator, concurrently.
+async fn execute(mut requests: mpsc::Receiver<Request>, administration: Administration) {
+    let mut in_progress = JoinSet::new();
     loop {
         tokio::select! {
-            Some(Order { pod, answer }) = orders.recv() => {
+            Some(Request { pod, answer }) = requests.recv() => {
                 let mut administration = administration.clone();
-                under_way.spawn(async move {
+                in_progress.spawn(async move {
                     let request = BootstrapRequest { workload: pod, ..BootstrapRequest::default() };
                     let answered = administration.bootstrap(request).await;
                     // The operator may have given up.
                     let _ = answer.send(answered.map(tonic::Response::into_inner));
                 });
             }
-            Some(_) = under_way.join_next() => {}
+            Some(_) = in_progress.join_next() => {}
             else => return,
         }
     }

@@ -1,10 +1,11 @@
-//! What happened, in order: equal seeds, equal traces.
+//! The events of a run, in order. Equal seeds give equal traces.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::clock;
+use smc_host::sync::lock;
 
 /// The trace of one run. Clones are the same trace.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +17,7 @@ impl Trace {
         self.note_at(clock::elapsed(), who, what);
     }
 
-    /// Notes it from outside of the simulation, where its time has to be told.
+    /// As [`Self::note`], from outside of the simulation, which does not know its time.
     pub fn note_at(&self, time: Duration, who: impl Display, what: impl Display) {
         self.lines_mut().push(format!("{:>8} ms  {who}: {what}", time.as_millis()));
     }
@@ -28,6 +29,6 @@ impl Trace {
 
     fn lines_mut(&self) -> MutexGuard<'_, Vec<String>> {
         // A line is pushed whole or not at all.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

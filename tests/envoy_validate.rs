@@ -2,13 +2,10 @@
 //!
 //! A snapshot is turned into a static bootstrap and `envoy --mode validate` must take it. Only the places
 //! where Envoy gets things from are changed (inline instead of ADS), nothing of what it gets: filters,
-//! matches, RBAC rules, regular expressions, TLS contexts and certificates go through Envoy's own checks. What
-//! the same snapshots are in detail is pinned by `src/mesh/tests/golden.rs`.
+//! matches, RBAC rules, regular expressions, TLS contexts and certificates go through Envoy's own checks.
+//! The content of the same snapshots is pinned by `src/mesh/tests/golden.rs`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-#[path = "../src/mesh/tests/fixture/mod.rs"]
-mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,15 +25,16 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
-use fixture::{group, meshes, view};
 use prost::{Message, Name};
 use serde_json::json;
-use smc_mesh::ids::{ProxyName, ProxyUuid, WorkloadId};
-use smc_mesh::pki::CONTROLLER_IDENTITY;
+use smc_authority::pki::CONTROLLER_IDENTITY;
+use smc_mesh::api::smi;
 use smc_mesh::resource::ResourceType;
+use smc_mesh::served_state::View;
 use smc_mesh::session::Variant;
-use smc_mesh::world::View;
-use smc_mesh::{bootstrap, lint, smi};
+use smc_mesh::{bootstrap, lint};
+use smc_testkit::mesh::{group, meshes, view};
+use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, WorkloadId};
 
 /// The snapshot as a bootstrap without a control plane.
 fn static_bootstrap(view: &View) -> Bootstrap {
@@ -197,7 +195,7 @@ fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
             let bootstrap = bootstrap::Bootstrap {
                 proxy: &ProxyName::of(ProxyUuid::derived(&workload), &workload),
                 account: &"shop/a".parse().unwrap(),
-                controllers: &(0..).zip(parsed).collect(),
+                controllers: &(0..).map(ReplicaId).zip(parsed).collect(),
                 controller_name: CONTROLLER_IDENTITY,
                 chain_pem: &chain,
                 key_pem: &key,

@@ -1,4 +1,4 @@
-//! One commit at a time, beside what the disk itself takes.
+//! The latency of single commits, and of the disk's own sync for comparison.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -6,19 +6,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use smc_authority::ledger::Command;
 use smc_benches::{Result, percentile_ms};
-use smc_mesh::ledger::Command;
 use smc_raft::ReplicatedLedger;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use crate::trio::{Trio, record};
 
-/// How many of one kind are measured before it is the other's turn, so that a noisy moment is shared.
+/// How many of one kind are measured in a row. The kinds alternate, so that noise affects all of them.
 const TURN: usize = 20;
 
-/// What RocksDB and Raft put around a command in the log.
-const AROUND: usize = 100;
+/// Bytes that RocksDB and Raft add to a command in the log.
+const OVERHEAD: usize = 100;
 
 pub(crate) async fn measure(count: usize) -> Result<Value> {
     let trio = Trio::start().await?;
@@ -29,7 +29,7 @@ pub(crate) async fn measure(count: usize) -> Result<Value> {
     while at_leader.len() < count {
         for (replica, latencies) in [(leader, &mut at_leader), ((leader + 1) % 3, &mut at_follower)] {
             for _ in 0..TURN.min(count) {
-                let command: Command = record(&trio.authorities[replica], n)?;
+                let command: Command = record(&trio.groups[replica], n)?;
                 n += 1;
                 bytes = serde_json::to_vec(&command)?.len();
                 let start = Instant::now();
@@ -41,7 +41,7 @@ pub(crate) async fn measure(count: usize) -> Result<Value> {
             }
         }
         let directory = trio.directory.path().to_owned();
-        let turn = spawn_blocking(move || sync_alone(&directory, bytes + AROUND, TURN.min(count)));
+        let turn = spawn_blocking(move || sync_alone(&directory, bytes + OVERHEAD, TURN.min(count)));
         syncs.extend(turn.await??);
     }
     trio.stop().await?;

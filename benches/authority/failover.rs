@@ -1,8 +1,8 @@
-//! `kill -9` of the leader: how long until another replica has issued a certificate.
+//! `kill -9` of the leader: the time until another replica has issued a certificate.
 //!
-//! Three real controllers. Right after the kill, one caller at each survivor asks for a certificate, as `smc proxy
-//! bootstrap` does, and the first answer counts: so the request was sent after the leader had died, and its record is
-//! committed without it.
+//! Three real controllers. Right after the kill, one caller at each survivor requests a certificate, as
+//! `smc proxy bootstrap` does, and the first response counts. So the request is sent after the leader has
+//! died, and its record is committed without it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc::admin::client::Client;
-use smc::env::Env;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::{Result, percentile_ms};
+use smc_host::env::Env;
 use smc_proto::admin::v1::{BootstrapRequest, GetClusterStatusRequest};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -23,13 +23,13 @@ use tonic::Response;
 
 const REPLICAS: usize = 3;
 
-/// Pods that certificates are issued for: one may have 64.
+/// Pods that certificates are issued for: a pod may have at most 64.
 const PODS: usize = 200;
 
-/// How long everybody is there before the next leader is killed.
+/// How long all replicas run before the next leader is killed.
 const CALM: Duration = Duration::from_millis(500);
 
-/// The controllers; `None` is one that was killed.
+/// The controllers; a killed one is `None`.
 struct Controllers {
     running: Vec<Option<Controller>>,
     addresses: Vec<String>,
@@ -53,10 +53,10 @@ pub(crate) async fn measure(kills: usize) -> Result<Value> {
         for (n, client) in clients.into_iter().enumerate() {
             issuing.spawn(issue(client, (2 * kill + n) % PODS));
         }
-        timeout(PATIENCE, issuing.join_next()).await?.ok_or("nobody issues")???;
+        timeout(PATIENCE, issuing.join_next()).await?.ok_or("no replica issues")???;
         latencies.push(start.elapsed());
-        // The other one as well, so that it is not in the way of the next.
-        timeout(PATIENCE, issuing.join_next()).await?.ok_or("nobody issues")???;
+        // The other request as well, so that it does not overlap with the next kill.
+        timeout(PATIENCE, issuing.join_next()).await?.ok_or("no replica issues")???;
         controllers.run(leader)?;
     }
     Ok(json!({
@@ -67,7 +67,7 @@ pub(crate) async fn measure(kills: usize) -> Result<Value> {
     }))
 }
 
-/// Asks until there is a certificate.
+/// Requests a certificate until one is issued.
 async fn issue(mut client: Client, pod: usize) -> Result<()> {
     let request = BootstrapRequest { workload: format!("shop/pod-{pod}"), ..BootstrapRequest::default() };
     let deadline = Instant::now() + PATIENCE;
@@ -97,8 +97,8 @@ impl Controllers {
         fs::create_dir(directory.path().join("mesh"))?;
         fs::write(directory.path().join("mesh/mesh.yaml"), mesh)?;
         crate::trio::key(directory.path())?;
-        // A controller that was killed comes back to its port. The operating system chose it, on a loopback address
-        // where nobody else is likely to take it meanwhile.
+        // A killed controller returns to its port. The operating system chose the port, on a random loopback
+        // address, where no other process is likely to take it in the meantime.
         let [_, _, _, _, _, a, b, c] = Env::system().random_u64()?.to_be_bytes();
         let mut addresses = Vec::new();
         let mut held = Vec::new();
@@ -123,7 +123,7 @@ impl Controllers {
             format!("--raft-listen={}", self.addresses[replica]),
         ];
         flags.extend(
-            self.addresses.iter().enumerate().map(|(id, address)| format!("--founder={id}={address}")),
+            self.addresses.iter().enumerate().map(|(id, address)| format!("--initial-member={id}={address}")),
         );
         let at = |name: &str| -> PathBuf { self.directory.path().join(name) };
         let directory = at(&format!("replica-{replica}"));
@@ -136,7 +136,7 @@ impl Controllers {
         self.running[replica].as_ref().ok_or("the replica does not run")?.client().await
     }
 
-    /// Who leads, once all answer, agree, and have applied the same.
+    /// The leader, once all replicas respond, agree on it, and have applied the same log.
     async fn leader(&self) -> Result<usize> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

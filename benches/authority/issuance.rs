@@ -1,4 +1,5 @@
-//! How many certificates the authority issues: real keys, real signatures, and records on the disks of a majority.
+//! The rate at which the authority issues certificates: real keys, real signatures, and records on the disks
+//! of a majority.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc::ca::rotation::Rotator;
-use smc::ca::{BuiltinCa, CertificateManager};
-use smc::env::Env;
+use smc::ca::renewal::Renewer;
+use smc::ca::{BuiltinCa, Issuer};
+use smc_authority::rules::WantedCertificates;
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
-use smc_mesh::pki::WantedCertificates;
+use smc_host::env::Env;
+use smc_raft::ReplicatedLedger;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -19,24 +21,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::trio::{Trio, account, proxy};
 
-/// What is issued.
+/// The kind of certificate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// To identities: the record holds the chain and the sealed key, 2.5 KiB.
+    /// Of identities: the record holds the chain and the sealed key, 2.5 KiB.
     Service,
-    /// To proxies: the record holds what tells the certificate from others, 0.5 KiB.
+    /// Of proxies: the record holds what identifies the certificate, 0.5 KiB.
     Proxy,
 }
 
-/// How much is issued: whichever comes first.
+/// How much is issued: the limit that is reached first ends it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Amount {
     pub(crate) certificates: usize,
     pub(crate) time: Duration,
 }
 
-/// Issues to `first`, `first + 1`, … from `issuers` callers at the same time, spread over the authorities. Returns
-/// how many were issued per second.
+/// Issues to `first`, `first + 1`, … from `issuers` concurrent callers, distributed over the authorities.
+/// Returns how many certificates were issued per second.
 pub(crate) async fn issue(
     authorities: &[Arc<BuiltinCa>],
     kind: Kind,
@@ -80,7 +82,7 @@ fn per_second(count: usize, span: Duration) -> f64 {
     count as f64 / span.as_secs_f64()
 }
 
-/// Both kinds for `seconds` each, after a second to get going.
+/// Both kinds for `seconds` each, after a second of warm-up.
 pub(crate) async fn sustained(issuers: usize, seconds: u64) -> Result<Value> {
     let trio = Trio::start().await?;
     let endless = |time| Amount { certificates: usize::MAX, time };
@@ -91,15 +93,15 @@ pub(crate) async fn sustained(issuers: usize, seconds: u64) -> Result<Value> {
     trio.stop().await?;
     Ok(json!({
         "issuers": issuers,
-        // The lesser of the two.
+        // The lower of the two.
         "issued_per_s": proxies.min(services),
         "issued_proxy_per_s": proxies,
         "issued_service_per_s": services,
     }))
 }
 
-/// Three replicas on empty disks, a mesh with `identities`, and each replica's own rotation: from the start of the
-/// first replica until every replica has handed on a certificate for each identity.
+/// The cold start of three replicas on empty disks, in a mesh with `identities`: the time from the start of
+/// the first replica until every replica has published a certificate for each identity.
 pub(crate) async fn cold(identities: usize) -> Result<Value> {
     let start = Instant::now();
     let trio = Trio::start().await?;
@@ -107,13 +109,13 @@ pub(crate) async fn cold(identities: usize) -> Result<Value> {
     let accounts = (0..identities).map(account).collect::<Result<BTreeSet<_>>>()?;
     let (wanted_sender, wanted) = watch::channel(WantedCertificates { accounts, lifetime: None });
     let stopping = CancellationToken::new();
-    let mut rotators = JoinSet::new();
+    let mut renewers = JoinSet::new();
     let mut takers = JoinSet::new();
     for ca in &trio.authorities {
-        let manager: Arc<dyn CertificateManager> = Arc::<BuiltinCa>::clone(ca);
+        let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(ca);
         let (issued, mut certificates) = mpsc::channel(256);
-        let rotator = Rotator { manager, env: Env::system(), wanted: wanted.clone(), issued };
-        rotators.spawn(rotator.run(stopping.clone()));
+        let renewer = Renewer { issuer, env: Env::system(), wanted: wanted.clone(), issued };
+        renewers.spawn(renewer.run(stopping.clone()));
         takers.spawn(async move {
             let mut having = BTreeSet::new();
             while having.len() < identities {
@@ -122,7 +124,7 @@ pub(crate) async fn cold(identities: usize) -> Result<Value> {
                     having.insert(account);
                 }
             }
-            // Kept open: nobody is to be told that certificates are unwanted.
+            // Kept open, since renewal ends when its receiver is dropped.
             (having.len(), certificates)
         });
     }
@@ -135,19 +137,19 @@ pub(crate) async fn cold(identities: usize) -> Result<Value> {
         kept.push(certificates);
     }
     let took = start.elapsed();
-    let superseded: usize = trio.authorities[0].ledger().read(|ledger| {
+    let superseded: usize = trio.groups[0].local().read(|ledger| {
         let accounts = ledger.service_certificates().map(|(account, _)| account);
         accounts.map(|account| ledger.superseded_certificates(account).len()).sum()
     });
     stopping.cancel();
-    rotators.shutdown().await;
+    renewers.shutdown().await;
     drop((kept, wanted_sender));
     trio.stop().await?;
     Ok(json!({
         "cold_identities": identities,
         "cold_10k_s": took.as_secs_f64(),
         "cold_founded_s": founded.as_secs_f64(),
-        // Certificates that took the place of one that was issued a moment ago.
+        // Certificates that replaced one of another replica in the same cold start.
         "cold_superseded": superseded,
     }))
 }

@@ -1,10 +1,11 @@
-//! The authority on three replicas: how fast it issues, commits, fails over and restarts, and how big it is.
+//! The authority on three replicas: the speed of issuance, commits, failover and restart, and its size.
 //!
-//! Issuance, commits and transfers run on three replicas in this process, each with its own RocksDB directory, TLS on
-//! loopback between them; failover and restart on real `smc controller` processes. Everything lies in temporary
-//! directories ($TMPDIR says where: it must be a disk, not memory), which are removed also when the run fails.
+//! Issuance, commits and transfers run on three replicas in this process, each with its own RocksDB
+//! directory, with TLS on loopback between them; failover and restart run on real `smc controller`
+//! processes. All files are in temporary directories in $TMPDIR, which must be on a disk, not in memory. They
+//! are removed even if the run fails.
 //!
-//! `cargo bench --bench authority -- --json`; the last line is one JSON object. `--quick` takes half a minute.
+//! `cargo bench --bench authority -- --json`; the last line is a JSON object. `--quick` takes half a minute.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures are the program's output")]
 
@@ -21,13 +22,13 @@ use smc_benches::Result;
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
-    /// What is measured, in this order.
+    /// The parts to measure, in this order.
     #[arg(long, value_delimiter = ',', default_values_t = Part::ALL, value_enum)]
     parts: Vec<Part>,
-    /// Callers that wait for a certificate at the same time, spread over the replicas.
+    /// Concurrent callers that request certificates, distributed over the replicas.
     #[arg(long, default_value_t = 192)]
     issuers: usize,
-    /// How long certificates are issued for.
+    /// How long certificates are issued, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// Identities of the cold start.
@@ -45,13 +46,13 @@ struct Args {
     /// Certificates in the directory that a replica restarts with.
     #[arg(long, default_value_t = 100_000)]
     certificates: usize,
-    /// A tenth of everything: to see that it works.
+    /// A tenth of all amounts, to check that the benchmark works.
     #[arg(long)]
     quick: bool,
     /// Print the JSON object only.
     #[arg(long)]
     json: bool,
-    /// Cargo passes this; it means nothing here.
+    /// Cargo passes this; it is ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -106,7 +107,7 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
         if !args.json {
             eprintln!("measuring: {part}");
         }
-        // What the part before has left to be written back would be measured with this one.
+        // Otherwise the writeback of the previous part would be measured with this one.
         std::process::Command::new("sync").status()?;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         let figures = match part {

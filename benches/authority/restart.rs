@@ -1,7 +1,7 @@
-//! A controller with a big ledger: how fast it is back after `kill -9`, and how big it is.
+//! A controller with a large ledger: the time of its restart after `kill -9`, and its size.
 //!
-//! One certificate in ten belongs to an identity, the others to proxies. The controller is ready when it has issued a
-//! certificate.
+//! One certificate in ten belongs to an identity, the others to proxies. The controller is ready when it has
+//! issued a certificate.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc::ca::CertificateManager;
+use smc_authority::ledger::Ledger;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::{Result, percentile};
-use smc_mesh::ledger::Ledger;
+use smc_host::env::Env;
 use smc_proto::admin::v1::BootstrapRequest;
-use smc_raft::{Group, ReplicaId, Storage};
+use smc_raft::{Group, ReplicatedLedger, Storage};
+use smc_types::ids::ReplicaId;
 use tokio::time::{Instant, sleep};
 
 use crate::issuance::{Amount, Kind, issue};
-use crate::trio::{authority, draw, key};
+use crate::trio::{authority, key};
 
 const ISSUERS: usize = 256;
 const RESTARTS: usize = 5;
@@ -53,7 +54,7 @@ pub(crate) async fn measure(certificates: usize) -> Result<Value> {
             sleep(Duration::from_millis(5)).await;
         }
         readies.push(start.elapsed());
-        // What only the start needed is given back.
+        // Time to release memory that only the start needs.
         sleep(Duration::from_secs(2)).await;
         rss = rss.max(controller.memory_kib("VmRSS")?);
         peak = peak.max(controller.memory_kib("VmHWM")?);
@@ -71,22 +72,22 @@ pub(crate) async fn measure(certificates: usize) -> Result<Value> {
     }))
 }
 
-/// Issues all certificates, on a replica in this process. Returns how long a snapshot of them is, in bytes.
+/// Issues all certificates on a replica in this process. Returns the size of a snapshot of them, in bytes.
 async fn fill(directory: &Path, ledger: &Path, certificates: usize) -> Result<u64> {
     let keys = key(directory)?;
-    let group = Group::alone(ReplicaId(0), Storage::Directory(ledger.to_owned()), draw()).await?;
-    let group = Arc::new(group);
+    let storage = Storage::Directory(ledger.to_owned());
+    let group = Arc::new(Group::alone(ReplicaId(0), storage, Env::system().entropy).await?);
     let ca = authority(&group, &keys).await?;
     let of = |certificates| Amount { certificates, time: Duration::MAX };
     let services = certificates / 10;
     issue(&[Arc::clone(&ca)], Kind::Service, ISSUERS, 0, of(services)).await?;
     issue(&[Arc::clone(&ca)], Kind::Proxy, ISSUERS, 0, of(certificates - services)).await?;
-    let snapshot = ca.ledger().read(Ledger::canonical)?.len();
+    let snapshot = group.local().read(Ledger::canonical)?.len();
     group.stop().await;
     Ok(u64::try_from(snapshot)?)
 }
 
-/// What the files in a directory occupy, in bytes.
+/// The disk usage of the files in a directory, in bytes.
 fn disk_usage(path: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {

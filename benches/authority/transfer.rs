@@ -1,18 +1,20 @@
-//! Planned transfers of leadership under load: for how long nothing is acknowledged.
+//! Planned transfers of leadership under load: the longest time without an acknowledgement.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_benches::{Result, percentile_ms};
-use smc_raft::{ReplicaId, ReplicatedLedger};
+use smc_raft::ReplicatedLedger;
+use smc_types::ids::ReplicaId;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::trio::{Trio, record};
+use smc_host::sync::lock;
 
-/// Who commits at the same time, spread over the replicas, each one command after the other.
+/// Concurrent proposers, distributed over the replicas; each commits one command after the other.
 const PROPOSERS: usize = 12;
 
 /// Undisturbed load before and after each transfer.
@@ -24,16 +26,15 @@ pub(crate) async fn measure(transfers: usize) -> Result<Value> {
     let stopping = CancellationToken::new();
     let mut proposers = JoinSet::new();
     for proposer in 0..PROPOSERS {
-        let (group, ca) =
-            (Arc::clone(&trio.groups[proposer % 3]), Arc::clone(&trio.authorities[proposer % 3]));
+        let group = Arc::clone(&trio.groups[proposer % 3]);
         let (acknowledged, stopping) = (Arc::clone(&acknowledged), stopping.clone());
         proposers.spawn(async move {
             let mut n = proposer;
             while !stopping.is_cancelled() {
-                for outcome in group.propose(vec![record(&ca, n)?]).await? {
+                for outcome in group.propose(vec![record(&group, n)?]).await? {
                     outcome?;
                 }
-                acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+                lock(&acknowledged).push(Instant::now());
                 n += PROPOSERS;
             }
             Result::Ok(())
@@ -59,7 +60,7 @@ pub(crate) async fn measure(transfers: usize) -> Result<Value> {
         proposer??;
     }
     trio.stop().await?;
-    let times = acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let times = lock(&acknowledged).clone();
     let gaps = |spans: &[(Instant, Instant)]| -> Vec<Duration> {
         spans.iter().map(|(from, to)| longest_gap(&times, *from, *to)).collect()
     };
@@ -69,7 +70,7 @@ pub(crate) async fn measure(transfers: usize) -> Result<Value> {
         "transfer_stall_ms": percentile_ms(&stalls, 100),
         "transfer_stall_p50_ms": percentile_ms(&stalls, 50),
         "transfer_call_p50_ms": percentile_ms(&calls, 50),
-        // The longest gap in as long a time without a transfer.
+        // The longest gap in an equal time without a transfer.
         "no_transfer_stall_ms": percentile_ms(&quiet, 100),
         "no_transfer_stall_p50_ms": percentile_ms(&quiet, 50),
     }))

@@ -1,4 +1,4 @@
-//! Three replicas in this process, each with a directory and a port of its own.
+//! Three replicas in this process, each with its own directory and port.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,21 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc::ca::seal::{KeyEncryption, LocalKey};
-use smc::ca::{BuiltinCa, CaSettings, CertificateManager};
-use smc::env::Env;
+use smc::ca::{BuiltinCa, CaSettings};
+use smc_authority::ledger::{Command, Operation, RecordProxyCertificate};
+use smc_authority::pki::{Fingerprint, Lifetimes, SerialNumber};
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
-use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
-use smc_mesh::ledger::{Command, Operation};
-use smc_mesh::pki::{Fingerprint, Lifetimes, SerialNumber};
-use smc_raft::{Connections, Group, Network, ReplicaId, ReplicatedLedger, Settings, Storage, Tcp, Timing};
+use smc_host::env::Env;
+use smc_host::network::{Network, Tcp};
+use smc_raft::{Connections, Group, ReplicatedLedger, Settings, Storage};
+use smc_types::ids::ReplicaId;
+use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// Identities that proxies belong to.
 const IDENTITIES: usize = 10_000;
 
-/// See the module.
+/// A Raft group of three, with the authority on each replica.
 pub(crate) struct Trio {
     pub(crate) groups: Vec<Arc<Group>>,
     pub(crate) authorities: Vec<Arc<BuiltinCa>>,
@@ -28,31 +30,27 @@ pub(crate) struct Trio {
 }
 
 impl Trio {
-    /// Starts them on empty directories, all at once, and founds the authority.
+    /// Starts all replicas on empty directories, and founds the authority.
     pub(crate) async fn start() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let keys = key(directory.path())?;
         let mut listeners = Vec::new();
-        let mut founders = BTreeMap::new();
+        let mut initial_members = BTreeMap::new();
         for id in 0..3 {
             let listener = Tcp.listen(([127, 0, 0, 1], 0).into()).await?;
-            founders.insert(ReplicaId(id), listener.address().to_string());
+            initial_members.insert(ReplicaId(id), listener.address().to_string());
             listeners.push(listener);
         }
         let mut groups = Vec::new();
-        for ((id, address), listener) in founders.clone().into_iter().zip(listeners) {
+        for ((id, address), listener) in initial_members.clone().into_iter().zip(listeners) {
             let settings = Settings {
-                replica: id,
-                address,
-                founders: founders.clone(),
-                timing: Timing::default(),
-                secret: keys.group_secret(),
-                founded_before: None,
-                other_secrets: Vec::new(),
+                initial_members: initial_members.clone(),
+                ..Settings::new(id, address, keys.group_secret())
             };
             let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };
             let storage = Storage::Directory(directory.path().join(format!("replica-{id}")));
-            groups.push(Arc::new(Group::start(settings, storage, connections, draw()).await?));
+            let entropy = Env::system().entropy;
+            groups.push(Arc::new(Group::start(settings, storage, connections, entropy).await?));
         }
         let mut authorities = Vec::new();
         for group in &groups {
@@ -62,7 +60,7 @@ impl Trio {
         Ok(Self { groups, authorities, directory })
     }
 
-    /// The replica that leads, once all agree.
+    /// The leader, once all replicas agree on it.
     pub(crate) async fn leader(&self) -> Result<usize> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -79,14 +77,14 @@ impl Trio {
         }
     }
 
-    /// Stops all and removes what they wrote.
+    /// Stops all replicas and removes their directories.
     pub(crate) async fn stop(self) -> Result<()> {
         let Self { groups, authorities, directory } = self;
         for group in &groups {
             group.stop().await;
         }
         drop((groups, authorities));
-        // The last of Raft's tasks closes the database, which may still write a file into a directory being removed.
+        // The last of Raft's tasks closes the database, which may still write a file into the directory.
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = std::fs::remove_dir_all(directory.path()) {
             if Instant::now() > deadline {
@@ -98,22 +96,17 @@ impl Trio {
     }
 }
 
-/// The key-encryption key in `directory`, made if it is missing.
+/// The key-encryption key in `directory`, which is created if it is missing.
 pub(crate) fn key(directory: &Path) -> Result<Arc<dyn KeyEncryption>> {
     Ok(Arc::new(LocalKey::load_or_create(&directory.join("kek"), true, &Env::system())?))
 }
 
-/// The authority in the ledger of `group`, founded if there was none.
+/// The authority in the ledger of `group`, which is founded if there is none.
 pub(crate) async fn authority(group: &Arc<Group>, keys: &Arc<dyn KeyEncryption>) -> Result<Arc<BuiltinCa>> {
     let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(group);
     let settings =
         CaSettings { trust_domain: TrustDomain::new("cluster.local")?, lifetimes: Lifetimes::default() };
     Ok(Arc::new(BuiltinCa::open(ledger, Arc::clone(keys), Env::system(), settings).await?))
-}
-
-pub(crate) fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
-    let env = Env::system();
-    Arc::new(move || env.random_u64().unwrap_or_default())
 }
 
 /// Identity `n`.
@@ -128,24 +121,24 @@ pub(crate) fn proxy(n: usize) -> Result<(ProxyName, ServiceAccountId)> {
     Ok((ProxyName::of(ProxyUuid::derived(&workload), &workload), account))
 }
 
-/// The record of a certificate of proxy `n`, which nobody signed.
-pub(crate) fn record(ca: &BuiltinCa, n: usize) -> Result<Command> {
+/// The record of an unsigned certificate of proxy `n`.
+pub(crate) fn record(group: &Group, n: usize) -> Result<Command> {
     let env = Env::system();
     let (proxy, account) = proxy(n)?;
-    let (issuer, validity) = ca
-        .ledger()
+    let (issuer, validity) = group
+        .local()
         .read(|ledger| {
             let issuing = &ledger.authority()?.issuing;
             Some((issuing.serial, issuing.validity))
         })
         .ok_or("there is no authority")?;
-    let operation = Operation::RecordProxyCertificate {
+    let operation = Operation::RecordProxyCertificate(RecordProxyCertificate {
         serial: SerialNumber::draw(env.random()?),
         proxy,
         service_account: Some(account),
         validity,
         issuer,
         fingerprint: Fingerprint::of(&n.to_be_bytes()),
-    };
+    });
     Ok(Command { at: env.now(), operation })
 }

@@ -1,11 +1,13 @@
-//! Commands to try things with.
+//! Commands for tests.
 
 use std::time::Duration;
 
-use smc_mesh::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
-use smc_mesh::ledger::{Authority, CaCertificate, Command, Ledger, Operation, StateHash};
-use smc_mesh::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
-use smc_mesh::time::Timestamp;
+use smc_authority::ledger::{
+    Authority, CaCertificate, Command, Ledger, Operation, RecordProxyCertificate, StateHash,
+};
+use smc_authority::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
+use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
+use smc_types::time::Timestamp;
 
 use crate::group::Group;
 use crate::replicated::ReplicatedLedger;
@@ -13,16 +15,16 @@ use crate::replicated::ReplicatedLedger;
 const NOW: Timestamp = Timestamp(1_800_000_000);
 
 pub(super) fn serial(n: u32) -> SerialNumber {
-    let mut octets = [0; 16];
-    octets[12..].copy_from_slice(&n.to_be_bytes());
-    SerialNumber::draw(octets)
+    let mut bytes = [0; 16];
+    bytes[12..].copy_from_slice(&n.to_be_bytes());
+    SerialNumber::draw(bytes)
 }
 
 fn year() -> Validity {
     Validity { not_before: NOW, not_after: NOW.plus(Duration::from_hours(365 * 24)) }
 }
 
-/// Founds the authority.
+/// The command that founds the authority.
 pub(crate) fn found() -> Command {
     let ca = |n| CaCertificate {
         serial: serial(n),
@@ -35,16 +37,16 @@ pub(crate) fn found() -> Command {
     Command { at: NOW, operation: Operation::InitAuthority(Box::new(authority)) }
 }
 
-/// Issues certificate `n`, from 2 on, to a proxy of its own.
+/// The command that records certificate `n`, from 2 on, of a proxy of its own.
 pub(crate) fn issue(n: u32) -> Command {
-    let operation = Operation::RecordProxyCertificate {
+    let operation = Operation::RecordProxyCertificate(RecordProxyCertificate {
         serial: serial(n),
         proxy: ProxyName::new(ProxyUuid(uuid::Uuid::from_u128(n.into())), "bookstore").unwrap(),
         service_account: Some(ServiceAccountId::new("bookstore", "v1").unwrap()),
         validity: year(),
         issuer: serial(1),
         fingerprint: Fingerprint::of(&n.to_be_bytes()),
-    };
+    });
     Command { at: NOW, operation }
 }
 

@@ -1,4 +1,4 @@
-//! What the files promise, tried on real files: durability through `kill -9`, replay, refusals.
+//! Tests on real files: durability through `kill -9`, replay, refusals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::group::{open, try_open};
-use crate::error::StorageError;
 use crate::group::{Group, GroupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::storage::Storage;
+use crate::storage::error::StorageError;
 
-/// How many entries a test writes that wants a snapshot in the middle.
+/// The number of entries in a test with a snapshot in the middle.
 const MANY: u32 = 60;
 
 async fn directory(path: &Path) -> Group {
@@ -32,7 +32,7 @@ async fn refusal(path: &Path) -> std::sync::Arc<StorageError> {
     }
 }
 
-/// Writes a snapshot and waits until it is there.
+/// Takes a snapshot and waits for it.
 async fn snapshot(group: &Group) {
     let before = group.status().applied;
     group.snapshot().await.unwrap();
@@ -61,7 +61,7 @@ async fn what_was_committed_is_there_after_reopening() {
 }
 
 #[tokio::test]
-async fn the_directory_is_closed_to_others() {
+async fn the_directory_is_closed_to_other_users() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a/b");
     directory(&path).await.stop().await;
@@ -121,7 +121,7 @@ async fn a_directory_of_something_else_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_creation_that_did_not_finish_is_begun_again() {
+async fn an_interrupted_creation_is_started_over() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("db")).unwrap();
     fs::write(dir.path().join("format.new"), "smc").unwrap();
@@ -129,13 +129,13 @@ async fn a_creation_that_did_not_finish_is_begun_again() {
     commit(&ledger, vec![found()]).await;
     ledger.stop().await;
     drop(ledger);
-    // With entries in it, it was not a creation that did not finish.
+    // A ledger with entries is not an interrupted creation.
     fs::remove_file(dir.path().join("format")).unwrap();
     assert!(matches!(*refusal(dir.path()).await, StorageError::Corrupt { .. }));
 }
 
-/// Breaks every file of a ledger in turn. Opening must find either everything or the damage: never panic,
-/// and never a ledger with something missing from its middle.
+/// Damages every file of a ledger in turn. Opening must find either all entries or the damage: it must
+/// never panic, and never return a ledger with a gap.
 #[tokio::test]
 async fn damage_is_reported_and_the_damaged_files_are_left_alone() {
     let dir = TempDir::new().unwrap();
@@ -230,7 +230,7 @@ pub(super) fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A process that may write only so much to one file meets the same error as one whose disk is full.
+/// A process with a limit on the size of a file gets the same error as one whose disk is full.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "how the two processes find each other")]
 async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() {
@@ -275,8 +275,7 @@ async fn a_full_disk_stops_the_ledger_and_takes_nothing_that_was_acknowledged() 
     ledger.stop().await;
 }
 
-/// The writer that is killed, and the one who kills it: the test starts its own binary again with this
-/// variable set, and that process commits until it is gone.
+/// The test starts its own binary again with this variable set, and that process commits until it is killed.
 const VICTIM: &str = "SMC_TEST_LEDGER_OF_THE_VICTIM";
 
 #[tokio::test]
@@ -307,7 +306,7 @@ async fn every_acknowledged_command_survives_kill_9() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Each round lets it live for another number of commits, so that snapshots are hit as well.
+        // Each round kills it after another number of commits, so that snapshots are interrupted as well.
         let mut left = 5 + round * 7;
         for line in BufReader::new(victim.stdout.take().unwrap()).lines() {
             let Some(n) = line.unwrap().strip_prefix("acknowledged ").map(|n| n.parse::<u32>().unwrap())
@@ -317,7 +316,7 @@ async fn every_acknowledged_command_survives_kill_9() {
             acknowledged = n;
             left = left.saturating_sub(1);
             if left == 0 {
-                // SIGKILL. What it still says before it dies counts as acknowledged too.
+                // SIGKILL. Lines that it still writes count as acknowledged too.
                 victim.kill().unwrap();
             }
         }

@@ -1,28 +1,24 @@
 //! A group of one replica.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_mesh::ledger::{Operation, Rejection, Reply};
+use smc_authority::ledger::{Operation, RecordProxyCertificate, Rejection, Reply};
+use smc_host::env::Env;
 use tokio::time::timeout;
 
 use super::commands::{commit, found, issue, serial};
-use crate::disk::Disk;
 use crate::group::{Group, GroupError, MAX_COMMANDS};
-use crate::identity::{GroupId, Identity};
-use crate::memory::MemoryDisk;
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::storage::Storage;
-use crate::types::ReplicaId;
-
-/// Sessions are told apart by it, also those of a process that was started again.
-fn draw() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
+use crate::storage::disk::Disk;
+use crate::storage::identity::{GroupId, Identity};
+use crate::storage::memory::MemoryDisk;
+use smc_types::ids::ReplicaId;
 
 pub(super) async fn try_open_as(id: u64, storage: Storage) -> Result<Group, GroupError> {
-    Group::alone(ReplicaId(id), storage, Arc::new(draw)).await
+    // Not a seed: the sessions of a restarted process must differ from its former ones.
+    Group::alone(ReplicaId(id), storage, Env::system().entropy).await
 }
 
 pub(super) async fn try_open(storage: Storage) -> Result<Group, GroupError> {
@@ -38,9 +34,11 @@ async fn in_memory() -> Group {
 }
 
 #[tokio::test]
-async fn a_founding_that_was_cut_short_goes_on() {
+async fn an_interrupted_founding_is_continued() {
     let disk = MemoryDisk::default();
-    let identity = Identity::open(Disk::new(Arc::new(disk.clone())), ReplicaId(0), || 7).await.unwrap();
+    let identity = Identity::open(Disk::new(Arc::new(disk.clone())), ReplicaId(0), &*Env::system().entropy)
+        .await
+        .unwrap();
     assert!(identity.adopt(GroupId([9; 16])).await.unwrap());
     let opening = open(Storage::Memory(disk));
     let group = timeout(Duration::from_secs(20), opening).await.expect("a group");
@@ -95,7 +93,7 @@ async fn an_oversized_proposal_is_refused_and_the_next_one_taken() {
     let many = vec![issue(2); MAX_COMMANDS + 1];
     assert!(matches!(ledger.propose(many).await, Err(ProposeError::TooLarge { .. })));
     let mut huge = issue(2);
-    if let Operation::RecordProxyCertificate { proxy, .. } = &mut huge.operation {
+    if let Operation::RecordProxyCertificate(RecordProxyCertificate { proxy, .. }) = &mut huge.operation {
         proxy.namespace = "x".repeat(2 * 1024 * 1024).into();
     }
     assert!(matches!(ledger.propose(vec![huge]).await, Err(ProposeError::TooLarge { .. })));
@@ -108,12 +106,12 @@ async fn an_oversized_proposal_is_refused_and_the_next_one_taken() {
 async fn the_last_replica_that_votes_is_not_removed() {
     let ledger = in_memory().await;
     let error = ledger.remove(ReplicaId(0)).await.unwrap_err();
-    assert!(error.to_string().contains("the last one"), "{error}");
+    assert!(error.to_string().contains("the last voter"), "{error}");
     ledger.stop().await;
 }
 
 #[tokio::test]
-async fn after_it_was_stopped_nothing_is_taken() {
+async fn a_stopped_group_takes_no_proposals() {
     let ledger = in_memory().await;
     ledger.stop().await;
     ledger.propose(vec![found()]).await.unwrap_err();

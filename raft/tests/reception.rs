@@ -1,4 +1,4 @@
-//! Snapshots that are received in chunks, over crashes and offers that change.
+//! The transfer of snapshots in chunks, through crashes and changed offers.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use bytes::Bytes;
 use smc_proto::raft::v1 as pb;
 use tempfile::TempDir;
 
-use crate::database::{Family, chunk_key};
-use crate::disk::Disk;
-use crate::memory::MemoryDisk;
-use crate::rocks::RocksDisk;
-use crate::snapshots::{CHUNK, ReceiveError, Snapshots};
+use crate::storage::database::{Family, chunk_key};
+use crate::storage::disk::Disk;
+use crate::storage::memory::MemoryDisk;
+use crate::storage::rocks::RocksDisk;
+use crate::storage::snapshots::{CHUNK, ReceiveError, Snapshots};
 
-/// A snapshot on another replica's disk: its header, and its chunks. `seed` makes its content.
+/// A snapshot on another replica's disk: its header and its chunks. `seed` determines its content.
 fn offered(seed: u8) -> (pb::SnapshotHeader, Vec<Bytes>) {
-    let content: Vec<u8> = (0..=250u8).cycle().map(|octet| octet ^ seed).take(CHUNK * 3 + 7).collect();
+    let content: Vec<u8> = (0..=250u8).cycle().map(|byte| byte ^ seed).take(CHUNK * 3 + 7).collect();
     let mut writing = Snapshots::open(Disk::new(Arc::new(MemoryDisk::default()))).unwrap().write();
     writing.write_all(&content).unwrap();
     (writing.finish().unwrap(), content.chunks(CHUNK).map(Bytes::copy_from_slice).collect())
@@ -38,7 +38,7 @@ async fn received(snapshots: &Snapshots, header: &pb::SnapshotHeader, chunks: &[
 }
 
 #[tokio::test]
-async fn a_snapshot_does_not_take_the_place_of_one_that_goes_further() {
+async fn a_snapshot_does_not_replace_one_with_later_entries() {
     let disk = MemoryDisk::default();
     let snapshots = on(&disk);
     let mut building = snapshots.write();
@@ -62,7 +62,7 @@ async fn a_snapshot_does_not_take_the_place_of_one_that_goes_further() {
 }
 
 #[tokio::test]
-async fn a_reception_goes_on_after_a_crash_where_it_was_on_the_disk() {
+async fn a_transfer_resumes_after_a_crash_from_the_chunks_on_the_disk() {
     let (header, chunks) = offered(1);
     let dir = TempDir::new().unwrap();
     for ready in 0..=chunks.len() {
@@ -76,14 +76,14 @@ async fn a_reception_goes_on_after_a_crash_where_it_was_on_the_disk() {
             disk.sync().await.unwrap();
         }
         let snapshots = Snapshots::open(Disk::new(Arc::new(RocksDisk::open(&path, None).unwrap()))).unwrap();
-        assert!(snapshots.current().unwrap().is_none(), "half a snapshot counts for nothing");
+        assert!(snapshots.current().unwrap().is_none(), "an incomplete snapshot is not current");
         assert_eq!(snapshots.receive(&header).unwrap().next, ready as u64);
         assert_eq!(received(&snapshots, &header, &chunks).await, chunks.concat());
     }
 }
 
 #[tokio::test]
-async fn chunks_that_a_crash_took_are_asked_for_again() {
+async fn chunks_that_a_crash_lost_are_requested_again() {
     let (header, chunks) = offered(1);
     let disk = MemoryDisk::default();
     let mut receiving = on(&disk).receive(&header).unwrap();
@@ -100,7 +100,7 @@ async fn chunks_that_a_crash_took_are_asked_for_again() {
 }
 
 #[tokio::test]
-async fn another_offer_takes_the_place_of_the_one_that_was_begun() {
+async fn another_offer_replaces_an_incomplete_transfer() {
     let (old, old_chunks) = offered(1);
     let (new, new_chunks) = offered(2);
     let snapshots = on(&MemoryDisk::default());
@@ -109,12 +109,12 @@ async fn another_offer_takes_the_place_of_the_one_that_was_begun() {
     assert_eq!(snapshots.receive(&new).unwrap().next, 0);
     assert_eq!(received(&snapshots, &new, &new_chunks).await, new_chunks.concat());
     assert_eq!(snapshots.receive(&old).unwrap().next, 0, "its chunks are gone");
-    // And while another one is received, the one that is kept is still there.
+    // While another one is received, the current one stays.
     assert_eq!(snapshots.current().unwrap().unwrap().read().unwrap(), new_chunks.concat());
 }
 
 #[tokio::test]
-async fn what_is_not_what_its_header_says_is_refused_and_forgotten() {
+async fn a_snapshot_that_does_not_match_its_header_is_refused_and_deleted() {
     let (header, chunks) = offered(1);
     let (_, others) = offered(2);
     let snapshots = on(&MemoryDisk::default());

@@ -1,4 +1,4 @@
-//! Groups that cannot help themselves.
+//! Groups that lost their quorum or all disks.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,17 +8,17 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::group::open;
-use super::replicas::{Cluster, address, draw, eventually_async};
-use crate::backup::{self, Backup};
+use super::replicas::{Cluster, address, entropy, eventually_async};
 use crate::group::Group;
-use crate::memory::MemoryDisk;
-use crate::recovery::{RecoveryError, recover, restore, survey};
+use crate::recovery::backup::{self, Backup};
+use crate::recovery::{RecoveryError, inspect, recover, restore};
 use crate::replicated::ReplicatedLedger;
 use crate::storage::Storage;
+use crate::storage::memory::MemoryDisk;
 use crate::transport::tls::GroupSecret;
-use crate::types::ReplicaId;
+use smc_types::ids::ReplicaId;
 
-/// Keeps what is written to it.
+/// Collects what is written to it.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -33,7 +33,7 @@ impl io::Write for Sink {
     }
 }
 
-/// A backup that a replica with this secret makes, and that is read again.
+/// Makes a backup of a group with this secret, and reads it again.
 async fn backup_under(secret: u8, group: &Group) -> Backup {
     let sink = Sink::default();
     group.backup(sink.clone()).await.unwrap();
@@ -41,18 +41,18 @@ async fn backup_under(secret: u8, group: &Group) -> Backup {
     backup::read(&GroupSecret::new(Zeroizing::new([secret; 32])), &*bytes).unwrap()
 }
 
-/// A backup that a replica of a [`Cluster`] makes.
+/// Makes a backup of a group of a [`Cluster`].
 async fn backup_of(group: &Group) -> Backup {
     backup_under(1, group).await
 }
 
 async fn restored(cluster: &Cluster, backup: &Backup, id: u64) -> Result<(), RecoveryError> {
     let disk = Storage::Memory(cluster.disks.get(&id).cloned().unwrap_or_default());
-    restore(backup, disk, ReplicaId(id), address(id), &*draw()).await.map(drop)
+    restore(backup, disk, ReplicaId(id), address(id), &*entropy()).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_has_all_that_was_acknowledged_whichever_replica_makes_it() {
+async fn a_backup_of_any_replica_has_all_that_was_acknowledged() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     for n in 2..30 {
         let group = cluster.group(u64::from(n % 3));
@@ -65,7 +65,7 @@ async fn a_backup_has_all_that_was_acknowledged_whichever_replica_makes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_that_lost_all_disks_goes_on_from_a_backup_and_grows_again() {
+async fn a_group_that_lost_all_disks_is_restored_from_a_backup_and_grows() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
     for n in 2..50 {
         commit(cluster.any(), vec![issue(n)]).await;
@@ -80,7 +80,7 @@ async fn a_group_that_lost_all_disks_goes_on_from_a_backup_and_grows_again() {
     cluster.disks.remove(&1);
 
     let disk = cluster.disks.entry(0).or_default().clone();
-    restore(&backup, Storage::Memory(disk), ReplicaId(0), address(0), &*draw()).await.unwrap();
+    restore(&backup, Storage::Memory(disk), ReplicaId(0), address(0), &*entropy()).await.unwrap();
     for id in [0, 1, 2] {
         cluster.start(id).await;
     }
@@ -92,10 +92,10 @@ async fn a_group_that_lost_all_disks_goes_on_from_a_backup_and_grows_again() {
         let group = cluster.group(id);
         eventually_async("a barrier", || group.barrier()).await;
         assert!((2..50).all(|n| holds(group, n)) && holds(group, 101), "replica {id}");
-        assert!(!holds(group, 100), "that came after the backup");
+        assert!(!holds(group, 100), "it is later than the backup");
         assert_ne!(group.status().group, before);
     }
-    // Who comes back from the old group with its disk stays out, and gets nowhere by itself.
+    // A replica of the old group that returns with its disk stays out, and does nothing by itself.
     let members = cluster.group(0).status().members;
     assert!(members.iter().all(|member| member.id != ReplicaId(2)), "{members:?}");
     assert_eq!(cluster.group(2).status().group, before);
@@ -119,7 +119,7 @@ async fn a_backup_is_not_restored_over_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_replica_of_three_goes_on_alone_with_all_it_has_and_grows_again() {
+async fn the_last_replica_of_three_recovers_with_all_it_has_and_grows() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
     for n in 2..50 {
         commit(cluster.any(), vec![issue(n)]).await;
@@ -130,15 +130,22 @@ async fn the_last_replica_of_three_goes_on_alone_with_all_it_has_and_grows_again
         cluster.crash(id).await;
     }
     let disk = cluster.disks[&survivor].clone();
-    let remains = survey(Storage::Memory(disk.clone())).await.unwrap();
-    assert_eq!((remains.replica, remains.group, remains.members.len()), (ReplicaId(survivor), old, 3));
-    assert_eq!(remains.ledger.proxy_certificates().count(), 48);
-    assert_eq!(survey(Storage::Memory(disk.clone())).await.unwrap(), remains, "looking changed it");
+    let inspection = inspect(Storage::Memory(disk.clone())).await.unwrap();
+    assert_eq!(
+        (inspection.replica, inspection.group, inspection.members.len()),
+        (ReplicaId(survivor), old, 3)
+    );
+    assert_eq!(inspection.ledger.proxy_certificates().count(), 48);
+    assert_eq!(
+        inspect(Storage::Memory(disk.clone())).await.unwrap(),
+        inspection,
+        "the inspection changed it"
+    );
 
-    let (had, new) = recover(Storage::Memory(disk), None, &*draw()).await.unwrap();
-    assert_eq!(had, remains);
+    let (had, new) = recover(Storage::Memory(disk), None, &*entropy()).await.unwrap();
+    assert_eq!(had, inspection);
     assert_ne!(new, old);
-    // One comes back with an empty disk, the other with what it had in the old group.
+    // One returns with an empty disk, the other with its disk of the old group.
     let emptied = (survivor + 2) % 3;
     cluster.disks.remove(&emptied);
     for id in [0, 1, 2] {
@@ -162,7 +169,7 @@ async fn the_last_replica_of_three_goes_on_alone_with_all_it_has_and_grows_again
 async fn an_entry_that_only_the_survivor_has_is_kept() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
     let leader = cluster.leader().await;
-    // It is in the leader's log, and on no other disk.
+    // The entry is in the leader's log, and on no other disk.
     let others: Vec<_> = [0, 1, 2].into_iter().filter(|id| *id != leader).collect();
     for id in &others {
         cluster.crash(*id).await;
@@ -170,31 +177,31 @@ async fn an_entry_that_only_the_survivor_has_is_kept() {
     cluster.group(leader).propose(vec![issue(2)]).await.unwrap_err();
     cluster.crash(leader).await;
     let disk = cluster.disks[&leader].clone();
-    let (remains, _) = recover(Storage::Memory(disk), Some(address(leader)), &*draw()).await.unwrap();
-    assert_eq!(remains.ledger.proxy_certificates().count(), 1);
-    cluster.founders = vec![leader];
+    let (inspection, _) = recover(Storage::Memory(disk), Some(address(leader)), &*entropy()).await.unwrap();
+    assert_eq!(inspection.ledger.proxy_certificates().count(), 1);
+    cluster.initial_members = vec![leader];
     cluster.start(leader).await;
     cluster.group(leader).ready().await.unwrap();
     assert!(holds(cluster.group(leader), 2));
 }
 
 #[tokio::test]
-async fn where_there_is_nothing_there_is_nothing_to_recover() {
+async fn without_a_ledger_nothing_is_recovered() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("missing");
-    let refused = survey(Storage::Directory(path.clone())).await;
+    let refused = inspect(Storage::Directory(path.clone())).await;
     assert!(matches!(refused, Err(RecoveryError::Nothing)), "{refused:?}");
     assert!(!path.exists());
     std::fs::create_dir(&path).unwrap();
-    let refused = survey(Storage::Directory(path.clone())).await;
+    let refused = inspect(Storage::Directory(path.clone())).await;
     assert!(matches!(refused, Err(RecoveryError::Nothing)), "{refused:?}");
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "looking made something");
-    let empty = recover(Storage::Memory(MemoryDisk::default()), None, &*draw()).await;
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "the inspection created something");
+    let empty = recover(Storage::Memory(MemoryDisk::default()), None, &*entropy()).await;
     assert!(matches!(empty, Err(RecoveryError::Nothing)), "{empty:?}");
 }
 
 #[tokio::test]
-async fn files_go_on_from_a_backup_and_after_a_recovery_again_and_again() {
+async fn files_are_used_after_a_restore_and_after_repeated_recoveries() {
     let dir = TempDir::new().unwrap();
     let first = open(Storage::Directory(dir.path().join("first"))).await;
     commit(&first, vec![found()]).await;
@@ -204,7 +211,7 @@ async fn files_go_on_from_a_backup_and_after_a_recovery_again_and_again() {
 
     let path = dir.path().join("second");
     let storage = || Storage::Directory(path.clone());
-    restore(&backup, storage(), ReplicaId(0), address(0), &*draw()).await.unwrap();
+    restore(&backup, storage(), ReplicaId(0), address(0), &*entropy()).await.unwrap();
     for n in 50..53 {
         let group = open(storage()).await;
         if n == 50 {
@@ -214,7 +221,7 @@ async fn files_go_on_from_a_backup_and_after_a_recovery_again_and_again() {
         let expected = hash(&group).to_string();
         group.stop().await;
         drop(group);
-        recover(storage(), None, &*draw()).await.unwrap();
+        recover(storage(), None, &*entropy()).await.unwrap();
         let group = open(storage()).await;
         assert_eq!(hash(&group).to_string(), expected);
         group.stop().await;

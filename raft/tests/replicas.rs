@@ -8,6 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
+use smc_host::env::Entropy;
+use smc_host::env::fixed::SeededEntropy;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::change_membership_request::Change;
 use tokio::time::{Instant, sleep, timeout};
@@ -15,41 +17,43 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::switch::Switch;
-use crate::disk::{Disk, SNAPSHOT};
-use crate::group::{Connections, Group, Settings, Timing};
-use crate::identity::Identity;
+use crate::group::{Connections, Group, Settings};
 use crate::membership;
-use crate::memory::MemoryDisk;
 use crate::replicated::ReplicatedLedger;
 use crate::storage::Storage;
+use crate::storage::disk::{Disk, SNAPSHOT};
+use crate::storage::identity::Identity;
+use crate::storage::memory::MemoryDisk;
 use crate::transport::tls::GroupSecret;
-use crate::types::{Replica, ReplicaId};
+use crate::types::Replica;
+use smc_types::ids::ReplicaId;
 
-/// How long anything may take on a busy machine.
+/// The timeout of every wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(super) fn draw() -> Arc<dyn Fn() -> u64 + Send + Sync> {
+/// A different sequence for each replica and start.
+pub(super) fn entropy() -> Arc<dyn Entropy> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Arc::new(|| NEXT.fetch_add(1, Ordering::Relaxed))
+    Arc::new(SeededEntropy::new(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 pub(super) fn address(id: u64) -> String {
     format!("replica-{id}")
 }
 
-/// Replicas that come and go; their disks stay.
+/// Replicas that start and stop; their disks stay.
 #[derive(Default)]
 pub(super) struct Cluster {
     switch: Switch,
-    pub(super) founders: Vec<u64>,
+    pub(super) initial_members: Vec<u64>,
     pub(super) disks: BTreeMap<u64, MemoryDisk>,
     pub(super) running: BTreeMap<u64, Arc<Group>>,
 }
 
 impl Cluster {
-    /// Starts the founders, all at once.
+    /// Starts the initial members, all at once.
     pub(super) async fn found(ids: &[u64]) -> Self {
-        let mut cluster = Self { founders: ids.to_vec(), ..Self::default() };
+        let mut cluster = Self { initial_members: ids.to_vec(), ..Self::default() };
         for id in ids {
             cluster.start(*id).await;
         }
@@ -65,14 +69,10 @@ impl Cluster {
     }
 
     async fn start_as(&mut self, id: u64, secret: u8) -> Arc<Group> {
+        let secret = GroupSecret::new(Zeroizing::new([secret; 32]));
         let settings = Settings {
-            replica: ReplicaId(id),
-            address: address(id),
-            founders: self.founders.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
-            timing: Timing::default(),
-            secret: GroupSecret::new(Zeroizing::new([secret; 32])),
-            founded_before: None,
-            other_secrets: Vec::new(),
+            initial_members: self.initial_members.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
+            ..Settings::new(ReplicaId(id), address(id), secret)
         };
         let connections = Connections {
             network: self.switch.network(&address(id)),
@@ -80,12 +80,12 @@ impl Cluster {
         };
         let disk = self.disks.entry(id).or_default().clone();
         let group =
-            Arc::new(Group::start(settings, Storage::Memory(disk), connections, draw()).await.unwrap());
+            Arc::new(Group::start(settings, Storage::Memory(disk), connections, entropy()).await.unwrap());
         self.running.insert(id, Arc::clone(&group));
         group
     }
 
-    /// The process is killed, and what was not synced is lost.
+    /// Kills the process, and loses what was not synced.
     pub(super) async fn crash(&mut self, id: u64) {
         self.switch.unplug(&address(id));
         self.running.remove(&id).unwrap().stop().await;
@@ -111,12 +111,12 @@ impl Cluster {
         eventually("one leader", || agreed().filter(|leader| self.running.contains_key(leader))).await
     }
 
-    /// The epoch of the shards, once all running replicas agree on one.
-    async fn shard_epoch(&self) -> u64 {
-        eventually("one shard epoch", || {
-            let mut epochs = self.running.values().map(|group| group.status().shard_epoch);
-            let first = epochs.next().filter(|epoch| *epoch > 0)?;
-            epochs.all(|epoch| epoch == first).then_some(first)
+    /// The index of the last membership change, once all running replicas agree on one.
+    async fn membership_index(&self) -> u64 {
+        eventually("one membership index", || {
+            let mut indexes = self.running.values().map(|group| group.status().membership_index);
+            let first = indexes.next().filter(|index| *index > 0)?;
+            indexes.all(|index| index == first).then_some(first)
         })
         .await
     }
@@ -125,7 +125,8 @@ impl Cluster {
         self.running.keys().copied().filter(|id| *id != leader).collect()
     }
 
-    /// Waits until all running replicas have applied the same, and checks that it made them equal.
+    /// Waits until all running replicas have applied the same entries, and checks that their states are
+    /// equal.
     pub(super) async fn converge(&self) {
         for group in self.running.values() {
             eventually_async("a barrier", || group.barrier()).await;
@@ -178,7 +179,7 @@ async fn three_that_start_at_once_found_one_group_and_all_take_proposals() {
     for (n, group) in cluster.running.values().enumerate() {
         let n = 2 + u32::try_from(n).unwrap();
         commit(group, vec![issue(n)]).await;
-        assert!(holds(group, n), "who proposed sees it at once");
+        assert!(holds(group, n), "the proposer sees it at once");
     }
     cluster.converge().await;
     let groups: Vec<_> = cluster.running.values().map(|group| group.status().group.unwrap()).collect();
@@ -186,7 +187,7 @@ async fn three_that_start_at_once_found_one_group_and_all_take_proposals() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_was_alone_for_long_goes_on_with_a_follower_that_cannot_lead() {
+async fn an_isolated_leader_continues_with_a_follower_that_cannot_lead() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
     let leader = cluster.leader().await;
     let followers = cluster.followers(leader);
@@ -204,7 +205,7 @@ async fn a_leader_that_was_alone_for_long_goes_on_with_a_follower_that_cannot_le
     for id in &followers {
         cluster.crash(*id).await;
     }
-    // Silent by now.
+    // It has stopped sending by now.
     sleep(Duration::from_secs(2)).await;
     cluster.start(followers[0]).await;
     proposed.await.unwrap();
@@ -212,9 +213,9 @@ async fn a_leader_that_was_alone_for_long_goes_on_with_a_follower_that_cannot_le
     cluster.converge().await;
 }
 
-// In the clock's own time: a connection takes none of it.
+// With a paused clock, a connection takes no time.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_a_quorum_by_itself_is_never_silent() {
+async fn a_leader_that_is_a_quorum_by_itself_never_stops_sending() {
     let mut cluster = Cluster::found(&[0]).await;
     for id in 1..5 {
         sleep(Duration::from_hours(1) + Duration::from_millis(777) * u32::try_from(id).unwrap()).await;
@@ -257,7 +258,7 @@ async fn what_was_acknowledged_survives_the_crash_of_the_leader_and_then_of_all(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_acknowledges_nothing_and_comes_back_as_a_follower() {
+async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_later() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let old = cluster.leader().await;
     let others = cluster.followers(old);
@@ -273,7 +274,7 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_and_comes_back_as_a_follo
     cluster.converge().await;
     assert!(holds(cluster.group(old), 3));
     let now = cluster.group(others[0]).status();
-    assert_eq!(now.term, term, "whoever comes back does not depose a healthy leader");
+    assert_eq!(now.term, term, "a returning replica does not depose a healthy leader");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,7 +285,7 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
     let term = cluster.group(leader).status().term;
     cluster.switch.unplug(&address(cut));
     commit(cluster.group(leader), vec![issue(2)]).await;
-    // It waits for longer than many elections take.
+    // It waits for longer than several elections take.
     cluster.group(cut).barrier().await.unwrap_err();
     cluster.switch.plug_in(&address(cut));
     eventually_async("a barrier", || cluster.group(cut).barrier()).await;
@@ -292,12 +293,12 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
     assert_eq!(
         cluster.group(leader).status().term,
         term,
-        "whoever comes back does not depose a healthy leader"
+        "a returning replica does not depose a healthy leader"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_that_the_leader_cannot_reach_does_not_vote() {
+async fn a_new_replica_that_the_leader_cannot_reach_does_not_vote() {
     let cluster = Cluster::found(&[0]).await;
     let group = cluster.group(0);
     let nowhere = pb::Replica { id: 1, address: "nowhere".to_owned(), incarnation: 7 };
@@ -309,26 +310,26 @@ async fn a_newcomer_that_the_leader_cannot_reach_does_not_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_whose_admission_was_cut_short_is_admitted() {
+async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
     let mut cluster = Cluster::found(&[0]).await;
     let disk = cluster.disks.entry(1).or_default().clone();
-    let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), || 77).await.unwrap();
+    let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), &*entropy()).await.unwrap();
     let replica = Replica { address: address(1), incarnation: identity.incarnation };
     cluster.group(0).raft.add_learner(ReplicaId(1), replica, false).await.unwrap();
-    // It knows nobody to ask, and learns all the same.
-    let founders = std::mem::take(&mut cluster.founders);
+    // It knows no initial member to ask, and still learns from the leader.
+    let initial_members = std::mem::take(&mut cluster.initial_members);
     let learner = cluster.start(1).await;
     eventually("a log", || (learner.status().last > 0).then_some(())).await;
     drop(learner);
     cluster.crash(1).await;
-    cluster.founders = founders;
+    cluster.initial_members = initial_members;
     cluster.start(1).await;
     let voters = || voters(cluster.group(0));
     eventually("two voters", || (voters() == [0, 1]).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_the_group_that_was_cut_short_is_finished() {
+async fn an_interrupted_membership_change_is_finished() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let leader = cluster.leader().await;
     let gone = cluster.followers(leader)[0];
@@ -344,7 +345,7 @@ async fn a_change_of_the_group_that_was_cut_short_is_finished() {
         tokio::select! {
             biased;
             () = begun => break,
-            // It was too fast to be cut short; once more.
+            // It was too fast to be interrupted; once more.
             _ = group.raft.change_membership(removal, true) => {
                 let again = ChangeMembers::AddVoterIds([ReplicaId(gone)].into());
                 group.raft.change_membership(again, true).await.unwrap();
@@ -360,18 +361,18 @@ async fn a_change_of_the_group_that_was_cut_short_is_finished() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leadership_is_handed_over_on_request() {
+async fn leadership_is_transferred_on_request() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let old = cluster.leader().await;
     let new = cluster.followers(old)[0];
     let (asked, led) = (cluster.group(new), cluster.group(old));
-    let another = || led.another_leader(Some(ReplicaId(old)));
-    assert!(another().now_or_never().is_none(), "there is no other one yet");
-    // Asked of a follower, so that the request travels as well.
+    let another = || led.leader_changed(Some(ReplicaId(old)));
+    assert!(another().now_or_never().is_none(), "there is no other leader yet");
+    // Asked of a follower, so that the request is forwarded.
     let (moved, noticed) =
         tokio::join!(asked.transfer(ReplicaId(new)), timeout(Duration::from_secs(10), another()));
     moved.unwrap();
-    noticed.expect("who led hears who leads");
+    noticed.expect("the former leader learns the new one");
     assert_eq!(cluster.leader().await, new);
     commit(cluster.group(old), vec![issue(2)]).await;
     cluster.converge().await;
@@ -387,20 +388,20 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
     }
     eventually("five voters", || (voters(cluster.group(4)).len() == 5).then_some(())).await;
     cluster.converge().await;
-    let five = cluster.shard_epoch().await;
+    let five = cluster.membership_index().await;
     let applied = cluster.group(3).status().applied;
     cluster.group(3).snapshot().await.unwrap();
     eventually("a snapshot", || (cluster.group(3).status().snapshot >= applied).then_some(())).await;
     cluster.crash(3).await;
     cluster.start(3).await;
-    assert_eq!(cluster.shard_epoch().await, five, "nobody came or left");
+    assert_eq!(cluster.membership_index().await, five, "no member came or left");
     for id in [0, 1] {
         cluster.group(4).remove(ReplicaId(id)).await.unwrap();
         cluster.running.remove(&id).unwrap().stop().await;
         cluster.leader().await;
     }
     eventually("three voters", || (voters(cluster.group(4)).len() == 3).then_some(())).await;
-    assert!(cluster.shard_epoch().await > five);
+    assert!(cluster.membership_index().await > five);
     commit(cluster.group(3), vec![issue(200)]).await;
     cluster.converge().await;
 }
@@ -408,7 +409,7 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lost_its_disk_is_replaced_and_nothing_else_is_lost() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;
-    // The one that would found a group, if there were none.
+    // The replica that would found a group, if there were none.
     let lost = 0;
     for n in 2..20 {
         commit(cluster.group(1), vec![issue(n)]).await;
@@ -437,22 +438,22 @@ async fn a_replica_with_another_secret_gets_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_is_brought_up_to_date_by_a_snapshot() {
+async fn a_new_replica_is_brought_up_to_date_by_a_snapshot() {
     let mut cluster = Cluster::found(&[0]).await;
-    // More entries than are kept beside a snapshot, and more of them than fit into one chunk of it.
+    // More entries than are kept beside a snapshot, and more than fit into one of its chunks.
     for n in 0..700 {
         commit(cluster.group(0), (0..10).map(|i| issue(2 + 10 * n + i)).collect()).await;
     }
     cluster.group(0).snapshot().await.unwrap();
     eventually("a snapshot", || (cluster.group(0).status().snapshot > 600).then_some(())).await;
     let disk = Disk::new(Arc::new(cluster.disks[&0].clone()));
-    let header: pb::SnapshotHeader = disk.fact(SNAPSHOT).unwrap().unwrap();
+    let header: pb::SnapshotHeader = disk.record(SNAPSHOT).unwrap().unwrap();
     assert!(header.chunks > 1, "{} bytes are one chunk", header.bytes);
     cluster.start(1).await;
     cluster.group(1).ready().await.unwrap();
     cluster.converge().await;
     assert!((0..7000).all(|n| holds(cluster.group(1), 2 + n)));
-    // And what it was given is on its own disk now.
+    // The snapshot is on its own disk now.
     cluster.crash(1).await;
     cluster.start(1).await;
     cluster.converge().await;

@@ -1,4 +1,4 @@
-//! openraft's own suite for storage, on both databases.
+//! openraft's test suite for storage, on both databases.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
@@ -10,17 +10,17 @@ use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::database::{Database, Family, Write};
-use crate::disk::Disk;
-use crate::log::LogStore;
-use crate::machine::StateMachine;
-use crate::memory::MemoryDisk;
-use crate::rocks::RocksDisk;
-use crate::shared::SharedLedger;
+use crate::state::machine::StateMachine;
+use crate::state::shared::SharedLedger;
+use crate::state::waiters::Waiters;
+use crate::storage::database::{Database, Family, Write};
+use crate::storage::disk::Disk;
+use crate::storage::log::LogStore;
+use crate::storage::memory::MemoryDisk;
+use crate::storage::rocks::RocksDisk;
 use crate::types::TypeConfig;
-use crate::waiters::Waiters;
 
-/// What has to live as long as a store.
+/// Must live as long as a store.
 struct Kept {
     _dir: Option<TempDir>,
     _flusher: JoinSet<()>,
@@ -62,11 +62,13 @@ async fn the_rocksdb_store_passes_openrafts_suite() {
     Suite::test_all(InRocks).await.unwrap();
 }
 
-/// The directories that the victim opens before it is killed, and how many those are.
+/// The variable with the directories that the victim opens before it is killed.
 const VICTIM: &str = "SMC_TEST_STORES_OF_THE_VICTIM";
+
+/// The number of these directories.
 const STORES: usize = 32;
 
-/// Stores whose process was killed with `kill -9` while it had them open.
+/// Builds stores whose process was killed with `kill -9` while it had them open.
 #[derive(Default)]
 struct Killed {
     left: Mutex<Vec<TempDir>>,
@@ -101,7 +103,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, Kept> for Killed {
             left.pop().unwrap()
         };
         let disk = RocksDisk::open(dir.path(), None).unwrap();
-        assert!(disk.get(Family::State, b"kept").unwrap().is_some(), "what was synced is gone");
+        assert!(disk.get(Family::State, b"kept").unwrap().is_some(), "a synced record is gone");
         disk.write(vec![Write::Delete(Family::State, b"kept".into())]).unwrap();
         Ok(build(Arc::new(disk), Some(dir)))
     }

@@ -1,4 +1,4 @@
-//! A network between replicas of one process, whose cables can be pulled.
+//! A network between replicas of one process, whose cables can be unplugged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
-use crate::replicated::Pending;
-use crate::transport::{Io, Listener, Network};
+use futures_util::future::BoxFuture;
+use smc_host::network::{Io, Listener, Network};
 
-/// See the module. Addresses are names.
+/// The network. Addresses are names.
 #[derive(Clone, Default)]
 pub(super) struct Switch(Arc<Mutex<Ports>>);
 
@@ -30,12 +30,12 @@ impl Switch {
         Box::new(Port(receiver))
     }
 
-    /// What `address` dials with.
+    /// The network as seen from `address`.
     pub(super) fn network(&self, address: &str) -> Arc<dyn Network> {
         Arc::new(Plug { switch: self.clone(), from: address.to_owned() })
     }
 
-    /// From here on nothing reaches `address`, and nothing it says reaches others.
+    /// From now on no message reaches `address`, and none of its messages reaches others.
     pub(super) fn unplug(&self, address: &str) {
         self.0.lock().unwrap().unplugged.insert(address.to_owned());
     }
@@ -52,7 +52,7 @@ impl Switch {
 
 struct Port(mpsc::Receiver<Box<dyn Io>>);
 
-/// Addresses are names here: nobody asks for a number.
+/// Addresses are names here, so a number is never used.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Listener for Port {
@@ -60,7 +60,7 @@ impl Listener for Port {
         NOWHERE
     }
 
-    fn accept(&mut self) -> Pending<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
         Box::pin(async {
             let connection = self.0.recv().await.ok_or(io::ErrorKind::NotConnected)?;
             Ok((connection, NOWHERE))
@@ -74,7 +74,7 @@ struct Plug {
 }
 
 impl Network for Plug {
-    fn dial(&self, address: String) -> Pending<'static, io::Result<Box<dyn Io>>> {
+    fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
         let (switch, ends) = (self.switch.clone(), [self.from.clone(), address.clone()]);
         Box::pin(async move {
             let port = switch.0.lock().unwrap().listening.get(&address).cloned();
@@ -86,7 +86,7 @@ impl Network for Plug {
         })
     }
 
-    fn listen(&self, _: SocketAddr) -> Pending<'static, io::Result<Box<dyn Listener>>> {
+    fn listen(&self, _: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
 }

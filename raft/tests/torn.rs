@@ -1,4 +1,4 @@
-//! Power is lost while something is written: of what was not synced, any sectors may be on the disk and any not.
+//! A loss of power during writes: of what was not synced, any sectors may be on the disk and any not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::files::{copy_tree, files};
-use crate::database::{Database, Family, Write, chunk_key};
-use crate::error::StorageError;
-use crate::rocks::RocksDisk;
+use crate::storage::database::{Database, Family, Write, chunk_key};
+use crate::storage::error::StorageError;
+use crate::storage::rocks::RocksDisk;
 
-/// What a disk writes whole or not at all.
+/// A disk writes so many bytes whole or not at all.
 const SECTOR: usize = 512;
 
-/// Chunks of these sizes, the first of them numbered `from`.
+/// Writes chunks of these sizes, the first of them numbered `from`.
 fn write(disk: &RocksDisk, from: usize, sizes: &[usize]) {
     for (number, size) in (from..).zip(sizes) {
         let value = Bytes::from(vec![0xa5; *size]);
@@ -25,12 +25,12 @@ fn write(disk: &RocksDisk, from: usize, sizes: &[usize]) {
     }
 }
 
-/// How many chunks there are; there must be none behind a gap.
+/// The number of chunks; there must be none after a gap.
 fn chunks(disk: &RocksDisk) -> usize {
     let found = disk.scan(Family::Snapshot, chunk_key(0, 0)..chunk_key(9, 0), usize::MAX).unwrap();
     let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
     let expected: Vec<_> = (0..keys.len() as u64).map(|number| chunk_key(1, number)).collect();
-    assert_eq!(keys, expected, "what is left is not a beginning of what was written");
+    assert_eq!(keys, expected, "the chunks are not a prefix of what was written");
     keys.len()
 }
 
@@ -46,13 +46,14 @@ fn newest(path: &Path) -> (PathBuf, usize) {
     (path.join(format!("db/{log:06}.log")), length.parse().unwrap())
 }
 
-/// Sizes that end within a sector, fill some of RocksDB's blocks of 32 KiB, and leave no room for a header in one.
+/// Sizes that end within a sector, that fill several of RocksDB's blocks of 32 KiB, and that leave no room
+/// for a header in one.
 fn sizes(most: usize) -> impl Strategy<Value = Vec<usize>> {
     let size = prop_oneof![1..600_usize, 30_000..70_000_usize, 32_700..32_760_usize];
     prop::collection::vec(size, 1..most)
 }
 
-/// What a loss of power leaves of a log that was synced up to `synced`.
+/// What a loss of power leaves of a log that is synced up to `synced`.
 fn left(log: &[u8], synced: usize, lost: &[bool], length: prop::sample::Index) -> Vec<u8> {
     let length = synced + length.index(log.len() - synced + 1);
     let mut left = log[..length].to_vec();
@@ -71,9 +72,9 @@ fn left(log: &[u8], synced: usize, lost: &[bool], length: prop::sample::Index) -
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Opens with all that was synced, and with a beginning of what was written after it.
+    /// The ledger opens with all that was synced, and a prefix of what was written after it.
     #[test]
-    fn whatever_part_of_the_unsynced_log_a_loss_of_power_leaves(
+    fn any_part_of_the_unsynced_log_may_survive_a_loss_of_power(
         synced in sizes(5),
         unsynced in sizes(8),
         lost in prop::collection::vec(prop::bool::weighted(0.1), 1..300),
@@ -97,12 +98,12 @@ proptest! {
 
         let torn = files(&copy);
         let found = chunks(&RocksDisk::examine(&copy).unwrap());
-        prop_assert_eq!(files(&copy), torn, "whoever only looks changes nothing");
+        prop_assert_eq!(files(&copy), torn, "reading changed something");
         let disk = open(&copy).unwrap();
         prop_assert_eq!(chunks(&disk), found);
         prop_assert!((synced.len()..=synced.len() + unsynced.len()).contains(&found), "{found} of {}", synced.len());
-        prop_assert!(!copy.join("trial").exists());
-        // And it goes on from there.
+        prop_assert!(!copy.join("scratch").exists());
+        // Writing continues from there.
         write(&disk, found, &again);
         runtime.block_on(disk.sync()).unwrap();
         drop(disk);
@@ -110,9 +111,9 @@ proptest! {
     }
 }
 
-/// Whatever byte of what was synced is not what it was, that is damage and nothing is touched.
+/// A change of any synced byte is damage, and nothing is written.
 #[test]
-fn what_was_synced_is_never_taken_for_a_torn_end() {
+fn a_gap_in_the_synced_log_is_never_taken_for_a_torn_tail() {
     let dir = TempDir::new().unwrap();
     let (path, copy) = (dir.path().join("ledger"), dir.path().join("copy"));
     let disk = open(&path).unwrap();
@@ -145,9 +146,9 @@ fn what_was_synced_is_never_taken_for_a_torn_end() {
     assert!(error.to_string().contains("is missing"), "{error}");
 }
 
-/// A log whose end never reached the disk may be followed by another that did.
+/// A log file whose end never reached the disk may be followed by one that did.
 #[test]
-fn a_log_that_follows_on_a_gap_is_not_read() {
+fn a_log_file_after_a_gap_is_not_read() {
     follow_on_a_gap(true);
     follow_on_a_gap(false);
 }
@@ -182,17 +183,20 @@ fn follow_on_a_gap(some_synced: bool) {
         if length < synced as u64 {
             continue;
         }
-        let trial = dir.path().join("trial");
-        copy_tree(&copy, &trial);
-        // Of a process that was killed when it had cut the log, or before.
-        fs::create_dir(trial.join("trial")).unwrap();
-        let log = trial.join(first.strip_prefix(&copy).unwrap());
+        let again = dir.path().join("again");
+        copy_tree(&copy, &again);
+        // Left by a process that was killed after it had cut the log, or before; and by one of an older
+        // version.
+        for left in ["scratch", "trial"] {
+            fs::create_dir(again.join(left)).unwrap();
+        }
+        let log = again.join(first.strip_prefix(&copy).unwrap());
         let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
         let whole = file.metadata().unwrap().len();
         file.set_len(whole.min(length)).unwrap();
-        assert_eq!(chunks(&open(&trial).unwrap()), expected);
-        assert!(!trial.join("trial").exists());
-        assert_eq!(chunks(&open(&trial).unwrap()), expected);
-        fs::remove_dir_all(&trial).unwrap();
+        assert_eq!(chunks(&open(&again).unwrap()), expected);
+        assert!(!again.join("scratch").exists() && !again.join("trial").exists());
+        assert_eq!(chunks(&open(&again).unwrap()), expected);
+        fs::remove_dir_all(&again).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! Speaking to other replicas.
+//! Requests to other replicas.
 //!
-//! Owns one lazy connection for each purpose and peer, so that a heartbeat never waits behind a snapshot. Every
-//! call has a deadline: a peer that was stopped answers nothing and refuses nothing.
+//! Owns one lazy connection for each purpose and peer, so that a heartbeat never waits behind a snapshot.
+//! Every call has a deadline: a suspended peer neither answers nor refuses.
 
 use std::future::Future;
 use std::io;
@@ -28,13 +28,15 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
+use super::MAX_MESSAGE;
 use super::tls::{ReplicaTls, server_name};
-use super::{MAX_MESSAGE, Network};
-use crate::contact::Contact;
-use crate::identity::{GroupId, Identity};
-use crate::snapshots::StoredSnapshot;
-use crate::types::{Replica, ReplicaId, TypeConfig};
+use crate::check_quorum::CheckQuorum;
+use crate::storage::identity::{GroupId, Identity};
+use crate::storage::snapshots::StoredSnapshot;
+use crate::types::{Replica, TypeConfig};
 use crate::wire::{self, Malformed, Wire};
+use smc_host::network::{Io, Network};
+use smc_types::ids::ReplicaId;
 
 /// From the first packet to the end of the handshake, within one network.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -42,37 +44,37 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest that a receiver of a snapshot may take over one chunk, or over installing it all.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long another replica may take over a small question.
+/// How long another replica may take to answer a small request.
 pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 
-/// How long a change of the group may take: a new member has to catch up.
+/// How long a membership change may take: a new member has to catch up.
 pub(crate) const CHANGE_PATIENCE: Duration = Duration::from_mins(6);
 
-/// Chunks under way: one is sent while the next is read.
+/// Chunks in flight: one is sent while the next is read.
 const CHUNKS_AHEAD: usize = 2;
 
-/// What connections are made with. Cheap to clone.
+/// Makes connections to other replicas. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) tls: ReplicaTls,
     pub(crate) identity: Identity,
-    pub(crate) contact: Contact,
+    pub(crate) check_quorum: CheckQuorum,
 }
 
 /// Why a request to another replica failed.
 #[derive(Debug, Clone, Error)]
 pub(crate) enum CallError {
-    /// Nobody who is asked leads.
+    /// Neither this replica nor the one that was asked leads.
     #[error("the replica is not the leader")]
     NotLeader,
-    /// It could not be reached, or refused.
+    /// The replica could not be reached, or failed.
     #[error("the replica refused, or could not be reached: {0}")]
     Failed(String),
-    /// It did not answer in time.
+    /// The replica did not answer in time.
     #[error("the replica did not answer within {0:?}")]
     Timeout(Duration),
-    /// It refused for a reason that will not go away by itself.
+    /// The replica refused; a retry will not help.
     #[error("{0}")]
     Refused(String),
 }
@@ -87,14 +89,14 @@ impl From<Status> for CallError {
 }
 
 impl Dialer {
-    /// A connection to `target`, made when it is first used and again whenever it was lost.
+    /// A connection to `target`, made on first use and again after it was lost.
     pub(crate) fn peer(&self, target: ReplicaId, replica: &Replica) -> Peer {
         let (dialer, address) = (self.clone(), replica.address.clone());
         let connector = tower::service_fn(move |_: Uri| {
             let (dialer, address) = (dialer.clone(), address.clone());
             async move { dialer.connect(target, address).await.map(TokioIo::new) }
         });
-        // The address is the connector's business, and the name TLS's.
+        // Not the address, which the connector has, nor the name that TLS verifies.
         let endpoint = Endpoint::from_static("http://replica.smc.internal")
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(1))
@@ -103,15 +105,15 @@ impl Dialer {
         let client = RaftClient::new(endpoint.connect_with_connector_lazy(connector))
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let (identity, contact) = (self.identity.clone(), self.contact.clone());
-        Peer { identity, contact, target, incarnation: replica.incarnation, client }
+        let (identity, check_quorum) = (self.identity.clone(), self.check_quorum.clone());
+        Peer { identity, check_quorum, target, incarnation: replica.incarnation, client }
     }
 
     async fn connect(
         &self,
         target: ReplicaId,
         address: String,
-    ) -> io::Result<tokio_rustls::client::TlsStream<Box<dyn super::Io>>> {
+    ) -> io::Result<tokio_rustls::client::TlsStream<Box<dyn Io>>> {
         let name = server_name(target).map_err(io::Error::other)?;
         let connecting = async {
             let socket = self.network.dial(address).await?;
@@ -133,7 +135,7 @@ impl RaftNetworkFactory<TypeConfig> for Dialer {
 #[derive(Clone)]
 pub(crate) struct Peer {
     identity: Identity,
-    contact: Contact,
+    check_quorum: CheckQuorum,
     target: ReplicaId,
     incarnation: u64,
     client: RaftClient<Channel>,
@@ -142,34 +144,34 @@ pub(crate) struct Peer {
 impl Peer {
     fn route(&self) -> pb::Route {
         pb::Route {
-            group: self.identity.group().map(GroupId::octets).unwrap_or_default(),
+            group: self.identity.group().map(GroupId::bytes).unwrap_or_default(),
             from: self.identity.replica.0,
             to: self.target.0,
             to_incarnation: self.incarnation,
         }
     }
 
-    /// Appends a proposal, if the other is the leader. Returns when it has applied it.
+    /// Appends a proposal, if the peer is the leader. Returns when the leader has applied it.
     pub(crate) async fn propose(&self, proposal: Bytes, limit: Duration) -> Result<(), CallError> {
         let request = pb::ProposeRequest { route: Some(self.route()), proposal };
         let mut client = self.client.clone();
         within(limit, client.propose(request)).await.map(drop)
     }
 
-    /// The index that a read here has to wait for, if the other is the leader.
+    /// The read index: what must be applied here before a read, if the peer is the leader.
     pub(crate) async fn read_index(&self, limit: Duration) -> Result<u64, CallError> {
         let mut client = self.client.clone();
         let request = pb::ReadIndexRequest { route: Some(self.route()) };
         Ok(within(limit, client.read_index(request)).await?.index)
     }
 
-    /// What the other is.
+    /// The peer's identity, and its group as it sees it.
     pub(crate) async fn describe(&self, limit: Duration) -> Result<pb::DescribeResponse, CallError> {
         let mut client = self.client.clone();
         within(limit, client.describe(pb::DescribeRequest { route: Some(self.route()) })).await
     }
 
-    /// Asks the leader for a change.
+    /// Changes the membership, if the peer is the leader.
     pub(crate) async fn change_membership(
         &self,
         change: pb::change_membership_request::Change,
@@ -180,7 +182,7 @@ impl Peer {
         within(limit, client.change_membership(request)).await.map(drop)
     }
 
-    /// Makes one of openraft's calls, in openraft's terms.
+    /// Makes one of openraft's calls, with its deadline and errors.
     async fn call<T>(
         &self,
         action: RPCTypes,
@@ -236,8 +238,11 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         use pb::append_entries_response::Result as Pb;
 
-        if self.contact.is_lost(rpc.vote) {
-            return Err(Unreachable::from_string("no quorum has answered this leader for long").into());
+        if self.check_quorum.is_lost(rpc.vote) {
+            return Err(Unreachable::from_string(
+                "no quorum has answered this leader for long, so it stops sending",
+            )
+            .into());
         }
         let request = pb::AppendEntriesRequest {
             route: Some(self.route()),
@@ -248,7 +253,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         };
         let mut client = self.client.clone();
         let answer = self.call(RPCTypes::AppendEntries, &option, client.append_entries(request)).await?;
-        match answer.result.ok_or(Malformed("the answer says nothing")).map_err(malformed)? {
+        match answer.result.ok_or(Malformed("the answer is empty")).map_err(malformed)? {
             Pb::Success(_) => Ok(AppendEntriesResponse::Success),
             Pb::Partial(partial) => {
                 Ok(AppendEntriesResponse::PartialSuccess(wire::read(partial.matching).map_err(malformed)?))
@@ -322,18 +327,18 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     }
 }
 
-/// Why a snapshot did not get across. The next attempt goes on where this one ended.
+/// Why a snapshot was not transferred. The next attempt resumes where this one ended.
 #[derive(Debug, Error)]
 enum SendError {
-    #[error("the receiver refused the snapshot, or is gone: {0}")]
+    #[error("the receiver refused the snapshot, or the connection was lost: {0}")]
     Refused(String),
     #[error("the receiver made no progress for {} s", SNAPSHOT_PATIENCE.as_secs())]
     Stalled,
-    #[error("a newer snapshot took the place of this one")]
+    #[error("a newer snapshot replaced this one")]
     Replaced,
     #[error("cannot read the snapshot")]
     Read(#[from] io::Error),
-    #[error("the receiver's answer makes no sense")]
+    #[error("the receiver's answer is malformed")]
     Answer(#[from] Malformed),
 }
 
@@ -343,7 +348,7 @@ impl From<Status> for SendError {
     }
 }
 
-async fn patiently<T>(step: impl Future<Output = T>) -> Result<T, SendError> {
+async fn with_patience<T>(step: impl Future<Output = T>) -> Result<T, SendError> {
     timeout(SNAPSHOT_PATIENCE, step).await.map_err(|_| SendError::Stalled)
 }
 
@@ -357,26 +362,26 @@ async fn send_snapshot(
 
     let (parts, outgoing) = mpsc::channel(CHUNKS_AHEAD);
     let part = |part| pb::SnapshotPart { part: Some(part) };
-    let gone = |_| SendError::Refused("it closed the stream".to_owned());
-    parts.send(part(Part::Offer(offer))).await.map_err(gone)?;
-    let answers = patiently(client.install_snapshot(ReceiverStream::new(outgoing))).await??;
+    let closed = |_| SendError::Refused("it closed the stream".to_owned());
+    parts.send(part(Part::Offer(offer))).await.map_err(closed)?;
+    let answers = with_patience(client.install_snapshot(ReceiverStream::new(outgoing))).await??;
     let mut answers = answers.into_inner();
-    let nothing = || SendError::Refused("it ended the stream".to_owned());
-    let first = patiently(answers.message()).await??.ok_or_else(nothing)?;
-    let from = match first.answer.ok_or(Malformed("the answer says nothing"))? {
+    let ended = || SendError::Refused("it ended the stream".to_owned());
+    let first = with_patience(answers.message()).await??.ok_or_else(ended)?;
+    let from = match first.answer.ok_or(Malformed("the answer is empty"))? {
         Answer::FromChunk(from) => from,
         Answer::Vote(vote) => return Ok(wire::vote(Some(vote))?),
     };
     for number in from..snapshot.header.chunks {
         let chunk = snapshot.chunk(number)?.ok_or(SendError::Replaced)?;
         tokio::select! {
-            sent = patiently(parts.send(part(Part::Chunk(chunk)))) => sent?.map_err(gone)?,
-            // It only answers now if it refuses, or has heard of a newer leader.
-            early = answers.message() => return last_answer(early?.ok_or_else(nothing)?),
+            sent = with_patience(parts.send(part(Part::Chunk(chunk)))) => sent?.map_err(closed)?,
+            // An early answer is a refusal, or the vote of a newer leader.
+            early = answers.message() => return last_answer(early?.ok_or_else(ended)?),
         }
     }
     drop(parts);
-    last_answer(patiently(answers.message()).await??.ok_or_else(nothing)?)
+    last_answer(with_patience(answers.message()).await??.ok_or_else(ended)?)
 }
 
 fn last_answer(answer: pb::SnapshotAnswer) -> Result<VoteOf<TypeConfig>, SendError> {

@@ -1,4 +1,4 @@
-//! Authenticated connections of other replicas, for tonic to serve.
+//! Accepts and authenticates connections of other replicas, for tonic to serve.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,23 +17,21 @@ use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
 use super::tls::replica_of;
-use super::{Io, Listener};
-use crate::types::ReplicaId;
+use smc_host::accept::Acceptor;
+use smc_host::network::{Io, Listener};
+use smc_types::ids::ReplicaId;
 
-/// Handshakes under way. A group has nine members at most, with four connections each; more than that at once are
-/// strangers, and the newest of them is closed.
+/// Concurrent handshakes. A group has nine members at most, with four connections each; more at once are
+/// not from replicas, and the newest is closed.
 const HANDSHAKES: usize = 64;
 
 /// An honest handshake takes one round trip.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait after `accept` failed, as when file descriptors ran out.
-const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
-
-/// Connections that wait for tonic, which takes them at once.
+/// Accepted connections queued for tonic, which takes them at once.
 const ACCEPTED: usize = 16;
 
-/// Who is at the other end, in a request's extensions.
+/// The replica at the other end, in a request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) ReplicaId);
 
@@ -45,8 +43,8 @@ pub(super) struct Accepted {
 
 pub(super) type Connections = ReceiverStream<io::Result<Accepted>>;
 
-/// Accepts and authenticates until `stopping`. The future is the work, to be run beside whoever takes the
-/// connections.
+/// Accepts and authenticates until `stopping`. The returned future does the work, and must run beside the
+/// receiver of the connections.
 pub(super) fn listen(
     listener: Box<dyn Listener>,
     acceptor: TlsAcceptor,
@@ -56,36 +54,34 @@ pub(super) fn listen(
     let work = async move {
         tokio::select! {
             () = stopping.cancelled() => {}
-            () = accept(listener, acceptor, accepted) => {}
+            () = authenticate_all(listener, acceptor, accepted) => {}
         }
     };
     (ReceiverStream::new(connections), work)
 }
 
-async fn accept(
-    mut listener: Box<dyn Listener>,
-    acceptor: TlsAcceptor,
+async fn authenticate_all(
+    listener: Box<dyn Listener>,
+    tls: TlsAcceptor,
     accepted: mpsc::Sender<io::Result<Accepted>>,
 ) {
+    let mut acceptor = Acceptor::new(listener, "raft");
     let mut handshakes = JoinSet::new();
     loop {
         tokio::select! {
-            socket = listener.accept() => match socket {
-                Ok(_) if handshakes.len() >= HANDSHAKES => warn!("too many handshakes; closing the newest"),
-                Ok((socket, _)) => {
-                    let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
-                    handshakes.spawn(async move {
-                        if let Some(connection) = authenticate(&acceptor, socket).await {
-                            // Nobody takes it if the server is shutting down.
-                            let _ = accepted.send(Ok(connection)).await;
-                        }
-                    });
+            (socket, _) = acceptor.accept() => {
+                if handshakes.len() >= HANDSHAKES {
+                    warn!("too many handshakes; closing the newest");
+                    continue;
                 }
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection of another replica");
-                    sleep(ACCEPT_BACK_OFF).await;
-                }
-            },
+                let (tls, accepted) = (tls.clone(), accepted.clone());
+                handshakes.spawn(async move {
+                    if let Some(connection) = authenticate(&tls, socket).await {
+                        // The receiver is gone if the server is shutting down.
+                        let _ = accepted.send(Ok(connection)).await;
+                    }
+                });
+            }
             Some(_) = handshakes.join_next() => {}
         }
     }

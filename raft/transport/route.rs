@@ -1,21 +1,23 @@
-//! Whether a message is for this replica, and from whom it says it is.
+//! Checks that a message is for this replica and group, and from the replica that its certificate names.
 
 use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 
-use crate::identity::GroupId;
-use crate::types::ReplicaId;
+use crate::storage::identity::GroupId;
+use smc_types::ids::ReplicaId;
 
-/// Why a message is not taken.
+/// Why a message is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum Misrouted {
-    #[error("the message does not say from whom to whom it is")]
+    #[error("the message names no sender and receiver")]
     NoRoute,
     #[error("the message is for replica {0}")]
     OtherReplica(ReplicaId),
-    #[error("the certificate is that of replica {certificate}, and the message says it is from {message}")]
+    #[error(
+        "the certificate is that of replica {certificate}, but the message names {message} as its sender"
+    )]
     OtherSender { certificate: ReplicaId, message: ReplicaId },
-    #[error("the message is of group {0}, which is not this one")]
+    #[error("the message is of another group, {0}")]
     OtherGroup(GroupId),
     #[error("this replica lost its disk since it became a member, and waits to be added again")]
     OtherIncarnation,
@@ -23,7 +25,7 @@ pub(super) enum Misrouted {
     NoGroup,
 }
 
-/// This replica, as a message is judged against it.
+/// This replica, as messages must address it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receiver {
     pub(super) replica: ReplicaId,
@@ -31,7 +33,7 @@ pub(super) struct Receiver {
     pub(super) group: Option<GroupId>,
 }
 
-/// Who sent a message, and to which group it belongs.
+/// The sender of a message, and its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sender {
     pub(super) replica: ReplicaId,
@@ -39,8 +41,8 @@ pub(super) struct Sender {
 }
 
 impl Receiver {
-    /// Judges a message of Raft itself: it has to name a group, and this very incarnation. A replica without a group
-    /// takes messages of any: only a member that was told this incarnation can send one.
+    /// Checks a message of Raft itself: it must name a group, and this incarnation. A replica without a
+    /// group accepts one of any group: only a member that knows this incarnation can send it.
     pub(super) fn raft(self, route: Option<&pb::Route>, peer: ReplicaId) -> Result<GroupId, Misrouted> {
         let sender = self.any(route, peer)?;
         let group = sender.group.ok_or(Misrouted::NoGroup)?;
@@ -50,7 +52,7 @@ impl Receiver {
         Ok(group)
     }
 
-    /// Judges a message that replicas send before they belong together.
+    /// Checks a message that replicas also exchange before they belong to one group.
     pub(super) fn any(self, route: Option<&pb::Route>, peer: ReplicaId) -> Result<Sender, Misrouted> {
         let route = route.ok_or(Misrouted::NoRoute)?;
         let (from, to) = (ReplicaId(route.from), ReplicaId(route.to));
@@ -62,7 +64,7 @@ impl Receiver {
         }
         let group = match &route.group[..] {
             [] => None,
-            octets => Some(GroupId::read(octets).ok_or(Misrouted::NoRoute)?),
+            bytes => Some(GroupId::read(bytes).ok_or(Misrouted::NoRoute)?),
         };
         match (group, self.group) {
             (Some(theirs), Some(mine)) if theirs != mine => Err(Misrouted::OtherGroup(theirs)),
@@ -84,32 +86,32 @@ mod tests {
     }
 
     fn route(group: Option<GroupId>, from: u64, to: u64, to_incarnation: u64) -> pb::Route {
-        pb::Route { group: group.map(GroupId::octets).unwrap_or_default(), from, to, to_incarnation }
+        pb::Route { group: group.map(GroupId::bytes).unwrap_or_default(), from, to, to_incarnation }
     }
 
     #[test]
     fn a_message_of_raft_has_to_be_for_this_incarnation_of_this_member() {
-        let judge = |route: &pb::Route| receiver(Some(GROUP)).raft(Some(route), PEER);
-        assert_eq!(judge(&route(Some(GROUP), 0, 1, 7)), Ok(GROUP));
-        assert_eq!(judge(&route(Some(OTHER), 0, 1, 7)), Err(Misrouted::OtherGroup(OTHER)));
-        assert_eq!(judge(&route(None, 0, 1, 7)), Err(Misrouted::NoGroup));
-        assert_eq!(judge(&route(Some(GROUP), 0, 2, 7)), Err(Misrouted::OtherReplica(ReplicaId(2))));
-        assert_eq!(judge(&route(Some(GROUP), 0, 1, 6)), Err(Misrouted::OtherIncarnation));
-        assert_eq!(judge(&route(Some(GROUP), 0, 1, 0)), Err(Misrouted::OtherIncarnation));
+        let check = |route: &pb::Route| receiver(Some(GROUP)).raft(Some(route), PEER);
+        assert_eq!(check(&route(Some(GROUP), 0, 1, 7)), Ok(GROUP));
+        assert_eq!(check(&route(Some(OTHER), 0, 1, 7)), Err(Misrouted::OtherGroup(OTHER)));
+        assert_eq!(check(&route(None, 0, 1, 7)), Err(Misrouted::NoGroup));
+        assert_eq!(check(&route(Some(GROUP), 0, 2, 7)), Err(Misrouted::OtherReplica(ReplicaId(2))));
+        assert_eq!(check(&route(Some(GROUP), 0, 1, 6)), Err(Misrouted::OtherIncarnation));
+        assert_eq!(check(&route(Some(GROUP), 0, 1, 0)), Err(Misrouted::OtherIncarnation));
         let lie = Misrouted::OtherSender { certificate: PEER, message: ReplicaId(2) };
-        assert_eq!(judge(&route(Some(GROUP), 2, 1, 7)), Err(lie));
+        assert_eq!(check(&route(Some(GROUP), 2, 1, 7)), Err(lie));
         assert_eq!(receiver(Some(GROUP)).raft(None, PEER), Err(Misrouted::NoRoute));
     }
 
     #[test]
-    fn a_replica_without_a_group_takes_what_knows_its_incarnation() {
+    fn a_replica_without_a_group_accepts_messages_for_its_incarnation() {
         assert_eq!(receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 7)), PEER), Ok(GROUP));
         let stale = receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 6)), PEER);
-        assert_eq!(stale, Err(Misrouted::OtherIncarnation), "the group takes it for what it was before");
+        assert_eq!(stale, Err(Misrouted::OtherIncarnation), "meant for the disk that it had before");
     }
 
     #[test]
-    fn whoever_asks_before_they_belong_together_is_still_no_stranger() {
+    fn before_a_common_group_only_another_groups_messages_are_refused() {
         let asks = receiver(Some(GROUP)).any(Some(&route(None, 0, 1, 0)), PEER);
         assert_eq!(asks, Ok(Sender { replica: PEER, group: None }));
         let other = receiver(Some(GROUP)).any(Some(&route(Some(OTHER), 0, 1, 0)), PEER);

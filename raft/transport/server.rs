@@ -1,7 +1,7 @@
-//! Answering other replicas.
+//! Answers the requests of other replicas.
 //!
-//! Owns the step from a message to a call of openraft, after [`super::route`] has let it in. Answers nothing about
-//! errors of this replica but that there was one: what happened here is in the log.
+//! Owns the step from a message to a call of openraft, after [`super::route`] has accepted it. Errors of
+//! this replica are logged here, and only their occurrence is reported to the sender.
 
 use std::io;
 use std::sync::Arc;
@@ -21,30 +21,32 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
+use super::MAX_MESSAGE;
 use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
-use super::{Listener, MAX_MESSAGE};
-use crate::identity::{GroupId, Identity};
-use crate::machine::StateMachine;
 use crate::membership::{self, ChangeError};
-use crate::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
-use crate::types::{Entry, Proposal, ReplicaId, TypeConfig};
+use crate::state::machine;
+use crate::storage::identity::{GroupId, Identity};
+use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
+use crate::types::{Entry, Proposal, TypeConfig};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
+use smc_host::network::Listener;
+use smc_types::ids::ReplicaId;
 
 /// How long the sender of a snapshot may take for its next chunk.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Requests of one connection under way. openraft has one per kind and peer; proposals come in batches.
+/// Concurrent requests of one connection. openraft has one per kind and peer; proposals come in batches.
 const STREAMS: u32 = 64;
 
-/// What a replica answers with. Cheap to clone.
+/// The gRPC service. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) raft: openraft::Raft<TypeConfig, StateMachine>,
+    pub(crate) raft: machine::Raft,
     pub(crate) identity: Identity,
     pub(crate) snapshots: Snapshots,
-    /// Held while a snapshot is received: two at once would mix their chunks.
+    /// Locked while a snapshot is received: two at once would mix their chunks.
     pub(crate) receiving: Arc<Mutex<()>>,
 }
 
@@ -75,7 +77,7 @@ impl Service {
         Receiver { replica, incarnation, group: self.identity.group() }
     }
 
-    /// Lets in a message of Raft itself. The first one that an empty replica gets makes it a member.
+    /// Checks a message of Raft itself. The first one makes an empty replica a member of its group.
     async fn admit(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
         let group = self.receiver().raft(route, known(peer)?).map_err(|error| refuse(&error))?;
         self.adopt(group).await
@@ -93,7 +95,7 @@ impl Service {
         self.receiver().any(route, known(peer)?).map_err(|error| refuse(&error))
     }
 
-    /// Lets in a message that only a member may send.
+    /// Checks a message that only a member of the group may send.
     fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
         let sender = self.admit_any(route, peer)?;
         sender.group.map(drop).ok_or_else(|| refuse(&Misrouted::NoGroup))
@@ -117,13 +119,13 @@ fn malformed(Malformed(what): Malformed) -> Status {
     Status::invalid_argument(what)
 }
 
-/// Something went wrong here.
+/// An error of this replica.
 fn failed(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Status {
     warn!(error, "cannot {what}");
     Status::unavailable(format!("the replica cannot {what}"))
 }
 
-/// The request has to go to the leader.
+/// A request for the leader that reached another replica.
 fn not_leader() -> Status {
     Status::unavailable("this replica is not the leader")
 }
@@ -215,16 +217,16 @@ impl Raft for Service {
         let peer = peer_of(&request);
         let mut parts = request.into_inner();
         let Some(pb::snapshot_part::Part::Offer(offer)) = next_part(&mut parts).await? else {
-            return Err(Status::invalid_argument("a snapshot begins with an offer"));
+            return Err(Status::invalid_argument("a snapshot transfer begins with an offer"));
         };
         self.admit(offer.route.as_ref(), peer).await?;
-        let alone = Arc::clone(&self.receiving).try_lock_owned();
-        let alone = alone.map_err(|_| Status::unavailable("another snapshot is being received"))?;
+        let lock = Arc::clone(&self.receiving).try_lock_owned();
+        let lock = lock.map_err(|_| Status::unavailable("another snapshot is being received"))?;
         let vote = wire::vote(offer.vote).map_err(malformed)?;
         let header = offer.header.ok_or_else(|| Status::invalid_argument("the offer has no header"))?;
-        let receiving = self.snapshots.receive(&header).map_err(unreceived)?;
+        let receiving = self.snapshots.receive(&header).map_err(not_received)?;
         info!(from = ?peer, bytes = header.bytes, resumed_at_chunk = receiving.next, "receiving a snapshot");
-        let reception = Reception { service: self.clone(), parts, vote, receiving, _alone: alone };
+        let reception = Reception { service: self.clone(), parts, vote, receiving, _receiving_lock: lock };
         let first = pb::snapshot_answer::Answer::FromChunk(reception.receiving.next);
         let installed = async move { reception.install().await.map(pb::snapshot_answer::Answer::Vote) };
         let answers = stream::once(async move { Ok(first) })
@@ -273,12 +275,12 @@ impl Raft for Service {
         self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
         let change = request.into_inner().change;
         let change = change.ok_or_else(|| Status::invalid_argument("the request asks for no change"))?;
-        membership::change(&self.raft, change).await.map_err(|error| unchanged(&error))?;
+        membership::change(&self.raft, change).await.map_err(|error| not_changed(&error))?;
         Ok(Response::new(pb::ChangeMembershipResponse {}))
     }
 }
 
-fn unchanged(error: &ChangeError) -> Status {
+fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotLeader => not_leader(),
         ChangeError::Refused(_) => Status::failed_precondition(error.to_string()),
@@ -286,7 +288,7 @@ fn unchanged(error: &ChangeError) -> Status {
     }
 }
 
-fn unreceived(error: ReceiveError) -> Status {
+fn not_received(error: ReceiveError) -> Status {
     match error {
         ReceiveError::Refused(what) => Status::invalid_argument(what),
         ReceiveError::Storage(error) => failed("store the snapshot", &error),
@@ -301,29 +303,29 @@ async fn next_part(
     Ok(next.and_then(|part| part.part))
 }
 
-/// The rest of a snapshot that has begun to arrive.
+/// A snapshot transfer after its offer.
 struct Reception {
     service: Service,
     parts: Streaming<pb::SnapshotPart>,
     vote: crate::types::Vote,
     receiving: Receiving,
-    _alone: OwnedMutexGuard<()>,
+    _receiving_lock: OwnedMutexGuard<()>,
 }
 
 impl Reception {
-    /// Takes all chunks and installs the snapshot; the answer is this replica's vote then.
+    /// Receives all chunks and installs the snapshot. Returns this replica's vote after that.
     async fn install(mut self) -> Result<pb::Vote, Status> {
         while let Some(part) = next_part(&mut self.parts).await? {
             let pb::snapshot_part::Part::Chunk(chunk) = part else {
                 return Err(Status::invalid_argument("a snapshot is offered once"));
             };
-            self.receiving.put(chunk).map_err(unreceived)?;
+            self.receiving.put(chunk).map_err(not_received)?;
         }
         let disk = self.service.identity.disk();
         let receiving = self.receiving;
         let finished = disk.run(move |_| Ok(receiving.finish())).await;
         let snapshot: StoredSnapshot =
-            finished.map_err(ReceiveError::Storage).and_then(|finished| finished).map_err(unreceived)?;
+            finished.map_err(ReceiveError::Storage).and_then(|finished| finished).map_err(not_received)?;
         let meta = snapshot_meta(&snapshot.header).map_err(malformed)?;
         let snapshot: SnapshotOf<TypeConfig, StoredSnapshot> = openraft::Snapshot { meta, snapshot };
         let installed = self.service.raft.install_full_snapshot(self.vote, snapshot).await;

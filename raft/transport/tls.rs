@@ -1,12 +1,14 @@
-//! How replicas recognise each other.
+//! Mutual TLS between replicas.
 //!
-//! All replicas of a group hold the same secret, derived from the key-encryption key: whoever has it can open the
-//! mesh's root key anyway. From it each derives the same certificate authority, of the group and nothing else, and
-//! issues itself a certificate that names its ordinal. So there is no certificate to hand out before the group
-//! exists, and none to renew; the mesh's own CA, and with it every proxy certificate, counts for nothing here.
+//! All replicas of a group hold the same secret, derived from the key-encryption key, whose holder can
+//! unseal the mesh's root key anyway. From the secret each replica derives the same certificate authority,
+//! used within the group only, and issues itself a certificate that names its ordinal. So no certificate
+//! has to be distributed before the group exists, and none renewed; the mesh's own CA, and so any proxy
+//! certificate, is not trusted here.
 //!
-//! A replica's key is drawn at its start and never leaves its memory. Certificates do not expire: they could not
-//! protect from anybody who read that memory, since the secret lies in it as well.
+//! A replica's private key is generated at its start and never leaves its memory. Certificates do not
+//! expire: an expiry would not help against an attacker who read that memory, which holds the secret as
+//! well.
 
 use std::sync::Arc;
 
@@ -24,31 +26,31 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::types::ReplicaId;
+use smc_types::ids::ReplicaId;
 
-/// The domain that replicas are named in. Not a name that is ever looked up.
+/// The domain of replica names. They are never looked up.
 const DOMAIN: &str = "replica.smc.internal";
 
-/// What stands before the 32 octets of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7).
+/// The prefix of a 32-byte Ed25519 private key in PKCS#8 version 1 (RFC 8410, section 7).
 const PKCS8_ED25519: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// What the replicas of one group, and nobody else, know.
+/// The secret of one group, known to its replicas only.
 #[derive(Clone)]
 pub struct GroupSecret(Zeroizing<[u8; 32]>);
 
 impl GroupSecret {
-    /// Takes 32 octets that nobody can guess.
-    pub fn new(octets: Zeroizing<[u8; 32]>) -> Self {
-        Self(octets)
+    /// Takes 32 random bytes.
+    pub fn new(bytes: Zeroizing<[u8; 32]>) -> Self {
+        Self(bytes)
     }
 
-    /// The secret that follows from a key, whose holders are the group. The key does not follow from it.
+    /// Derives the secret from a key that the replicas of the group hold. The key cannot be derived from it.
     pub fn derived_from(key: &[u8; 32], purpose: &[u8]) -> Result<Self, NotDerived> {
         derive(key, b"", purpose).map(Self)
     }
 
-    /// A key for another purpose. The secret does not follow from it.
+    /// Derives a key for another purpose. The secret cannot be derived from it.
     pub(crate) fn derive(&self, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
         derive(&self.0, salt, purpose)
     }
@@ -57,7 +59,7 @@ impl GroupSecret {
 /// Derives a key from another one (HKDF-SHA-256, RFC 5869).
 fn derive(key: &[u8; 32], salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotDerived> {
     let mut derived = Zeroizing::new([0; 32]);
-    // Fails only for lengths that SHA-256 cannot give; ring cannot say so in a type.
+    // Fails only for lengths that HKDF-SHA-256 cannot give.
     Salt::new(HKDF_SHA256, salt)
         .extract(key)
         .expand(&[purpose], HKDF_SHA256)
@@ -99,7 +101,7 @@ pub(crate) struct ReplicaTls {
 }
 
 impl ReplicaTls {
-    /// A replica that is known by `secret`, and believes who is known by it or by one of `others`.
+    /// The certificate of `replica` under `secret`, and trust in certificates under it or one of `others`.
     pub(crate) fn new(
         secret: &GroupSecret,
         others: &[GroupSecret],
@@ -107,8 +109,8 @@ impl ReplicaTls {
     ) -> Result<Self, TlsError> {
         let params = authority_params();
         let mut roots = RootCertStore::empty();
-        for believed in std::iter::once(secret).chain(others) {
-            let key = Zeroizing::new(authority_key(believed)?);
+        for trusted in std::iter::once(secret).chain(others) {
+            let key = Zeroizing::new(authority_key(trusted)?);
             roots.add(params.self_signed(&*key)?.der().clone())?;
         }
         let authority_key = Zeroizing::new(authority_key(secret)?);
@@ -129,7 +131,7 @@ impl ReplicaTls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key())?;
         server.alpn_protocols = vec![b"h2".to_vec()];
-        // Connections last; a resumed one would skip the look at the certificate.
+        // Connections are long-lived, and a resumed one would skip the verification of the certificate.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(provider)
@@ -148,9 +150,9 @@ fn authority_key(secret: &GroupSecret) -> Result<KeyPair, rcgen::Error> {
     KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()), &rcgen::PKCS_ED25519)
 }
 
-/// Equal on every replica.
+/// The group's authority, equal on every replica.
 fn authority_params() -> CertificateParams {
-    let mut params = timeless(1);
+    let mut params = unexpiring(1);
     params.distinguished_name.push(DnType::CommonName, "SMC replicas");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -158,7 +160,7 @@ fn authority_params() -> CertificateParams {
 }
 
 fn replica_params(replica: ReplicaId) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = timeless(replica.0.saturating_add(2));
+    let mut params = unexpiring(replica.0.saturating_add(2));
     params.subject_alt_names = vec![SanType::DnsName(Ia5String::try_from(dns_name(replica))?)];
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -167,7 +169,7 @@ fn replica_params(replica: ReplicaId) -> Result<CertificateParams, rcgen::Error>
     Ok(params)
 }
 
-fn timeless(serial: u64) -> CertificateParams {
+fn unexpiring(serial: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.serial_number = Some(SerialNumber::from(serial));
@@ -180,12 +182,12 @@ fn dns_name(replica: ReplicaId) -> String {
     format!("{replica}.{DOMAIN}")
 }
 
-/// The name that a client demands of the replica it connects to.
+/// The name that a client requires in the certificate of the replica it connects to.
 pub(crate) fn server_name(replica: ReplicaId) -> Result<ServerName<'static>, InvalidDnsNameError> {
     ServerName::try_from(dns_name(replica))
 }
 
-/// Which replica a certificate names. The handshake has verified that the group's authority signed it.
+/// The replica that a certificate names. The handshake has verified that the group's authority signed it.
 pub(crate) fn replica_of(certificate: &CertificateDer<'_>) -> Option<ReplicaId> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
@@ -206,12 +208,12 @@ mod tests {
     }
 
     fn tls_of(secret: u8, others: &[u8], replica: u64) -> ReplicaTls {
-        let secret_of = |octet: &u8| GroupSecret::new(Zeroizing::new([*octet; 32]));
+        let secret_of = |byte: &u8| GroupSecret::new(Zeroizing::new([*byte; 32]));
         let others: Vec<_> = others.iter().map(secret_of).collect();
         ReplicaTls::new(&secret_of(&secret), &others, ReplicaId(replica)).unwrap()
     }
 
-    /// Connects `client` to `server`, which it takes for `wanted`; the answer is whom the server sees.
+    /// Connects `client` to `server`, expecting replica `wanted`. Returns the replica that the server sees.
     async fn connect(client: &ReplicaTls, server: &ReplicaTls, wanted: u64) -> io::Result<Option<ReplicaId>> {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let name = server_name(ReplicaId(wanted)).unwrap();
@@ -235,7 +237,7 @@ mod tests {
         connect(&tls(2, 0), &tls(1, 1), 1).await.unwrap_err();
     }
 
-    /// A client that believes the server, whoever vouches for itself.
+    /// A client that trusts the group's authority and shows this certificate, or none.
     fn outsider(shown: Option<(CertificateDer<'static>, KeyPair)>) -> ClientConfig {
         let secret = GroupSecret::new(Zeroizing::new([1; 32]));
         let authority = authority_params().self_signed(&authority_key(&secret).unwrap()).unwrap();
@@ -256,10 +258,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_server_refuses_a_proxy_of_the_mesh_and_whoever_shows_nothing() {
+    async fn the_server_refuses_a_proxy_and_a_client_without_certificate() {
         #[expect(clippy::disallowed_methods, reason = "any keys do")]
         let [mesh, proxy] = [(); 2].map(|()| KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap());
-        // Even one that its authority calls a replica.
+        // Even one whose certificate names a replica.
         let params = authority_params();
         let issuer = Issuer::from_params(&params, &mesh);
         let certificate = replica_params(ReplicaId(0)).unwrap().signed_by(&proxy, &issuer).unwrap();
@@ -272,13 +274,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_a_secret_is_replaced_each_step_understands_the_one_before() {
-        // Only the old one; the old one, and the new one is believed; the reverse; only the new one.
+    async fn while_a_secret_is_replaced_each_step_trusts_the_one_before() {
+        // Only the old secret; the old one, and the new one is trusted; the reverse; only the new one.
         let steps: [(u8, &[u8]); 4] = [(1, &[]), (1, &[2]), (2, &[1]), (2, &[])];
         for pair in steps.windows(2) {
-            let [(a, believed_by_a), (b, believed_by_b)] = pair else { unreachable!() };
-            for (a, b) in [((a, believed_by_a), (b, believed_by_b)), ((b, believed_by_b), (a, believed_by_a))]
-            {
+            let [(a, trusted_by_a), (b, trusted_by_b)] = pair else { unreachable!() };
+            for (a, b) in [((a, trusted_by_a), (b, trusted_by_b)), ((b, trusted_by_b), (a, trusted_by_a))] {
                 let (a, b) = (tls_of(*a.0, a.1, 0), tls_of(*b.0, b.1, 1));
                 assert_eq!(connect(&a, &b, 1).await.unwrap(), Some(ReplicaId(0)));
             }
@@ -288,12 +289,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_in_another_ones_place_is_refused() {
+    async fn a_replica_in_the_place_of_another_is_refused() {
         connect(&tls(1, 0), &tls(1, 1), 2).await.unwrap_err();
     }
 
     #[test]
-    fn a_certificate_that_names_no_replica_is_nobodys() {
+    fn a_certificate_that_names_no_replica_is_not_accepted_as_one() {
         let named = |name: &str| {
             let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
             #[expect(clippy::disallowed_methods, reason = "any key does")]

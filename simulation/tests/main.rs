@@ -1,7 +1,8 @@
-//! The real controller on a network that fails and on machines that lose their power, as a seed says.
+//! The real controller on a network that is partitioned and on machines that lose their power, as a seed
+//! determines.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod partition;
 mod power;
-mod shop;
+mod seeds;

@@ -1,30 +1,32 @@
-//! Replicas lose their power, one after the other and sometimes all at once, while certificates are asked for.
+//! Replicas lose their power, one after the other and sometimes all at once, while certificates are
+//! requested.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use smc::env::fixed::SeededEntropy;
-use smc_simulation::replica::{Replica, host};
+use smc_host::env::fixed::SeededEntropy;
+use smc_simulation::faults::Power;
+use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_lost, root};
+use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
+use smc_simulation::workload;
+use smc_simulation::world::{World, network};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use turmoil::LinkIter;
 
-use crate::shop::{SOON, Shop, ToldInPanic, have, network, retried, root, seeds, until};
+use crate::seeds::{PrintOnPanic, seeds};
 
-/// How often somebody loses its power.
+/// How many times power is lost.
 const ROUNDS: usize = 8;
 
-/// What the operator has done to a host.
+/// What the operator does to the power of a host.
 enum Order {
-    /// Its power is lost.
-    Down(u64),
-    /// It is back.
-    Up(u64),
+    Cut(u64),
+    Restore(u64),
 }
 
 #[test]
-fn whoever_loses_its_power_has_lost_nothing_that_was_acknowledged() {
+fn a_loss_of_power_loses_nothing_that_was_acknowledged() {
     for seed in seeds() {
         let trace = Trace::default();
         run(seed, &trace);
@@ -45,92 +47,75 @@ fn the_same_seed_loses_power_at_the_same_moments() {
 
 fn run(seed: u64, trace: &Trace) {
     let mut sim = network(seed);
-    let shop = Shop::open(&mut sim, seed, trace);
-    let told = ToldInPanic { seed, trace: trace.clone() };
-    let replicas = shop.replicas.clone();
+    let world = World::new(&mut sim, seed, trace);
+    let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
+    let mut power = Power::new(world.replicas.clone(), trace.clone());
     let (orders, mut ordered) = mpsc::channel(1);
-    let mut down = BTreeSet::new();
-    sim.client("operator", story(shop, seed, orders));
+    sim.client("operator", story(world, seed, orders));
     while !sim.step().unwrap() {
         match ordered.try_recv() {
-            Ok(Order::Down(id)) => {
-                // What has left the machine arrives, an acknowledgement above all; the cut takes what has not.
-                sim.links(|links| links.for_each(LinkIter::deliver_all));
-                if sim.step().unwrap() {
+            Ok(Order::Cut(id)) => {
+                if power.cut(&mut sim, id).unwrap() {
                     break;
                 }
-                trace.note_at(sim.elapsed(), host(id), "loses its power");
-                let (lost, others): (Vec<_>, Vec<_>) =
-                    replicas.iter().partition(|replica| replica.id() == id);
-                // First, since a machine without power says no farewell to anybody.
-                for other in others {
-                    sim.partition(host(id), host(other.id()));
-                }
-                sim.crash(host(id));
-                lost.into_iter().for_each(Replica::lose_power);
-                down.insert(id);
             }
-            Ok(Order::Up(id)) => {
-                down.remove(&id);
-                let up = replicas.iter().map(Replica::id).filter(|other| !down.contains(other));
-                up.filter(|other| *other != id).for_each(|other| sim.repair(host(id), host(other)));
-                sim.bounce(host(id));
-            }
+            Ok(Order::Restore(id)) => power.restore(&mut sim, id),
             Err(_) => {}
         }
     }
-    drop(told);
+    drop(print_on_panic);
 }
 
-async fn story(shop: Shop, seed: u64, orders: mpsc::Sender<Order>) -> turmoil::Result {
-    let Shop { replicas, buyers, .. } = &shop;
-    let dice = SeededEntropy::new(seed);
+async fn story(world: World, seed: u64, orders: mpsc::Sender<Order>) -> turmoil::Result {
+    let World { replicas, buyers, trace, .. } = &world;
+    let random = SeededEntropy::new(seed);
     let mut acknowledged = BTreeSet::new();
-    until(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
+    eventually(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
     let first_root = root(&replicas[0]);
     for round in 0..ROUNDS {
-        let down = fall(&dice, replicas.len());
-        let asked = &replicas[round % replicas.len()];
+        let down = replicas_to_cut(&random, replicas.len());
+        let called = &replicas[round % replicas.len()];
         let pod = format!("shop/buyer-{}", round % buyers.len());
-        // Asked for at the very moment: it may be acknowledged before the power is lost, or not at all.
-        let asking = tokio::spawn({
-            let (asked, pod) = (asked.clone(), pod.clone());
-            async move { asked.bootstrap(&pod).await }
+        // Requested at that very moment: it may be acknowledged before the power is lost, or not at all.
+        let request = tokio::spawn({
+            let (called, pod) = (called.clone(), pod.clone());
+            async move { called.bootstrap(&pod).await }
         });
-        sleep(roll(&dice, 12)).await;
+        sleep(up_to(&random, 12)).await;
         for id in &down {
-            orders.send(Order::Down(*id)).await?;
+            orders.send(Order::Cut(*id)).await?;
         }
-        if let Ok(Ok(Ok(issued))) = timeout(Duration::from_secs(1), asking).await {
+        if let Ok(Ok(Ok(issued))) = timeout(Duration::from_secs(1), request).await {
             acknowledged.insert(issued.serial);
         }
         if down.len() == 1 {
             let other = replicas.iter().find(|replica| !down.contains(&replica.id())).ok_or("a replica")?;
-            let issued = timeout(SOON, retried(other, &pod)).await?;
+            let issued = timeout(SOON, workload::bootstrap(other, &pod)).await?;
             acknowledged.insert(issued.serial);
         }
-        sleep(roll(&dice, 500)).await;
+        sleep(up_to(&random, 500)).await;
         for id in &down {
-            orders.send(Order::Up(*id)).await?;
+            orders.send(Order::Restore(*id)).await?;
         }
-        until(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
+        eventually(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
     }
-    until(SOON, "the buyers have a certificate everywhere", || have(replicas, "buyer")).await;
-    shop.agrees_on(&acknowledged).await;
-    assert_eq!(root(&replicas[0]), first_root, "one root, for ever");
+    let issued = || all_have_certificate(replicas, "buyer");
+    eventually(SOON, "the buyers have a certificate everywhere", issued).await;
+    nothing_is_lost(replicas, &acknowledged, trace).await;
+    assert_eq!(root(&replicas[0]), first_root, "the root never changes");
     Ok(())
 }
 
-/// Who loses its power: mostly one, sometimes all.
-fn fall(dice: &SeededEntropy, replicas: usize) -> Vec<u64> {
+/// The replicas that lose their power: mostly one, sometimes all.
+fn replicas_to_cut(random: &SeededEntropy, replicas: usize) -> Vec<u64> {
     let ids = 0..replicas as u64;
-    match dice.draw() % 4 {
+    match random.draw() % 4 {
         0 => ids.collect(),
-        _ => vec![dice.draw() % ids.end],
+        _ => vec![random.draw() % ids.end],
     }
 }
 
-/// Up to so many milliseconds.
-fn roll(dice: &SeededEntropy, limit: u64) -> Duration {
-    Duration::from_millis(dice.draw() % limit)
+/// A duration below `limit` milliseconds.
+fn up_to(random: &SeededEntropy, limit: u64) -> Duration {
+    Duration::from_millis(random.draw() % limit)
 }

@@ -1,79 +1,87 @@
-//! Which connections and streams of proxies a replica keeps, and which make room for others.
+//! Bounds on the connections and streams of a replica, and which ones are closed for new ones.
 //!
-//! Owns their bounds in number, and the bound on the names that a proxy's streams hold. Refuses to open or close
-//! anything: what is to be closed is returned, and counts no more from then on.
+//! Owns the bounds in number, and the bound on the bytes of names that a proxy's streams hold. It
+//! opens and closes nothing itself: it returns what is to be closed, and no longer counts that.
 //!
-//! A proxy is who its certificate says it is, so what one opens is counted against that one and closes nobody else's.
-//! What makes room is what is most likely of no use:
+//! A connection is counted against the proxy that its certificate names, so a proxy can only close its own.
+//! What is closed is most likely unused:
 //!
-//! - Among all connections: the oldest that has not shown a certificate yet, then the oldest without a stream. One
-//!   with a stream stays whatever others do, and so does an honest handshake, which is over long before the thousands
-//!   have come that would make it the oldest.
-//! - Among a proxy's: the oldest without a stream, then the oldest. Envoy keeps one connection, so an older one is
-//!   half-open: the proxy was restarted, or lost its network, and we have not noticed yet. To refuse the newest would
-//!   shut it out until we do.
-//! - Among a proxy's streams: a newer aggregated one ends the older, for the same reason. Of the separate ones the
-//!   oldest of another connection ends; on one and the same connection the newest is refused, since there all are in
-//!   use, and ending one would only make its owner open it again.
+//! - Among all connections: the oldest that has not shown a certificate yet, then the oldest
+//!   without a stream. A connection with a stream is never closed for another one. Neither is an
+//!   honest handshake: it is over long before the thousands of connections have come that would
+//!   make it the oldest.
+//! - Among the connections of a proxy: the oldest without a stream, then the oldest. Envoy keeps
+//!   one connection, so an older one is half-open: the proxy restarted or lost its network, and the
+//!   replica has not noticed yet. Refusing the newest would lock the proxy out until the replica
+//!   does.
+//! - Among the streams of a proxy: a new aggregated stream ends the older one, for the same reason.
+//!   Of the separate streams the oldest of another connection ends. On the same connection all are
+//!   in use, so the new one is refused: Envoy would only open an ended one again.
+
+mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use crate::ids::ProxyName;
-use crate::pki::SerialNumber;
+pub use self::pace::EndSchedule;
 use crate::session::{MAX_HELD_BYTES, Scope};
+use smc_authority::pki::SerialNumber;
+use smc_types::ids::ProxyName;
 
-/// Connections held at once, those that still shake hands included. A sidecar holds one, and a replica is dimensioned
-/// for thousands of sidecars (about 50 KiB each).
+/// Connections at once, including those in the TLS handshake. A sidecar has one, and a replica is
+/// sized for thousands of sidecars (about 50 KiB each).
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// File descriptors that a replica needs for everything else: the ledger's files (64 at most), the other replicas, the
-/// administration's and the metrics' connections, watches.
+/// File descriptors for everything else: the ledger's files (at most 64), other replicas,
+/// administration and metrics connections, file watches.
 const OTHER_DESCRIPTORS: u64 = 512;
 
-/// How many connections a process may hold that may have so many file descriptors: one each, with room for everything
-/// else, or half of them where there are few. A replica that ran out could not open the files of its ledger.
+/// How many connections a process with this limit of file descriptors may have: one for each
+/// descriptor that nothing else needs, and at least half of them. A replica without descriptors
+/// could not open the files of its ledger.
 pub fn max_connections(descriptors: u64) -> usize {
     let left = descriptors - OTHER_DESCRIPTORS.min(descriptors / 2);
     usize::try_from(left).map_or(MAX_CONNECTIONS, |left| left.clamp(1, MAX_CONNECTIONS))
 }
 
-/// Connections of one proxy. Envoy keeps one; the others are what a proxy that restarts again and again, or whose
-/// network breaks and heals, leaves half-open before our pings find out, half a minute later.
+/// Connections of one proxy. Envoy has one. The others are half-open, of a proxy that restarts
+/// repeatedly or whose network fails, until pings detect them after half a minute.
 pub const MAX_CONNECTIONS_PER_PROXY: usize = 8;
 
-/// Streams of one proxy on the separate services, all types together. One per type is what an Envoy without ADS has at
-/// its top; more are for SDS, one per secret. What these secrets and endpoints belong to is told to use ADS.
+/// Streams of one proxy on the separate services, of all types together. An Envoy without ADS has
+/// one for each type; more are for SDS, one for each secret. The resources that SMC serves refer to
+/// secrets and endpoints by ADS.
 pub const MAX_SEPARATE_STREAMS: usize = 16;
 
-/// A connection. Older ones are less.
+/// A connection. Older ones compare less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(u64);
 
-/// A stream of an admitted proxy. Older ones are less, on whichever connection.
+/// A stream of an admitted proxy. Older ones compare less, also on different connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
     number: u64,
     connection: ConnectionId,
 }
 
-/// All connections of one replica, and their streams.
+/// The connections of one replica, and their streams.
 #[derive(Debug)]
 pub struct Connections {
-    /// How many there may be.
+    /// The bound on connections.
     max: usize,
     /// The number of the latest connection or stream.
     latest: u64,
     open: BTreeMap<ConnectionId, Connection>,
-    /// Those without a stream, in the order in which they make room: `false` has not shown a certificate.
+    /// The connections without a stream, in the order in which they are closed for new ones.
+    /// `false` has shown no certificate.
     idle: BTreeSet<(bool, ConnectionId)>,
     by_proxy: BTreeMap<ProxyName, BTreeSet<ConnectionId>>,
 }
 
 #[derive(Debug, Default)]
 struct Connection {
-    /// Whose it is, and by which certificate.
+    /// The proxy, and the certificate that it has shown.
     owner: Option<(ProxyName, SerialNumber)>,
     streams: BTreeMap<StreamId, Stream>,
 }
@@ -81,45 +89,46 @@ struct Connection {
 #[derive(Debug)]
 struct Stream {
     scope: Scope,
-    /// Bytes of names.
+    /// The names that it holds, in bytes.
     held: usize,
 }
 
-/// Every connection there may be has a stream.
+/// The bound on connections is reached, and every connection has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("there are {max} connections, all of them in use")]
 pub struct TooManyConnections {
-    /// How many there may be.
+    /// The bound.
     pub max: usize,
 }
 
-/// A proxy asks for more than one proxy may have. Trying again helps once it has given back some.
+/// A proxy exceeds a bound. A retry succeeds once it has closed streams or unsubscribed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Excess {
-    /// Streams.
+    /// Too many streams.
     #[error("the proxy has {MAX_SEPARATE_STREAMS} streams for single types open on this connection")]
     Streams,
-    /// Names.
+    /// Too many bytes of names.
     #[error("the names that the proxy's streams hold take {0} bytes, more than the {MAX_HELD_BYTES} allowed")]
     Names(usize),
 }
 
-/// A stream that may be opened.
+/// A new stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The stream.
     pub stream: StreamId,
-    /// Older ones of the proxy that are to end.
+    /// Older streams of the proxy, which the caller must end.
     pub ended: Vec<StreamId>,
 }
 
 impl Connections {
-    /// None yet, and never more than `max`; see [`max_connections`].
+    /// No connections, and a bound of `max` ([`max_connections`]).
     pub fn new(max: usize) -> Self {
         Self { max, latest: 0, open: BTreeMap::new(), idle: BTreeSet::new(), by_proxy: BTreeMap::new() }
     }
 
-    /// Takes a new connection of somebody yet unknown. With it comes the one that is to be closed instead, if any.
+    /// Adds a connection of a peer without a certificate yet. Also returns the connection that the
+    /// caller must close for it, if any.
     pub fn accept(&mut self) -> Result<(ConnectionId, Option<ConnectionId>), TooManyConnections> {
         let evicted = if self.open.len() < self.max {
             None
@@ -134,8 +143,9 @@ impl Connections {
         Ok((id, evicted))
     }
 
-    /// The connection has shown this certificate of this proxy, which is good so far. Returns the one of the proxy that
-    /// is to be closed, if any. Nothing happens to a connection that is closed already.
+    /// Notes that the connection has shown this valid certificate of this proxy. Returns the
+    /// connection of the proxy that the caller must close, if any. Does nothing to a closed
+    /// connection.
     pub fn identify(
         &mut self,
         id: ConnectionId,
@@ -159,7 +169,7 @@ impl Connections {
         Some(evicted)
     }
 
-    /// The connection was closed. Its streams are gone with it.
+    /// Removes a connection, with its streams.
     pub fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.open.remove(&id) else { return };
         self.idle.remove(&(connection.owner.is_some(), id));
@@ -173,7 +183,7 @@ impl Connections {
         }
     }
 
-    /// Takes a new stream of the proxy that the connection is of. `None` if the connection is closed.
+    /// Adds a stream of the proxy that the connection belongs to. `None` if the connection is closed.
     pub fn open_stream(&mut self, id: ConnectionId, scope: Scope) -> Result<Option<Opened>, Excess> {
         let Some((proxy, _)) = self.open.get(&id).and_then(|connection| connection.owner.as_ref()) else {
             return Ok(None);
@@ -202,10 +212,10 @@ impl Connections {
         Ok(Some(Opened { stream, ended }))
     }
 
-    /// The stream holds names of so many bytes now. If that is too much, it must end.
+    /// Notes how many bytes of names the stream holds. On an error, the caller must end the stream.
     pub fn hold(&mut self, stream: StreamId, bytes: usize) -> Result<(), Excess> {
         let Some(connection) = self.open.get_mut(&stream.connection) else { return Ok(()) };
-        // One that was told to end counts no more.
+        // A stream that is to end is not counted.
         let Some(found) = connection.streams.get_mut(&stream) else { return Ok(()) };
         found.held = bytes;
         let Some((proxy, _)) = &self.open[&stream.connection].owner else { return Ok(()) };
@@ -214,7 +224,7 @@ impl Connections {
         if total > MAX_HELD_BYTES { Err(Excess::Names(total)) } else { Ok(()) }
     }
 
-    /// The stream ended.
+    /// Removes a stream.
     pub fn end_stream(&mut self, stream: StreamId) {
         let Some(connection) = self.open.get_mut(&stream.connection) else { return };
         if connection.streams.remove(&stream).is_some() && connection.streams.is_empty() {
@@ -227,17 +237,17 @@ impl Connections {
         self.by_proxy.get(proxy).into_iter().flatten().copied()
     }
 
-    /// The certificates that connections have shown.
+    /// The connections that have shown a certificate, with its serial number.
     pub fn certificates(&self) -> impl Iterator<Item = (ConnectionId, SerialNumber)> + '_ {
         self.open.iter().filter_map(|(id, connection)| Some((*id, connection.owner.as_ref()?.1)))
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

@@ -1,20 +1,21 @@
-//! Traffic interception: which iptables rules send a workload's TCP through its proxy.
+//! Traffic interception: the iptables rules that send a workload's TCP connections through its proxy.
 //!
 //! Owns the parameters, their validation and the rules as text for `iptables-restore --noflush`, one text per
-//! IP family. It runs nothing and reads nothing: `smc init` feeds it what `iptables-save` printed and hands the
-//! result to `iptables-restore`.
+//! IP family. It runs no program: `smc init` passes it the output of `iptables-save` and passes its result to
+//! `iptables-restore`.
 //!
 //! The semantics are those of OSM's init container (nat table, four chains):
 //!
-//! - **inbound** (`PREROUTING`): every TCP connection goes to the inbound listener, except to the ports that must
-//!   be reachable without the mesh: metrics, rewritten probes, and the caller's exclusions.
-//! - **outbound** (`OUTPUT`): first what must never loop (the proxy's own traffic, loopback), then the caller's
-//!   exclusions by network, by port, then the inclusions; what is left goes to the outbound listener. As soon as
-//!   one network is included, only included networks are intercepted.
+//! - **inbound** (`PREROUTING`): every TCP connection goes to the inbound listener, except to the
+//!   ports that must be reachable without the mesh: metrics, rewritten probes, and the caller's
+//!   exclusions.
+//! - **outbound** (`OUTPUT`): first traffic that must never loop (the proxy's own, loopback), then
+//!   the caller's exclusions by network and by port, then the inclusions; all other connections go
+//!   to the outbound listener. If any network is included, only included networks are intercepted.
 //!
-//! What is not TCP is not intercepted. Connections to the proxy's own listener ports from outside are *not*
-//! exempt: they arrive at the inbound listener, where no filter chain takes them, so nobody can reach the
-//! outbound listener or the admin port of somebody else's workload.
+//! Other protocols than TCP are not intercepted. Connections from outside to the proxy's own
+//! listener ports are *not* exempt: they arrive at the inbound listener, where no filter chain
+//! matches them, so no other workload can reach the outbound listener or the admin port.
 
 mod cidr;
 mod rules;
@@ -22,19 +23,20 @@ mod rules;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-pub use cidr::{Cidr, CidrError};
+pub use cidr::{CidrError, parse_cidr};
+pub use ipnet::IpNet;
 pub use rules::{Jumps, restore_input};
 
-/// The proxy's Prometheus listener; scrapers are outside the mesh.
+/// The proxy's Prometheus listener. Scrapers are outside the mesh.
 pub const METRICS_PORT: u16 = 15010;
-/// Where rewritten liveness, readiness, startup and TCP probes arrive; the kubelet is outside the mesh.
+/// The ports of rewritten liveness, readiness, startup and TCP probes. The kubelet is outside the mesh.
 pub const PROBE_PORTS: RangeInclusive<u16> = 15901..=15904;
-/// The proxy's admin interface, on loopback only. A fact of every proxy and not a choice of each: the metrics listener,
-/// which is the same for many proxies, takes the statistics from it.
+/// The proxy's admin interface, on loopback only. The same for every proxy, because the metrics
+/// listener, which many proxies share, reads the statistics from it.
 pub const ADMIN_PORT: u16 = 15000;
 
-/// Entries per exclusion or inclusion list. Every new connection walks the rules in order, so a list much longer
-/// than this is a mistake rather than a policy.
+/// Entries per exclusion or inclusion list. Every new connection walks the rules in order, so a
+/// list much longer than this is a mistake rather than a policy.
 pub const MAX_LIST_LEN: usize = 256;
 
 /// An IP family; each has its own tables and its own program.
@@ -46,7 +48,8 @@ pub enum Family {
     V6,
 }
 
-/// What to intercept. Build with [`Interception::new`], which refuses what could open a hole or a loop.
+/// The connections to intercept. [`Interception::new`] refuses parameters that would bypass the
+/// proxy or loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interception {
     proxy_uid: u32,
@@ -54,8 +57,8 @@ pub struct Interception {
     inbound_port: u16,
     exclude_outbound_ports: BTreeSet<u16>,
     exclude_inbound_ports: BTreeSet<u16>,
-    exclude_outbound_cidrs: BTreeSet<Cidr>,
-    include_outbound_cidrs: BTreeSet<Cidr>,
+    exclude_outbound_cidrs: BTreeSet<IpNet>,
+    include_outbound_cidrs: BTreeSet<IpNet>,
 }
 
 /// The unchecked parameters of [`Interception::new`], as flags or annotations give them.
@@ -72,9 +75,9 @@ pub struct Parameters {
     /// Local ports that others reach directly.
     pub exclude_inbound_ports: Vec<u16>,
     /// Destination networks the application reaches directly.
-    pub exclude_outbound_cidrs: Vec<Cidr>,
+    pub exclude_outbound_cidrs: Vec<IpNet>,
     /// If not empty, the only destination networks that are intercepted.
-    pub include_outbound_cidrs: Vec<Cidr>,
+    pub include_outbound_cidrs: Vec<IpNet>,
 }
 
 impl Default for Parameters {
@@ -91,10 +94,10 @@ impl Default for Parameters {
     }
 }
 
-/// Why parameters were refused.
+/// Parameters that are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterceptionError {
-    /// The proxy's user is exempt from interception, so it can't be the one privileged containers run as.
+    /// The proxy's user is exempt from interception, so it must not be the user of privileged containers.
     #[error("proxy uid 0: traffic of root would bypass the proxy; give the proxy a user of its own")]
     ProxyIsRoot,
     /// Port 0 is not a port.
@@ -115,7 +118,7 @@ pub enum InterceptionError {
         /// The port.
         port: u16,
     },
-    /// See [`MAX_LIST_LEN`].
+    /// A list is longer than [`MAX_LIST_LEN`].
     #[error("{what}: {len} entries, at most {MAX_LIST_LEN} are allowed")]
     TooMany {
         /// The parameter.
@@ -174,7 +177,7 @@ fn ports(what: &'static str, list: Vec<u16>) -> Result<BTreeSet<u16>, Intercepti
     Ok(list.into_iter().collect())
 }
 
-fn cidrs(what: &'static str, list: Vec<Cidr>) -> Result<BTreeSet<Cidr>, InterceptionError> {
+fn cidrs(what: &'static str, list: Vec<IpNet>) -> Result<BTreeSet<IpNet>, InterceptionError> {
     bounded(what, list.len())?;
     Ok(list.into_iter().collect())
 }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_open_a_hole_or_a_loop_is_refused() {
+    fn parameters_that_bypass_the_proxy_or_loop_are_refused() {
         assert_eq!(refused(|p| p.proxy_uid = 0), InterceptionError::ProxyIsRoot);
         assert_eq!(refused(|p| p.inbound_port = 15001), InterceptionError::SamePort { port: 15001 });
         assert_eq!(refused(|p| p.inbound_port = 0), InterceptionError::PortZero { what: "inbound-port" });

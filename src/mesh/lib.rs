@@ -1,28 +1,25 @@
-//! The mesh as pure logic: what was declared, what runs where, who may talk to whom, and what each Envoy
-//! must therefore be told.
+//! The mesh as pure logic: declared objects, workloads, access policy, and the configuration of each Envoy.
 //!
-//! Owns every decision of SMC. Refuses to do anything: no I/O, no clock, no randomness, no tasks. Time,
-//! serial numbers and key material come in as values; what should be done goes out as values. The
-//! package's `Cargo.toml` is the guard: it names no runtime, no Kubernetes client, no storage.
+//! Owns every decision about the mesh. It does no I/O and has no clock, randomness or tasks: time,
+//! serial numbers and key material come in as values, and results go out as values. The package's
+//! `Cargo.toml` guards that: it names no runtime, no Kubernetes client and no storage.
 //!
 //! ```text
-//! SourceEvent → catalog → policy → translate → lint → World → session → responses
-//! request → Command → ledger::apply → Effect
+//! api → policy → catalog → translate → lint → ServedState → session
 //! ```
 
+pub mod api;
 pub mod bootstrap;
 pub mod catalog;
+pub mod class;
 pub mod connections;
-pub mod ids;
+pub mod injection;
 pub mod interception;
-pub mod ledger;
 pub mod lint;
-pub mod pki;
+pub mod names;
 pub mod policy;
-pub mod problem;
 pub mod resource;
+pub mod served_state;
 pub mod session;
-pub mod smi;
-pub mod time;
+pub mod shard;
 pub mod translate;
-pub mod world;

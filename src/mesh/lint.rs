@@ -1,27 +1,36 @@
-//! The last look at a snapshot before it is served: would Envoy take it, and is it safe?
+//! The check of a snapshot before it is served: does Envoy accept it, and is it safe?
 //!
-//! Owns the rules: whatever a resource refers to is there, names are unique and agree with the content, no
-//! two filter chains match the same, nothing accepts every identity, nothing of the mesh goes out or comes in
-//! in clear text, no request reaches the application without rules. It reads the encoded bytes, so it shares no code with the translation that it judges, and
-//! it needs to read equal content only once ([`Facts`]). Refuses to repair: what fails is not served, and what is served in
-//! its place is up to the compiler.
+//! Owns the rules:
+//! - every resource that another one refers to exists;
+//! - names are unique and agree with the content;
+//! - no two filter chains match the same connections;
+//! - no TLS context accepts every identity;
+//! - no traffic of the mesh leaves or enters the pod in clear text;
+//! - no request reaches the application without RBAC rules.
+//!
+//! The lint reads the encoded bytes and shares no code with [`crate::translate`], which made them: it spells
+//! the resource names that it knows itself. Equal content is read only once ([`Facts`]). It repairs nothing;
+//! the compiler decides what is served in place of a half that fails.
 
 mod content;
+mod reader;
 mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::problem::Problem;
+use crate::class::ProxyClass;
 use crate::resource::{Resource, ResourceType};
-use crate::world::{ProxyClass, View};
+use crate::served_state::View;
+use smc_types::object_ref::ObjectRef;
+use smc_types::problem::Problem;
 
-/// What one resource refers to, and what is wrong with it taken by itself.
+/// What one resource refers to, and its faults regardless of other resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// The resources it needs, by name.
+    /// The resources that it refers to, by name.
     pub references: BTreeSet<(ResourceType, Arc<str>)>,
-    /// What is wrong with it.
+    /// The rules that it breaks.
     pub faults: Vec<String>,
 }
 
@@ -32,7 +41,8 @@ impl Facts {
     }
 }
 
-/// Checks resources that are served together to a class. `resolves` says which names are there.
+/// Checks resources that are served together to a class. `resolves` returns whether a resource of
+/// that name is served with them.
 pub fn check<'a>(
     class: &ProxyClass,
     resources: impl IntoIterator<Item = (&'a Resource, &'a Facts)>,
@@ -45,19 +55,19 @@ pub fn check<'a>(
             problems.push(problem(
                 class,
                 resource,
-                &format!("refers to {} {name}, which is not there", kind.short()),
+                &format!("refers to {} {name}, which does not exist", kind.short()),
             ));
         }
     }
     problems
 }
 
-/// Two resources of one type and name: one of them would not be served.
+/// The problem of two resources with one type and name: only one of them could be served.
 pub fn duplicate(class: &ProxyClass, resource: &Resource) -> Problem {
     problem(class, resource, "another resource of this type has the same name")
 }
 
-/// Checks all that a proxy is served, from its bytes alone. Empty means that nothing is wrong.
+/// Checks everything that a proxy is served, from the encoded bytes alone. Empty if no rule is broken.
 pub fn lint(view: &View) -> Vec<Problem> {
     let resources: Vec<_> = ResourceType::ALL
         .into_iter()
@@ -71,7 +81,7 @@ pub fn lint(view: &View) -> Vec<Problem> {
 fn problem(class: &ProxyClass, resource: &Resource, fault: &str) -> Problem {
     let message = format!("{fault}; the configuration before this change stays in force");
     let field = format!("{} {}", resource.kind.short(), resource.name);
-    Problem::error(format_args!("ServiceAccount {}", class.account), field, message)
+    Problem::error(ObjectRef::from(&class.account), field, message)
 }
 
 #[cfg(test)]

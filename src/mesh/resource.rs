@@ -1,13 +1,14 @@
-//! One xDS resource as it goes on the wire: encoded once, hashed once, shared by every stream.
+//! One xDS resource in its wire form: encoded once, hashed once, shared by every stream.
 //!
-//! Owns the encoding and the version. Refuses to know what a resource means. A version is the hash of the
-//! encoded content and nothing else, so it is equal on every replica and after every restart (DESIGN §3).
+//! Owns the encoding and the version. The version is the hash of the encoded content and of nothing
+//! else, so it is equal on every replica and after every restart (docs/design/xds.md).
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
@@ -15,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// The xDS types SMC serves, in make-before-break order: what is referred to comes before what refers to
-/// it, except that secrets come first of all.
+use smc_types::object_ref::ObjectRef;
+
+/// The xDS types that SMC serves, in make-before-break order: a resource comes before those that
+/// refer to it, and secrets come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResourceType {
@@ -36,7 +39,7 @@ impl ResourceType {
     /// Every type, in make-before-break order.
     pub const ALL: [Self; 5] = [Self::Secret, Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
 
-    /// The type URL that xDS requests and responses carry.
+    /// The type URL in xDS requests and responses.
     pub const fn url(self) -> &'static str {
         match self {
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
@@ -52,7 +55,7 @@ impl ResourceType {
         Self::ALL.into_iter().find(|t| t.url() == url)
     }
 
-    /// Whether a subscription without names means "all of them" (xDS: only LDS and CDS).
+    /// Whether a subscription without names means all resources of the type (xDS: only LDS and CDS).
     pub const fn is_wildcard(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
@@ -82,8 +85,8 @@ impl Version {
         Self(short)
     }
 
-    /// The version of a whole set of resources: what State-of-the-World responses carry. Depends on the
-    /// names and versions alone, so the order must be the table's (sorted by name).
+    /// The version of a set of resources, for State-of-the-World responses. The members must be
+    /// sorted by name.
     pub fn of_set<'a>(members: impl Iterator<Item = (&'a str, Version)>) -> Self {
         let mut hasher = Sha256::new();
         for (name, version) in members {
@@ -99,11 +102,11 @@ impl Version {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
-/// A text that is not a version of ours. A client that claims one holds something we know nothing about.
+/// A text that is not a version of SMC's. A client that sends one holds content that SMC does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not a resource version: expected 32 hexadecimal digits")]
 pub struct InvalidVersion;
@@ -112,11 +115,13 @@ impl FromStr for Version {
     type Err = InvalidVersion;
 
     fn from_str(text: &str) -> Result<Self, InvalidVersion> {
-        // Only the printed form: lower case, no sign, so that equal versions are equal texts.
-        if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        // Lower case only, so that equal versions are equal texts.
+        let mut bytes = [0; 16];
+        if HEXLOWER.decode_len(text.len()) != Ok(bytes.len()) {
             return Err(InvalidVersion);
         }
-        u128::from_str_radix(text, 16).map(|n| Self(n.to_be_bytes())).map_err(|_| InvalidVersion)
+        HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| InvalidVersion)?;
+        Ok(Self(bytes))
     }
 }
 
@@ -126,59 +131,34 @@ impl fmt::Debug for Version {
     }
 }
 
-/// One encoded resource. Its `Debug` shows no content, since content may hold a private key.
+/// One encoded resource. Its `Debug` shows no content, because content can hold a private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// Which type it is.
+    /// Its type.
     pub kind: ResourceType,
     /// Its name, unique within the type for one proxy.
     pub name: Arc<str>,
     /// The hash of its content.
     pub version: Version,
-    /// The encoded `google.protobuf.Any`, as it stands in a State-of-the-World response.
+    /// The encoded `google.protobuf.Any`, as in a State-of-the-World response.
     pub any: Bytes,
-    /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any), as it stands in a Delta
-    /// response.
+    /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any), as in a Delta response.
     pub delta: Bytes,
-    /// For a cluster that takes its endpoints from EDS: the name of the EDS resource. Envoy holds a new or
-    /// changed cluster back until it has been sent that resource after the cluster, even one it holds
-    /// already, so whoever sends the cluster must send this next. `None` for everything else.
+    /// For a cluster that takes its endpoints from EDS: the name of the EDS resource. Envoy does
+    /// not use a new or changed cluster until it receives that resource after the cluster, even one
+    /// that it holds already, so the session must send it next. `None` for all other resources.
     pub warms_on: Option<Arc<str>>,
-}
-
-/// The part of a `Cluster` that says where its endpoints come from; the rest is skipped over.
-#[derive(Clone, PartialEq, Message)]
-struct ClusterEndpoints {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "3")]
-    eds: Option<EdsConfig>,
-}
-
-/// `Cluster.EdsClusterConfig`, likewise.
-#[derive(Clone, PartialEq, Message)]
-struct EdsConfig {
-    #[prost(string, tag = "2")]
-    service_name: String,
-}
-
-/// The EDS name that an encoded cluster waits for, by Envoy's rule: `service_name`, or the cluster's own.
-fn eds_name(kind: ResourceType, content: &[u8]) -> Option<Arc<str>> {
-    if kind != ResourceType::Cluster {
-        return None;
-    }
-    let cluster = ClusterEndpoints::decode(content).ok()?;
-    let service = cluster.eds?.service_name;
-    Some(if service.is_empty() { cluster.name.into() } else { service.into() })
+    /// The mesh objects that it is made of, sorted, without duplicates. Not part of the content or
+    /// the version.
+    pub made_of: Arc<[ObjectRef]>,
 }
 
 impl Resource {
-    /// Encodes `message` under `name`. Prost writes fields in order and SMC's translation uses no
-    /// protobuf map with more than one key whose order could vary, so equal input gives equal bytes.
+    /// Encodes `message` under `name`. Equal messages give equal bytes: prost writes fields in order, and the
+    /// translation makes no hash map with more than one key.
     pub fn encode(kind: ResourceType, name: &str, message: &impl Message) -> Self {
         let value = message.encode_to_vec();
         let version = Version::of(&value);
-        let warms_on = eds_name(kind, &value);
         let any = Any { type_url: kind.url().to_owned(), value };
         let encoded_any = Bytes::from(any.encode_to_vec());
         let delta = discovery::Resource {
@@ -188,7 +168,28 @@ impl Resource {
             ..discovery::Resource::default()
         };
         let delta = Bytes::from(delta.encode_to_vec());
-        Self { kind, name: name.into(), version, any: encoded_any, delta, warms_on }
+        Self {
+            kind,
+            name: name.into(),
+            version,
+            any: encoded_any,
+            delta,
+            warms_on: None,
+            made_of: Arc::default(),
+        }
+    }
+
+    /// The same cluster, which takes its endpoints from the EDS resource `endpoints`. That is its
+    /// `eds_cluster_config.service_name`, or the cluster's own name where that is empty.
+    #[must_use]
+    pub fn warming_on(self, endpoints: &str) -> Self {
+        Self { warms_on: Some(endpoints.into()), ..self }
+    }
+
+    /// The same resource, made of these objects.
+    #[must_use]
+    pub fn made_of(self, objects: Arc<[ObjectRef]>) -> Self {
+        Self { made_of: objects, ..self }
     }
 }
 

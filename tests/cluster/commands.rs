@@ -1,4 +1,4 @@
-//! The life of a group by `smc cluster`, as a person would lead it.
+//! Tests the life of a group, operated with `smc cluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use crate::contents;
-use crate::replicas::{Draw, Replicas, eventually};
+use crate::replicas::{CommandOutput, Random, Replicas, eventually};
 
-/// What `smc cluster status` says of each replica: id → role.
+/// Parses `smc cluster status`: replica id → role.
 async fn roles(replicas: &Replicas, asked: u64) -> BTreeMap<u64, String> {
-    let said = replicas.ask(asked, &["status"]).await.unwrap();
-    let table = said.lines().skip(1).take_while(|line| !line.is_empty());
+    let output = replicas.ask(asked, &["status"]).await.unwrap();
+    let table = output.lines().skip(1).take_while(|line| !line.is_empty());
     let role = |line: &str| {
         let line = line.replace(" (asked)", "");
         let mut columns = line.split_whitespace();
@@ -21,14 +21,14 @@ async fn roles(replicas: &Replicas, asked: u64) -> BTreeMap<u64, String> {
     table.map(role).collect()
 }
 
-/// The number that follows on a word in what was said.
-fn number(said: &str, word: &str) -> u64 {
-    let (_, after) = said.split_once(word).unwrap_or_else(|| panic!("no {word:?} in {said}"));
+/// Parses the number that follows `word` in a command's output.
+fn number(output: &str, word: &str) -> u64 {
+    let (_, after) = output.split_once(word).unwrap_or_else(|| panic!("no {word:?} in {output}"));
     let digits: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap()
 }
 
-/// Issues a certificate for each pod; the answer is the serial numbers.
+/// Issues a certificate for each pod; returns the serial numbers.
 async fn issue(replicas: &Replicas, pods: std::ops::Range<u64>) -> BTreeSet<String> {
     let mut serials = BTreeSet::new();
     for pod in pods {
@@ -38,30 +38,30 @@ async fn issue(replicas: &Replicas, pods: std::ops::Range<u64>) -> BTreeSet<Stri
     serials
 }
 
-/// Waits until every replica knows these certificates.
-async fn know(replicas: &Replicas, serials: &BTreeSet<String>) {
+/// Waits until every replica has these certificates.
+async fn eventually_know(replicas: &Replicas, serials: &BTreeSet<String>) {
     for replica in 0..replicas.count {
         eventually("every certificate", async || {
-            let lives = replicas.lives(replica).await;
-            serials.iter().all(|serial| lives.contains_key(serial)).then_some(())
+            let states = replicas.states(replica).await;
+            serials.iter().all(|serial| states.contains_key(serial)).then_some(())
         })
         .await;
     }
     eventually("equal states", async || replicas.common_state_hash().await).await;
 }
 
-fn refused(said: Result<String, String>, reason: &str) {
-    let said = said.expect_err("a refusal");
-    assert!(said.contains(reason), "{said:?} does not say {reason:?}");
+fn refused(output: CommandOutput, reason: &str) {
+    let output = output.expect_err("a refusal");
+    assert!(output.contains(reason), "{output:?} does not contain {reason:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_is_looked_at_led_and_changed_by_commands() {
-    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+async fn commands_show_a_group_transfer_its_leader_and_change_its_members() {
+    let replicas = Replicas::start(3, Random::seed() & 0xffff).await;
     let before = issue(&replicas, 0..3).await;
     let leader = replicas.leader().await;
     let (next, last) = ((leader + 1) % 3, (leader + 2) % 3);
-    // On a busy machine another one may be elected at any moment.
+    // On a busy machine an election may change the leader at any moment.
     eventually("a transfer", async || {
         replicas.ask(last, &["transfer", &next.to_string()]).await.ok()?;
         (roles(&replicas, last).await[&next] == "leader").then_some(())
@@ -71,12 +71,13 @@ async fn a_group_is_looked_at_led_and_changed_by_commands() {
 
     replicas.ask(last, &["snapshot"]).await.unwrap();
     eventually("a snapshot", async || {
-        let said = replicas.ask(last, &["status"]).await.unwrap();
-        (number(&said, "applied,") > 1).then_some(())
+        let output = replicas.ask(last, &["status"]).await.unwrap();
+        (number(&output, "applied,") > 1).then_some(())
     })
     .await;
 
-    // Out, and in again with another disk, called in by the others: it knows none of them.
+    // Removes a replica, and adds it again with an empty disk. It starts with the address of an
+    // unknown member only; the others contact it.
     let epoch = async |asked: u64| number(&replicas.ask(asked, &["status"]).await.unwrap(), "shard epoch");
     let of_three = epoch(next).await;
     eventually("a removal", async || replicas.ask(leader, &["remove", &last.to_string()]).await.ok()).await;
@@ -87,23 +88,23 @@ async fn a_group_is_looked_at_led_and_changed_by_commands() {
     replicas.kill(last);
     replicas.lose_disk(last);
     let address = replicas.raft_address(last);
-    replicas.run_knowing(last, &[format!("{last}={address}"), "9=127.0.0.1:1".to_owned()]);
+    replicas.run_with_members(last, &[format!("{last}={address}"), "9=127.0.0.1:1".to_owned()]);
     eventually("an addition", async || {
         replicas.ask(leader, &["add", &last.to_string(), &address]).await.ok()
     })
     .await;
     replicas.settle().await;
     assert!(epoch(leader).await > of_two);
-    know(&replicas, &before).await;
-    replicas.well.store(true, Ordering::Relaxed);
+    eventually_know(&replicas, &before).await;
+    replicas.passed.store(true, Ordering::Relaxed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_on_one_disk_or_in_a_backup_becomes_a_group_again() {
-    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
+async fn a_group_is_recovered_from_one_disk_or_from_a_backup() {
+    let replicas = Replicas::start(3, Random::seed() & 0xffff).await;
     let all = issue(&replicas, 0..4).await;
 
-    // All stop, and two disks are lost.
+    // All replicas stop, and two lose their disks.
     for replica in 0..3 {
         replicas.kill(replica);
     }
@@ -111,7 +112,7 @@ async fn what_is_left_on_one_disk_or_in_a_backup_becomes_a_group_again() {
     for replica in 0..3 {
         let files = || -> BTreeMap<PathBuf, Vec<u8>> {
             let mut files = contents(&replicas.ledger(replica));
-            // What RocksDB says of itself.
+            // RocksDB's own log files.
             files.retain(|path, _| {
                 !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
             });
@@ -119,9 +120,9 @@ async fn what_is_left_on_one_disk_or_in_a_backup_becomes_a_group_again() {
         };
         let before = files();
         let data = replicas.data(replica).display().to_string();
-        let said = replicas.command(&["recover", "--data-dir", &data]).await.unwrap();
-        assert_eq!(files(), before, "it only looked");
-        furthest = furthest.max(((number(&said, "\nterm"), number(&said, "entry")), replica));
+        let output = replicas.command(&["recover", "--data-dir", &data]).await.unwrap();
+        assert_eq!(files(), before, "without --confirm nothing changes");
+        furthest = furthest.max(((number(&output, "\nterm"), number(&output, "entry")), replica));
     }
     let (_, survivor) = furthest;
     let data = replicas.data(survivor).display().to_string();
@@ -133,21 +134,18 @@ async fn what_is_left_on_one_disk_or_in_a_backup_becomes_a_group_again() {
         replicas.run(replica);
     }
     replicas.settle().await;
-    know(&replicas, &all).await;
+    eventually_know(&replicas, &all).await;
 
-    // The key-encryption key is about to be changed when a backup is made; the mesh's keys are still sealed with the old one.
+    // Makes a backup in the middle of a change of the key-encryption key: the mesh's keys are still
+    // sealed with the old one.
     let (old, new) = (replicas.key(), replicas.new_key("08"));
-    replicas.set_keys(&[&old, &new]);
-    for replica in 0..3 {
-        replicas.kill(replica);
-        replicas.run(replica);
-        replicas.settle().await;
-    }
-    replicas.set_keys(&[&new, &old]);
-    for replica in 0..3 {
-        replicas.kill(replica);
-        replicas.run(replica);
-        replicas.settle().await;
+    for keys in [[&old, &new], [&new, &old]] {
+        replicas.set_keys(&keys.map(PathBuf::as_path));
+        for replica in 0..3 {
+            replicas.kill(replica);
+            replicas.run(replica);
+            replicas.settle().await;
+        }
     }
     let backup = replicas.directory().join("backup");
     let file = backup.display().to_string();
@@ -155,45 +153,38 @@ async fn what_is_left_on_one_disk_or_in_a_backup_becomes_a_group_again() {
     assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
     refused(replicas.ask(1, &["backup", &file]).await, "is there already");
     let later = issue(&replicas, 4..5).await;
-    let running = ["restore", &file, "--data-dir", &data, "--kek-file"];
-    let restore = async |file: &str, more: &[&str]| {
-        let new = new.display().to_string();
-        replicas.command(&[&["restore", file, "--data-dir", &data, "--kek-file", &new], more].concat()).await
+    let restore = async |file: &str, keys: &[&str]| {
+        replicas.command(&[&["restore", file, "--data-dir", &data, "--kek-file"], keys].concat()).await
     };
-    let old = old.display().to_string();
-    refused(restore(&file, &["--also-kek-file", &old]).await, "in use by another process");
+    let (old, new) = (old.display().to_string(), new.display().to_string());
+    let both = [new.as_str(), "--also-kek-file", &old];
+    refused(restore(&file, &both).await, "in use by another process");
 
-    // All disks are lost.
+    // All replicas lose their disks.
     for replica in 0..3 {
         replicas.kill(replica);
     }
-    refused(restore(&file, &["--also-kek-file", &old]).await, "into an empty one");
+    refused(restore(&file, &both).await, "into an empty one");
     for replica in 0..3 {
         replicas.lose_disk(replica);
     }
     let half = replicas.directory().join("half");
     let whole = std::fs::read(&backup).unwrap();
     std::fs::write(&half, &whole[..whole.len() / 2]).unwrap();
-    refused(
-        restore(&half.display().to_string(), &["--also-kek-file", &old]).await,
-        "half: the backup is damaged or incomplete",
-    );
+    refused(restore(&half.display().to_string(), &both).await, "half: the backup is damaged or incomplete");
     let stranger = replicas.new_key("09").display().to_string();
-    refused(
-        replicas.command(&[&running[..], &[stranger.as_str()]].concat()).await,
-        "another key-encryption key",
-    );
-    refused(restore(&file, &[]).await, "--also-kek-file");
+    refused(restore(&file, &[&stranger]).await, "another key-encryption key");
+    refused(restore(&file, &[&new]).await, "--also-kek-file");
     let id = survivor.to_string();
     let address = replicas.raft_address(survivor);
-    let here = ["--also-kek-file", &old, "--replica-id", &id, "--raft-address", &address];
-    restore(&file, &here).await.unwrap();
+    let here = ["--replica-id", &id, "--raft-address", &address];
+    restore(&file, &[&both[..], &here].concat()).await.unwrap();
     for replica in 0..3 {
         replicas.run(replica);
     }
     replicas.settle().await;
-    know(&replicas, &all).await;
-    let lives = replicas.lives(0).await;
-    assert!(later.iter().all(|serial| !lives.contains_key(serial)), "the backup is from before");
-    replicas.well.store(true, Ordering::Relaxed);
+    eventually_know(&replicas, &all).await;
+    let states = replicas.states(0).await;
+    assert!(later.iter().all(|serial| !states.contains_key(serial)), "the backup is from before");
+    replicas.passed.store(true, Ordering::Relaxed);
 }

@@ -1,12 +1,12 @@
-//! Three or five `smc controller` processes on loopback that are killed, stopped, cut off from each other and replaced at
-//! random, while clients issue, claim and release certificates.
+//! Tests groups of three or five `smc controller` processes on loopback that are killed, paused,
+//! partitioned and replaced at random, while clients issue, claim and release certificates.
 //!
-//! The schedule follows from a seed, which is printed: `SMC_SEED=… SMC_ROUNDS=… SMC_REPLICAS=…` runs the same one again,
-//! or a longer one (`make soak`).
+//! A seed determines the schedule, and is printed: `SMC_SEED=… SMC_ROUNDS=… SMC_REPLICAS=…` runs
+//! the same one again, or a longer one (`make soak`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
+mod client;
 mod commands;
-mod customer;
 mod linearizable;
 mod proxy;
 mod relay;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use customer::{Customer, Histories, Moments};
-use linearizable::{Life, Operation, What, is_linearizable};
+use client::{Client, Histories, LogicalClock};
+use linearizable::{Action, Operation, State, is_linearizable};
 use relay::Link;
-use replicas::{Draw, PODS, Replicas, eventually};
+use replicas::{PODS, Random, Replicas, eventually};
 use smc_proto::admin::v1 as pb;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Who is at work at the same time.
+/// Concurrent clients.
 const CLIENTS: u64 = 4;
 
-/// What a run does unless it is told otherwise.
+/// Defaults of a run.
 const ROUNDS: u64 = 6;
 const REPLICAS: u64 = 3;
 
@@ -41,61 +41,62 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_whoever_is_killed_stopped_cut_off_or_replaced() {
-    let seed = setting("SMC_SEED").unwrap_or_else(Draw::seed);
+async fn nothing_acknowledged_is_lost_under_kills_partitions_and_lost_disks() {
+    let seed = setting("SMC_SEED").unwrap_or_else(Random::seed);
     let rounds = setting("SMC_ROUNDS").unwrap_or(ROUNDS);
     let count = setting("SMC_REPLICAS").unwrap_or(REPLICAS);
     eprintln!("SMC_SEED={seed} SMC_ROUNDS={rounds} SMC_REPLICAS={count}");
-    let mut draw = Draw::new(seed);
-    let replicas = Arc::new(Replicas::start(count, draw.below(1 << 16)).await);
+    let mut random = Random::new(seed);
+    let replicas = Arc::new(Replicas::start(count, random.below(1 << 16)).await);
 
     let done = Arc::new(AtomicBool::new(false));
-    let moments = Moments::default();
+    let clock = LogicalClock::default();
     let mut clients = JoinSet::new();
-    for client in 0..CLIENTS {
-        let mut customer = Customer {
+    for number in 0..CLIENTS {
+        let mut client = Client {
             replicas: Arc::clone(&replicas),
-            moments: moments.clone(),
-            draw: Draw::new(seed ^ (client + 1)),
-            pods: client * PODS / CLIENTS..(client + 1) * PODS / CLIENTS,
-            seen: Histories::new(),
+            clock: clock.clone(),
+            random: Random::new(seed ^ (number + 1)),
+            pods: number * PODS / CLIENTS..(number + 1) * PODS / CLIENTS,
+            histories: Histories::new(),
             unreleased: BTreeMap::new(),
             lost_releases: BTreeMap::new(),
         };
         let done = Arc::clone(&done);
         clients.spawn(async move {
             while !done.load(Ordering::Relaxed) {
-                customer.live().await;
+                client.run_once().await;
             }
-            customer.seen
+            client.histories
         });
     }
     for round in 0..rounds {
-        sleep(Duration::from_millis(300 + draw.below(700))).await;
+        sleep(Duration::from_millis(300 + random.below(700))).await;
         let leader = replicas.leader().await;
-        // Every other time the leader, whoever that is now.
-        let victim = if round % 2 == 0 { leader } else { draw.below(count) };
-        let minority = 1 + draw.below((count - 1) / 2);
+        // Every other round hits the current leader.
+        let victim = if round % 2 == 0 { leader } else { random.below(count) };
+        let minority = 1 + random.below((count - 1) / 2);
         let victims: Vec<u64> = (0..minority).map(|n| (victim + n) % count).collect();
-        disturb(&replicas, &mut draw, round, &victims).await;
+        inject_fault(&replicas, &mut random, round, &victims).await;
         replicas.settle().await;
     }
     done.store(true, Ordering::Relaxed);
-    let mut seen = Histories::new();
-    while let Some(client) = clients.join_next().await {
-        for (serial, history) in client.unwrap() {
-            assert!(seen.insert(serial, history).is_none(), "two were given the same serial number");
+    let mut histories = Histories::new();
+    while let Some(recorded) = clients.join_next().await {
+        for (serial, history) in recorded.unwrap() {
+            assert!(histories.insert(serial, history).is_none(), "a serial number was issued twice");
         }
     }
-    judge(&replicas, &moments, seen, rounds).await;
-    replicas.well.store(true, Ordering::Relaxed);
+    check_invariants(&replicas, &clock, histories, rounds).await;
+    replicas.passed.store(true, Ordering::Relaxed);
 }
 
-/// Kills, stops or cuts off a minority for a while, or has one lose its disk and another one disturb how it comes back.
-async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u64]) {
+/// Kills, pauses or partitions a minority for a while; or makes one replica lose its disk, and
+/// kills another while the first catches up.
+async fn inject_fault(replicas: &Replicas, random: &mut Random, round: u64, victims: &[u64]) {
     let others: Vec<u64> = (0..replicas.count).filter(|replica| !victims.contains(replica)).collect();
-    let span = Duration::from_millis(200 + draw.below(1500));
-    match draw.below(4) {
+    let span = Duration::from_millis(200 + random.below(1500));
+    match random.below(4) {
         0 => {
             eprintln!("round {round}: {victims:?} are stopped");
             for victim in victims {
@@ -118,7 +119,7 @@ async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u6
         }
         2 => {
             let victim = victims[0];
-            let other = others[usize::try_from(draw.below(others.len() as u64)).unwrap()];
+            let other = others[usize::try_from(random.below(others.len() as u64)).unwrap()];
             eprintln!(
                 "round {round}: {victim} loses its disk, and {other} is killed while the group changes"
             );
@@ -131,14 +132,14 @@ async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u6
             replicas.run(other);
         }
         _ => {
-            let cut = if draw.below(2) == 0 { Link::Silent } else { Link::Broken };
-            let how = draw.below(3);
+            let cut = if random.below(2) == 0 { Link::Silent } else { Link::Broken };
+            let how = random.below(3);
             let set = |link| {
                 for victim in victims {
                     match how {
-                        // Nobody connects to it, and it to everybody.
+                        // Others cannot connect to the victim; it can connect to them.
                         0 => replicas.link_to(*victim, link),
-                        // Only it and another one cannot hear each other.
+                        // Only the link between the victim and one other replica is cut.
                         1 => replicas.link(*victim, others[0], link),
                         _ => {
                             for other in &others {
@@ -148,67 +149,72 @@ async fn disturb(replicas: &Replicas, draw: &mut Draw, round: u64, victims: &[u6
                     }
                 }
             };
-            let whom = ["inwards", "from one", "from all"][usize::try_from(how).unwrap()];
-            eprintln!("round {round}: {victims:?} are cut off {whom}, {cut:?}");
+            let direction = ["inwards", "from one", "from all"][usize::try_from(how).unwrap()];
+            eprintln!("round {round}: {victims:?} are cut off {direction}, {cut:?}");
             set(cut);
             sleep(span).await;
-            set(Link::Whole);
+            set(Link::Up);
         }
     }
 }
 
-/// What must hold once all have come to rest.
-async fn judge(replicas: &Replicas, moments: &Moments, mut seen: Histories, rounds: u64) {
-    let times = |what| {
-        let acknowledged = |operation: &&Operation| operation.what == what && operation.returned.is_some();
-        seen.values().flatten().filter(acknowledged).count() as u64
+/// Checks the invariants after the last round.
+async fn check_invariants(replicas: &Replicas, clock: &LogicalClock, mut histories: Histories, rounds: u64) {
+    let times = |action| {
+        let acknowledged =
+            |operation: &&Operation| operation.action == action && operation.returned.is_some();
+        histories.values().flatten().filter(acknowledged).count() as u64
     };
-    let (issued, claims, releases) = (times(What::Issue), times(What::Claim), times(What::Release));
+    let (issued, claims, releases) = (times(Action::Issue), times(Action::Claim), times(Action::Release));
     eprintln!("acknowledged: {issued} certificates, {claims} claims, {releases} releases of one");
-    assert!(issued.min(claims).min(releases) > rounds, "too little was done to tell anything");
+    assert!(issued.min(claims).min(releases) > rounds, "too few operations to prove anything");
 
     let hash = eventually("equal states", async || replicas.common_state_hash().await).await;
     assert!(!hash.is_empty());
     let mut roots = BTreeSet::new();
     for replica in 0..replicas.count {
-        let called = moments.next();
-        let lives = replicas.lives(replica).await;
-        let returned = Some(moments.next());
-        for (serial, history) in &mut seen {
-            let life = lives.get(serial).copied().unwrap_or(Life::Absent);
-            assert!(life != Life::Absent, "replica {replica} has lost the certificate {serial}: {history:?}");
-            history.push(Operation { called, returned, what: What::Look(life) });
+        let called = clock.next();
+        let states = replicas.states(replica).await;
+        let returned = Some(clock.next());
+        for (serial, history) in &mut histories {
+            let state = states.get(serial).copied().unwrap_or(State::Absent);
+            assert!(
+                state != State::Absent,
+                "replica {replica} has lost the certificate {serial}: {history:?}"
+            );
+            history.push(Operation { called, returned, action: Action::Read(state) });
         }
         let status: pb::GetCaStatusResponse = replicas.ca_status(replica).await.unwrap();
         roots.extend(status.roots.into_iter().map(|root| root.serial));
     }
     assert_eq!(roots.len(), 1, "there is more than one root");
-    for (serial, history) in seen {
+    for (serial, history) in histories {
         assert!(
             is_linearizable(&history),
-            "this cannot have happened to the certificate {serial}: {history:#?}"
+            "the history of the certificate {serial} is not linearizable: {history:#?}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_lost_its_disk_comes_back_and_leadership_is_handed_over() {
-    let replicas = Replicas::start(REPLICAS, Draw::seed() & 0xffff).await;
+async fn a_replica_with_a_lost_disk_rejoins_and_leadership_is_transferred() {
+    let replicas = Replicas::start(REPLICAS, Random::seed() & 0xffff).await;
     let serial = eventually("a certificate", async || replicas.bootstrap(1, 0).await).await.serial;
     replicas.kill(0);
     replicas.lose_disk(0);
     replicas.run(0);
     replicas.settle().await;
-    eventually("what it lost", async || replicas.lives(0).await.contains_key(&serial).then_some(())).await;
+    eventually("the lost certificate", async || replicas.states(0).await.contains_key(&serial).then_some(()))
+        .await;
     let leader = replicas.leader().await;
     let next = (leader + 1) % REPLICAS;
     let moved = eventually("a transfer", async || replicas.transfer(leader, next).await).await;
     assert_eq!(moved, next);
     eventually("a certificate", async || replicas.bootstrap(leader, 1).await).await;
-    replicas.well.store(true, Ordering::Relaxed);
+    replicas.passed.store(true, Ordering::Relaxed);
 }
 
-/// The files below a directory, and what is in them.
+/// Reads all files below a directory.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -222,7 +228,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Copies the files below a directory to below another one.
+/// Copies all files below a directory.
 fn copy(from: &Path, to: &Path) {
     for (path, bytes) in contents(from) {
         let copy = to.join(path.strip_prefix(from).unwrap());
@@ -231,24 +237,24 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What the reason has to say, and how it comes about.
-type Trouble<'a> = (&'a str, Box<dyn Fn() + 'a>);
+/// The expected error, and the action that causes it.
+type Fault<'a> = (&'a str, Box<dyn Fn() + 'a>);
 
-/// Spoils the file that the database begins with; `raft` tries all others.
+/// Damages the database's first file; the tests of `raft` cover the others.
 fn damage(ledger: &Path) {
     std::fs::write(ledger.join("db/CURRENT"), "MANIF").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others_go_on() {
-    let replicas = Replicas::start(REPLICAS, Draw::seed() & 0xffff).await;
+async fn a_replica_with_an_unusable_disk_stops_with_the_reason_and_others_run() {
+    let replicas = Replicas::start(REPLICAS, Random::seed() & 0xffff).await;
     for pod in 0..40 {
         eventually("a certificate", async || replicas.bootstrap(pod % REPLICAS, pod).await).await;
     }
     replicas.kill(2);
     let (ledger, aside) = (replicas.ledger(2), replicas.ledger(2).with_extension("aside"));
     std::fs::rename(&ledger, &aside).unwrap();
-    let troubles: [Trouble<'_>; 3] = [
+    let faults: [Fault<'_>; 3] = [
         ("is damaged", Box::new(|| damage(&ledger))),
         ("has format 99", Box::new(|| std::fs::write(ledger.join("format"), "smc-ledger 99\n").unwrap())),
         (
@@ -261,21 +267,22 @@ async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others
             }),
         ),
     ];
-    for (reason, trouble) in troubles {
+    for (reason, cause) in faults {
         copy(&aside, &ledger);
-        trouble();
+        cause();
         let before = contents(&ledger);
         replicas.run(2);
-        let said = replicas.failure(2).await;
-        assert!(said.contains(reason), "{said:?} does not say {reason:?}");
+        let failure = replicas.failure(2).await;
+        assert!(failure.contains(reason), "{failure:?} does not contain {reason:?}");
         let after = contents(&ledger);
-        // A lock is taken before anything else is looked at, and the diagnostics of who reads are not the ledger.
-        let touched: Vec<_> =
+        // The replica takes its lock first, and a RocksDB reader writes its own log files. Those
+        // may be new.
+        let changed: Vec<_> =
             before.iter().filter(|(path, bytes)| after.get(*path) != Some(*bytes)).collect();
         assert!(
-            touched.is_empty(),
+            changed.is_empty(),
             "it changed {:?}",
-            touched.iter().map(|(path, _)| path).collect::<Vec<_>>()
+            changed.iter().map(|(path, _)| path).collect::<Vec<_>>()
         );
         eventually("a certificate", async || replicas.bootstrap(0, 50).await).await;
         std::fs::remove_dir_all(&ledger).unwrap();
@@ -283,5 +290,5 @@ async fn a_replica_that_cannot_use_its_disk_stops_with_the_reason_and_the_others
     std::fs::rename(&aside, &ledger).unwrap();
     replicas.run(2);
     replicas.settle().await;
-    replicas.well.store(true, Ordering::Relaxed);
+    replicas.passed.store(true, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Real controllers as processes, each on a loopback address of its own.
+//! Owns the controller processes of a test, each with its own loopback address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,20 +20,20 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::linearizable::Life;
+use crate::linearizable::State;
 use crate::proxy;
 use crate::relay::{Link, OwnerOf, Relays};
 use crate::small_disk::SmallDisk;
 
 pub(crate) const PODS: u64 = 100;
 
-/// How long anything may take on a busy machine.
+/// Time limit of every wait, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A small generator of numbers (SplitMix64), so that a seed gives one schedule.
-pub(crate) struct Draw(u64);
+/// A small random number generator (SplitMix64): a seed determines the schedule.
+pub(crate) struct Random(u64);
 
-impl Draw {
+impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -56,7 +56,7 @@ fn address(net: u64, replica: u64) -> String {
     format!("127.{}.{}.{}", 1 + (net >> 8) % 250, net & 0xff, 1 + replica)
 }
 
-/// Which of the running replicas has a socket open.
+/// Finds the running replica that has a socket open.
 fn owner_among(running: Running) -> OwnerOf {
     Arc::new(move |inode| {
         let socket = PathBuf::from(format!("socket:[{inode}]"));
@@ -73,54 +73,55 @@ fn owner_among(running: Running) -> OwnerOf {
     })
 }
 
-/// Waits for something.
+/// Waits until `attempt` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = attempt().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "{what} never came");
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// A proxy certificate that was issued.
+/// An issued proxy certificate.
 pub(crate) struct Issued {
     pub(crate) serial: String,
     pub(crate) bootstrap: Value,
 }
 
-/// What a command said: on standard output, or on standard error if it failed.
-pub(crate) type Said = Result<String, String>;
+/// The output of a command: standard output, or standard error if it failed.
+pub(crate) type CommandOutput = Result<String, String>;
 
 fn program() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_smc-lab")).with_file_name("smc")
+    smc_lab::beside("smc").unwrap()
 }
 
-/// A key-encryption key that is one octet, repeated.
-fn key_file(directory: &Path, name: &str, octet: &str) -> PathBuf {
+/// Writes a key-encryption key that repeats one byte, given in hexadecimal.
+fn key_file(directory: &Path, name: &str, byte: &str) -> PathBuf {
     let file = directory.join(name);
-    std::fs::write(&file, octet.repeat(32)).unwrap();
+    std::fs::write(&file, byte.repeat(32)).unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     file
 }
 
 type Running = Arc<Mutex<Vec<Option<Child>>>>;
 
-/// The processes. Dropping it kills them.
+/// The processes of a group. Dropping it kills them.
 pub(crate) struct Replicas {
     pub(crate) count: u64,
     directory: TempDir,
-    /// The files with the key-encryption keys: the one to seal with, and others.
+    /// The files with the key-encryption keys: first the one to seal with, then the others.
     keys: Mutex<Vec<PathBuf>>,
-    /// The second and third octet of the loopback addresses, so that two runs do not meet.
+    /// Selects the second and third byte of the loopback addresses, so that concurrent runs do not
+    /// collide.
     net: u64,
     running: Running,
-    /// Between each two of them.
+    /// The relays between the replicas.
     relays: Relays,
-    /// Whether nobody needs to see their logs.
-    pub(crate) well: AtomicBool,
+    /// Whether the test passed, so that the logs are not printed.
+    pub(crate) passed: AtomicBool,
 }
 
 impl Replicas {
@@ -147,8 +148,8 @@ impl Replicas {
             (format!("{address}:15130"), format!("{address}:15129"))
         });
         let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
-        let (keys, well) = (Mutex::new(vec![key]), AtomicBool::new(false));
-        let replicas = Self { count, directory, keys, net, running, relays, well };
+        let (keys, passed) = (Mutex::new(vec![key]), AtomicBool::new(false));
+        let replicas = Self { count, directory, keys, net, running, relays, passed };
         for replica in 0..count {
             replicas.run(replica);
         }
@@ -156,27 +157,28 @@ impl Replicas {
         replicas
     }
 
-    /// Makes another key-encryption key, of this octet; the answer is its file.
-    pub(crate) fn new_key(&self, octet: &str) -> PathBuf {
-        key_file(self.directory.path(), &format!("kek-{octet}"), octet)
+    /// Writes another key-encryption key that repeats this byte; returns its file.
+    pub(crate) fn new_key(&self, byte: &str) -> PathBuf {
+        key_file(self.directory.path(), &format!("kek-{byte}"), byte)
     }
 
-    /// The key-encryption keys of whoever starts from now on: the one to seal with, and others.
+    /// Sets the key-encryption keys of replicas that start from now on: first the one to seal with,
+    /// then the others.
     pub(crate) fn set_keys(&self, keys: &[&Path]) {
         *self.keys.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
     }
 
-    /// The key-encryption key that is sealed with.
+    /// The key-encryption key to seal with.
     pub(crate) fn key(&self) -> PathBuf {
         self.keys.lock().unwrap()[0].clone()
     }
 
-    /// Where files of a test may be.
+    /// A directory for a test's own files.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Where a replica keeps everything.
+    /// The data directory of a replica.
     pub(crate) fn data(&self, replica: u64) -> PathBuf {
         self.directory.path().join(format!("data-{replica}"))
     }
@@ -185,35 +187,35 @@ impl Replicas {
         address(self.net, replica)
     }
 
-    /// Where the others reach a replica.
+    /// The address at which the other replicas reach this one.
     pub(crate) fn raft_address(&self, replica: u64) -> String {
         format!("{}:15130", self.address(replica))
     }
 
-    /// Starts a replica; its log is beside its data.
+    /// Starts a replica; its log is beside its data directory.
     pub(crate) fn run(&self, replica: u64) {
-        self.run_with(replica, Command::new("setpriv"), &self.founders());
+        self.run_with(replica, Command::new("setpriv"), &self.members());
     }
 
-    /// Starts a replica that takes these for the founders.
-    pub(crate) fn run_knowing(&self, replica: u64, founders: &[String]) {
-        self.run_with(replica, Command::new("setpriv"), founders);
+    /// Starts a replica with these initial members.
+    pub(crate) fn run_with_members(&self, replica: u64, members: &[String]) {
+        self.run_with(replica, Command::new("setpriv"), members);
     }
 
-    fn founders(&self) -> Vec<String> {
-        (0..self.count).map(|founder| format!("{founder}={}", self.raft_address(founder))).collect()
+    fn members(&self) -> Vec<String> {
+        (0..self.count).map(|member| format!("{member}={}", self.raft_address(member))).collect()
     }
 
     /// Starts a replica whose ledger is on a disk of its own.
     pub(crate) fn run_on(&self, replica: u64, disk: &SmallDisk) {
         let mut command = disk.command();
         command.arg("setpriv");
-        self.run_with(replica, command, &self.founders());
+        self.run_with(replica, command, &self.members());
     }
 
-    /// `setpriv` runs the program so that it ends with the thread that calls this, also if that is killed: to be called by a
-    /// test itself, not by a task.
-    fn run_with(&self, replica: u64, mut setpriv: Command, founders: &[String]) {
+    /// `setpriv` kills the program when the calling thread ends, however that ends. So a test must
+    /// call this itself, not from a task.
+    fn run_with(&self, replica: u64, mut setpriv: Command, members: &[String]) {
         let log = self.directory.path().join(format!("log-{replica}"));
         let log = File::options().create(true).append(true).open(log).unwrap();
         let command = setpriv
@@ -232,15 +234,15 @@ impl Replicas {
         for (number, key) in self.keys.lock().unwrap().iter().enumerate() {
             command.arg(if number == 0 { "--kek-file" } else { "--also-kek-file" }).arg(key);
         }
-        for founder in founders {
-            command.args(["--founder", founder]);
+        for member in members {
+            command.args(["--initial-member", member]);
         }
         let child = command.spawn().unwrap();
         let old = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].replace(child);
         assert!(old.is_none(), "replica {replica} is running already");
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL, and waits for the end.
     pub(crate) fn kill(&self, replica: u64) {
         let child = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].take();
         let mut child = child.unwrap();
@@ -248,12 +250,12 @@ impl Replicas {
         child.wait().unwrap();
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(crate) fn pause(&self, replica: u64) {
         self.signal(replica, Signal::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn resume(&self, replica: u64) {
         self.signal(replica, Signal::SIGCONT);
     }
@@ -263,32 +265,32 @@ impl Replicas {
         kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
     }
 
-    /// What the connections between two replicas do, whoever made them.
+    /// Sets the state of the link between two replicas, in both directions.
     pub(crate) fn link(&self, one: u64, other: u64, link: Link) {
         self.relays.set(one, other, link);
         self.relays.set(other, one, link);
     }
 
-    /// What the connections do that others make to a replica.
+    /// Sets the state of all links to a replica.
     pub(crate) fn link_to(&self, replica: u64, link: Link) {
         for other in (0..self.count).filter(|other| *other != replica) {
             self.relays.set(other, replica, link);
         }
     }
 
-    /// Where a replica keeps the ledger.
+    /// The ledger's directory of a replica.
     pub(crate) fn ledger(&self, replica: u64) -> PathBuf {
         self.data(replica).join("ledger")
     }
 
-    /// Waits until a replica ends by itself, which must be a failure, and says what it said last.
+    /// Waits until a replica fails by itself, and returns the last line of its log.
     pub(crate) async fn failure(&self, replica: u64) -> String {
         let index = usize::try_from(replica).unwrap();
         let status = eventually("the end of a replica", async || {
             self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap()
         })
         .await;
-        assert!(!status.success(), "it ended as if it had been told to");
+        assert!(!status.success(), "the replica ended with success");
         self.running.lock().unwrap()[index] = None;
         let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}"))).unwrap();
         log.lines().last().unwrap_or_default().to_owned()
@@ -302,7 +304,7 @@ impl Replicas {
         connect(&self.data(replica).join("admin.sock")).await.ok()
     }
 
-    /// One call, which a stopped replica does not answer.
+    /// Makes one call; a paused replica does not answer it.
     async fn call<T>(
         &self,
         replica: u64,
@@ -312,7 +314,7 @@ impl Replicas {
         timeout(Duration::from_secs(12), asked).await.ok().flatten()
     }
 
-    /// Asks for a proxy certificate.
+    /// Requests a proxy certificate.
     pub(crate) async fn bootstrap(&self, replica: u64, pod: u64) -> Option<Issued> {
         let workload = format!("shop/pod-{pod}");
         let request = pb::BootstrapRequest { workload, ..Default::default() };
@@ -321,7 +323,8 @@ impl Replicas {
         Some(Issued { serial: answer.serial, bootstrap })
     }
 
-    /// Whether a replica serves who comes with this bootstrap. If not, it is not known whether it took the claim.
+    /// Returns true if a replica serves a proxy with this bootstrap. If false, the claim may still
+    /// have taken effect.
     pub(crate) async fn is_served(&self, replica: u64, bootstrap: &Value) -> bool {
         proxy::is_served(&format!("{}:15128", self.address(replica)), bootstrap).await
     }
@@ -341,28 +344,28 @@ impl Replicas {
             .await
     }
 
-    /// Hands leadership from one to the other; the answer is who leads then.
+    /// Transfers leadership; returns the new leader.
     pub(crate) async fn transfer(&self, from: u64, to: u64) -> Option<u64> {
         let request = pb::TransferLeadershipRequest { to };
         self.call(from, async |mut client| client.transfer_leadership(request).await).await?;
         self.status(to).await?.leader
     }
 
-    /// The serial numbers of all proxy certificates that a replica knows, and where they are in their lives.
-    pub(crate) async fn lives(&self, replica: u64) -> BTreeMap<String, Life> {
+    /// The state of all proxy certificates that a replica has, by serial number.
+    pub(crate) async fn states(&self, replica: u64) -> BTreeMap<String, State> {
         let listed =
             self.call(replica, async |mut client| client.list_proxies(pb::ListProxiesRequest {}).await).await;
         let certificates = listed.unwrap().proxies.into_iter().flat_map(|proxy| proxy.certificates);
-        let life = |certificate: &pb::ProxyCertificate| match certificate.state() {
-            pb::CertificateState::Unclaimed => Life::Unclaimed,
-            pb::CertificateState::Claimed => Life::Claimed,
-            pb::CertificateState::Released => Life::Released,
-            pb::CertificateState::Unspecified => Life::Absent,
+        let state = |certificate: &pb::ProxyCertificate| match certificate.state() {
+            pb::CertificateState::Unclaimed => State::Unclaimed,
+            pb::CertificateState::Claimed => State::Claimed,
+            pb::CertificateState::Released => State::Released,
+            pb::CertificateState::Unspecified => State::Absent,
         };
-        certificates.map(|certificate| (certificate.serial.clone(), life(&certificate))).collect()
+        certificates.map(|certificate| (certificate.serial.clone(), state(&certificate))).collect()
     }
 
-    /// Who leads, once all agree.
+    /// Waits until all replicas agree on a leader, and returns it.
     pub(crate) async fn leader(&self) -> u64 {
         eventually("one leader", async || {
             let mut leaders = BTreeSet::new();
@@ -374,7 +377,7 @@ impl Replicas {
         .await
     }
 
-    /// Waits until all answer, agree on a leader, and vote.
+    /// Waits until all replicas answer, agree on a leader, and vote.
     pub(crate) async fn settle(&self) {
         let leader = self.leader().await;
         eventually("all to vote", async || {
@@ -386,7 +389,7 @@ impl Replicas {
     }
 
     /// Runs `smc cluster`.
-    pub(crate) async fn command<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Said {
+    pub(crate) async fn command<A: AsRef<OsStr>>(&self, arguments: &[A]) -> CommandOutput {
         let arguments: Vec<_> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
         let ran = spawn_blocking(move || Command::new(program()).arg("cluster").args(arguments).output());
         let Output { status, stdout, stderr } = ran.await.unwrap().unwrap();
@@ -394,15 +397,15 @@ impl Replicas {
         if status.success() { Ok(text(stdout)) } else { Err(text(stderr)) }
     }
 
-    /// Runs `smc cluster`, which asks a replica.
-    pub(crate) async fn ask(&self, replica: u64, arguments: &[&str]) -> Said {
+    /// Runs `smc cluster` against a replica.
+    pub(crate) async fn ask(&self, replica: u64, arguments: &[&str]) -> CommandOutput {
         let socket = self.data(replica).join("admin.sock");
         let mut all: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
         all.extend([OsStr::new("--admin-socket"), socket.as_os_str()]);
         self.command(&all).await
     }
 
-    /// The hash of the state, if it is the same everywhere.
+    /// The hash of the state, if it is the same on all replicas.
     pub(crate) async fn common_state_hash(&self) -> Option<String> {
         let mut hashes = BTreeSet::new();
         for replica in 0..self.count {
@@ -415,12 +418,12 @@ impl Replicas {
 impl Drop for Replicas {
     fn drop(&mut self) {
         for child in self.running.lock().unwrap().iter_mut().flatten() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Also when the last to hold them is a task that was dropped with the failing test.
-        if !self.well.load(Ordering::Relaxed) {
+        // Also printed when a task of the failed test drops this last.
+        if !self.passed.load(Ordering::Relaxed) {
             for replica in 0..self.count {
                 let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}")));
                 let log = log.unwrap_or_default();

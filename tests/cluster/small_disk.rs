@@ -1,18 +1,18 @@
-//! A disk of a few megabytes that one replica has to itself: a tmpfs in a mount namespace of its own.
+//! A disk of a few megabytes for one replica: a tmpfs in its own mount namespace.
 //!
-//! Owns the mount, which lasts as long as this value and ends with the test, also if that is killed.
+//! Owns the mount, which ends with this value or with the test process, however that ends.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Ends when its input does: with whoever holds the other end.
+/// Ends when its standard input closes, and so with the test.
 const HOLD: &str = r#"mount -t tmpfs -o size="$1" smc "$2" && echo mounted && exec cat"#;
 
-/// Too small for what RocksDB would like to reserve, and large enough for all that the test writes.
+/// Less than RocksDB tries to reserve, and enough for everything the test writes.
 const SIZE: &str = "3m";
 
-/// What takes the room away, beside the replica's own files.
+/// The file that fills the disk.
 const BALLAST: &str = "ballast";
 
 pub(crate) struct SmallDisk {
@@ -21,7 +21,8 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts a disk on an existing directory, where only [`Self::command`] sees it.
+    /// Mounts a disk on an existing directory, visible only to programs that run by
+    /// [`Self::command`].
     pub(crate) fn mount(on: &Path) -> Self {
         let mut unshare = Command::new("unshare");
         if !nix::unistd::geteuid().is_root() {
@@ -29,24 +30,24 @@ impl SmallDisk {
         }
         unshare.args(["--mount", "sh", "-c", HOLD, "sh", SIZE]).arg(on);
         let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "mounted\n", "a tmpfs in a namespace of its own is refused here");
+        let mut output = String::new();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut output).unwrap();
+        assert_eq!(output, "mounted\n", "a tmpfs in a namespace of its own is refused here");
         Self { holder, mounted: on.to_owned() }
     }
 
-    /// From now on nothing on it can be changed: it is mounted over itself. (To mount it anew with other options is refused
-    /// to an ordinary user.)
+    /// Makes the disk read-only, by a bind mount over itself: a remount is not allowed for an
+    /// ordinary user.
     pub(crate) fn set_read_only(&self) {
         mounting(self.command().args(["mount", "--bind", "-o", "ro"]).args([&self.mounted; 2]));
     }
 
-    /// Takes back what [`Self::set_read_only`] did.
+    /// Undoes [`Self::set_read_only`].
     pub(crate) fn set_writable(&self) {
         mounting(self.command().arg("umount").arg(&self.mounted));
     }
 
-    /// What runs a program where the disk is.
+    /// A command prefix that runs a program with the disk mounted.
     pub(crate) fn command(&self) -> Command {
         let mut nsenter = Command::new("nsenter");
         nsenter.args(["--target", &self.holder.id().to_string(), "--mount"]);
@@ -56,20 +57,20 @@ impl SmallDisk {
         nsenter
     }
 
-    /// The disk, as it is seen from outside.
+    /// The path of the disk from outside its namespace.
     pub(crate) fn path(&self) -> PathBuf {
         let inside = self.mounted.strip_prefix("/").unwrap();
         PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(inside)
     }
 
-    /// Leaves no byte free.
+    /// Fills the disk completely.
     pub(crate) fn fill(&self) {
         let mut ballast = std::fs::File::create(self.path().join(BALLAST)).unwrap();
         let full = std::io::copy(&mut std::io::repeat(0), &mut ballast).unwrap_err();
         assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
     }
 
-    /// Takes back what [`Self::fill`] did.
+    /// Undoes [`Self::fill`].
     pub(crate) fn make_room(&self) {
         std::fs::remove_file(self.path().join(BALLAST)).unwrap();
     }
@@ -82,7 +83,7 @@ fn mounting(command: &mut Command) {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         drop(self.holder.stdin.take());
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.holder.wait();
     }
 }

@@ -1,5 +1,5 @@
-//! A disk that is full, or read-only: its replica stops with the reason, the others go on, and when it can be written again
-//! the replica is one of them.
+//! Tests full and read-only disks: the replica stops with the reason, the others continue, and the
+//! replica rejoins once its disk is writable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::copy;
-use crate::replicas::{Draw, Replicas, eventually};
+use crate::replicas::{Random, Replicas, eventually};
 use crate::small_disk::SmallDisk;
 
 const VICTIM: u64 = 2;
 
-/// Kills the victim, and gives it a small disk with what is on its own.
-fn moved(replicas: &Replicas) -> SmallDisk {
+/// Kills the victim, and moves its ledger to a small disk.
+fn with_small_disk(replicas: &Replicas) -> SmallDisk {
     replicas.kill(VICTIM);
     let ledger = replicas.ledger(VICTIM);
     let disk = SmallDisk::mount(&ledger);
@@ -22,9 +22,9 @@ fn moved(replicas: &Replicas) -> SmallDisk {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_there_is_room_again() {
-    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
-    let disk = moved(&replicas);
+async fn a_leader_with_a_full_disk_stops_with_the_reason_and_restarts_with_room() {
+    let replicas = Replicas::start(3, Random::seed() & 0xffff).await;
+    let disk = with_small_disk(&replicas);
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
     eventually("a leader with a small disk", async || {
@@ -38,48 +38,48 @@ async fn a_leader_whose_disk_is_full_stops_with_the_reason_and_goes_on_when_ther
     disk.fill();
     let mut meanwhile = Vec::new();
     let asking = async {
-        // Until there is not even room in what its files have reserved.
+        // Writes until even the space that its files have reserved is used.
         loop {
             meanwhile.extend(replicas.bootstrap(0, 1).await.map(|issued| issued.serial));
             sleep(Duration::from_millis(20)).await;
         }
     };
-    let said = tokio::select! {
-        said = replicas.failure(VICTIM) => said,
-        () = asking => unreachable!("it goes on for ever"),
+    let output = tokio::select! {
+        output = replicas.failure(VICTIM) => output,
+        () = asking => unreachable!("the loop does not end"),
     };
-    assert!(said.contains("No space left on device"), "{said}");
+    assert!(output.contains("No space left on device"), "{output}");
     let after = eventually("a certificate", async || replicas.bootstrap(1, 2).await).await.serial;
 
     disk.make_room();
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
     for serial in [before, after].into_iter().chain(meanwhile) {
-        eventually("what was acknowledged", async || {
-            replicas.lives(VICTIM).await.contains_key(&serial).then_some(())
+        eventually("every acknowledged certificate", async || {
+            replicas.states(VICTIM).await.contains_key(&serial).then_some(())
         })
         .await;
     }
     eventually("equal states", async || replicas.common_state_hash().await).await;
-    replicas.well.store(true, Ordering::Relaxed);
+    replicas.passed.store(true, Ordering::Relaxed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_whose_disk_is_read_only_does_not_start_and_the_others_go_on() {
-    let replicas = Replicas::start(3, Draw::seed() & 0xffff).await;
-    let disk = moved(&replicas);
+async fn a_replica_with_a_read_only_disk_does_not_start_and_the_others_run() {
+    let replicas = Replicas::start(3, Random::seed() & 0xffff).await;
+    let disk = with_small_disk(&replicas);
     disk.set_read_only();
     replicas.run_on(VICTIM, &disk);
-    let said = replicas.failure(VICTIM).await;
-    assert!(said.contains("Read-only file system"), "{said}");
+    let output = replicas.failure(VICTIM).await;
+    assert!(output.contains("Read-only file system"), "{output}");
     let meanwhile = eventually("a certificate", async || replicas.bootstrap(0, 0).await).await.serial;
 
     disk.set_writable();
     replicas.run_on(VICTIM, &disk);
     replicas.settle().await;
-    eventually("what was acknowledged", async || {
-        replicas.lives(VICTIM).await.contains_key(&meanwhile).then_some(())
+    eventually("every acknowledged certificate", async || {
+        replicas.states(VICTIM).await.contains_key(&meanwhile).then_some(())
     })
     .await;
-    replicas.well.store(true, Ordering::Relaxed);
+    replicas.passed.store(true, Ordering::Relaxed);
 }

@@ -1,15 +1,16 @@
-//! Whether a sidecar has taken new routes, as `smc proxy config NAMESPACE/POD -o json` tells: everything sent is
-//! acknowledged, and its routes are not the ones it had before. Pure; the caller asks again and again.
+//! Decides whether a sidecar has converged to new routes, from `smc proxy config NAMESPACE/POD -o
+//! json`: it has acknowledged everything sent, and its routes differ from those before. Pure; the
+//! caller polls.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The types of resources that carry routes, and so a split. A certificate or an endpoint that changes meanwhile is not
-/// what we wait for.
+/// The resource types that carry routes, and so a TrafficSplit. Changes of certificates or
+/// endpoints do not count.
 const ROUTE_TYPES: [&str; 2] = ["rds", "lds"];
 
-/// What a sidecar was sent and has acknowledged. Fields that we don't need are left out.
+/// The resources that a sidecar was sent and has acknowledged. Unused fields are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ProxyConfig {
     streams: Vec<StreamConfig>,
@@ -34,13 +35,13 @@ struct ResourceConfig {
 }
 
 impl ProxyConfig {
-    /// Reads the command's output.
+    /// Parses the command's output.
     pub fn parse(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json)
     }
 
-    /// Whether this sidecar has acknowledged all it was sent, and that has other routes than `before`. A sidecar that is
-    /// not connected, or has no routes, has not.
+    /// Returns true if this sidecar has acknowledged everything sent to it, and has other routes
+    /// than `before`. False for a sidecar that is not connected or has no routes.
     pub fn has_converged_since(&self, before: &Self) -> bool {
         let routes = self.routes();
         let mut resources = self.types().flat_map(|of_type| &of_type.resources);
@@ -53,7 +54,7 @@ impl ProxyConfig {
         self.streams.iter().flat_map(|stream| &stream.types)
     }
 
-    /// The versions of what carries routes, by name.
+    /// The versions of the resources that carry routes, by name.
     fn routes(&self) -> BTreeMap<&str, &str> {
         self.types()
             .filter(|of_type| ROUTE_TYPES.contains(&of_type.r#type.as_str()))
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_config_is_an_error() {
+    fn text_that_is_not_a_proxy_config_is_an_error() {
         for text in ["nothing", "{}", "{\"streams\": [{}]}"] {
             assert!(ProxyConfig::parse(text).is_err(), "{text}");
         }

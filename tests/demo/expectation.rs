@@ -1,50 +1,51 @@
-//! What policy says must happen, written down by hand as a table: who calls whom, with what result, seen as whom; and
-//! everything that may arrive at an application at all. It is not computed from the policy, so that a mistake in
-//! reading policy cannot excuse itself.
+//! Owns the expected results, as a hand-written table: each call with its result and the identity
+//! the server sees, and every request that may arrive at an application. The table is not computed
+//! from the policy, so that a bug in reading policy cannot hide itself.
 
 use crate::bookstore::record::{CallError, Outcome};
 
 use super::tally::{Arrival, Edge, Observed};
 
-/// What must come of a kind of call.
+/// The expected result of a kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// The application answers 200, and saw this identity.
     Served {
-        /// The SPIFFE ID of the caller.
+        /// SPIFFE ID of the caller.
         identity: &'static str,
     },
-    /// A TCP conversation takes place. No application sees an identity below HTTP; that only this client gets
-    /// through is shown by the conversation itself.
+    /// The TCP server replies. No application sees an identity below HTTP; the reply itself shows
+    /// that this client gets through.
     Answered,
-    /// The sidecar of the server answers 403: the caller may connect, but not ask this.
+    /// The server's sidecar answers 403: the caller may connect, but not make this request.
     Forbidden,
-    /// The caller does not get through. Where it is stopped is the mesh's choice: at its own sidecar, which refuses the
-    /// connection if it has no service to offer at all, closes it if it has none at that address, or has no route
-    /// (404); or at the server's (closed, or 403). That the server itself is well is shown by those who may call it.
+    /// The caller does not get through. The mesh may stop it at its own sidecar, which refuses the
+    /// connection (no upstream service at all), closes it (no service at that address) or has no
+    /// route (404); or at the server's sidecar (closed, or 403). Calls that are allowed show that
+    /// the server itself works.
     Refused,
 }
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expectation {
-    /// Who calls.
+    /// Name of the client.
     pub from: &'static str,
-    /// Whom.
+    /// Name of the server.
     pub to: &'static str,
     /// Method and path, as [`super::tally::request`] writes them.
     pub request: &'static str,
-    /// What must come of it.
+    /// The expected result.
     pub expected: Expected,
 }
 
-/// Identities of the demo.
+/// SPIFFE IDs of the demo.
 pub mod identity {
-    /// bookbuyer's.
+    /// SPIFFE ID of bookbuyer.
     pub const BOOKBUYER: &str = "spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer";
-    /// The first bookstore's.
+    /// SPIFFE ID of bookstore-v1.
     pub const BOOKSTORE_V1: &str = "spiffe://cluster.local/ns/bookstore/sa/bookstore-v1";
-    /// The second bookstore's.
+    /// SPIFFE ID of bookstore-v2.
     pub const BOOKSTORE_V2: &str = "spiffe://cluster.local/ns/bookstore/sa/bookstore-v2";
 }
 
@@ -52,7 +53,7 @@ const fn row(from: &'static str, to: &'static str, request: &'static str, expect
     Expectation { from, to, request, expected }
 }
 
-/// Every call the demo makes.
+/// Every kind of call that the demo makes.
 pub const EXPECTATIONS: [Expectation; 9] = [
     row("bookbuyer", "bookstore", "GET /books-bought", Expected::Served { identity: identity::BOOKBUYER }),
     row("bookbuyer", "bookstore", "GET /buy/*", Expected::Served { identity: identity::BOOKBUYER }),
@@ -75,8 +76,8 @@ pub const EXPECTATIONS: [Expectation; 9] = [
     row("bookwarehouse", "database", "TCP RESTOCK", Expected::Answered),
 ];
 
-/// Everything that may arrive at an application: where, from which identity, what. Anything else that arrives got
-/// past policy.
+/// Every request that may arrive at an application: server, client identity, request. Any other
+/// arrival violates policy.
 pub const ARRIVALS: [(&str, Option<&str>, &str); 7] = [
     ("bookstore-v1", Some(identity::BOOKBUYER), "GET /books-bought"),
     ("bookstore-v1", Some(identity::BOOKBUYER), "GET /buy/*"),
@@ -88,20 +89,20 @@ pub const ARRIVALS: [(&str, Option<&str>, &str); 7] = [
 ];
 
 impl Expectation {
-    /// Whether this row is about that kind of call.
+    /// Returns true if this row describes that kind of call.
     pub fn is_about(&self, edge: &Edge) -> bool {
         edge.from == self.from && edge.to == self.to && edge.request == self.request
     }
 }
 
 impl Expected {
-    /// Whether policy wants this call to succeed.
+    /// Returns true if policy allows this call.
     pub fn is_allowed(self) -> bool {
         matches!(self, Self::Served { .. } | Self::Answered)
     }
 
-    /// Whether this result is what policy says. A timeout, an unreachable host or a 503 is never a refusal: that is a
-    /// broken mesh, not a strict one.
+    /// Returns true if this result is the expected one. A timeout, an unreachable host or a 503 is
+    /// never a refusal: it shows a broken mesh, not a strict one.
     pub fn accepts(self, observed: &Observed) -> bool {
         let by_proxy = !observed.by_application;
         match self {
@@ -120,12 +121,12 @@ impl Expected {
     }
 }
 
-/// The row about a kind of call, if the table has one.
+/// Finds the row of a kind of call, if the table has one.
 pub fn expectation_of(edge: &Edge) -> Option<&'static Expectation> {
     EXPECTATIONS.iter().find(|expectation| expectation.is_about(edge))
 }
 
-/// Whether this may arrive at an application.
+/// Returns true if this request may arrive at an application.
 pub fn may_arrive(arrival: &Arrival) -> bool {
     ARRIVALS.iter().any(|(at, from, request)| {
         arrival.at == *at && arrival.from.as_deref() == *from && arrival.request == *request
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_told_apart_by_what_they_mean() {
+    fn each_expectation_accepts_only_its_results() {
         let served = Expected::Served { identity: identity::BOOKBUYER };
         let (app, proxy) = (true, false);
         for (expected, outcome, by_application, accepted) in [
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_thief_and_nothing_unidentified_may_arrive() {
+    fn no_request_of_the_thief_or_without_identity_may_arrive() {
         for (at, from, request) in [
             ("bookstore-v1", Some("spiffe://cluster.local/ns/bookthief/sa/bookthief"), "GET /books-bought"),
             ("bookstore-v1", None, "GET /books-bought"),

@@ -1,4 +1,5 @@
-//! Follows files that others append to, line by line, from their beginning and across rotation, as `tail -F` does.
+//! Owns following of log files line by line, from their beginning and across rotation, as `tail -F`
+//! does.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,16 +10,16 @@ use std::time::Duration;
 
 use super::stage::Line;
 
-/// How often files are looked at. Well below the second in which the table is redrawn.
+/// Poll interval of the files. Well below the second in which the table is redrawn.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Bytes read from one file at a time, so that one file that grows fast does not starve the others.
+/// Bytes read from one file at a time, so that one busy file does not starve the others.
 const READ_BYTES_MAX: u64 = 256 * 1024;
 
-/// A longer line than this is passed on in pieces. Records have a few hundred bytes.
+/// A longer line is passed on in pieces. Records have a few hundred bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The lines of several files, each in its own order.
+/// The lines of several files, in order within each file.
 #[derive(Debug)]
 pub struct Follower {
     files: Vec<Followed>,
@@ -30,12 +31,12 @@ struct Followed {
     pod: String,
     path: PathBuf,
     open: Option<File>,
-    /// The beginning of a line whose end is not written yet.
+    /// An incomplete last line.
     partial: Vec<u8>,
 }
 
 impl Follower {
-    /// Follows the given logs, named by their Pod. They need not exist yet.
+    /// Follows the given logs, with the Pod of each. The files need not exist yet.
     pub fn new(logs: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
         let files = logs
             .into_iter()
@@ -44,14 +45,14 @@ impl Follower {
         Self { files, ready: VecDeque::new() }
     }
 
-    /// The next line of any file. Waits for as long as it takes; cancel-safe.
+    /// Returns the next line of any file. Waits without limit; cancel-safe.
     pub async fn next_line(&mut self) -> std::io::Result<Line> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Ok(line);
             }
-            // Reading is not awaited, so that nobody can cancel between reading and keeping what was read. These are
-            // small local files, in the page cache since they were written.
+            // Reading is synchronous, so that cancellation cannot lose bytes that were read. The
+            // files are small, local, and in the page cache.
             for file in &mut self.files {
                 file.read_lines(&mut self.ready)?;
             }
@@ -72,10 +73,10 @@ impl Followed {
             };
         }
         let Some(file) = &mut self.open else { return Ok(()) };
-        // Asked before reading: what is written to the old file before it is replaced is then read for certain.
+        // Checked before reading, so that everything written before the rotation is read.
         let replaced = match std::fs::metadata(&self.path) {
             Ok(now) => now.ino() != file.metadata()?.ino(),
-            // Between the renaming of the old and the creation of the new.
+            // Between the rename of the old file and the creation of the new one.
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };

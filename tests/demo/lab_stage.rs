@@ -1,4 +1,4 @@
-//! The lab as the demo's stage: real Pods, real Envoys, and the logs that the applications leave there.
+//! Implements the demo's stage by the lab: real Pods, real Envoys, and the applications' logs.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,12 +12,13 @@ use super::DemoArgs;
 use super::follow::Follower;
 use super::manifests::APPLICATIONS;
 use super::stage::{Line, Stage, StageError};
-use crate::lab::{Lab, LabError, LabOptions};
+use smc_lab::{Lab, LabError, LabOptions};
 
-/// How many replicas of the controller there are: the least of which one may fail.
+/// Number of controller replicas: the smallest group in which one may fail.
 const REPLICAS: u16 = 3;
 
-/// How long a replica that answers may be missing: sidecars turn to another one within a second or two.
+/// Time limit for a replica to answer; sidecars reconnect to another replica within a second or
+/// two.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -29,7 +30,7 @@ pub(super) struct LabStage {
 }
 
 impl LabStage {
-    /// Starts the lab on a mesh directory, of which it takes a copy, and waits until its Pods are ready.
+    /// Starts the lab on a copy of a mesh directory, and waits until its Pods are ready.
     pub(super) async fn start(args: &DemoArgs, mesh: &Path) -> Result<Self, StageError> {
         let options = LabOptions {
             smc: args.smc.clone(),
@@ -41,17 +42,14 @@ impl LabStage {
         };
         let lab = Lab::start(options).await.map_err(failed("start the demo mesh"))?;
         let logs = APPLICATIONS.iter().map(|(pod, container)| {
-            let name = pod.parse().map_err(|problem: String| StageError {
-                action: format!("find the log of {pod}"),
-                source: problem.into(),
-            })?;
+            let name = pod.parse().map_err(failed(&format!("find the log of {pod}")))?;
             Ok(((*pod).to_owned(), lab.state_dir().pod_log(&name, container)))
         });
         let logs = logs.collect::<Result<Vec<_>, StageError>>()?;
         Ok(Self { lines: Follower::new(logs), lab })
     }
 
-    /// Ends the lab and everything in it.
+    /// Ends the lab and its processes.
     pub(super) async fn stop(self) -> Result<(), StageError> {
         self.lab.stop().await.map_err(failed("end the lab"))
     }
@@ -74,7 +72,7 @@ impl Stage for LabStage {
     async fn smc(&mut self, arguments: &[&str]) -> Result<String, StageError> {
         let action = format!("run `smc {}`", arguments.join(" "));
         let deadline = Instant::now() + PATIENCE;
-        // A replica knows of the sidecars that are connected to it, and one may be on its way to another.
+        // Each replica knows only the sidecars connected to it, and a sidecar may be reconnecting.
         loop {
             let mut problem = String::new();
             for replica in 0..REPLICAS {
@@ -102,7 +100,7 @@ impl Stage for LabStage {
     }
 }
 
-/// What we need of it.
+/// The fields used of `smc cluster status`.
 #[derive(Debug, Deserialize)]
 struct ClusterStatus {
     leader: Option<u16>,

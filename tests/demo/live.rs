@@ -1,4 +1,4 @@
-//! The demo for a person: a table that moves, a split that shifts before their eyes, until Ctrl-C.
+//! Owns the attended demo: a live table, and a split that shifts during the run, until Ctrl-C.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -8,49 +8,51 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::DemoError;
-use super::course::{Shift, count, hear, proxy_config};
 use super::manifests::{WEIGHTS_AFTER, WEIGHTS_BEFORE, Weights};
 use super::screen::Screen;
 use super::stage::Stage;
+use super::steps::{Shift, count, parse_line, proxy_config};
 use super::table::{Picture, clock, draw};
 use super::tally::Tally;
 
-/// Seconds over which shares and rates are taken: enough requests for a steady share, few enough to see it move.
+/// Window of shares and rates in seconds: enough requests for a steady share, few enough to see it
+/// move.
 const RECENT_SECONDS: usize = 10;
 
-/// Seconds between two pictures where they do not replace one another.
+/// Seconds between two pictures on an output that is not a terminal.
 const SECONDS_PER_PRINT: u64 = 5;
 
-/// After this long a shift is said to be late; it is still waited for.
+/// After this long a shift is reported as late; the demo still waits for it.
 const LATE: Duration = Duration::from_secs(30);
 
-/// Shows the mesh until `end`, and shifts the split `shift_after` the first answer of a bookstore.
+/// Shows the mesh until `end`, and shifts the split `shift_after` the first response of a
+/// bookstore.
 pub(super) async fn run(
     stage: &mut impl Stage,
     shift_after: Duration,
     end: &CancellationToken,
     mut screen: Screen<impl Write>,
 ) -> Result<(), DemoError> {
-    let mut show = Show::new(shift_after);
+    let mut view = LiveView::new(shift_after);
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let poll = show.shift.as_ref().map(Shift::next_poll);
+        let poll = view.shift.as_ref().map(Shift::next_poll);
         tokio::select! {
-            // An end that is wanted comes first, however fast lines arrive; then the clock.
+            // Cancellation first, however fast lines arrive; then the clock.
             biased;
             () = end.cancelled() => return Ok(()),
             _ = ticks.tick() => {
-                show.tick(stage).await?;
-                if screen.is_terminal() || show.seconds.is_multiple_of(SECONDS_PER_PRINT) {
-                    screen.show(&show.picture()).map_err(|source| DemoError::Output { source })?;
+                view.tick(stage).await?;
+                if screen.is_terminal() || view.seconds.is_multiple_of(SECONDS_PER_PRINT) {
+                    screen.show(&view.picture()).map_err(|source| DemoError::Output { source })?;
                 }
             }
-            () = wait_until(poll) => show.poll(stage).await?,
+            () = wait_until(poll) => view.poll(stage).await?,
             line = stage.next_line() => {
-                let heard = hear(&line?.ok_or(DemoError::Ended)?);
-                count(&mut show.total, &heard);
-                count(&mut show.second, &heard);
+                let parsed = parse_line(&line?.ok_or(DemoError::Ended)?);
+                count(&mut view.total, &parsed);
+                count(&mut view.second, &parsed);
             }
         }
     }
@@ -63,7 +65,7 @@ async fn wait_until(instant: Option<Instant>) {
     }
 }
 
-struct Show {
+struct LiveView {
     started: Instant,
     seconds: u64,
     shift_after: Duration,
@@ -72,15 +74,15 @@ struct Show {
     shift: Option<Shift>,
     late: bool,
     total: Tally,
-    /// The second that is being counted.
+    /// The current second.
     second: Tally,
     /// The last whole seconds, at most [`RECENT_SECONDS`].
     recent: VecDeque<Tally>,
-    /// At most four: started flowing, shifted, late, acknowledged.
+    /// At most four: traffic flows, shifted, late, acknowledged.
     events: Vec<String>,
 }
 
-impl Show {
+impl LiveView {
     fn new(shift_after: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -157,19 +159,19 @@ impl Show {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::super::scripted_stage::{LAWFUL, Script, Scripted};
+    use super::super::scripted_stage::{ENFORCING, Script, Scripted};
     use super::*;
 
     #[derive(Debug, Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
+    struct Output(Arc<Mutex<Vec<u8>>>);
 
-    impl Paper {
+    impl Output {
         fn text(&self) -> String {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
     }
 
-    impl Write for Paper {
+    impl Write for Output {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -180,21 +182,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_person_sees_the_table_and_the_shift_until_they_end_it() {
-        let paper = Paper::default();
+    async fn the_table_and_the_shift_are_shown_until_the_end() {
+        let output = Output::default();
         let end = CancellationToken::new();
-        let mut stage = Scripted::new(Script { works_from: 0, ..LAWFUL });
-        let screen = Screen::new(paper.clone(), true).unwrap();
+        let mut stage = Scripted::new(Script { works_from: 0, ..ENFORCING });
+        let screen = Screen::new(output.clone(), true).unwrap();
         let watcher = async {
-            let patience = Instant::now() + Duration::from_mins(1);
-            while !paper.text().contains("acknowledged it within") && Instant::now() < patience {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while !output.text().contains("acknowledged it within") && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             end.cancel();
         };
         let (shown, ()) = tokio::join!(run(&mut stage, Duration::from_millis(500), &end, screen), watcher);
         shown.unwrap();
-        let text = paper.text();
+        let text = output.text();
         for expected in [
             "split bookstore → v1 50 : v2 50",
             "✓ bookbuyer     bookstore      GET /books-bought",

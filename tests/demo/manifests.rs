@@ -1,12 +1,12 @@
-//! The demo mesh: ordinary Kubernetes YAML, carried inside the program so that it runs from anywhere. The split is
-//! rendered here too, because it is the one object the demo changes while it runs.
+//! Owns the demo mesh: Kubernetes YAML, compiled into the program. Also renders the TrafficSplit,
+//! the only object that changes during the demo.
 
 use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
 
-/// The file that holds the split, and is written anew to shift it.
+/// The file of the TrafficSplit, rewritten to shift it.
 pub const SPLIT_FILE: &str = "traffic-split.yaml";
 
 /// All files of the demo mesh, by name.
@@ -22,7 +22,7 @@ pub const FILES: [(&str, &str); 9] = [
     (SPLIT_FILE, include_str!("mesh/traffic-split.yaml")),
 ];
 
-/// The applications whose lines the demo reads: Pod as NAMESPACE/NAME, and container.
+/// The applications whose journals the demo reads: Pod as NAMESPACE/NAME, and container.
 pub const APPLICATIONS: [(&str, &str); 6] = [
     ("bookbuyer/bookbuyer", "bookbuyer"),
     ("bookthief/bookthief", "bookthief"),
@@ -32,28 +32,28 @@ pub const APPLICATIONS: [(&str, &str); 6] = [
     ("bookdatabase/database", "database"),
 ];
 
-/// How the split divides requests between the two versions.
+/// Weights of the two versions in the split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Weights {
-    /// Of bookstore-v1.
+    /// Weight of bookstore-v1.
     pub v1: u32,
-    /// Of bookstore-v2.
+    /// Weight of bookstore-v2.
     pub v2: u32,
 }
 
-/// Before the shift.
+/// Weights before the shift.
 pub const WEIGHTS_BEFORE: Weights = Weights { v1: 50, v2: 50 };
 
-/// After the shift.
+/// Weights after the shift.
 pub const WEIGHTS_AFTER: Weights = Weights { v1: 10, v2: 90 };
 
 impl Weights {
-    /// The share of requests that goes to v2, 0 to 1. Both weights zero is no split; the demo has none.
+    /// Returns v2's share of requests, 0 to 1. The demo has no split with both weights zero.
     pub fn share_v2(self) -> f64 {
         f64::from(self.v2) / (f64::from(self.v1) + f64::from(self.v2))
     }
 
-    /// The TrafficSplit with these weights.
+    /// Renders the TrafficSplit with these weights.
     pub fn to_yaml(self) -> String {
         let Self { v1, v2 } = self;
         format!(
@@ -99,16 +99,17 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_the_directory_is_carried() {
-        // `cargo test` starts in the directory of the package. Compiled in, it could be that of another clone.
-        let mut there: Vec<_> = std::fs::read_dir("demo/mesh")
+    fn every_file_of_the_directory_is_compiled_in() {
+        // Relative to the package directory, where `cargo test` starts tests. A compiled-in path
+        // would be wrong when two clones share a build directory.
+        let mut on_disk: Vec<_> = std::fs::read_dir("mesh")
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
-        there.sort();
-        let mut carried: Vec<_> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
-        carried.sort();
-        assert_eq!(there, carried);
+        on_disk.sort();
+        let mut compiled_in: Vec<_> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        compiled_in.sort();
+        assert_eq!(on_disk, compiled_in);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What the unattended demo prints: one JSON object with every figure the verdict rests on.
+//! Owns the output of the unattended demo: one JSON object with every figure that the verdict rests
+//! on.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,33 @@ use super::manifests::Weights;
 use super::tally::{Calls, Edge, Tally};
 use super::verdict::{Mismatch, Observations, Window, judge, share_v2};
 
-/// How long the phases took.
+/// Durations of the phases.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Timings {
-    /// Until every kind of call came out right. Absent if that never happened.
+    /// Until every kind of call had its expected result. Absent if that never happened.
     pub settled_ms: Option<u64>,
-    /// From writing the new split to its acknowledgement by the sidecar. Absent if it was not acknowledged in time.
+    /// From writing the new split to the sidecar's acknowledgement. Absent if it came too late.
     pub converged_ms: Option<u64>,
-    /// Each window.
+    /// Duration of each window.
     pub windows_ms: Vec<u64>,
 }
 
 /// The outcome of an unattended run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether what was observed equals what policy says.
+    /// Whether the observations match policy.
     pub ok: bool,
-    /// If not, all that is wrong.
+    /// All mismatches, if there are any.
     pub mismatches: Vec<Mismatch>,
-    /// How long the phases took.
+    /// Durations of the phases.
     pub timings: Timings,
-    /// The replica of the controller that led, and was killed before the split shifted. Absent if it never came to that.
+    /// The controller replica that led, and was killed before the split shifted. Absent if the run
+    /// ended before that.
     pub leader_killed: Option<u16>,
     /// One per set of weights.
     pub windows: Vec<WindowReport>,
-    /// Each kind of call since the mesh settled; with those that never came, and those that nobody expects.
+    /// Each kind of call since the mesh settled, with the expected calls that never came and the
+    /// unexpected ones.
     pub calls: Vec<CallReport>,
     /// Each kind of request that reached an application, since the first line.
     pub arrivals: Vec<ArrivalReport>,
@@ -42,54 +45,54 @@ pub struct Report {
 /// A window's figures.
 #[derive(Debug, Serialize)]
 pub struct WindowReport {
-    /// The split.
+    /// Weights of the split.
     pub weights: Weights,
     /// Requests to the bookstore that were answered.
     pub requests: u64,
-    /// By which version.
+    /// Requests by version.
     pub versions: BTreeMap<String, u64>,
-    /// v2's share of them.
+    /// v2's share of the requests.
     pub share_v2: Option<f64>,
-    /// What it should be.
+    /// v2's share by weight.
     pub share_v2_expected: f64,
-    /// How far from that it may be.
+    /// Largest accepted distance between the two.
     pub share_v2_bound: Option<f64>,
 }
 
 /// The figures of one kind of call.
 #[derive(Debug, Serialize)]
 pub struct CallReport {
-    /// Who.
+    /// Name of the client.
     pub from: String,
-    /// Whom.
+    /// Name of the server.
     pub to: String,
-    /// What.
+    /// Method and path.
     pub request: String,
-    /// What policy says: `allow`, `deny`, or `unknown` for what the table does not know.
+    /// The decision of policy: `allow`, `deny`, or `unknown` for a call that is not in the table.
     pub policy: &'static str,
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// How often each result; those of applications are marked.
+    /// Calls by result; those answered by an application are marked.
     pub results: BTreeMap<String, u64>,
-    /// How often each identity was seen.
+    /// Calls by the identity that the server saw.
     pub identities: BTreeMap<String, u64>,
 }
 
 /// The figures of one kind of arrival.
 #[derive(Debug, Serialize)]
 pub struct ArrivalReport {
-    /// Where.
+    /// Name of the server.
     pub at: String,
-    /// From whom.
+    /// SPIFFE ID of the client, if the server saw one.
     pub from: Option<String>,
-    /// What.
+    /// Method and path.
     pub request: String,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
 }
 
 impl Report {
-    /// Judges, and gathers the figures.
+    /// Judges the observations, and collects the figures.
     pub fn new(observations: &Observations, timings: Timings, leader_killed: Option<u16>) -> Self {
         let mismatches = judge(observations);
         Self {
@@ -98,9 +101,9 @@ impl Report {
             timings,
             leader_killed,
             windows: observations.windows.iter().map(window_report).collect(),
-            calls: call_reports(observations.settled.as_ref().unwrap_or(&observations.ever)),
+            calls: call_reports(observations.settled.as_ref().unwrap_or(&observations.since_start)),
             arrivals: observations
-                .ever
+                .since_start
                 .arrivals
                 .iter()
                 .map(|(arrival, count)| ArrivalReport {
@@ -158,7 +161,7 @@ fn call_report(edge: &Edge, policy: &'static str, calls: &Calls) -> CallReport {
     }
 }
 
-/// What policy says of a kind of call, in a word.
+/// The decision of policy on a kind of call, in one word.
 pub(super) fn policy(expected: Option<Expected>) -> &'static str {
     match expected {
         Some(expected) if expected.is_allowed() => "allow",

@@ -1,4 +1,4 @@
-//! Puts pictures where a person sees them: over one another on a terminal, one after another elsewhere.
+//! Owns the output of pictures: in place on a terminal, one after another elsewhere.
 
 use std::io::{self, IsTerminal, Stdout, Write};
 
@@ -13,7 +13,7 @@ const ENTER: &str = "\x1b[2J\x1b[?25l\x1b[?7l";
 /// Show the cursor, wrap long lines.
 const LEAVE: &str = "\x1b[?25h\x1b[?7h";
 
-/// Where pictures go.
+/// An output for pictures.
 #[derive(Debug)]
 pub(super) struct Screen<W: Write> {
     out: W,
@@ -39,7 +39,7 @@ impl<W: Write> Screen<W> {
         Ok(screen)
     }
 
-    /// Whether pictures replace one another.
+    /// Returns true if pictures are drawn in place.
     pub(super) fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -64,7 +64,8 @@ impl<W: Write> Drop for Screen<W> {
     }
 }
 
-/// A whole picture in one write, each line erased only behind what replaces it: nothing is ever blank in between.
+/// Renders a whole picture for one write. Lines are erased only behind their new text, so that
+/// nothing flickers.
 fn frame(terminal: bool, lines: &[String]) -> String {
     let (start, line_end, end) = if terminal { (HOME, ERASE_LINE, ERASE_BELOW) } else { ("", "", "") };
     let mut frame = start.to_owned();
@@ -73,7 +74,8 @@ fn frame(terminal: bool, lines: &[String]) -> String {
         frame.push_str(line_end);
         frame.push('\n');
     }
-    // On a terminal the end erases what a longer picture left; in a file a blank line parts one picture from the next.
+    // On a terminal this erases the rest of a longer picture; in a file a blank line separates
+    // pictures.
     frame.push_str(if terminal { end } else { "\n" });
     frame
 }

@@ -1,4 +1,4 @@
-//! A stage that plays by script, for the tests of the demo's courses: no lab, no mesh, rounds of a millisecond.
+//! A scripted stage for the tests of both demos: no lab, no mesh, rounds of a millisecond.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use super::manifests::WEIGHTS_AFTER;
 use super::stage::{Line, Stage, StageError};
 use crate::bookstore::record::{Call, CallError, METHOD_TCP, Received, Record};
 
-/// How long a round of calls takes.
+/// Duration of a round of calls.
 const ROUND: Duration = Duration::from_millis(1);
 
-/// How a town behaves.
+/// Behaviour of the scripted mesh.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
-    /// In rounds before this one, nothing works yet.
+    /// Every call fails in the rounds before this one.
     pub(super) works_from: u64,
-    /// Whether traffic stays as it was when the split shifts.
+    /// Whether traffic stays unchanged when the split shifts.
     pub(super) ignores_split: bool,
-    /// Whether the sidecar keeps quiet about a new split.
+    /// Whether the sidecar never acknowledges the new split.
     pub(super) never_acknowledges: bool,
     /// The round in which the thief is served, once.
-    pub(super) thief_gets_in_at: Option<u64>,
-    /// From this round on, nobody says anything.
-    pub(super) falls_silent_at: Option<u64>,
+    pub(super) thief_served_at: Option<u64>,
+    /// From this round on, no program prints a line.
+    pub(super) silent_from: Option<u64>,
 }
 
-/// A town in which policy holds.
-pub(super) const LAWFUL: Script = Script {
+/// A mesh that enforces policy.
+pub(super) const ENFORCING: Script = Script {
     works_from: 20,
     ignores_split: false,
     never_acknowledges: false,
-    thief_gets_in_at: None,
-    falls_silent_at: None,
+    thief_served_at: None,
+    silent_from: None,
 };
 
-/// A town that plays its rounds by script.
+/// A stage that plays the script.
 #[derive(Debug)]
 pub(super) struct Scripted {
     script: Script,
@@ -60,7 +60,7 @@ impl Scripted {
         }
     }
 
-    fn say(&mut self, record: &Record) {
+    fn print(&mut self, record: &Record) {
         let text = serde_json::to_string(record).unwrap();
         self.pending.push_back(Line { pod: "a/pod".into(), text });
     }
@@ -78,7 +78,7 @@ impl Scripted {
             Expected::Refused => (None, closed, None),
         };
         let version = (to == "bookstore" && seen.is_some()).then(|| store.to_owned());
-        self.say(&Record::Call(Call {
+        self.print(&Record::Call(Call {
             t_ms: 0,
             from: from.into(),
             to: to.into(),
@@ -91,7 +91,7 @@ impl Scripted {
         }));
         if working && expected.is_allowed() {
             let at = if to == "bookstore" { format!("bookstore-{store}") } else { to.to_owned() };
-            self.say(&Record::Received(Received {
+            self.print(&Record::Received(Received {
                 t_ms: 0,
                 at,
                 from: seen.map(str::to_owned),
@@ -109,7 +109,7 @@ impl Scripted {
         for expectation in EXPECTATIONS {
             self.call(expectation.from, expectation.to, expectation.request, expectation.expected, store);
         }
-        if self.script.thief_gets_in_at == Some(self.round) {
+        if self.script.thief_served_at == Some(self.round) {
             let served = Expected::Served { identity: identity::BOOKBUYER };
             let works_from = std::mem::take(&mut self.script.works_from);
             self.call("bookthief", "bookstore", "GET /books-bought", served, store);
@@ -126,7 +126,7 @@ impl Stage for Scripted {
             if let Some(line) = self.pending.pop_front() {
                 return Ok(Some(line));
             }
-            if self.script.falls_silent_at.is_some_and(|round| self.round >= round) {
+            if self.script.silent_from.is_some_and(|round| self.round >= round) {
                 std::future::pending::<()>().await;
             }
             sleep_until(self.next_round).await;

@@ -1,14 +1,16 @@
-//! Whether an observed share fits a weight, by the normal approximation of the binomial distribution.
+//! Tests whether a weight explains an observed share, by the normal approximation of the binomial
+//! distribution.
 //!
-//! Envoy draws the cluster of each request independently, so of `n` requests a number distributed Binomial(n, p) goes
-//! to a backend of weight `p`. The share strays from `p` by more than `z` standard deviations, √(p(1−p)/n) each, with a
-//! probability that for `z` = 4.5 is about 1 in 150,000 (the approximation itself is good enough from n·p·(1−p) ≈ 20
-//! on; the smallest window has 400 · 0.1 · 0.9 = 36). Half a request is added for continuity.
+//! Envoy draws the cluster of each request independently, so of `n` requests a number distributed
+//! Binomial(n, p) goes to a backend of weight `p`. The share differs from `p` by more than `z`
+//! standard deviations, √(p(1−p)/n) each, with a probability that for `z` = 4.5 is about 1 in
+//! 150,000 (the approximation itself is good enough from n·p·(1−p) ≈ 20 on; the smallest window has
+//! 400 · 0.1 · 0.9 = 36). Half a request is added as continuity correction.
 
-/// How many standard deviations a share may stray.
+/// Accepted distance of a share, in standard deviations.
 pub const Z: f64 = 4.5;
 
-/// A share as it was observed, and how far from the weight it may be.
+/// An observed share, with its expected value and bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     /// Observed, 0 to 1.
@@ -20,7 +22,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of `part` in `whole` requests. None without requests.
+    /// Returns the share of `part` in `whole` requests; `None` without requests.
     pub fn of(part: u64, whole: u64, expected: f64) -> Option<Self> {
         if whole == 0 {
             return None;
@@ -31,7 +33,7 @@ impl Share {
         Some(Self { observed: part / whole, expected, bound: Z * deviation + 0.5 / whole })
     }
 
-    /// Whether the weight explains the share.
+    /// Returns true if the weight explains the share.
     pub fn fits(self) -> bool {
         (self.observed - self.expected).abs() <= self.bound
     }

@@ -1,5 +1,5 @@
-//! The picture of the demo, as text: who called whom with what result, each version's share, and the identity seen.
-//! Pure; where it is drawn is [`super::live`]'s business.
+//! Renders the demo's picture as text: calls with their results, each version's share, and the
+//! identities seen. Pure; [`super::live`] draws it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,24 +13,25 @@ use super::tally::{Calls, Edge, Observed, Tally};
 /// Cells of a share's bar.
 const BAR: u64 = 20;
 
-/// All that the picture shows.
+/// The content of a picture.
 #[derive(Debug)]
 pub struct Picture<'a> {
-    /// Since the start.
+    /// Counts since the start.
     pub total: &'a Tally,
-    /// The last few seconds.
+    /// Counts of the last few seconds.
     pub recent: &'a Tally,
-    /// How many seconds those are; at least one.
+    /// Number of those seconds; at least one.
     pub recent_seconds: u64,
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
-    /// The split as it was last written.
+    /// The split as last written.
     pub weights: Weights,
-    /// What happened last, one line each.
+    /// The latest events, one line each.
     pub events: &'a [String],
 }
 
-/// Draws the picture, line by line. Lines are as long as they need to be; the identity, which is longest, comes last.
+/// Renders the picture, line by line. Lines are not cut; the identity, which is longest, comes
+/// last.
 pub fn draw(picture: &Picture<'_>) -> Vec<String> {
     let mut lines = vec![
         format!(
@@ -57,12 +58,12 @@ pub fn draw(picture: &Picture<'_>) -> Vec<String> {
     lines
 }
 
-/// Minutes and seconds.
+/// Formats minutes and seconds.
 pub fn clock(elapsed: Duration) -> String {
     format!("{:02}:{:02}", elapsed.as_secs() / 60, elapsed.as_secs() % 60)
 }
 
-/// The table's rows first, in its order, then whatever else was seen.
+/// The expected kinds of call in the table's order, then the others.
 fn edges(tally: &Tally) -> Vec<Edge> {
     let expected = EXPECTATIONS.iter().map(|expectation| Edge {
         from: expectation.from.to_owned(),
@@ -76,7 +77,7 @@ fn edges(tally: &Tally) -> Vec<Edge> {
 fn call_row(edge: &Edge, total: &Calls, recent: &Calls, recent_seconds: u64) -> String {
     let expected = expectation_of(edge).map(|expectation| expectation.expected);
     let accepted = |observed: &Observed| expected.is_some_and(|expected| expected.accepts(observed));
-    // A breach stays marked, however long ago it was.
+    // A breach stays marked for the rest of the run.
     let breached = !expected.is_some_and(Expected::is_allowed)
         && total.results.keys().any(|observed| observed.by_application);
     let mark = if breached {
@@ -104,7 +105,7 @@ fn call_row(edge: &Edge, total: &Calls, recent: &Calls, recent_seconds: u64) -> 
     ])
 }
 
-/// The recent results, the most frequent first; with their numbers if there are several.
+/// The recent results, the most frequent first; with their counts if there are several.
 fn results(recent: &Calls) -> String {
     let mut results: Vec<(u64, String)> =
         recent.results.iter().map(|(observed, count)| (*count, observed.outcome.to_string())).collect();

@@ -1,68 +1,68 @@
-//! Counts what the programs wrote. Pure: records in, sums out. It does not know what was expected.
+//! Counts records. Pure; knows nothing of expected results.
 
 use std::collections::BTreeMap;
 
 use crate::bookstore::record::{Call, METHOD_TCP, Outcome, Received, Record};
 
-/// Most different keys a tally keeps. The demo has about twenty; more means that something else is talking, which
-/// [`Tally::unreadable`] then shows.
+/// Limit of different keys in a tally. The demo has about twenty; more shows an unknown program,
+/// and counts as [`Tally::unreadable`].
 const KEYS_MAX: usize = 256;
 
-/// A kind of call: who, whom, what.
+/// A kind of call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// Who called.
+    /// Name of the client.
     pub from: String,
-    /// Whom.
+    /// Name of the server.
     pub to: String,
-    /// See [`request`].
+    /// Method and path, see [`request`].
     pub request: String,
 }
 
-/// A kind of arrival: where, from which identity, what.
+/// A kind of request as a server received it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Arrival {
-    /// Who received it.
+    /// Name of the server.
     pub at: String,
-    /// The identity of the caller, if the application saw one.
+    /// SPIFFE ID of the client, if the application saw one.
     pub from: Option<String>,
-    /// See [`request`].
+    /// Method and path, see [`request`].
     pub request: String,
 }
 
-/// What came of a call, and who said so.
+/// The result of a call, and its author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Observed {
     /// The result.
     pub outcome: Outcome,
-    /// Whether an application of ours answered, rather than a proxy: only applications write the headers that say
-    /// version and identity.
+    /// Whether an application answered, rather than a proxy: only applications write the version
+    /// and identity headers.
     pub by_application: bool,
 }
 
 /// The calls of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How often each result.
+    /// Calls by result.
     pub results: BTreeMap<Observed, u64>,
-    /// How often each identity was seen by the application that answered.
+    /// Calls by the identity that the answering application saw.
     pub identities: BTreeMap<String, u64>,
-    /// How often each version of the bookstore answered.
+    /// Calls by the version of the bookstore that answered.
     pub versions: BTreeMap<String, u64>,
 }
 
-/// Sums over some stretch of time.
+/// Counts over a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Calls, as their callers saw them.
+    /// Calls, as their clients recorded them.
     pub calls: BTreeMap<Edge, Calls>,
-    /// Requests, as the applications that received them saw them.
+    /// Requests, as the applications that received them recorded them.
     pub arrivals: BTreeMap<Arrival, u64>,
-    /// Lines that looked like records and were none.
+    /// Lines that look like records but cannot be parsed.
     pub unreadable: u64,
 }
 
-/// Method and path, with the book's name left out.
+/// Joins method and path, without the book's name.
 pub fn request(method: &str, path: &str) -> String {
     if method != METHOD_TCP && path.starts_with("/buy/") {
         format!("{method} /buy/*")
@@ -71,21 +71,21 @@ pub fn request(method: &str, path: &str) -> String {
     }
 }
 
-/// Reads a line that a program wrote. None if it is not meant to be a record at all.
+/// Parses a line of output. `None` if it does not look like a record.
 pub fn read_line(line: &str) -> Option<Result<Record, serde_json::Error>> {
     let line = line.trim();
     line.starts_with('{').then(|| serde_json::from_str(line))
 }
 
 impl Edge {
-    /// The kind of a call.
+    /// Returns the kind of a call.
     pub fn of(call: &Call) -> Self {
         Self { from: call.from.clone(), to: call.to.clone(), request: request(&call.method, &call.path) }
     }
 }
 
 impl Observed {
-    /// The result of a call.
+    /// Returns the result of a call.
     pub fn of(call: &Call) -> Self {
         Self {
             outcome: call.outcome(),
@@ -95,7 +95,7 @@ impl Observed {
 }
 
 impl Calls {
-    /// How many.
+    /// Returns the number of calls.
     pub fn count(&self) -> u64 {
         self.results.values().sum()
     }
@@ -141,7 +141,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another tally counted.
+    /// Adds the counts of another tally.
     pub fn merge(&mut self, other: &Self) {
         for (edge, calls) in &other.calls {
             self.calls.entry(edge.clone()).or_default().merge(calls);
@@ -150,7 +150,7 @@ impl Tally {
         self.unreadable += other.unreadable;
     }
 
-    /// How often each version of the bookstore answered bookbuyer.
+    /// Returns how often each version of the bookstore answered bookbuyer.
     pub fn versions(&self) -> BTreeMap<String, u64> {
         let mut versions = BTreeMap::new();
         for (edge, calls) in &self.calls {
@@ -176,7 +176,7 @@ mod tests {
         "status":200,"error":null,"version":"v1","identity_seen":"spiffe://a"}"#;
 
     #[test]
-    fn a_line_is_a_record_or_chatter_or_broken() {
+    fn a_line_is_a_record_or_other_output_or_broken() {
         assert!(matches!(read_line(LINE), Some(Ok(Record::Call(_)))));
         assert!(read_line("  listening").is_none());
         assert!(read_line("").is_none());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_stops_taking_new_kinds_and_says_so() {
+    fn a_full_tally_counts_new_kinds_as_unreadable() {
         let mut tally = Tally::default();
         let Ok(Record::Call(call)) = read_line(LINE).unwrap() else { panic!("a call") };
         for number in 0..KEYS_MAX + 10 {

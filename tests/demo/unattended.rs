@@ -1,5 +1,5 @@
-//! The demo without a person: settle, watch, kill the leader, shift, watch, judge. Every phase has a time limit, and running into one is
-//! a verdict, not an error: the report then says what is missing.
+//! Owns the unattended demo: settle, observe, kill the leader, shift, observe, judge. Every phase
+//! has a time limit; exceeding it is a verdict, not an error, and the report shows what is missing.
 
 use std::time::Duration;
 
@@ -7,58 +7,59 @@ use tokio::time::{Instant, timeout_at};
 
 use super::DemoError;
 use super::convergence::ProxyConfig;
-use super::course::{Heard, Shift, count, hear, proxy_config};
 use super::expectation::{EXPECTATIONS, expectation_of};
 use super::manifests::{WEIGHTS_AFTER, WEIGHTS_BEFORE, Weights};
 use super::report::{Report, Timings};
 use super::stage::Stage;
+use super::steps::{ParsedLine, Shift, count, parse_line, proxy_config};
 use super::tally::{Edge, Observed, Tally};
 use super::verdict::{Observations, Window};
 use crate::bookstore::record::Record;
 
-/// Calls of each kind that must come out right, with none going wrong in between, before the mesh counts as settled.
+/// Expected results of each kind of call, without an unexpected one in between, before the mesh
+/// counts as settled.
 const SETTLED_CALLS: u64 = 3;
 
 /// Limits of the phases.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// For every kind of call to come out right.
+    /// Time limit until every kind of call has its expected result.
     pub settle_max: Duration,
     /// Requests to the bookstore per window.
     pub window_requests: u64,
-    /// For a window to have them.
+    /// Time limit of a window.
     pub window_max: Duration,
-    /// For the shifted split to be acknowledged.
+    /// Time limit for the acknowledgement of the shifted split.
     pub converge_max: Duration,
-    /// After that: for requests that were already on their way, and for their lines to reach us.
+    /// Wait after the acknowledgement, for requests in flight and their journal lines.
     pub grace: Duration,
 }
 
-/// Runs the whole course and reports.
+/// Runs all phases and reports.
 pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoError> {
-    let mut watch = Watch::default();
+    let mut observer = Observer::default();
     let mut timings = Timings::default();
     let mut windows = Vec::new();
     let mut leader_killed = None;
 
     let started = Instant::now();
-    watch.settle(stage, started + plan.settle_max).await?;
-    timings.settled_ms = watch.settled.is_some().then(|| elapsed_ms(started));
+    observer.settle(stage, started + plan.settle_max).await?;
+    timings.settled_ms = observer.settled.is_some().then(|| elapsed_ms(started));
 
-    if watch.settled.is_some() {
-        windows.push(watch.window(stage, plan, WEIGHTS_BEFORE, &mut timings).await?);
+    if observer.settled.is_some() {
+        windows.push(observer.window(stage, plan, WEIGHTS_BEFORE, &mut timings).await?);
         let before = proxy_config(stage).await?;
-        // From here on one of the replicas is gone, and nobody should notice.
+        // One controller replica is dead from here on; no call may fail because of it.
         leader_killed = Some(stage.kill_leader().await?);
-        timings.converged_ms = watch.shift(stage, plan, before).await?;
+        timings.converged_ms = observer.shift(stage, plan, before).await?;
         if timings.converged_ms.is_some() {
-            windows.push(watch.window(stage, plan, WEIGHTS_AFTER, &mut timings).await?);
+            windows.push(observer.window(stage, plan, WEIGHTS_AFTER, &mut timings).await?);
         }
     }
 
     let observations = Observations {
-        ever: watch.ever,
-        settled: watch.settled,
+        since_start: observer.since_start,
+        settled: observer.settled,
         converged: timings.converged_ms.is_some(),
         windows,
     };
@@ -69,45 +70,51 @@ fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Everything heard so far, over the stretches of time that matter.
+/// The counts so far, by period.
 #[derive(Debug, Default)]
-struct Watch {
-    ever: Tally,
+struct Observer {
+    since_start: Tally,
     settled: Option<Tally>,
     window: Tally,
 }
 
-impl Watch {
-    /// Hears one line. None if `until` came first.
-    async fn hear(&mut self, stage: &mut impl Stage, until: Instant) -> Result<Option<Heard>, DemoError> {
-        // A line that is ready wins over a deadline that has passed, so a flood would outlast any deadline.
+impl Observer {
+    /// Reads one line. `None` once `until` has passed.
+    async fn next_line(
+        &mut self,
+        stage: &mut impl Stage,
+        until: Instant,
+    ) -> Result<Option<ParsedLine>, DemoError> {
+        // `timeout_at` prefers a ready line to a passed deadline, so a flood of lines would outlast
+        // it.
         if Instant::now() >= until {
             return Ok(None);
         }
         let Ok(line) = timeout_at(until, stage.next_line()).await else { return Ok(None) };
-        let heard = hear(&line?.ok_or(DemoError::Ended)?);
-        count(&mut self.ever, &heard);
+        let parsed = parse_line(&line?.ok_or(DemoError::Ended)?);
+        count(&mut self.since_start, &parsed);
         if let Some(settled) = &mut self.settled {
-            count(settled, &heard);
+            count(settled, &parsed);
         }
-        count(&mut self.window, &heard);
-        Ok(Some(heard))
+        count(&mut self.window, &parsed);
+        Ok(Some(parsed))
     }
 
-    /// Waits until each kind of call came out right [`SETTLED_CALLS`] times since the last one that did not.
+    /// Waits until each kind of call had its expected result [`SETTLED_CALLS`] times since the last
+    /// unexpected one.
     async fn settle(&mut self, stage: &mut impl Stage, until: Instant) -> Result<(), DemoError> {
-        let mut quiet = Tally::default();
-        while let Some(heard) = self.hear(stage, until).await? {
-            if let Heard::Record(Record::Call(call)) = &heard {
+        let mut streak = Tally::default();
+        while let Some(parsed) = self.next_line(stage, until).await? {
+            if let ParsedLine::Record(Record::Call(call)) = &parsed {
                 let accepted = expectation_of(&Edge::of(call))
                     .is_some_and(|expectation| expectation.expected.accepts(&Observed::of(call)));
                 if !accepted {
-                    quiet = Tally::default();
+                    streak = Tally::default();
                     continue;
                 }
             }
-            count(&mut quiet, &heard);
-            if is_settled(&quiet) {
+            count(&mut streak, &parsed);
+            if is_settled(&streak) {
                 self.settled = Some(Tally::default());
                 break;
             }
@@ -125,7 +132,7 @@ impl Watch {
         let started = Instant::now();
         self.window = Tally::default();
         while self.window.versions().values().sum::<u64>() < plan.window_requests {
-            if self.hear(stage, started + plan.window_max).await?.is_none() {
+            if self.next_line(stage, started + plan.window_max).await?.is_none() {
                 break;
             }
         }
@@ -134,7 +141,8 @@ impl Watch {
         Ok(Window { weights, tally, requests_min: plan.window_requests })
     }
 
-    /// Shifts the split, and listens on meanwhile. How long it took in milliseconds; None if it took too long.
+    /// Shifts the split, and keeps reading meanwhile. Returns the duration in milliseconds; `None`
+    /// if it exceeded the limit.
     async fn shift(
         &mut self,
         stage: &mut impl Stage,
@@ -144,20 +152,20 @@ impl Watch {
         let mut shift = Shift::start(stage, WEIGHTS_AFTER, before).await?;
         let mut converged = None;
         while converged.is_none() && shift.elapsed() < plan.converge_max {
-            while self.hear(stage, shift.next_poll()).await?.is_some() {}
+            while self.next_line(stage, shift.next_poll()).await?.is_some() {}
             if shift.poll(stage).await? {
                 converged = Some(u64::try_from(shift.elapsed().as_millis()).unwrap_or(u64::MAX));
             }
         }
         let grace = Instant::now() + plan.grace;
-        while self.hear(stage, grace).await?.is_some() {}
+        while self.next_line(stage, grace).await?.is_some() {}
         Ok(converged)
     }
 }
 
-fn is_settled(quiet: &Tally) -> bool {
+fn is_settled(streak: &Tally) -> bool {
     EXPECTATIONS.iter().all(|expectation| {
-        quiet
+        streak
             .calls
             .iter()
             .filter(|(edge, _)| expectation.is_about(edge))
@@ -166,5 +174,4 @@ fn is_settled(quiet: &Tally) -> bool {
 }
 
 #[cfg(test)]
-#[path = "unattended_tests.rs"]
 mod tests;

@@ -1,7 +1,8 @@
-//! Judges what was observed against [`super::expectation`]. Pure: equal observations give an equal verdict.
+//! Judges observations against [`super::expectation`]. Pure.
 //!
-//! Two measures apply. Once the mesh has settled, every call must come out as the table says. From the very first line
-//! on, nothing may get through that the table does not allow: a mesh denies by default also while it is starting.
+//! Two rules apply. Once the mesh has settled, every call must have its expected result. From the
+//! first line on, nothing may get through that the table does not allow: a mesh denies by default
+//! also while it starts.
 
 use std::fmt;
 
@@ -12,26 +13,28 @@ use super::manifests::Weights;
 use super::share::Share;
 use super::tally::{Arrival, Edge, Observed, Tally};
 
-/// Fewer calls of a kind than this are too few to say that it works: the rarest kind is made more than once a second.
+/// Fewer calls of a kind than this do not show that it works. The rarest kind is made more than
+/// once a second.
 pub const CALLS_MIN: u64 = 5;
 
-/// A stretch of time with one set of weights.
+/// A period with one set of weights.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// What the split said.
+    /// Weights of the split.
     pub weights: Weights,
-    /// What happened.
+    /// Counts of the period.
     pub tally: Tally,
-    /// Requests to the bookstore that the window must have for its share to mean anything.
+    /// Requests to the bookstore that the window must have for a meaningful share.
     pub requests_min: u64,
 }
 
-/// All there is to judge.
+/// The input of the verdict.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
-    /// Since the first line.
-    pub ever: Tally,
-    /// Since the mesh settled, through the shift, to the end. None if it never settled.
+    /// Counts since the first line.
+    pub since_start: Tally,
+    /// Counts from the moment the mesh settled, through the shift, to the end. `None` if it never
+    /// settled.
     pub settled: Option<Tally>,
     /// Whether the sidecar acknowledged the shifted split in time.
     pub converged: bool,
@@ -39,46 +42,46 @@ pub struct Observations {
     pub windows: Vec<Window>,
 }
 
-/// One way in which what was observed is not what policy says.
+/// A difference between the observations and policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mismatch {
-    /// The mesh never came to work.
+    /// The mesh never settled.
     NeverSettled,
-    /// A call that policy denies was answered by an application.
+    /// An application answered a call that policy denies.
     Breach(Edge, u64),
-    /// Something arrived at an application that policy keeps out.
+    /// A request arrived at an application that policy keeps out.
     UnexpectedArrival(Arrival, u64),
-    /// A kind of call was made too rarely to be judged.
+    /// There are too few calls of a kind to judge it.
     TooFewCalls(Edge, u64),
-    /// A call came out otherwise than the table says.
+    /// A call had another result than the table says.
     UnexpectedResult(Edge, Observed, u64),
     /// An application saw another identity than the table says.
     UnexpectedIdentity(Edge, String, u64),
-    /// A kind of call that the table does not know.
+    /// The table has no row for this kind of call.
     UnknownCall(Edge, u64),
-    /// Something never arrived where it should.
+    /// An expected request never arrived.
     MissingArrival(Arrival),
     /// The new split was not acknowledged in time.
     NotConverged,
-    /// There are not two windows.
+    /// The number of windows is not [`WINDOWS`].
     MissingWindow(usize),
     /// A window has too few requests.
     TooFewRequests(Weights, u64, u64),
-    /// A version that the split does not name.
+    /// The split does not name this version.
     UnknownVersion(Weights, String, u64),
-    /// The share of v2 is not explained by its weight.
+    /// The weight does not explain the share of v2.
     UnexpectedShare(Weights, Share),
-    /// Programs wrote lines that are no records.
+    /// Programs wrote lines that are not records.
     Unreadable(u64),
 }
 
 /// Windows of a full run: before and after the shift.
 const WINDOWS: usize = 2;
 
-/// Everything that is wrong, in a fixed order; empty if all is as policy says.
+/// Returns all mismatches in a fixed order; none if the observations match policy.
 pub fn judge(observations: &Observations) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
-    judge_breaches(&observations.ever, &mut mismatches);
+    judge_breaches(&observations.since_start, &mut mismatches);
     match &observations.settled {
         Some(settled) => judge_settled(settled, &mut mismatches),
         None => mismatches.push(Mismatch::NeverSettled),
@@ -95,8 +98,8 @@ pub fn judge(observations: &Observations) -> Vec<Mismatch> {
     mismatches
 }
 
-fn judge_breaches(ever: &Tally, mismatches: &mut Vec<Mismatch>) {
-    for (edge, calls) in &ever.calls {
+fn judge_breaches(tally: &Tally, mismatches: &mut Vec<Mismatch>) {
+    for (edge, calls) in &tally.calls {
         let denied = expectation_of(edge).is_none_or(|expectation| !expectation.expected.is_allowed());
         let answered: u64 = calls
             .results
@@ -108,13 +111,13 @@ fn judge_breaches(ever: &Tally, mismatches: &mut Vec<Mismatch>) {
             mismatches.push(Mismatch::Breach(edge.clone(), answered));
         }
     }
-    for (arrival, count) in &ever.arrivals {
+    for (arrival, count) in &tally.arrivals {
         if !may_arrive(arrival) {
             mismatches.push(Mismatch::UnexpectedArrival(arrival.clone(), *count));
         }
     }
-    if ever.unreadable > 0 {
-        mismatches.push(Mismatch::Unreadable(ever.unreadable));
+    if tally.unreadable > 0 {
+        mismatches.push(Mismatch::Unreadable(tally.unreadable));
     }
 }
 
@@ -142,7 +145,7 @@ fn judge_settled(settled: &Tally, mismatches: &mut Vec<Mismatch>) {
             for (other, count) in calls.identities.iter().filter(|(seen, _)| *seen != identity) {
                 mismatches.push(Mismatch::UnexpectedIdentity(edge.clone(), other.clone(), *count));
             }
-            // An application that answers without naming whom it saw has not shown an identity.
+            // A 200 without the identity header does not show an identity.
             let answered: u64 = calls
                 .results
                 .iter()
@@ -150,7 +153,11 @@ fn judge_settled(settled: &Tally, mismatches: &mut Vec<Mismatch>) {
                 .map(|(_, count)| count)
                 .sum();
             if seen < answered {
-                mismatches.push(Mismatch::UnexpectedIdentity(edge, "(not told)".to_owned(), answered - seen));
+                mismatches.push(Mismatch::UnexpectedIdentity(
+                    edge,
+                    "(no identity)".to_owned(),
+                    answered - seen,
+                ));
             }
         }
     }
@@ -172,7 +179,7 @@ fn judge_window(window: &Window, mismatches: &mut Vec<Mismatch>) {
     let weights = window.weights;
     let versions = window.tally.versions();
     let requests: u64 = versions.values().sum();
-    // A window that asks for nothing proves nothing, so one request is always needed.
+    // A window without a minimum proves nothing, so at least one request is needed.
     if requests < window.requests_min.max(1) {
         mismatches.push(Mismatch::TooFewRequests(weights, requests, window.requests_min));
     }
@@ -188,7 +195,7 @@ fn judge_window(window: &Window, mismatches: &mut Vec<Mismatch>) {
     }
 }
 
-/// The share of a window's requests that v2 answered. None without requests.
+/// Returns v2's share of a window's requests; `None` without requests.
 pub fn share_v2(window: &Window) -> Option<Share> {
     let versions = window.tally.versions();
     let v2 = versions.get("v2").copied().unwrap_or(0);
@@ -203,7 +210,7 @@ impl fmt::Display for Edge {
 
 impl fmt::Display for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let from = self.from.as_deref().unwrap_or("nobody identified");
+        let from = self.from.as_deref().unwrap_or("an unidentified client");
         write!(f, "{} at {} from {from}", self.request, self.at)
     }
 }
@@ -218,9 +225,9 @@ impl fmt::Display for Observed {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeverSettled => {
-                f.write_str("the mesh did not settle: not every kind of call came out right in time")
-            }
+            Self::NeverSettled => f.write_str(
+                "the mesh did not settle: some kinds of calls did not have their expected results in time",
+            ),
             Self::Breach(edge, count) => {
                 write!(f, "{edge}: answered by the application {count} times, policy denies it")
             }
@@ -232,7 +239,7 @@ impl fmt::Display for Mismatch {
             Self::UnexpectedIdentity(edge, identity, count) => {
                 write!(f, "{edge}: seen as {identity}, {count} times")
             }
-            Self::UnknownCall(edge, count) => write!(f, "{edge}: {count} calls that nobody expects"),
+            Self::UnknownCall(edge, count) => write!(f, "{edge}: {count} unexpected calls"),
             Self::MissingArrival(arrival) => write!(f, "{arrival}: never arrived"),
             Self::NotConverged => f.write_str("the shifted split was not acknowledged in time"),
             Self::MissingWindow(count) => write!(f, "{count} windows were observed, {WINDOWS} are needed"),
@@ -246,7 +253,7 @@ impl fmt::Display for Mismatch {
                 f,
                 "split {weights}: v2 answered {observed:.3} of the requests, expected {expected:.3} ± {bound:.3}"
             ),
-            Self::Unreadable(count) => write!(f, "{count} lines of the programs could not be read"),
+            Self::Unreadable(count) => write!(f, "{count} lines of the programs could not be parsed"),
         }
     }
 }
@@ -258,5 +265,4 @@ impl Serialize for Mismatch {
 }
 
 #[cfg(test)]
-#[path = "verdict_tests.rs"]
 mod tests;

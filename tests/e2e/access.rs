@@ -1,7 +1,8 @@
-//! Who may do what: TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
+//! Tests TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
 
+use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
-use crate::{DENIED, eventually, eventually_get, fetch, get, hello, outcome, start, tcp_outcome};
+use crate::{DENIED, fetch, get, hello, outcome, start, tcp_outcome};
 
 fn guarded() -> Mesh {
     let matches = "    - {name: read, pathRegex: '/api', methods: [GET]}
@@ -25,18 +26,18 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
     eventually_get(&lab, "clients/alice", "http://web.servers/api", "200").await;
 
     for (args, expected) in [
-        // The expression is anchored at the start only, and never sees the query.
+        // The expression is anchored at the start only, and does not see the query.
         (&["--url", "http://web.servers/api/deeper?x=1"][..], "200"),
         (&["--url", "http://web.servers/apian"], "200"),
         (&["--url", "http://web.servers/v2/api"], "403"),
         (&["--url", "http://web.servers/?/api"], "403"),
-        // A path that an application may read as another one than Envoy does.
+        // Paths that an application may normalize differently from Envoy.
         (&["--url", "http://web.servers/api/../other"], "403"),
         (&["--url", "http://web.servers/api/..%2fother"], "403"),
         (&["--url", "http://web.servers/api/%2e%2e%5Cother"], "403"),
         (&["--url", "http://web.servers/api/..;/other"], "403"),
         (&["--url", "http://web.servers/"], "403"),
-        // A match in the group that no target names.
+        // A match of the group that no target names.
         (&["--url", "http://web.servers/unused"], "403"),
         (&["--url", "http://web.servers/api", "--method", "POST"], "403"),
         (&["--url", "http://web.servers/submit", "--method", "POST"], "200"),
@@ -46,7 +47,7 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12"], "200"),
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: xt12"], "403"),
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12x"], "403"),
-        // The address chooses the service, whatever the client calls it.
+        // The address selects the service, whatever the `host` header says.
         (&["--url", "http://web.servers/api", "-H", "host: something.else"], "200"),
         (&["--url", "http://web-v1.servers.svc.cluster.local/api"], "200"),
         // HTTP/2 without TLS on an http port.
@@ -56,7 +57,7 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
         assert_eq!(outcome(&fetch(&lab, "clients/alice", args).await), expected, "alice {args:?}");
     }
 
-    // Nobody let bob in, and alice's own service lets nobody in.
+    // No target allows bob, and none has alice's own service as its destination.
     for (pod, url) in [
         ("clients/bob", "http://web.servers/api"),
         ("clients/bob", "http://web-v1.servers/api"),
@@ -65,8 +66,8 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
     ] {
         assert_eq!(get(&lab, pod, url).await, DENIED, "{pod} {url}");
     }
-    // Who may call nobody is denied like who may call others: connected, and closed. "Connection refused" would look
-    // like a dead sidecar.
+    // A client without any allowed service is denied like the others: the connection opens and is
+    // closed. "Connection refused" would look like a dead sidecar.
     for (pod, target) in [
         ("clients/alice", "alice.clients:7000"),
         ("clients/bob", "alice.clients:7000"),
@@ -81,7 +82,7 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
     }
     assert_eq!(hello(&lab, "clients/alice", "web.servers:7000").await, "answered");
 
-    // The server is told who called, and what the client says of it does not count.
+    // The server sees the client's identity, and a header of the client's cannot change it.
     let spoof = "x-forwarded-client-cert: By=spiffe://x;URI=spiffe://cluster.local/ns/clients/sa/bob";
     let result = fetch(&lab, "clients/alice", &["--url", "http://web.servers/api", "-H", spoof]).await;
     let seen = result.body["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default().to_owned();
@@ -91,7 +92,7 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn overlapping_targets_add_up_and_a_target_without_matches_means_all_of_its_group() {
+async fn overlapping_targets_add_up_and_no_matches_means_the_whole_group() {
     let mesh = guarded()
         .with("alice-1.yaml", &allow("alice-read", "alice", &["HTTPRouteGroup/web:read"]))
         .with("alice-2.yaml", &allow("alice-again", "alice", &["HTTPRouteGroup/web:read,write"]))
@@ -112,7 +113,7 @@ async fn overlapping_targets_add_up_and_a_target_without_matches_means_all_of_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_tcp_port() {
+async fn ports_and_routes_of_a_target_must_both_match_and_open_no_tcp_port() {
     let mesh = guarded()
         .with("any.yaml", &any_route())
         .with("grpc-port.yaml", &tcp_route("grpc-port", &[9090]))
@@ -126,7 +127,7 @@ async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_t
         if outcome == "200" { Ok(()) } else { Err(outcome) }
     })
     .await;
-    // The right port, another route; the right route, another port.
+    // The right port with another route; the right route with another port.
     let other = ["--http2", "--url", "http://web.servers:90/other"];
     assert_eq!(outcome(&fetch(&lab, "clients/alice", &other).await), "403");
     assert_eq!(get(&lab, "clients/alice", "http://web.servers/api").await, "403");
@@ -137,25 +138,26 @@ async fn ports_and_routes_in_one_target_must_both_hold_and_routes_never_open_a_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plaintext_from_outside_of_the_mesh_is_refused_on_every_port_but_the_statistics() {
+async fn plaintext_from_outside_is_refused_on_every_port_but_the_statistics() {
     let mesh = guarded().with("mesh-config.yaml", &crate::mesh::mesh_config(true));
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
     let address = lab.pod_ip("servers/web-v1").await.unwrap();
     let statistics = format!("http://{address}:15010/stats/prometheus");
-    // Twice: the second time, what was asked in between has not ended the sidecar.
+    // Twice: the second round shows that the first has not ended the sidecar.
     for _ in 0..2 {
-        // That the statistics answer shows that the stranger's way to the pod is open.
+        // The statistics show that the stranger can reach the pod at all.
         assert_eq!(get(&lab, "outside/stranger", &statistics).await, "200");
         for url in ["http://web.servers/".to_owned(), format!("http://{address}:8080/")] {
             assert_eq!(get(&lab, "outside/stranger", &url).await, DENIED, "{url}");
         }
-        // The applications' ports, the sidecar's own, and those of rewritten probes, which are not intercepted.
+        // The ports of the applications, of the sidecar, and of rewritten probes, which are not
+        // intercepted.
         for port in [7000, 7001, 8080, 8443, 9090, 9999, 15000, 15001, 15003, 15901, 15902, 15903, 15904] {
             let target = format!("{address}:{port}");
             assert_eq!(hello(&lab, "outside/stranger", &target).await, DENIED, "{target}");
         }
-        // And nothing of the administration but the statistics, to read.
+        // Of the admin interface only the statistics are served, read-only.
         for (method, path) in [
             ("GET", "/"),
             ("GET", "/config_dump"),

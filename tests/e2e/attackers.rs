@@ -1,13 +1,15 @@
-//! Clients that have no business at a sidecar's inbound port, or ask more of it than to be let in.
+//! Tests clients that attack a sidecar's inbound port, with wrong certificates and with headers
+//! that control Envoy.
 
 use std::path::Path;
 
+use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, mesh_config};
-use crate::{eventually, eventually_get, fetch, outcome, start};
+use crate::{fetch, outcome, start};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-use smc_tests::lab::{Lab, TcpResult};
+use smc_lab::{Lab, TcpResult};
 
-/// A certificate of an authority of the attacker's own, with the SPIFFE ID of somebody who is let in.
+/// A certificate from the attacker's own CA, with the SPIFFE ID of an allowed client.
 #[expect(clippy::disallowed_methods, reason = "a key of this test's own, which decides nothing")]
 fn forged(spiffe_id: &str) -> (String, String) {
     let root_key = KeyPair::generate().unwrap();
@@ -34,7 +36,7 @@ async fn proxy_certificate(lab: &Lab, pod: &str) -> (String, String) {
     (text("certificate_chain"), text("private_key"))
 }
 
-/// Speaks HTTP over TLS to `target` from the node, with this certificate.
+/// Sends HTTP over TLS to `target` from the node, with this certificate.
 async fn request(lab: &Lab, target: &str, certificate: Option<&(String, String)>) -> TcpResult {
     let directory = lab.state_dir().path();
     let (cert, key) = (directory.join("attacker.crt"), directory.join("attacker.key"));
@@ -56,7 +58,8 @@ async fn request(lab: &Lab, target: &str, certificate: Option<&(String, String)>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port() {
-    // Everybody in the mesh is let in, so nothing but the certificate can be the reason.
+    // Permissive mode allows every client in the mesh, so only the certificate can be the reason
+    // for a refusal.
     let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
     let address = lab.pod_ip("servers/web-v1").await.unwrap();
@@ -64,7 +67,7 @@ async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port()
     let proxy = proxy_certificate(&lab, "clients/alice").await;
     for port in [8080, 8443, 7000, 7001] {
         let target = format!("{address}:{port}");
-        // The alert says why, and thus that it was Envoy that refused, and not the way there.
+        // The TLS alert shows that Envoy refused the certificate, and why.
         for (what, certificate, alert) in [
             ("no certificate", None, "CertificateRequired"),
             ("a certificate of another authority", Some(&forged), "UnknownCA"),
@@ -81,14 +84,15 @@ async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_steers_no_sidecar_on_the_way_by_headers() {
+async fn headers_of_a_caller_do_not_control_any_sidecar() {
     let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
     eventually_get(&lab, "clients/alice", "http://web-v1.servers/", "200").await;
     let so_far = async || {
         let answer = fetch(&lab, "clients/alice", &["--url", "http://web-v1.servers/"]).await;
         answer.body["request"].as_u64().unwrap_or_else(|| panic!("{answer:?}"))
     };
-    // Where Envoy takes private addresses for its own people's, a caller need only say that it has one.
+    // If Envoy trusted private addresses as internal, `x-forwarded-for` would make a caller
+    // internal.
     for address in ["x-forwarded-for: 10.0.0.1", "x-forwarded-for: 127.0.0.1", "x-nothing: said"] {
         let before = so_far().await;
         let args = [

@@ -1,16 +1,16 @@
-//! Traffic goes on: over restarts of the controller, without it, and while certificates rotate.
+//! Tests that traffic continues during restarts and outages of the controller, and during the
+//! rotation of certificates.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::eventually::{eventually_acknowledged, eventually_answering, eventually_by, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, tcp_route};
-use crate::{
-    SETTLE, VARIANTS, connections, counter, eventually, eventually_by, eventually_get, get, metrics,
-    start_with, sum, tcp_outcome,
-};
+use crate::metrics::{connections, counter, metrics, sum};
+use crate::{SETTLE, VARIANTS, get, start_with, tcp_outcome};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use smc_tests::lab::{Calls, FetchResult, Lab, LabHandle, Talk, TcpResult, Variant};
+use smc_lab::{Calls, FetchResult, Lab, LabHandle, TcpConnection, TcpResult, Variant};
 use tokio::time::{Instant, sleep_until};
 
 fn mesh() -> Mesh {
@@ -21,17 +21,17 @@ fn mesh() -> Mesh {
         .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]))
 }
 
-/// The pods of the mesh.
+/// The pods in the mesh.
 const PODS: [&str; 4] = ["clients/alice", "clients/bob", "servers/web-v1", "servers/web-v2"];
 
-/// What alice's sidecar connects to for her requests and for her conversation.
+/// Clusters of alice's sidecar for her requests and her TCP connection.
 const CLUSTERS: [&str; 2] = ["servers/web|80", "servers/web|7000"];
 
-/// Alice's traffic: a request every 10 ms over one connection, and a conversation.
+/// Alice's traffic: a request every 10 ms over one connection, and an open TCP connection.
 struct Traffic {
     calls: Calls,
-    talk: Talk,
-    /// The connections from her sidecar to the servers' when all of that went well.
+    tcp: TcpConnection,
+    /// Upstream connections of her sidecar at the start.
     connections: [(u64, u64); 2],
 }
 
@@ -40,11 +40,11 @@ impl Traffic {
         let args =
             ["--url", "http://web.servers/", "--keep-alive", "--count", "100000", "--interval", "10ms"];
         let mut calls = lab.call("clients/alice", &args);
-        // Both servers take turns, so her sidecar is connected to both now.
+        // Requests alternate between the servers, so her sidecar is connected to both now.
         calls.more(10, SETTLE).await.unwrap();
-        let mut talk = lab.talk("clients/alice", "web.servers:7000");
-        assert_eq!(tcp_outcome(&talk.say("hello").await.unwrap()), "answered");
-        Self { calls, talk, connections: Self::connections(lab).await }
+        let mut tcp = lab.connect_tcp("clients/alice", "web.servers:7000");
+        assert_eq!(tcp_outcome(&tcp.send_line("hello").await.unwrap()), "answered");
+        Self { calls, tcp, connections: Self::connections(lab).await }
     }
 
     async fn connections(lab: &LabHandle) -> [(u64, u64); 2] {
@@ -52,49 +52,23 @@ impl Traffic {
         [http.await, tcp.await]
     }
 
-    /// Some more requests, and that everything since the start was carried by the connections of then: alice's to her
-    /// sidecar, and her sidecar's to the servers'.
-    async fn assert_undisturbed(mut self, lab: &LabHandle) {
+    /// Waits for more requests, then checks that all traffic since the start used the initial
+    /// connections: alice's to her sidecar, and her sidecar's to the servers'. Returns the results of
+    /// the requests.
+    async fn assert_undisturbed(mut self, lab: &LabHandle) -> Vec<FetchResult> {
         self.calls.more(50, SETTLE).await.unwrap();
-        assert_eq!(tcp_outcome(&self.talk.say("hello again").await.unwrap()), "answered");
+        assert_eq!(tcp_outcome(&self.tcp.send_line("hello again").await.unwrap()), "answered");
         assert_eq!(Self::connections(lab).await, self.connections, "{CLUSTERS:?} connected again");
         let results = self.calls.stop();
         let failed: Vec<_> = results.iter().filter(|result| result.status != Some(200)).take(3).collect();
         assert!(failed.is_empty(), "{failed:?}");
         assert!(results.iter().all(|result| result.connection == 1), "alice had to connect again");
+        results
     }
 }
 
-/// Waits until a proxy is connected and has acknowledged all that it was sent.
-async fn eventually_settled(lab: &LabHandle, pod: &str) {
-    eventually(&format!("{pod} is connected and acknowledged everything"), async || {
-        let status = lab.smc_json(&["proxy", "config", pod]).await.map_err(|error| error.chain())?;
-        let types = status.pointer("/streams/0/types").and_then(|types| types.as_array()).cloned();
-        let types = types.ok_or_else(|| status.to_string())?;
-        let listeners = types.iter().any(|one| one["type"] == "lds");
-        let mut resources = types.iter().filter_map(|one| one["resources"].as_array()).flatten();
-        if listeners && resources.all(|one| one["sent"] == one["acked"]) {
-            Ok(())
-        } else {
-            Err(status.to_string())
-        }
-    })
-    .await;
-}
-
-/// Waits until both versions answer, so that no endpoint is still on its way.
-async fn eventually_both_answer(lab: &LabHandle) {
-    eventually("both versions answer", async || {
-        let args = ["--url", "http://web.servers/", "--count", "20"];
-        let results = lab.fetch("clients/alice", &args).await.map_err(|error| error.chain())?;
-        let pods: BTreeSet<_> = results.iter().filter_map(FetchResult::pod).collect();
-        if pods.len() == 2 { Ok(()) } else { Err(format!("{pods:?}")) }
-    })
-    .await;
-}
-
-/// How many resources the controller sent since it started. It counts responses, too, of which there must be some:
-/// even a resumed stream is answered once, with nothing in it.
+/// Returns the number of resources the controller sent since it started. Checks that it sent
+/// responses at all: even a resumed stream gets one, without resources.
 async fn resources_sent(lab: &LabHandle) -> u64 {
     let text = metrics(lab).await;
     assert!(sum(&text, "smc_xds_pushes_total") > 0, "nothing was answered:\n{text}");
@@ -103,7 +77,7 @@ async fn resources_sent(lab: &LabHandle) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traffic_flows_while_the_controller_is_down_and_a_restart_changes_nothing_over_both_xds_variants() {
+async fn traffic_flows_without_the_controller_and_a_restart_changes_nothing() {
     for variant in VARIANTS {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             outlives_the_controller(variant, signal).await;
@@ -113,10 +87,8 @@ async fn traffic_flows_while_the_controller_is_down_and_a_restart_changes_nothin
 
 async fn outlives_the_controller(variant: Variant, signal: Signal) {
     let lab = start_with(&mesh(), |options| options.variant = variant).await;
-    eventually_both_answer(&lab).await;
-    for pod in PODS {
-        eventually_settled(&lab, pod).await;
-    }
+    eventually_answering(&lab, &["web-v1", "web-v2"]).await;
+    eventually_all_connected(&lab, &[0]).await;
     let mut traffic = Traffic::start(&lab).await;
     let changes = async || {
         let mut changes = Vec::new();
@@ -131,12 +103,11 @@ async fn outlives_the_controller(variant: Variant, signal: Signal) {
     lab.stop_controller(signal).await.unwrap();
     traffic.calls.more(100, SETTLE).await.unwrap();
     lab.start_controller().await.unwrap();
-    for pod in PODS {
-        eventually_settled(&lab, pod).await;
-    }
+    eventually_all_connected(&lab, &[0]).await;
     traffic.assert_undisturbed(&lab).await;
     if variant == Variant::Delta {
-        // State-of-the-World cannot say what it holds, so there the restart sends all again: to no effect.
+        // A State-of-the-World client cannot say what it holds, so there the controller sends
+        // everything again, without effect.
         assert_eq!(resources_sent(&lab).await, 0, "{variant:?} after {signal}");
     }
     assert_eq!(changes().await, before, "{variant:?} after {signal}");
@@ -144,13 +115,13 @@ async fn outlives_the_controller(variant: Variant, signal: Signal) {
         assert_eq!(counter(&lab, "clients/alice", name).await, 0, "{variant:?} after {signal}");
     }
 
-    // And it still follows changes.
+    // The proxies still follow changes.
     lab.remove("alice.yaml").await.unwrap();
     eventually_get(&lab, "clients/alice", "http://web.servers/", "403").await;
     lab.stop().await.unwrap();
 }
 
-/// The serial numbers of the service certificates an Envoy holds.
+/// The serial numbers of the service certificates in an Envoy.
 async fn serials(lab: &LabHandle, pod: &str) -> BTreeSet<String> {
     let body = lab.envoy_admin(pod, "/certs").await.unwrap().body;
     let certs: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -167,7 +138,7 @@ async fn serials(lab: &LabHandle, pod: &str) -> BTreeSet<String> {
     serials
 }
 
-/// The serial number of the certificate that web-v1's sidecar shows to a new client.
+/// The serial number of the certificate that web-v1's sidecar presents to a new client.
 async fn shown_by_the_server(lab: &Lab) -> String {
     let target = format!("{}:8080", lab.pod_ip("servers/web-v1").await.unwrap());
     let output = lab.exec_on_node(&["smc-lab", "tls", &target]).await.unwrap();
@@ -175,9 +146,9 @@ async fn shown_by_the_server(lab: &Lab) -> String {
     result.server_serial.unwrap_or_else(|| panic!("{output:?}"))
 }
 
-/// The fingerprints of the certificates that alice's sidecar has shown to the sidecars that answer at `url`.
-async fn shown_by_the_client(lab: &LabHandle, url: &str) -> BTreeSet<String> {
-    let results = lab.fetch("clients/alice", &["--url", url, "--count", "10"]).await.unwrap();
+/// The fingerprints of the certificates that alice's sidecar presented to the servers' sidecars on
+/// the connections of these requests.
+fn shown_by_the_client(results: &[FetchResult]) -> BTreeSet<String> {
     let hash = |result: &FetchResult| {
         let caller =
             result.body["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default().to_owned();
@@ -188,7 +159,7 @@ async fn shown_by_the_client(lab: &LabHandle, url: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_rotate_without_a_dropped_connection_over_both_xds_variants() {
+async fn certificates_rotate_without_a_dropped_connection() {
     let [delta, sotw] = VARIANTS.map(rotates);
     tokio::join!(delta, sotw);
 }
@@ -199,12 +170,12 @@ async fn rotates(variant: Variant) {
         options.controller_args = vec!["--service-cert-lifetime".to_owned(), "1m".to_owned()];
     })
     .await;
-    eventually_both_answer(&lab).await;
-    let url = "http://web.servers/";
+    eventually_answering(&lab, &["web-v1", "web-v2"]).await;
     let traffic = Traffic::start(&lab).await;
     let (client, server) = (serials(&lab, "clients/alice").await, serials(&lab, "servers/web-v1").await);
     assert!(!client.is_empty() && !server.is_empty());
-    // A minute, and a tenth of it at most by jitter: then the certificates of now have ended.
+    // A lifetime of one minute plus at most a tenth of jitter: by then the initial certificates
+    // have expired.
     let ended = Instant::now() + Duration::from_secs(68);
     eventually_by(ended + SETTLE, &format!("{variant:?}: the certificates are rotated"), async || {
         let now = (serials(&lab, "clients/alice").await, serials(&lab, "servers/web-v1").await);
@@ -216,18 +187,21 @@ async fn rotates(variant: Variant) {
     })
     .await;
     sleep_until(ended).await;
-    traffic.assert_undisturbed(&lab).await;
+    // Only the traffic's own requests tell what its connections keep. Its end closes the upstream
+    // HTTP/1.1 connection of a request that is under way, and a later request opens a new one.
+    let old_client = shown_by_the_client(&traffic.assert_undisturbed(&lab).await);
 
-    // New connections show the new certificates, on both sides; those to `web` are the old ones.
-    let (new_client, new_server) =
-        (shown_by_the_client(&lab, "http://web-v1.servers/").await, shown_by_the_server(&lab).await);
-    assert!(shown_by_the_client(&lab, url).await.is_disjoint(&new_client), "{variant:?}: {new_client:?}");
+    // New connections use the new certificates on both sides.
+    let fetched = lab.fetch("clients/alice", &["--url", "http://web-v1.servers/", "--count", "10"]).await;
+    let new_client = shown_by_the_client(&fetched.unwrap());
+    let new_server = shown_by_the_server(&lab).await;
+    assert!(old_client.is_disjoint(&new_client), "{variant:?}: {old_client:?} and {new_client:?}");
     assert!(!server.contains(&new_server), "{variant:?}: {new_server} is an old one: {server:?}");
     assert_eq!(get(&lab, "clients/alice", "http://web-v2.servers/").await, "200");
     lab.stop().await.unwrap();
 }
 
-/// What `smc ca ARGS` of a replica answers.
+/// Runs `smc ca ARGS` against a replica and parses its JSON.
 async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, String> {
     let args: Vec<_> = ["ca"].iter().chain(args).chain(&["-o", "json"]).copied().collect();
     let output = lab.smc_of(replica, &args).await.map_err(|error| error.chain())?;
@@ -237,17 +211,18 @@ async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, Strin
     serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))
 }
 
-/// Waits until what `smc ca status` of a replica says fits.
-async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, fits: impl Fn(&Value) -> bool) {
-    // The certificates of before have to end: 22 seconds. And whoever leads now may notice only after a minute.
+/// Waits until `holds` is true for `smc ca status` of a replica.
+async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, holds: impl Fn(&Value) -> bool) {
+    // Certificates from before the rotation expire after 22 seconds, and a new leader may check
+    // only after a minute.
     eventually_by(Instant::now() + 4 * SETTLE, what, async || {
         let status = ca(lab, replica, &["status"]).await?;
-        if fits(&status) { Ok(()) } else { Err(status.to_string()) }
+        if holds(&status) { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 }
 
-/// Whether this CA signs, and every identity has its certificate from under it.
+/// Returns true if this CA signs, and has issued the certificate of every identity.
 fn signs_for_all(status: &Value, serial: &str) -> bool {
     let all = status["service_certificates"].as_array().map_or(0, Vec::len);
     let mut authorities = status["authorities"].as_array().into_iter().flatten();
@@ -255,32 +230,16 @@ fn signs_for_all(status: &Value, serial: &str) -> bool {
     one.is_some_and(|one| one["state"] == "signing" && one["service_certificates"] == all)
 }
 
-/// Waits until every proxy is connected to one of these replicas and has acknowledged all that it was sent.
+/// Waits until every proxy is connected to one of these replicas and has acknowledged everything sent
+/// to it.
 async fn eventually_all_connected(lab: &LabHandle, replicas: &[u16]) {
     for pod in PODS {
-        eventually(&format!("{pod} is connected"), async || {
-            let mut last = String::new();
-            for &replica in replicas {
-                let args = ["proxy", "config", pod, "-o", "json"];
-                let output = lab.smc_of(replica, &args).await.map_err(|error| error.chain())?;
-                let status: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
-                let types = status.pointer("/streams/0/types").and_then(Value::as_array);
-                let mut resources = types.into_iter().flatten().filter_map(|one| one["resources"].as_array());
-                if types.is_some_and(|types| types.iter().any(|one| one["type"] == "lds"))
-                    && resources.all(|all| all.iter().all(|one| one["sent"] == one["acked"]))
-                {
-                    return Ok(());
-                }
-                last = format!("{output:?}");
-            }
-            Err(last)
-        })
-        .await;
+        eventually_acknowledged(lab, replicas, pod).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_issuing_ca_and_the_root_rotate_under_traffic_while_the_leader_dies() {
+async fn issuing_ca_and_root_rotate_under_traffic_while_the_leader_dies() {
     tokio::join!(authority_rotates(Variant::Sotw, 1), authority_rotates(Variant::Delta, 3));
 }
 
@@ -292,9 +251,9 @@ async fn authority_rotates(variant: Variant, replicas: u16) {
         options.controller_args = vec!["--service-cert-lifetime".to_owned(), "20s".to_owned()];
     })
     .await;
-    eventually_both_answer(&lab).await;
+    eventually_answering(&lab, &["web-v1", "web-v2"]).await;
     let traffic = Traffic::start(&lab).await;
-    // The one that outlives all.
+    // The replica that runs during the whole test.
     let asked = replicas - 1;
 
     let rotated = ca(&lab, asked, &["rotate"]).await.unwrap();
@@ -318,7 +277,7 @@ async fn authority_rotates(variant: Variant, replicas: u16) {
         acknowledged.is_some_and(|all| all.len() == usize::from(replicas))
     })
     .await;
-    // Whoever leads dies before it signs with the new root.
+    // The leader dies before it signs with the new root.
     lab.stop_controller(Signal::SIGKILL).await.unwrap();
     if replicas == 1 {
         lab.start_controller().await.unwrap();
@@ -329,9 +288,9 @@ async fn authority_rotates(variant: Variant, replicas: u16) {
         shown.contains("(for controllers)") && shown.contains(&format!("the root {root} signs")),
         "{shown}"
     );
-    // A handshake between sidecars that had none before: each shows a certificate that the new root vouches for.
+    // A first handshake between two sidecars: both present certificates under the new root.
     assert_eq!(get(&lab, "clients/bob", "http://web.servers/").await, "200");
-    // And these Envoys were started when there was only the old one. All have to connect anew.
+    // These Envoys started with the old root only. All must reconnect.
     if replicas == 1 {
         lab.stop_controller(Signal::SIGTERM).await.unwrap();
         lab.start_controller().await.unwrap();

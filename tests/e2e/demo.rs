@@ -1,9 +1,10 @@
-//! The demo as a program.
+//! Tests the demo as a program.
 
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::{SETTLE, eventually};
+use crate::SETTLE;
+use crate::eventually::eventually;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use tokio::process::Command;
@@ -15,10 +16,10 @@ fn names_in(directory: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_demo_whose_terminal_closes_leaves_nothing_behind() {
-    // All that it writes outside of its namespaces is in here.
+    // Everything that the demo writes outside its namespaces is in here.
     let temporary = tempfile::tempdir().unwrap();
-    let mut demo = Command::new(env!("CARGO_BIN_EXE_smc-lab"))
-        .args(["demo", "--once"])
+    let mut demo = Command::new(smc_lab::beside("smc-demo").unwrap())
+        .arg("--once")
         .env("TMPDIR", temporary.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,10 +1,11 @@
-//! The way out of the mesh: a switch, and no way around policy.
+//! Tests egress: the switch, and that it does not bypass policy.
 
+use crate::eventually::eventually_get;
 use crate::mesh::{Mesh, allow, any_route, egress};
-use crate::{DENIED, eventually_get, fetch, get, hello, start};
+use crate::{DENIED, fetch, get, hello, start};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn egress_opens_the_way_to_strangers_and_to_no_service_that_one_may_not_use() {
+async fn egress_opens_external_addresses_and_no_service_that_policy_denies() {
     let mesh = Mesh::web()
         .with("mesh-config.yaml", &egress(false))
         .with("any.yaml", &any_route())
@@ -24,12 +25,12 @@ async fn egress_opens_the_way_to_strangers_and_to_no_service_that_one_may_not_us
         eventually_get(&lab, pod, &outside, "200").await;
         assert_eq!(hello(&lab, pod, &lines).await, "answered", "{pod}");
     }
-    // It leaves as it was: nothing that the mesh adds to requests.
+    // The request leaves unchanged: the mesh adds no header.
     let seen = fetch(&lab, "clients/alice", &["--url", &outside]).await;
     assert_eq!(seen.pod(), Some("stranger"));
     assert!(!seen.body["headers"].to_string().contains("x-forwarded"), "{seen:?}");
     assert_eq!(get(&lab, "clients/alice", "http://web.servers/").await, "200");
-    // No way in for bob by going around.
+    // Egress gives bob no other path to the servers.
     for url in ["http://web.servers/".to_owned(), format!("http://{server}:8080/")] {
         assert_eq!(get(&lab, "clients/bob", &url).await, DENIED, "{url}");
     }

@@ -1,11 +1,13 @@
-//! Policy that changes while traffic flows.
+//! Tests policy changes while traffic flows.
 
+use crate::eventually::{eventually, eventually_answering, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, mesh_config, pod, routes};
-use crate::{DENIED, SETTLE, VARIANTS, connections, eventually, eventually_get, get, start, start_with};
-use smc_tests::lab::Variant;
+use crate::metrics::connections;
+use crate::{DENIED, SETTLE, VARIANTS, get, start, start_with};
+use smc_lab::Variant;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_comes_lets_in_and_one_that_goes_shuts_out_also_on_an_open_connection() {
+async fn added_and_removed_targets_take_effect_on_open_connections_too() {
     let [delta, sotw] = VARIANTS.map(follows_http_policy);
     tokio::join!(delta, sotw);
 }
@@ -15,8 +17,8 @@ async fn follows_http_policy(variant: Variant) {
         .with("any.yaml", &any_route())
         .with("other.yaml", &routes("other", "    - {name: other, pathRegex: '/other'}"))
         .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
-        // What is left to alice later, so that her own sidecar carries her requests as before: what refuses them is
-        // the server's.
+        // Remains when the first target is removed, so that alice's sidecar still routes her
+        // requests and the server's sidecar refuses them.
         .with("alice-other.yaml", &allow("alice-other", "alice", &["HTTPRouteGroup/other"]));
     let lab = start_with(&mesh, |options| options.variant = variant).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
@@ -25,8 +27,8 @@ async fn follows_http_policy(variant: Variant) {
     lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"])).await.unwrap();
     eventually_get(&lab, "clients/bob", "http://web.servers/", "200").await;
 
-    // Alice calls over one connection while she is shut out. The two servers take turns, and learn of it one after
-    // the other.
+    // Alice sends requests over one connection while her access is removed. Requests alternate
+    // between the servers, which get the update one after the other.
     let args = ["--url", "http://web.servers/", "--keep-alive", "--count", "100000", "--interval", "20ms"];
     let mut calls = lab.call("clients/alice", &args);
     calls.more(20, SETTLE).await.unwrap();
@@ -77,28 +79,12 @@ async fn the_permissive_switch_works_both_ways_and_broken_yaml_changes_nothing()
 async fn pods_that_come_and_go_are_followed() {
     let mesh = Mesh::web().with("mesh-config.yaml", &mesh_config(true));
     let lab = start(&mesh).await;
-    let answering = async || {
-        let results = lab
-            .fetch("clients/alice", &["--url", "http://web.servers/", "--count", "60"])
-            .await
-            .map_err(|error| error.chain())?;
-        let pods: std::collections::BTreeSet<String> =
-            results.iter().filter_map(|result| result.pod().map(str::to_owned)).collect();
-        Ok::<_, String>(pods.into_iter().collect::<Vec<_>>().join(","))
-    };
-    let expect = async |expected: &str| {
-        eventually(&format!("{expected} answer"), async || {
-            let pods = answering().await?;
-            if pods == expected { Ok(()) } else { Err(pods) }
-        })
-        .await;
-    };
-    expect("web-v1,web-v2").await;
+    eventually_answering(&lab, &["web-v1", "web-v2"]).await;
     lab.apply("pod-web-v3.yaml", &pod("servers", "web-v3", "web")).await.unwrap();
     lab.wait_ready("servers/web-v3", crate::SETTLE).await.unwrap();
-    expect("web-v1,web-v2,web-v3").await;
+    eventually_answering(&lab, &["web-v1", "web-v2", "web-v3"]).await;
     lab.remove("pod-web-v1.yaml").await.unwrap();
     lab.wait_gone("servers/web-v1", crate::SETTLE).await.unwrap();
-    expect("web-v2,web-v3").await;
+    eventually_answering(&lab, &["web-v2", "web-v3"]).await;
     lab.stop().await.unwrap();
 }

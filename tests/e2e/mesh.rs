@@ -1,20 +1,21 @@
-//! The meshes of the tests, written as the YAML a user would write.
+//! Owns the meshes of the tests, as the YAML that a user would write.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A mesh directory in the making: file name and text.
+/// The files of a mesh directory, by name.
 #[derive(Default)]
 pub(crate) struct Mesh {
     files: Vec<(String, String)>,
 }
 
 impl Mesh {
-    /// Two clients, `clients/alice` and `clients/bob`; a server in two versions, `servers/web-v1` and
-    /// `servers/web-v2`, behind the services `web` (both), `web-v1`, `web-v2`, on the ports 80 (HTTP), 90 (gRPC),
-    /// 443 (the application's own TLS), 7000 (TCP) and 7001 (TCP, the server speaks first); a headless service
-    /// `peers` for the same servers, which is dialled at their own ports 8080 and 7000; a pod outside of the mesh,
-    /// `outside/stranger`. No policy: nobody may do anything.
+    /// Two clients, `clients/alice` and `clients/bob`; a server in two versions, `servers/web-v1`
+    /// and `servers/web-v2`, behind the services `web` (both), `web-v1`, `web-v2`, on the ports 80
+    /// (HTTP), 90 (gRPC), 443 (the application's own TLS), 7000 (TCP) and 7001 (TCP, the server
+    /// speaks first); a headless service `peers` for the same servers, which clients reach at the
+    /// pods' own ports 8080 and 7000; a pod outside the mesh, `outside/stranger`. No policy: every
+    /// call is denied.
     pub(crate) fn web() -> Self {
         let mut mesh = Self::default();
         for (namespace, monitored) in [("clients", true), ("servers", true), ("outside", false)] {
@@ -44,7 +45,7 @@ impl Mesh {
         self
     }
 
-    /// With this file added.
+    /// Adds a file; returns the mesh.
     pub(crate) fn with(mut self, file: &str, yaml: &str) -> Self {
         self.add(file, yaml);
         self
@@ -63,7 +64,7 @@ fn namespace(name: &str, monitored: bool) -> String {
     format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n{label}")
 }
 
-/// A pod that answers on every protocol, with a service account of its own name.
+/// A pod that serves every protocol, with a service account of its own name.
 pub(crate) fn pod(namespace: &str, name: &str, app: &str) -> String {
     format!(
         "apiVersion: v1
@@ -118,12 +119,12 @@ spec:
     - {name: tcp-lines, port: 70, targetPort: 7000}
 ";
 
-/// MeshConfig with the permissive switch.
+/// MeshConfig with the permissive mode on or off.
 pub(crate) fn mesh_config(permissive: bool) -> String {
     traffic(&format!("enablePermissiveTrafficPolicyMode: {permissive}"))
 }
 
-/// MeshConfig with the egress switch.
+/// MeshConfig with egress on or off.
 pub(crate) fn egress(enabled: bool) -> String {
     traffic(&format!("enableEgress: {enabled}"))
 }
@@ -139,7 +140,7 @@ spec:
     )
 }
 
-/// An HTTPRouteGroup in `servers` from the text of its matches.
+/// An HTTPRouteGroup in `servers` with the given matches.
 pub(crate) fn routes(name: &str, matches: &str) -> String {
     format!(
         "apiVersion: specs.smi-spec.io/v1alpha4
@@ -164,8 +165,8 @@ spec:
     )
 }
 
-/// A TrafficTarget in `servers` for each of the two versions of `web`: `client` may use `rules`, each
-/// `Kind/name` or `Kind/name:match,match`.
+/// A TrafficTarget in `servers` for each of the two versions of `web`: `client` may use `rules`,
+/// each `Kind/name` or `Kind/name:match,match`.
 pub(crate) fn allow(name: &str, client: &str, rules: &[&str]) -> String {
     let mut rule_text = String::new();
     for rule in rules {
@@ -217,7 +218,7 @@ spec:
     text
 }
 
-/// Every path, method and header.
+/// An HTTPRouteGroup of every path, method and header.
 pub(crate) fn any_route() -> String {
     routes("any", "    - {name: any, pathRegex: '.*', methods: ['*']}")
 }

@@ -1,10 +1,12 @@
-//! HTTP, gRPC, TCP, server-first TCP and the application's own TLS over both xDS variants, and the ways to a pod.
+//! Tests HTTP, gRPC, TCP, server-first TCP and the application's own TLS over both xDS variants,
+//! and the addresses of a pod.
 
+use crate::eventually::eventually_get;
 use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
-use crate::{DENIED, VARIANTS, eventually_get, fetch, get, hello, outcome, start, start_with, tcp_outcome};
-use smc_tests::lab::{LabHandle, TcpResult};
+use crate::{DENIED, VARIANTS, fetch, get, hello, outcome, start, start_with, tcp_outcome};
+use smc_lab::{LabHandle, TcpResult};
 
-/// What a TLS client in a pod gets from `address`.
+/// Runs a TLS client in a pod against `address`.
 async fn own_tls(lab: &LabHandle, pod: &str, address: &str) -> TcpResult {
     let request = r"GET /own HTTP/1.1\r\nhost: web\r\n\r\n";
     let output = lab.exec(pod, &["smc-lab", "tls", address, "--send", request]).await.unwrap();
@@ -34,13 +36,13 @@ async fn every_protocol_works_over_both_xds_variants() {
         );
         let shout = ["--grpc", "--url", "http://web.servers:90/echo.Echo/Shout", "--body", "hello"];
         let answer = fetch(&lab, "clients/alice", &shout).await;
-        // Envoy answers a refused gRPC call as gRPC does: 200 with PERMISSION_DENIED.
+        // Envoy denies a gRPC call in gRPC's form: status 200 with PERMISSION_DENIED.
         let status = answer.headers.get("grpc-status").or(answer.trailers.get("grpc-status"));
         assert_eq!(status.map(String::as_str), Some("7"), "{variant:?} {answer:?}");
 
         let lines = lab.tcp("clients/alice", &["web.servers:7000", "--send", "hello"]).await.unwrap();
         assert!(lines.reply.as_deref().is_some_and(|reply| reply.contains("hello")), "{variant:?} {lines:?}");
-        // The application's own TLS, within the mesh's.
+        // The application's own TLS, inside the mesh's mTLS.
         let own = own_tls(&lab, "clients/alice", "web.servers:443").await;
         assert!(own.reply.as_deref().is_some_and(|reply| reply.contains("/own")), "{variant:?} {own:?}");
         let refused = own_tls(&lab, "clients/bob", "web.servers:443").await;
@@ -76,11 +78,11 @@ async fn pods_with_both_address_families_are_reached_over_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pods_of_a_headless_service_are_reached_where_they_listen_by_whom_policy_allows() {
+async fn pods_of_a_headless_service_are_reached_at_their_ports_under_policy() {
     let mesh = Mesh::web()
         .with("any.yaml", &any_route())
         .with("lines.yaml", &tcp_route("lines", &[7000]))
-        // Two targets: in one, the ports of the TCPRoute would limit the HTTP routes as well.
+        // Two targets: in one, the TCPRoute's ports would also limit the HTTP routes.
         .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
         .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
     let lab = start(&mesh).await;

@@ -1,15 +1,17 @@
-//! What Envoy rejects is seen, harms nothing, and is over once it is mended.
+//! Tests resources that Envoy rejects: the rejection is reported, has no effect on the rest, and
+//! ends with the fix.
 
+use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, routes};
-use crate::{VARIANTS, eventually, eventually_get, start_with};
+use crate::{VARIANTS, start_with};
 
-/// An expression that SMC takes, and that these Envoys refuse: they are told to allow few instructions.
+/// An expression that SMC accepts and these Envoys reject: their limit on instructions is low.
 const LARGE: &str = "    - {name: large, pathRegex: '/a{40}b{40}'}";
 const FEW_INSTRUCTIONS: &str = r#"{"layered_runtime": {"layers": [
     {"name": "test", "static_layer": {"re2.max_program_size.error_level": 40}}]}}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_one_is_taken() {
+async fn a_rejected_resource_is_reported_and_the_last_good_one_stays() {
     for variant in VARIANTS {
         let mesh = Mesh::web()
             .with("any.yaml", &any_route())
@@ -30,14 +32,17 @@ async fn a_rejected_resource_is_reported_the_last_good_one_stays_and_a_mended_on
             if status.contains("program size") { Ok(()) } else { Err(status) }
         })
         .await;
-        // And counted, and said.
-        let metrics = crate::metrics(&lab).await;
-        assert!(crate::sum(&metrics, "smc_xds_nacks_total{type=\"rds\"}") > 0, "{variant:?}: {metrics}");
+        // The rejection is counted and logged.
+        let metrics = crate::metrics::metrics(&lab).await;
+        assert!(
+            crate::metrics::sum(&metrics, "smc_xds_nacks_total{type=\"rds\"}") > 0,
+            "{variant:?}: {metrics}"
+        );
         let log = lab.controller_logs().unwrap();
         let said = log.lines().find(|line| line.contains("update rejected") && line.contains("program size"));
         let said = said.unwrap_or_else(|| panic!("{variant:?}: the rejection is not in the log: {log}"));
         assert!(said.contains("WARN") && said.contains("servers/web-v") && said.contains("rds"), "{said}");
-        // What was good stays.
+        // The last good configuration stays.
         assert_eq!(crate::get(&lab, "clients/alice", "http://web.servers/").await, "200");
         assert_eq!(crate::get(&lab, "clients/bob", "http://web.servers/").await, "403");
 

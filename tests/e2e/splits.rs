@@ -1,15 +1,16 @@
-//! TrafficSplit: shares, matches, shifts.
+//! Tests TrafficSplit: shares, matches, shifts.
 
 use std::collections::BTreeMap;
 
+use crate::eventually::eventually;
 use crate::mesh::{Mesh, allow, any_route, routes, split};
-use crate::{eventually, start};
-use smc_tests::lab::LabHandle;
+use crate::start;
+use smc_lab::LabHandle;
 
-/// How many requests a share is taken from.
+/// Requests per measured share.
 const REQUESTS: u32 = 800;
-/// How far a share may lie from its expectation, in standard deviations of the binomial distribution: at 5, one
-/// test in 1.7 million fails by chance.
+/// Accepted distance of a share from its expectation, in standard deviations of the binomial
+/// distribution: at 5, one test in 1.7 million fails by chance.
 const DEVIATIONS: f64 = 5.0;
 
 fn mesh() -> Mesh {
@@ -18,12 +19,12 @@ fn mesh() -> Mesh {
         .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
 }
 
-/// Who answered how often. Every request must be answered.
+/// Counts the responses of each pod. Every request must succeed.
 async fn answers(lab: &LabHandle, url: &str, count: u32, header: Option<&str>) -> BTreeMap<String, u32> {
     try_answers(lab, url, count, header).await.unwrap()
 }
 
-/// Who answered how often; an error if some request was not answered.
+/// Counts the responses of each pod; an error if a request failed.
 async fn try_answers(
     lab: &LabHandle,
     url: &str,
@@ -46,7 +47,7 @@ async fn try_answers(
     Ok(answers)
 }
 
-/// Waits, after the start, until each of `pods` answers, and nobody else: endpoints arrive one by one.
+/// Waits until exactly `pods` answer: after the start, endpoints arrive one by one.
 async fn eventually_just(lab: &LabHandle, pods: &[&str], header: Option<&str>) {
     eventually(&format!("{pods:?} answer"), async || {
         let answers = try_answers(lab, "http://web.servers/", 60, header).await?;
@@ -65,7 +66,7 @@ fn assert_share(answers: &BTreeMap<String, u32>, pod: &str, share: f64) {
     );
 }
 
-/// Waits until a version answers alone. Meanwhile no request may fail.
+/// Waits until only this version answers. No request may fail meanwhile.
 async fn shifts_to(lab: &LabHandle, pod: &str) {
     eventually(&format!("only {pod} answers"), async || {
         let answers = answers(lab, "http://web.servers/", 40, None).await;
@@ -82,15 +83,16 @@ async fn shares_follow_the_weights_and_shift_without_a_failed_request() {
     let before = answers(&lab, "http://web.servers/", REQUESTS, None).await;
     assert_share(&before, "web-v1", 0.75);
     assert_share(&before, "web-v2", 0.25);
-    // Leaves stay directly reachable.
+    // The leaf services are still reachable directly.
     assert_share(&answers(&lab, "http://web-v2.servers/", 20, None).await, "web-v2", 1.0);
 
-    // Zero is legal and gets nothing; every request of the shift is answered, or `answers` fails.
+    // Weight 0 is legal and gets no traffic. No request fails during the shift, or `answers`
+    // panics.
     lab.apply("split.yaml", &split("web", &[("web-v1", 0), ("web-v2", 5)], &[])).await.unwrap();
     shifts_to(&lab, "web-v2").await;
     assert_share(&answers(&lab, "http://web.servers/", 200, None).await, "web-v2", 1.0);
 
-    // A backend that does not exist yet takes no traffic.
+    // A backend that does not exist yet gets no traffic.
     lab.apply("split.yaml", &split("web", &[("web-v1", 1), ("web-v9", 9)], &[])).await.unwrap();
     shifts_to(&lab, "web-v1").await;
     let problems = lab.smc_json(&["mesh", "problems"]).await.unwrap().to_string();
@@ -108,7 +110,7 @@ async fn only_requests_that_match_are_split_and_several_groups_add_up() {
     eventually_just(&lab, &["web-v1", "web-v2"], None).await;
     eventually_just(&lab, &["web-v2"], Some("x-canary: yes")).await;
     assert_share(&answers(&lab, "http://web.servers/early/bird", 100, None).await, "web-v2", 1.0);
-    // The rest goes to the root, behind which both stand.
+    // Other requests go to the root service, which selects both pods.
     let rest = answers(&lab, "http://web.servers/", 100, Some("x-canary: no")).await;
     assert_eq!(rest.len(), 2, "{rest:?}");
     lab.stop().await.unwrap();

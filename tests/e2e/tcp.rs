@@ -1,35 +1,37 @@
-//! TCP policy: decided before the application hears of a client, and followed while connections are open.
+//! Tests TCP policy: enforced before the application sees a connection, and followed while
+//! connections are open.
 
+use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, tcp_route};
-use crate::{DENIED, SETTLE, VARIANTS, eventually, eventually_get, hello, start_with, tcp_outcome};
-use smc_tests::lab::{LabHandle, Variant};
+use crate::{DENIED, SETTLE, VARIANTS, hello, start_with, tcp_outcome};
+use smc_lab::{LabHandle, Variant};
 
 const SERVERS: [&str; 2] = ["servers/web-v1", "servers/web-v2"];
 
-/// Tries that are certain to meet both servers: they take turns.
+/// Enough tries to reach both servers, which alternate.
 const TRIES: u32 = 6;
 
-/// What comes of waiting for the greeting of the server that speaks first.
+/// Waits for the greeting of the server that speaks first, and returns the outcome.
 async fn greeted(lab: &LabHandle, pod: &str) -> String {
     let args = ["web.servers:7001", "--read-first", "--send", "hello"];
     tcp_outcome(&lab.tcp(pod, &args).await.unwrap())
 }
 
-/// How many TCP connections the applications of both servers have seen.
+/// Returns how many TCP connections the applications of both servers have accepted.
 fn accepted(lab: &LabHandle) -> usize {
     let logs = SERVERS.map(|pod| lab.logs(pod, "echo").unwrap());
     logs.iter().flat_map(|log| log.lines()).filter(|line| line.starts_with("accepted ")).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_speaks_first_never_hears_of_a_client_without_a_grant_over_both_xds_variants() {
+async fn a_client_without_a_grant_never_reaches_a_server_that_speaks_first() {
     let [delta, sotw] = VARIANTS.map(follows_tcp_policy);
     tokio::join!(delta, sotw);
 }
 
 async fn follows_tcp_policy(variant: Variant) {
-    // Alice may use the service over HTTP, so her own sidecar carries her TCP connections to it, too: what refuses her
-    // is the server's.
+    // Alice may use the service over HTTP, so her own sidecar forwards her TCP connections to it:
+    // the server's sidecar refuses them.
     let mesh = Mesh::web()
         .with("any.yaml", &any_route())
         .with("lines.yaml", &tcp_route("lines", &[7000, 7001]))
@@ -50,8 +52,8 @@ async fn follows_tcp_policy(variant: Variant) {
     eventually_alice_is(&lab, "answered").await;
     assert!(accepted(&lab) > 0);
     assert_eq!(greeted(&lab, "clients/bob").await, DENIED, "{variant:?}");
-    let mut open = lab.talk("clients/alice", "web.servers:7000");
-    assert_eq!(tcp_outcome(&open.say("hello").await.unwrap()), "answered", "{variant:?}");
+    let mut open = lab.connect_tcp("clients/alice", "web.servers:7000");
+    assert_eq!(tcp_outcome(&open.send_line("hello").await.unwrap()), "answered", "{variant:?}");
 
     lab.remove("alice-tcp.yaml").await.unwrap();
     eventually_alice_is(&lab, DENIED).await;
@@ -61,9 +63,9 @@ async fn follows_tcp_policy(variant: Variant) {
         assert_eq!(hello(&lab, "clients/alice", "web.servers:7000").await, DENIED, "{variant:?}");
     }
     assert_eq!(accepted(&lab), before, "{variant:?}: an application was connected");
-    // What was open ends with the drain of the filter chain that had let it in.
+    // An open connection ends when the filter chain that accepted it has drained.
     let ended = async {
-        while open.say("still there?").await.is_ok_and(|result| result.failure.is_none()) {
+        while open.send_line("still there?").await.is_ok_and(|result| result.failure.is_none()) {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
@@ -75,7 +77,7 @@ async fn follows_tcp_policy(variant: Variant) {
     lab.stop().await.unwrap();
 }
 
-/// Waits until alice is answered, or denied, by both servers, on both ports.
+/// Waits until both servers give alice this outcome on both ports.
 async fn eventually_alice_is(lab: &LabHandle, expected: &str) {
     eventually(&format!("alice is {expected} by both servers"), async || {
         for _ in 0..TRIES {

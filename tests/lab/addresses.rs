@@ -1,19 +1,19 @@
-//! Addresses: who gets which, and the constants of the lab's network.
+//! Owns the pools that Pod and Service addresses come from, and the constants of the lab's network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::names::NamespacedName;
+use smc_types::ids::NamespacedName;
 
-/// The node's address on the Pods' bridge: their gateway, and where the controller listens.
+/// The node's address on the Pods' bridge: their gateway, and the controller's listening address.
 pub(super) const NODE_V4: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 pub(super) const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 1);
-/// Virtual IPs start here, leaving the first few for whoever writes one into a Service by hand.
+/// The first virtual IP handed out. The addresses below it are free for Services that declare one.
 const FIRST_SERVICE: u16 = 10;
 /// The node has the first address; 0 is the network.
 const FIRST_POD: u16 = 2;
 
-/// Hands out addresses in the order of first asking, and never the same one twice while its holder lives.
+/// Allocates addresses in the order of the first requests. No address is in use twice.
 #[derive(Debug)]
 pub(super) struct Pool {
     base: [u8; 2],
@@ -37,19 +37,20 @@ impl Pool {
         Self { base, base_v6, next: first, first, reserved: BTreeSet::new(), held: BTreeMap::new() }
     }
 
-    /// Addresses that are taken by somebody the pool did not serve.
+    /// Sets the addresses that Services declare themselves; the pool does not hand them out.
     pub(super) fn reserve(&mut self, addresses: BTreeSet<IpAddr>) {
         self.reserved = addresses;
     }
 
-    /// The IPv4 and IPv6 address of `name`: the one it holds, or the next free one. `None` when all are taken.
+    /// Returns the IPv4 and IPv6 address of `name`: the pair it holds, or the next free pair.
+    /// `None` if all are in use.
     pub(super) fn get(&mut self, name: &NamespacedName) -> Option<(IpAddr, IpAddr)> {
         if let Some(&number) = self.held.get(name) {
             return Some(self.addresses(number));
         }
         let taken: BTreeSet<u16> = self.held.values().copied().collect();
-        // Once around: a released address comes back only after all others were used, so that nobody who
-        // remembers it talks to a stranger.
+        // Once around. A released address is used again only after all others, so that a client
+        // with a stale address does not reach another Pod.
         for _ in 0..u16::MAX {
             let number = self.next;
             self.next = if number == u16::MAX - 1 { self.first } else { number + 1 };
@@ -65,12 +66,12 @@ impl Pool {
         None
     }
 
-    /// Takes back what names outside `living` hold.
-    pub(super) fn retain(&mut self, living: impl Fn(&NamespacedName) -> bool) {
-        self.held.retain(|name, _| living(name));
+    /// Releases the addresses of every name for which `keep` is false.
+    pub(super) fn retain(&mut self, keep: impl Fn(&NamespacedName) -> bool) {
+        self.held.retain(|name, _| keep(name));
     }
 
-    /// Takes back what `name` holds.
+    /// Releases the addresses of `name`.
     pub(super) fn release(&mut self, name: &NamespacedName) {
         self.held.remove(name);
     }

@@ -1,4 +1,4 @@
-//! The lab as a library: starts one, and ends it.
+//! Owns the process of a lab: starts it, waits for it, ends it.
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +13,17 @@ use super::options::LabOptions;
 use super::state_dir::StateDir;
 use super::{LabError, config, sandbox};
 
-/// The controller gets 8 seconds to end in order; this is longer.
+/// Longer than the 8 seconds in which the first process lets the controller shut down.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 static LABS: AtomicU64 = AtomicU64::new(0);
 
-/// A running lab. Dropping it ends it a moment later; [`Lab::stop`] waits for that.
+/// A running lab. Dropping it ends the lab a moment later; [`Lab::stop`] waits for the end.
 #[derive(Debug)]
 pub struct Lab {
     handle: LabHandle,
     process: Child,
-    /// Not left in `process`, which closes it as soon as somebody waits.
+    /// Taken out of `process`, because `Child::wait` closes the child's standard input.
     lifeline: Option<ChildStdin>,
 }
 
@@ -36,7 +36,8 @@ impl std::ops::Deref for Lab {
 }
 
 impl Lab {
-    /// Starts a lab and waits until all its Pods are ready. What it started is gone after an error.
+    /// Starts a lab and waits until all its Pods are ready. After an error, everything it started
+    /// is gone.
     pub async fn start(options: LabOptions) -> Result<Self, LabError> {
         let name = options
             .name
@@ -45,7 +46,8 @@ impl Lab {
         let state = StateDir::of(&name)?;
         let config = options.config(&name, &state)?;
         let privilege = sandbox::privilege().await?;
-        // From here to the `Lab`, which cleans up, nothing waits: whoever gives up waiting leaves no directory.
+        // No `.await` from here until the `Lab` exists: a caller that cancels this future leaves no
+        // state directory.
         state.create(&name)?;
         if !options.follow {
             copy_files(&options.mesh, &state.mesh())?;
@@ -84,17 +86,17 @@ impl Lab {
         }
     }
 
-    /// Waits until the lab ends by itself, or because somebody asked it to.
+    /// Waits until the lab ends, by itself or on request.
     pub async fn ended(&mut self) {
-        self.ended_as_asked().await;
+        self.ended_on_request().await;
     }
 
-    /// Waits until the lab ends; `true` if somebody asked it to, `false` if it failed.
-    pub async fn ended_as_asked(&mut self) -> bool {
+    /// Waits until the lab ends; returns true if it ended on request, false if it failed.
+    pub async fn ended_on_request(&mut self) -> bool {
         self.process.wait().await.is_ok_and(|status| status.success())
     }
 
-    /// Ends the lab and waits until nothing of it is left.
+    /// Ends the lab and waits until all its processes are gone.
     pub async fn stop(mut self) -> Result<(), LabError> {
         drop(self.lifeline.take());
         if tokio::time::timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
@@ -102,7 +104,7 @@ impl Lab {
         }
         let config = config::Config::read(&self.handle.state_dir().config());
         if config.is_ok_and(|config| !config.keep_state) && !self.handle.state_dir().is_kept() {
-            // Removed already, unless its first process was killed.
+            // The first process removes the directory, unless it was killed.
             self.handle.state_dir().remove()?;
         }
         Ok(())
@@ -110,12 +112,9 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    #[expect(
-        clippy::print_stderr,
-        reason = "whoever reads the failure of a test needs the place of the logs"
-    )]
+    #[expect(clippy::print_stderr, reason = "a failed test must show where its logs are")]
     fn drop(&mut self) {
-        // The lab ends when its lifeline is dropped with it.
+        // Dropping the lifeline ends the lab.
         if std::thread::panicking() {
             self.handle.state_dir().keep();
             eprintln!(
@@ -127,7 +126,7 @@ impl Drop for Lab {
     }
 }
 
-/// The files of a mesh directory, not what is below it.
+/// Copies the files of a mesh directory, without its subdirectories.
 fn copy_files(from: &Path, to: &Path) -> Result<(), LabError> {
     fs::create_dir_all(to).map_err(LabError::file("create", to))?;
     for entry in fs::read_dir(from).map_err(LabError::file("read", from))? {

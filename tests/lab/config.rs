@@ -1,4 +1,4 @@
-//! What the process inside the namespaces is told, and where it finds things there.
+//! Owns the configuration that the lab's first process reads, and the paths inside its namespaces.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use super::LabError;
 
-// Inside the lab, `/run` is a private tmpfs, and everything the lab needs is mounted below one directory there. So
-// other users' processes (Envoy, the applications) reach it even if the way there on the host is closed to them, as a
-// home directory is.
+// Inside the lab, `/run` is a private tmpfs, and everything the lab needs is mounted below one
+// directory in it. Processes of other users (Envoy, the applications) can read it there even if the
+// host's path leads through a private home directory.
 
 /// The state directory.
 pub(super) const STATE: &str = "/run/smc-lab/state";
-/// The mesh directory as its owner edits it.
+/// The mesh directory that the user edits.
 pub(super) const SOURCE: &str = "/run/smc-lab/mesh";
-/// The directory of the running `smc-lab`, which has its sister programs; first in every container's PATH.
+/// The directory of `smc-lab` and the other programs of this workspace; first in the PATH of every
+/// container.
 pub(super) const BIN: &str = "/run/smc-lab/bin";
-/// This program.
+/// `smc-lab` itself.
 pub(super) const LAB: &str = "/run/smc-lab/smc-lab";
 /// The program under test.
 pub(super) const SMC: &str = "/run/smc-lab/smc";
-/// The proxy.
+/// Envoy.
 pub(super) const ENVOY: &str = "/run/smc-lab/envoy";
 
-/// `smc` talks to a replica of the controller through this socket.
+/// The admin socket of a replica, for `smc`.
 pub(super) fn admin_socket(replica: u16) -> String {
     format!("{STATE}/{}.sock", numbered("admin", replica))
 }
 
-/// A replica's file or directory; the first one's has no number.
+/// The name of a replica's file or directory. The first replica's has no number.
 pub(super) fn numbered(name: &str, replica: u16) -> String {
     match replica {
         0 => name.to_owned(),
@@ -36,17 +37,18 @@ pub(super) fn numbered(name: &str, replica: u16) -> String {
     }
 }
 
-/// PATH of everything inside; Debian's ordinary users have no `sbin`, where `ip` and `iptables` are.
+/// PATH of every process inside. The default PATH of ordinary users in Debian has no `sbin`, where
+/// `ip` and `iptables` are.
 pub(super) const PATH: &str = "/run/smc-lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Which xDS variant the proxies speak.
+/// The xDS variant the proxies use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Variant {
     /// Incremental xDS.
     #[default]
     Delta,
-    /// State of the world.
+    /// State of the World.
     Sotw,
 }
 
@@ -59,7 +61,7 @@ impl Variant {
     }
 }
 
-/// Everything the inside needs to know, written to the state directory before it starts.
+/// The lab's configuration, written to the state directory before the first process starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Config {
     pub(super) name: String,
@@ -71,7 +73,7 @@ pub(super) struct Config {
     pub(super) envoy: Option<PathBuf>,
     pub(super) variant: Variant,
     pub(super) dual_stack: bool,
-    /// Replicas of the controller; none, and there are no Envoys either.
+    /// Number of controller replicas. With 0 there are no Envoys either.
     pub(super) replicas: u16,
     pub(super) controller_args: Vec<String>,
     pub(super) envoy_args: Vec<String>,

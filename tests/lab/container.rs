@@ -1,4 +1,4 @@
-//! One container: a process in the Pod's namespaces that is started again when it ends.
+//! Owns the process of one container, and restarts it when it ends.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use super::log_file::LogFile;
 use super::plan::ContainerPlan;
 use super::{probe, process};
 
-/// Waits between a container's end and its next start double from the first to the last value.
+/// The wait before a restart doubles from the first to the last value.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A container that ran this long was not failing to start.
-const SETTLED: Duration = Duration::from_secs(10);
-/// Until a container is ready for the first time, its probe is asked this often, whatever its period.
+/// After this long a run counts as successful, and the wait starts from its minimum again.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Probe period until a container is ready for the first time, unless its own period is shorter.
 const STARTUP_PERIOD: Duration = Duration::from_millis(200);
-/// What is left in the pipe of a process that ended is read within this.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time limit for reading what is left in the pipes of a process that has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a container tells its Pod.
+/// State of a container, as reported to its Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// The process runs, but its probe has not passed.
     Running,
     /// The process runs and its probe passes.
     Ready,
-    /// The process ended; it will be started again.
+    /// The process ended; it will be restarted.
     Ended,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct Container {
     pub(super) plan: ContainerPlan,
     pub(super) log: LogFile,
     pub(super) grace: Duration,
-    /// Its number in the Pod, and where its state goes.
+    /// The container's number in the Pod, and the receiver of its state.
     pub(super) reports: (usize, mpsc::Sender<(usize, State)>),
 }
 
 impl Container {
-    /// Keeps the container running until `cancel`, then ends it.
+    /// Runs the container, with restarts, until `cancel`; then ends it.
     pub(super) async fn run(mut self, cancel: CancellationToken) {
         let mut backoff = BACKOFF_MIN;
-        // A log that is empty is there, too.
+        // Creates the log file even if the container prints nothing.
         self.log.append(b"").await;
         loop {
             let started = Instant::now();
@@ -57,14 +57,14 @@ impl Container {
                 Ok(mut child) => {
                     self.report(State::Running).await;
                     let Some(status) = self.watch(&mut child, &cancel).await else { return };
-                    self.log.note(&format!("{} ended: {status}", self.plan.name)).await;
+                    self.log.append_line(&format!("{} ended: {status}", self.plan.name)).await;
                 }
                 Err(error) => {
-                    self.log.note(&format!("{} could not be started: {error}", self.plan.name)).await;
+                    self.log.append_line(&format!("{} could not be started: {error}", self.plan.name)).await;
                 }
             }
             self.report(State::Ended).await;
-            if started.elapsed() > SETTLED {
+            if started.elapsed() > STABLE_AFTER {
                 backoff = BACKOFF_MIN;
             }
             tokio::select! {
@@ -75,7 +75,7 @@ impl Container {
         }
     }
 
-    /// Runs the container once, to its end; `false` if it failed or was cancelled.
+    /// Runs the container once, to its end. Returns true if it exited with 0.
     pub(super) async fn run_once(&mut self, cancel: &CancellationToken) -> bool {
         let Ok(mut child) = self.spawn() else { return false };
         self.watch(&mut child, cancel).await.is_some_and(|status| status == "exit status: 0")
@@ -88,7 +88,7 @@ impl Container {
         command.spawn()
     }
 
-    /// The exit status, as text; `None` if it was ended because of `cancel`.
+    /// Returns the exit status as text, or `None` if `cancel` ended the process.
     async fn watch(&mut self, child: &mut Child, cancel: &CancellationToken) -> Option<String> {
         let Self { pause, plan, log, grace, reports } = self;
         let group = process::Group::of(child);
@@ -106,7 +106,7 @@ impl Container {
             }
         };
         if status.is_none() {
-            // What it says while it ends belongs to the log, too.
+            // Output written during the shutdown goes to the log, too.
             let ending = group.terminate(child, *grace);
             tokio::pin!(ending);
             loop {
@@ -116,17 +116,17 @@ impl Container {
                 }
             }
         }
-        // Children it left behind would hold its ports.
+        // Children that the process left behind would hold its ports.
         group.signal(Signal::SIGKILL);
         if !copied {
-            let _ = tokio::time::timeout(LAST_WORDS, outputs).await;
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, outputs).await;
         }
         status
     }
 
     async fn report(&self, state: State) {
         let (number, sender) = &self.reports;
-        // The Pod stops listening only when it is ending.
+        // The receiver is closed only while the Pod ends.
         let _ = sender.send((*number, state)).await;
     }
 }

@@ -1,17 +1,18 @@
-//! The protocol between the lab and whoever uses it, over a Unix socket: one request per connection.
+//! Owns the wire format of the lab's control socket, a Unix socket with one request per connection.
 //!
-//! A frame is a tag, a length (big endian) and that many bytes. The client sends one request; for `exec`, its standard
-//! input follows. The lab sends the command's outputs, if there are any, and then one result or one error.
+//! A frame is a tag, a length (4 bytes, big endian) and that many bytes. The client sends one
+//! request, and for `exec` the standard input after it. The lab sends the command's outputs, if
+//! any, and then one result or one error.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Envoy's `/config_dump` is the largest thing that travels here.
+/// The largest payload is Envoy's `/config_dump`.
 const MAX_FRAME_BYTES: u32 = 160 << 20;
 
-/// What a frame holds.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     /// A [`Request`], as JSON.
@@ -22,9 +23,9 @@ pub(super) enum Tag {
     Stdout,
     /// Standard error.
     Stderr,
-    /// The answer, as JSON; what kind depends on the request.
+    /// The result as JSON; its type depends on the request.
     Result,
-    /// Why there is no answer, as text.
+    /// The reason for a failure, as text.
     Error,
 }
 
@@ -39,27 +40,28 @@ impl Tag {
     ];
 }
 
-/// What can be asked of a running lab.
+/// A request to a running lab. The arrow names the type of its result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Take the mesh directory as it is now, and publish it to the controller. → `()`
+    /// Read the mesh directory now, and publish it to the controller. → `()`
     Sync,
     /// → `Vec<PodInfo>`
     Pods,
-    /// Run a command. → exit status, `i32`
+    /// Run a command. → the exit status, `i32`
     Exec {
-        /// `namespace/name`, or the node.
+        /// `namespace/name`; `None` for the node.
         pod: Option<String>,
-        /// Instead of the Pod's own user.
+        /// The user to run as; by default the Pod's.
         uid: Option<u32>,
         argv: Vec<String>,
         env: Vec<(String, String)>,
     },
-    /// Ask Envoy's admin interface. → `HttpReply`
+    /// GET from Envoy's admin interface. → `HttpReply`
     Admin { pod: String, path: String },
-    /// Start a replica of the controller, and wait until it is ready. → `()`
+    /// Start a controller replica, and wait until it is ready. → `()`
     StartController { replica: u16 },
-    /// Send a replica of the controller a signal, and wait until it ended. → how it ended, `String`
+    /// Send a signal to a controller replica, and wait until it ends. → its exit status as text,
+    /// `String`
     StopController { replica: u16, signal: i32 },
     /// End the lab. → `()`
     Down,
@@ -82,7 +84,7 @@ pub(super) async fn write(
     writer.flush().await
 }
 
-/// Reads one frame; `None` where the other side ended the conversation. Not to be cancelled half-way.
+/// Reads one frame; `None` at the end of the stream. Not cancel-safe.
 pub(super) async fn read(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Tag, Vec<u8>)>> {
     let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let byte = match reader.read_u8().await {

@@ -1,4 +1,4 @@
-//! A replica of the controller under test: `smc controller`, in the node's namespace.
+//! Owns one `smc controller` process, which runs in the node's namespace.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use super::config;
 use super::log_file::LogFile;
 use super::{LabError, http, process};
 
-/// It opens its store, unseals its keys and reads the mesh; on a busy machine that takes seconds.
+/// Opening the store, unsealing the keys and reading the mesh take seconds on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
-/// `smc` promises to end within ten seconds of SIGTERM.
+/// `smc` guarantees to exit within ten seconds of SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -47,12 +47,12 @@ impl Running {
 }
 
 impl Controller {
-    /// One that runs with these arguments, and answers for its health at `metrics`.
+    /// A replica with these arguments, which serves `/readyz` at `metrics`. It is not started yet.
     pub(super) fn new(args: Vec<String>, metrics: SocketAddr, log: PathBuf) -> Self {
         Self { args, metrics, log, process: Mutex::new(None) }
     }
 
-    /// Starts it. Running already is an error.
+    /// Starts the process. Fails if it is running.
     pub(super) async fn start(&self) -> Result<(), LabError> {
         let mut process = self.process.lock().await;
         if process.is_some() {
@@ -72,7 +72,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Waits until it is ready to serve. That it ended instead is an error.
+    /// Waits until `/readyz` answers 200. Fails if the process ends first.
     pub(super) async fn ready(&self) -> Result<(), LabError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         while !self.is_ready().await {
@@ -94,7 +94,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Sends it a signal and waits until it ended; not running is an error.
+    /// Sends a signal and waits until the process ends; returns its exit status. Fails if it is not
+    /// running.
     pub(super) async fn stop(&self, signal: Signal) -> Result<String, LabError> {
         let mut process = self.process.lock().await;
         let Some(running) = process.as_mut() else {
@@ -113,14 +114,14 @@ impl Controller {
         Ok(status.map_or_else(|error| error.to_string(), |status| status.to_string()))
     }
 
-    /// Sends it a signal, if it runs.
+    /// Sends a signal, if the process is running.
     pub(super) async fn signal(&self, signal: Signal) {
         if let Some(running) = &*self.process.lock().await {
             running.signal(signal);
         }
     }
 
-    /// If it ended by itself since the last call: how.
+    /// Returns the exit status if the process ended by itself since the last call.
     pub(super) fn ended(&self) -> Option<String> {
         let mut process = self.process.try_lock().ok()?;
         let status = process.as_mut()?.child.try_wait().ok()??;

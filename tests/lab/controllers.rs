@@ -1,6 +1,8 @@
-//! The replicas of the controller, on one node: each with ports, a socket and a data directory of its own.
+//! Owns the controller replicas on the node, each with its own ports, admin socket and data
+//! directory.
 //!
-//! One is started as a person would start it alone; several know each other, and are one group.
+//! A single replica starts with `--create-kek` and no other members. Several replicas form one Raft
+//! group.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -15,21 +17,21 @@ use super::controller::Controller;
 use super::state_dir::StateDir;
 use super::{LabError, addresses};
 
-/// All replicas, running or not, by number.
+/// All replicas by number, running or not.
 #[derive(Debug)]
 pub(super) struct Controllers(Vec<Controller>);
 
-/// Where proxies connect to a replica.
+/// The xDS address of a replica.
 fn xds(replica: u16) -> SocketAddr {
     SocketAddr::from((addresses::NODE_V4, 15128 + 100 * replica))
 }
 
-/// Where the other replicas connect to it.
+/// The Raft address of a replica.
 fn raft(replica: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 15129 + 100 * replica))
 }
 
-/// Its health and metrics.
+/// The health and metrics address of a replica.
 fn metrics(replica: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 9091 + replica))
 }
@@ -47,7 +49,7 @@ impl Controllers {
         Ok(Self((0..config.replicas).map(replica).collect()))
     }
 
-    /// Starts all of them, and waits until all are ready.
+    /// Starts all replicas, and waits until all are ready.
     pub(super) async fn start_all(&self) -> Result<(), LabError> {
         for controller in &self.0 {
             controller.start().await?;
@@ -58,19 +60,19 @@ impl Controllers {
         Ok(())
     }
 
-    /// Starts one, and waits until it is ready.
+    /// Starts one replica, and waits until it is ready.
     pub(super) async fn start(&self, replica: u16) -> Result<(), LabError> {
         let controller = self.get(replica)?;
         controller.start().await?;
         controller.ready().await
     }
 
-    /// Sends one a signal and waits until it ended; not running is an error.
+    /// Sends a signal to one replica and waits until it ends. Fails if it is not running.
     pub(super) async fn stop(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
         self.get(replica)?.stop(signal).await
     }
 
-    /// Ends all that run, at the same time and each in order.
+    /// Sends SIGTERM to all replicas, then waits for each.
     pub(super) async fn stop_all(&self) {
         for controller in &self.0 {
             controller.signal(Signal::SIGTERM).await;
@@ -80,7 +82,7 @@ impl Controllers {
         }
     }
 
-    /// Those that ended by themselves since the last call, and how.
+    /// Describes the replicas that ended by themselves since the last call.
     pub(super) fn ended(&self) -> Vec<String> {
         let ended = self.0.iter().zip(0u16..).filter_map(|(controller, replica)| {
             let name = config::numbered("the controller", replica);
@@ -109,7 +111,7 @@ fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<Stri
         flag("--replica-id", replica.to_string());
         flag("--raft-listen", raft(replica).to_string());
         for other in 0..config.replicas {
-            flag("--founder", format!("{other}={}", raft(other)));
+            flag("--initial-member", format!("{other}={}", raft(other)));
             flag("--xds-replica", format!("{other}={}", xds(other)));
         }
     } else {
@@ -119,7 +121,7 @@ fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<Stri
     args
 }
 
-/// A key that all replicas have, as their operator gives it to them.
+/// Writes one key-encryption key for all replicas, as an operator would.
 fn write_key(path: &Path) -> Result<(), LabError> {
     let made = || {
         let mut key = [0; 32];

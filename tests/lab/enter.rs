@@ -1,5 +1,5 @@
-//! The two small programs that live in a Pod's namespaces: `pause`, which holds them, and `enter`, which joins them and
-//! becomes something else. Both are this binary again, before it has any thread.
+//! Owns the two helper programs in a Pod's namespaces: `pause` holds them open, `enter` joins them
+//! and executes a command. Both are subcommands of this binary, and run before it starts a thread.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use super::LabError;
 use super::network::POD_SETTINGS;
 
-/// Files of `/etc` that a Pod has its own of.
+/// Files of `/etc` that each Pod has its own version of.
 pub(super) const ETC_FILES: [&str; 3] = ["hosts", "resolv.conf", "nsswitch.conf"];
 
 /// Flags of `smc-lab pause`.
@@ -28,7 +28,8 @@ pub struct PauseArgs {
     etc: PathBuf,
 }
 
-/// Creates a Pod's network and mount namespace, says `ready`, and holds them until standard input closes.
+/// Creates a Pod's network and mount namespaces, prints `ready`, and holds them until standard
+/// input closes.
 pub fn pause(args: &PauseArgs) -> Result<(), LabError> {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(|errno| system("unshare", errno))?;
     for (setting, value) in POD_SETTINGS {
@@ -36,7 +37,8 @@ pub fn pause(args: &PauseArgs) -> Result<(), LabError> {
     }
     for file in ETC_FILES {
         let target = Path::new("/etc").join(file);
-        // A dangling link is one into the host's /run, which is not here; its target can be made.
+        // A dangling link points into the host's `/run`, which is not mounted here. Its target can
+        // be created.
         if !target.exists()
             && let Ok(link) = fs::read_link(&target)
         {
@@ -61,21 +63,21 @@ pub fn pause(args: &PauseArgs) -> Result<(), LabError> {
 /// Flags of `smc-lab enter`.
 #[derive(Args, Debug)]
 pub struct EnterArgs {
-    /// Process whose network and mount namespaces to join.
+    /// Process whose network and mount namespaces are joined.
     #[arg(long)]
     pid: u32,
-    /// User to become; root stays root.
+    /// User to run as; root stays root.
     #[arg(long, default_value_t = 0)]
     uid: u32,
-    /// Group to become.
+    /// Group to run as.
     #[arg(long, default_value_t = 0)]
     gid: u32,
-    /// The command to become.
+    /// The command to execute.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Joins a Pod's namespaces, becomes the user, then the command. Returns only if it can't.
+/// Joins a Pod's namespaces, changes the user, and executes the command. Returns only on failure.
 pub fn enter(args: &EnterArgs) -> Result<(), LabError> {
     let open = |kind: &str| {
         let path = PathBuf::from(format!("/proc/{}/ns/{kind}", args.pid));
@@ -95,7 +97,8 @@ pub fn enter(args: &EnterArgs) -> Result<(), LabError> {
     Err(LabError::Command { command: program.to_string_lossy().into_owned(), problem: error.to_string() })
 }
 
-/// Writes a kernel setting of the current network namespace; one the kernel does not have needs no value.
+/// Writes a kernel setting of the current network namespace. Ignores a setting that this kernel
+/// does not have.
 pub(super) fn write_setting(setting: &str, value: &str) -> Result<(), LabError> {
     let path = Path::new("/proc/sys/net").join(setting);
     match fs::write(&path, value) {

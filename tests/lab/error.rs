@@ -1,111 +1,111 @@
-//! What can go wrong in the lab, as told to whoever started it.
+//! Owns the errors of the lab, as users see them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use smc_types::causes::causes;
+use smc_types::ids::InvalidName;
+
 /// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Neither root nor an unprivileged user namespace is to be had.
+    /// Neither root nor an unprivileged user namespace is available.
     #[error(
         "the lab needs root, or an unprivileged user namespace (newuidmap, and an entry in /etc/subuid and \
          /etc/subgid): {0}"
     )]
     Unprivileged(String),
-    /// A lab of that name runs already.
+    /// A lab of this name is running already.
     #[error("a lab named `{0}` is running already: choose another --name, or `smc-lab down --name {0}`")]
     AlreadyRunning(String),
-    /// No lab of that name runs.
+    /// No lab of this name is running.
     #[error("no lab named `{0}` is running")]
     NotRunning(String),
-    /// A name is not one.
+    /// A value is not valid.
     #[error("invalid {what}: {text}")]
     Invalid {
-        /// What was to be read.
+        /// The kind of value.
         what: &'static str,
-        /// What was given, or what is wrong with it.
+        /// The value, or what is wrong with it.
         text: String,
     },
-    /// A program the lab runs is not there.
+    /// A name of a Pod is not valid.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// A program that the lab needs is missing.
     #[error("can't find `{program}`: {advice}")]
     Missing {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// Where it is looked for, or how to name it.
+        /// The place where the lab looked, or the way to name the program.
         advice: String,
     },
     /// A file operation failed.
     #[error("can't {action} {}", path.display())]
     File {
-        /// Read, write, create, …
+        /// The operation: read, write, create, …
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The place of the lab's state is not this user's alone.
+    /// Other users may have written to the lab's state directory.
     #[error("won't use {}: {problem}; remove it, or set TMPDIR to a directory of your own", path.display())]
-    NotOurs {
-        /// The place.
+    NotPrivate {
+        /// Path of the directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The objection to it.
         problem: &'static str,
     },
     /// A command could not be run, failed, or took too long.
     #[error("`{command}`: {problem}")]
     Command {
-        /// The command line.
+        /// The command line, without the directory of the program.
         command: String,
-        /// What happened, with what it printed.
+        /// The failure, with the command's error output.
         problem: String,
     },
     /// The lab ended, or did not come up.
     #[error("the lab `{name}` ended: {log}")]
     Ended {
-        /// Its name.
+        /// Name of the lab.
         name: String,
-        /// The end of its log.
+        /// The end of the lab's log.
         log: String,
     },
-    /// Something did not happen in time.
+    /// A wait exceeded its limit.
     #[error("waited {seconds} s for {what}; {state}")]
     Timeout {
-        /// What was awaited.
+        /// The state that was waited for.
         what: String,
-        /// For how long.
+        /// The limit in seconds.
         seconds: u64,
-        /// What is known about it.
+        /// The state at the end of the wait.
         state: String,
     },
-    /// The conversation with the lab failed.
-    #[error("can't talk to the lab over {}", path.display())]
+    /// The connection to the lab failed.
+    #[error("can't reach the lab over {}", path.display())]
     Control {
-        /// Its socket.
+        /// Path of the control socket.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The lab refused or could not do what was asked.
+    /// The lab refused a request, or could not carry it out.
     #[error("{0}")]
     Refused(String),
 }
 
 impl LabError {
-    /// For `map_err` after a file operation.
+    /// Wraps the error of a file operation, for `map_err`.
     pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { action, path, source }
     }
 
-    /// The error and everything it carries, on one line.
+    /// Returns the error and its causes on one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text = format!("{text}: {error}");
-            source = error.source();
-        }
-        text
+        causes(self)
     }
 }

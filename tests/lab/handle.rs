@@ -1,4 +1,5 @@
-//! A running lab, to its users: change its mesh, look into its Pods, break things.
+//! Owns the operations on a running lab: changes of its mesh, commands and requests in its Pods,
+//! faults.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,21 +8,21 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
+use smc_types::ids::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::control::Request;
-use super::names::NamespacedName;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
 use super::{LabError, config};
 
-/// How often a state that is waited for is looked at.
+/// Poll interval of every wait.
 const POLL: Duration = Duration::from_millis(50);
-/// The end of a log that goes into an error.
+/// Bytes of a log's end that an error quotes.
 const LOG_TAIL: usize = 3000;
 
-/// A way to talk to a running lab; cheap to clone, for tasks that run at the same time.
+/// Access to a running lab. Cheap to clone, for concurrent tasks.
 #[derive(Clone, Debug)]
 pub struct LabHandle {
     pub(super) name: String,
@@ -34,7 +35,7 @@ impl LabHandle {
         Self { name, state, mesh }
     }
 
-    /// The lab that runs under this name.
+    /// Connects to the running lab of this name.
     pub async fn find(name: &str) -> Result<Self, LabError> {
         let state = StateDir::of(name)?;
         let not_running = |_| LabError::NotRunning(name.to_owned());
@@ -45,28 +46,30 @@ impl LabHandle {
         Ok(Self { name: name.to_owned(), state, mesh: config.source })
     }
 
-    /// Its name.
+    /// Returns the lab's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its state directory: logs, the controller's data, what is published to it.
+    /// Returns the state directory: logs, the controller's data, the published mesh.
     pub fn state_dir(&self) -> &StateDir {
         &self.state
     }
 
-    /// The mesh directory the lab follows: a private copy, unless it was started with `follow`.
+    /// Returns the mesh directory that the lab follows: a private copy unless the lab was started
+    /// with `follow`.
     pub fn mesh_dir(&self) -> &Path {
         &self.mesh
     }
 
-    /// What the controller reads: the mesh directory with addresses and states of Pods.
+    /// Returns the directory that the controller reads: the mesh directory with addresses and Pod
+    /// status.
     pub fn published_dir(&self) -> PathBuf {
         self.state.published()
     }
 
-    /// Writes a file of the mesh directory and returns when it is published to the controller. Pods that follow from
-    /// it start afterwards.
+    /// Writes a file of the mesh directory and returns when the controller's copy is written. The
+    /// Pods it declares start afterwards.
     pub async fn apply(&self, file: &str, yaml: &str) -> Result<(), LabError> {
         let path = self.mesh_file(file)?;
         let beside = self.mesh.join(format!(".{file}.new"));
@@ -75,7 +78,7 @@ impl LabHandle {
         self.sync().await
     }
 
-    /// Removes a file of the mesh directory and returns when the controller's copy is gone.
+    /// Removes a file of the mesh directory and returns when the controller's copy is removed.
     pub async fn remove(&self, file: &str) -> Result<(), LabError> {
         let path = self.mesh_file(file)?;
         fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
@@ -89,24 +92,24 @@ impl LabHandle {
         Ok(self.mesh.join(file))
     }
 
-    /// Has the lab read its mesh directory now, and returns when it is published.
+    /// Makes the lab read its mesh directory now, and returns when it is published.
     pub async fn sync(&self) -> Result<(), LabError> {
         self.ask(&Request::Sync).await
     }
 
-    /// All Pods.
+    /// Lists all Pods.
     pub async fn pods(&self) -> Result<Vec<PodInfo>, LabError> {
         self.ask(&Request::Pods).await
     }
 
-    /// One Pod, `namespace/name`.
+    /// Returns one Pod, `namespace/name`.
     pub async fn pod(&self, pod: &str) -> Result<PodInfo, LabError> {
         let pods = self.pods().await?;
         let found = pods.into_iter().find(|info| info.pod == pod);
         found.ok_or_else(|| LabError::Refused(format!("there is no pod {pod}")))
     }
 
-    /// A Pod's first address.
+    /// Returns a Pod's first address.
     pub async fn pod_ip(&self, pod: &str) -> Result<IpAddr, LabError> {
         let info = self.pod(pod).await?;
         info.addresses.first().copied().ok_or_else(|| LabError::Refused(format!("{pod} has no address")))
@@ -123,13 +126,13 @@ impl LabHandle {
         self.wait("all pods to be ready", timeout, |pods| pods.iter().all(|info| info.ready)).await
     }
 
-    /// Waits until nothing is left of a Pod.
+    /// Waits until a Pod and all its processes are gone.
     pub async fn wait_gone(&self, pod: &str, timeout: Duration) -> Result<(), LabError> {
         let what = format!("{pod} to be gone");
         self.wait(&what, timeout, |pods| pods.iter().all(|info| info.pod != pod)).await
     }
 
-    /// Waits until the Pods are as `condition` wants them.
+    /// Waits until `condition` holds for the list of Pods.
     pub async fn wait(
         &self,
         what: &str,
@@ -138,7 +141,7 @@ impl LabHandle {
     ) -> Result<(), LabError> {
         let deadline = Instant::now() + timeout;
         loop {
-            // Until the lab listens, and while its controller starts, there is no answer.
+            // The lab does not answer before its socket exists and while its controller starts.
             let answer = tokio::time::timeout_at(deadline, self.pods()).await;
             let state = match answer {
                 Ok(Ok(pods)) if condition(&pods) => return Ok(()),
@@ -164,25 +167,26 @@ impl LabHandle {
         self.collect(Some(pod), Some(uid), argv, &[]).await
     }
 
-    /// Runs a command as root in the node's namespace, for example `iptables`, to break something between Pods: all
-    /// their traffic passes the FORWARD chain there.
+    /// Runs a command as root in the node's namespace. `iptables` there can cut connections between
+    /// Pods: all their traffic passes the FORWARD chain.
     pub async fn exec_on_node(&self, argv: &[&str]) -> Result<ExecOutput, LabError> {
         self.collect(None, None, argv, &[]).await
     }
 
-    /// Runs `smc` against the lab's controller, its first replica.
+    /// Runs `smc` against the first controller replica.
     pub async fn smc(&self, args: &[&str]) -> Result<ExecOutput, LabError> {
         self.smc_of(0, args).await
     }
 
-    /// Runs `smc` against a replica of the lab's controller.
+    /// Runs `smc` against a controller replica.
     pub async fn smc_of(&self, replica: u16, args: &[&str]) -> Result<ExecOutput, LabError> {
         let argv: Vec<&str> = std::iter::once(config::SMC).chain(args.iter().copied()).collect();
         let socket = ("SMC_ADMIN_SOCKET".to_owned(), config::admin_socket(replica));
         self.collect(None, None, &argv, &[socket]).await
     }
 
-    /// Runs `smc ARGS -o json` and reads what it prints. A finding (exit code 79) is an answer, too.
+    /// Runs `smc ARGS -o json` and parses the output. Exit code 79, a finding, also counts as
+    /// success.
     pub async fn smc_json(&self, args: &[&str]) -> Result<serde_json::Value, LabError> {
         let argv: Vec<&str> = args.iter().copied().chain(["-o", "json"]).collect();
         let output = self.smc(&argv).await?;
@@ -195,7 +199,7 @@ impl LabHandle {
             .map_err(|error| LabError::Command { command: command(), problem: error.to_string() })
     }
 
-    /// Runs `smc-lab fetch ARGS` in a Pod: one result per request.
+    /// Runs `smc-lab fetch ARGS` in a Pod; returns one result per request.
     pub async fn fetch(&self, pod: &str, args: &[&str]) -> Result<Vec<FetchResult>, LabError> {
         self.tool(pod, "fetch", args).await
     }
@@ -220,22 +224,22 @@ impl LabHandle {
         })
     }
 
-    /// Asks Envoy's admin interface with GET, for example `/clusters` or `/stats?format=json`.
+    /// GETs a path of Envoy's admin interface, for example `/clusters` or `/stats?format=json`.
     pub async fn envoy_admin(&self, pod: &str, path: &str) -> Result<HttpReply, LabError> {
         let (pod, path) = (pod.to_owned(), path.to_owned());
         self.ask(&Request::Admin { pod, path }).await
     }
 
-    /// What a container, `envoy` or `init` of a Pod printed, since the Pod's first start.
+    /// Returns the log of a container, `envoy` or `init` of a Pod, since the Pod's first start.
     pub fn logs(&self, pod: &str, container: &str) -> Result<String, LabError> {
-        let name: NamespacedName = pod.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
-        if NamespacedName::new("x", container).is_none() {
+        let name: NamespacedName = pod.parse()?;
+        if NamespacedName::new("x", container).is_err() {
             return Err(LabError::Invalid { what: "container", text: container.to_owned() });
         }
         read_log(&self.state.pod_log(&name, container))
     }
 
-    /// Which logs a Pod has.
+    /// Lists the logs of a Pod.
     pub fn log_names(&self, pod: &NamespacedName) -> Result<Vec<String>, LabError> {
         let directory = self.state.pod_log(pod, "envoy");
         let directory = directory.parent().unwrap_or(directory.as_path());
@@ -247,37 +251,38 @@ impl LabHandle {
         Ok(names)
     }
 
-    /// What the controller, its first replica, printed since its first start.
+    /// Returns the log of the first controller replica since its first start.
     pub fn controller_logs(&self) -> Result<String, LabError> {
         self.controller_logs_of(0)
     }
 
-    /// What a replica of the controller printed, since its first start.
+    /// Returns the log of a controller replica since its first start.
     pub fn controller_logs_of(&self, replica: u16) -> Result<String, LabError> {
         read_log(&self.state.controller_log(replica))
     }
 
-    /// Starts the controller, its first replica, and waits until it is ready.
+    /// Starts the first controller replica and waits until it is ready.
     pub async fn start_controller(&self) -> Result<(), LabError> {
         self.ask(&Request::StartController { replica: 0 }).await
     }
 
-    /// Sends the controller, its first replica, a signal and waits until it ended; returns how.
+    /// Sends a signal to the first controller replica, waits until it ends, and returns its exit
+    /// status.
     pub async fn stop_controller(&self, signal: Signal) -> Result<String, LabError> {
         self.stop_replica(0, signal).await
     }
 
-    /// Sends a replica of the controller a signal and waits until it ended; returns how.
+    /// Sends a signal to a controller replica, waits until it ends, and returns its exit status.
     pub async fn stop_replica(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
         self.ask(&Request::StopController { replica, signal: signal as i32 }).await
     }
 
-    /// Asks the lab to end; it has when its state directory is gone.
+    /// Asks the lab to end. The lab has ended when its state directory is gone.
     pub async fn down(&self) -> Result<(), LabError> {
         self.ask(&Request::Down).await
     }
 
-    /// For when it does not answer any more.
+    /// The error for a lab that closed the connection.
     pub(super) fn ended_error(&self) -> LabError {
         LabError::Ended { name: self.name.clone(), log: self.lab_log_tail() }
     }
@@ -292,7 +297,7 @@ impl LabHandle {
     }
 }
 
-/// The Pods that are not ready, and why.
+/// Describes the Pods that are not ready.
 fn describe(pods: &[PodInfo]) -> String {
     let unready = pods.iter().filter(|pod| !pod.ready).map(|pod| {
         let PodInfo { pod: name, running, restarts, problem, .. } = pod;

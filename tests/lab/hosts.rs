@@ -1,13 +1,15 @@
-//! Names: the `/etc/hosts` of a Pod, which stands for the cluster's DNS. Pure.
+//! Owns the `/etc/hosts` of a Pod, which replaces the cluster's DNS. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::kube_proxy::ServiceView;
-use super::names::NamespacedName;
+use smc_types::ids::NamespacedName;
 
-/// The whole file for a Pod: itself, then every service it can name. Headless services have one line per ready Pod.
+use super::kube_proxy::ServiceView;
+
+/// Renders the whole file for a Pod: the Pod itself, then every service. A headless service has one
+/// line per ready Pod.
 pub(super) fn hosts(
     pod: &NamespacedName,
     addresses: &[IpAddr],
@@ -15,16 +17,17 @@ pub(super) fn hosts(
 ) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
     for address in addresses {
-        let _ = writeln!(text, "{address} {}", pod.name);
+        let _ = writeln!(text, "{address} {}", pod.name());
     }
     for (service, view) in services {
-        let NamespacedName { namespace, name } = service;
+        let (namespace, name) = (service.namespace(), service.name());
         let forms = |name: &str| {
             format!("{name}.{namespace}.svc.cluster.local {name}.{namespace}.svc {name}.{namespace}")
         };
         let mut names = forms(name);
-        if *namespace == pod.namespace {
-            // The bare name, by the search path of the cluster's DNS. It comes last: what stands first is canonical.
+        if namespace == pod.namespace() {
+            // The bare name, as with the search path of the cluster's DNS. It comes last: the first
+            // name is the canonical one.
             names = format!("{names} {name}");
         }
         if !view.virtual_ips.is_empty() {

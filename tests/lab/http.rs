@@ -1,4 +1,4 @@
-//! One HTTP/1.1 GET over a connection that exists already.
+//! Owns one HTTP/1.1 GET over an existing connection.
 
 use std::io;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 
 use super::reports::HttpReply;
 
-/// An Envoy's `/config_dump` of a large mesh has tens of megabytes.
+/// Envoy's `/config_dump` of a large mesh has tens of megabytes.
 const MAX_BODY_BYTES: usize = 128 << 20;
 
-/// Sends the request and reads the whole answer.
+/// Sends the request and reads the whole response.
 pub(super) async fn get(stream: TcpStream, path: &str, timeout: Duration) -> io::Result<HttpReply> {
     let exchange = async {
         let (mut sender, connection) =
@@ -33,7 +33,7 @@ pub(super) async fn get(stream: TcpStream, path: &str, timeout: Duration) -> io:
         };
         tokio::pin!(answer);
         tokio::select! {
-            // The connection ends when the answer is complete or never comes; the answer says which.
+            // The connection ends with a complete or a broken response; `answer` reports which.
             _ = connection => (&mut answer).await,
             reply = &mut answer => reply,
         }

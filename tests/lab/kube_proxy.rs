@@ -1,4 +1,5 @@
-//! kube-proxy's part: which Pods are behind a service, and the node's rules that send a virtual IP there. Pure.
+//! Owns kube-proxy's part: the backends of each service, and the node's NAT rules for virtual IPs.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,21 +7,21 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use smc_types::ids::NamespacedName;
 
 use super::mesh_files::{MeshFiles, PodStatus};
-use super::names::NamespacedName;
 use super::plan::container_port;
 
-/// What iptables takes as a comment. Names of Kubernetes can be twice as long; they are ASCII.
+/// Longest comment that iptables takes, in bytes. `namespace/name` can have 317, all ASCII.
 const MAX_COMMENT: usize = 255;
 
-/// A service as its clients meet it.
+/// A service as its clients see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServiceView {
     /// Empty for a headless service.
     pub(super) virtual_ips: Vec<IpAddr>,
     pub(super) ports: Vec<ServicePort>,
-    /// Ready ones only.
+    /// Ready backends only.
     pub(super) backends: Vec<Backend>,
 }
 
@@ -36,13 +37,13 @@ pub(super) struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backend {
     pub(super) addresses: Vec<IpAddr>,
-    /// The Pod's own name below a headless service.
+    /// The Pod's host name below a headless service.
     pub(super) host_name: Option<String>,
-    /// Service port → port there.
+    /// Service port → backend port.
     pub(super) targets: BTreeMap<u16, u16>,
 }
 
-/// All services with the backends they have now.
+/// All services with their present backends.
 pub(super) fn services(
     mesh: &MeshFiles,
     pods: &BTreeMap<NamespacedName, PodStatus>,
@@ -52,7 +53,7 @@ pub(super) fn services(
         let mut backends: Vec<Backend> = mesh
             .pods
             .iter()
-            .filter(|(pod_name, pod)| pod_name.namespace == name.namespace && selects(service, pod))
+            .filter(|(pod_name, pod)| pod_name.namespace() == name.namespace() && selects(service, pod))
             .filter_map(|(pod_name, pod)| {
                 let status = pods.get(pod_name).filter(|status| status.ready)?;
                 Some(pod_backend(name, service, pod, status))
@@ -84,7 +85,7 @@ fn ports(service: &Service) -> Vec<ServicePort> {
         .collect()
 }
 
-/// A port one can connect to. One that is none would spoil the whole table.
+/// A port number from 1 to 65535. iptables-restore refuses the whole table for one bad port.
 fn number(port: i32) -> Option<u16> {
     u16::try_from(port).ok().filter(|&port| port != 0)
 }
@@ -104,7 +105,7 @@ fn pod_backend(name: &NamespacedName, service: &Service, pod: &Pod, status: &Pod
         let number = containers.find_map(|container| container_port(&target, container).ok());
         Some((self::number(port.port)?, number?))
     });
-    let in_subdomain = pod_spec.is_some_and(|spec| spec.subdomain.as_deref() == Some(&name.name));
+    let in_subdomain = pod_spec.is_some_and(|spec| spec.subdomain.as_deref() == Some(name.name()));
     Backend {
         addresses: status.addresses.clone(),
         host_name: pod_spec.and_then(|spec| spec.hostname.clone()).filter(|_| in_subdomain),
@@ -112,13 +113,13 @@ fn pod_backend(name: &NamespacedName, service: &Service, pod: &Pod, status: &Pod
     }
 }
 
-/// Endpoints written down by hand, for a service without a selector.
+/// Backends from EndpointSlices in the mesh directory, for a service without a selector.
 fn slice_backends(name: &NamespacedName, service: &Service, mesh: &MeshFiles) -> Vec<Backend> {
     let of_service = mesh.slices.iter().filter(|slice| {
-        let label =
-            slice.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/service-name"));
+        let labels = slice.metadata.labels.as_ref();
+        let label = labels.and_then(|labels| labels.get("kubernetes.io/service-name")).map(String::as_str);
         let namespace = slice.metadata.namespace.as_deref().unwrap_or("default");
-        label == Some(&name.name) && namespace == name.namespace
+        label == Some(name.name()) && namespace == name.namespace()
     });
     of_service
         .flat_map(|slice| {
@@ -146,10 +147,11 @@ fn slice_backends(name: &NamespacedName, service: &Service, mesh: &MeshFiles) ->
         .collect()
 }
 
-/// The node's whole nat table for one IP family, as input of `iptables-restore`. The lab owns that table.
+/// Renders the node's whole NAT table for one IP family, as input of `iptables-restore`. The lab
+/// owns that table.
 ///
-/// A connection is spread over the backends at random, as kube-proxy does it: rule i of n is taken with probability
-/// 1/(n-i). Without a backend there is no rule, and the node answers that the address is unreachable.
+/// Connections are spread over the backends at random, as kube-proxy does it: rule i of n matches
+/// with probability 1/(n-i). Without a backend there is no rule, and the virtual IP is unreachable.
 pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: bool) -> String {
     let mut text =
         String::from("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n");
@@ -171,7 +173,7 @@ pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: 
                     let chance = if left == 1 {
                         String::new()
                     } else {
-                        // `probability` wants a decimal fraction; millionths are finer than anybody measures.
+                        // `probability` takes a decimal fraction; six digits are precise enough.
                         let millionths = 1_000_000 / left;
                         format!(" -m statistic --mode random --probability 0.{millionths:06}")
                     };
@@ -191,7 +193,8 @@ pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: 
     hairpins.sort();
     hairpins.dedup();
     for address in hairpins {
-        // A Pod that reaches itself through a service would get packets from its own address, and drop them.
+        // A Pod that reaches itself through a service would see packets from its own address, and
+        // drop them.
         let _ = writeln!(text, "-A POSTROUTING -s {address} -d {address} -j MASQUERADE");
     }
     text.push_str("COMMIT\n");
@@ -234,7 +237,7 @@ spec: {containers: [{name: c, command: [x]}]}
                 let status = PodStatus {
                     addresses: vec![IpAddr::from([10, 244, 0, number])],
                     running: true,
-                    ready: ready.contains(&name.name.as_str()),
+                    ready: ready.contains(&name.name()),
                     proxy_uuid: None,
                 };
                 (name.clone(), status)
@@ -264,17 +267,17 @@ spec: {containers: [{name: c, command: [x]}]}
     }
 
     #[test]
-    fn what_iptables_would_refuse_spoils_nobody_elses_rules() {
-        let long = "x".repeat(253);
+    fn objects_that_iptables_would_refuse_do_not_affect_other_rules() {
+        let (namespace, name) = ("x".repeat(63), "x".repeat(253));
         let mesh = format!(
             "apiVersion: v1
 kind: Service
-metadata: {{name: {long}, namespace: {long}}}
+metadata: {{name: {name}, namespace: {namespace}}}
 spec: {{ports: [{{port: 80, name: a}}, {{port: 81, name: b}}, {{port: 0, name: c}}, {{port: 70000, name: d}}]}}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {{name: slice, namespace: {long}, labels: {{kubernetes.io/service-name: {long}}}}}
+metadata: {{name: slice, namespace: {namespace}, labels: {{kubernetes.io/service-name: {name}}}}}
 addressType: IPv4
 ports: [{{name: a, port: 0}}, {{name: b, port: 8081}}, {{name: c, port: 8082}}, {{name: d, port: 8083}}]
 endpoints: [{{addresses: [10.1.2.3]}}]
@@ -282,7 +285,7 @@ endpoints: [{{addresses: [10.1.2.3]}}]
         );
         let files = BTreeMap::from([("m.yaml".to_owned(), mesh.into_bytes())]);
         let mesh = MeshFiles::parse(&files);
-        let name = NamespacedName::new(&long, &long).unwrap();
+        let name = NamespacedName::new(&namespace, &name).unwrap();
         let ips = BTreeMap::from([(name, vec![IpAddr::from([10, 96, 0, 10])])]);
         let text = nat_table(&services(&mesh, &BTreeMap::new(), &ips), false);
         let rules: Vec<&str> = text.lines().filter(|line| line.starts_with("-A PREROUTING")).collect();

@@ -1,4 +1,4 @@
-//! Log files of bounded size.
+//! Owns log files of bounded size.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,11 @@ use tokio::fs::{self, File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStderr, ChildStdout};
 
-/// A file and its predecessor together hold the last 16 to 32 MiB: hours of Envoy at its usual level.
+/// Size at which a file is rotated. The file and its predecessor hold the last 16 to 32 MiB, which
+/// is hours of Envoy at its default level.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Appends to a file, and starts it anew when it is full.
+/// Appends to a file, and rotates it when it is full.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
@@ -21,7 +22,7 @@ impl LogFile {
         Self { path, open: None }
     }
 
-    /// Appends. A log that can't be written must not stop what is logged, so errors only lose the bytes.
+    /// Appends bytes. A write error loses the bytes: it must not stop the process that logs.
     pub(super) async fn append(&mut self, bytes: &[u8]) {
         if self.open.as_ref().is_some_and(|(_, length)| *length >= MAX_BYTES) {
             self.open = None;
@@ -46,12 +47,12 @@ impl LogFile {
         }
     }
 
-    /// Appends a line of the lab's own.
-    pub(super) async fn note(&mut self, line: &str) {
+    /// Appends a line of the lab itself.
+    pub(super) async fn append_line(&mut self, line: &str) {
         self.append(format!("[lab] {line}\n").as_bytes()).await;
     }
 
-    /// Copies what a child prints until it closes both of its outputs.
+    /// Copies a child's output until the child closes both streams.
     pub(super) async fn copy(&mut self, mut stdout: Option<ChildStdout>, mut stderr: Option<ChildStderr>) {
         let (mut out, mut err) = (vec![0; 8192], vec![0; 8192]);
         while stdout.is_some() || stderr.is_some() {
@@ -69,7 +70,7 @@ impl LogFile {
     }
 }
 
-/// Bytes read; 0 at the end. Never, for an output that has ended.
+/// Returns the bytes read, 0 at the end. Never completes for a stream that has ended.
 async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
     match source {
         Some(source) => source.read(buffer).await.unwrap_or(0),

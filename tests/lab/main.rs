@@ -1,4 +1,4 @@
-//! `smc-lab`: a mesh on this machine, for people. See `docs/lab.md`.
+//! `smc-lab`: runs a mesh on this machine, from the command line. See `docs/lab.md`.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use smc_tests::demo::{DemoArgs, demo};
-use smc_tests::lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
-use smc_tests::lab::{
-    EnterArgs, Lab, LabError, LabHandle, LabOptions, NamespacedName, PauseArgs, StateDir, Variant, enter,
-    names_of_labs, pause, run_pid1, run_supervisor,
+use smc_lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
+use smc_lab::{
+    EnterArgs, Lab, LabError, LabHandle, LabOptions, PauseArgs, StateDir, Variant, enter, pause, run_pid1,
+    run_supervisor, running_labs,
 };
+use smc_types::ids::NamespacedName;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs any mesh directory of Kubernetes YAML on this machine: Pods as network namespaces, real Envoys, real SMC.
+/// Runs any mesh directory of Kubernetes YAML on this machine, with real Envoys and the real SMC.
 #[derive(Parser, Debug)]
 #[command(name = "smc-lab", version)]
 struct Cli {
@@ -25,11 +25,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run a mesh directory until Ctrl-C, and follow what changes in it.
+    /// Run a mesh directory until Ctrl-C, and follow its changes.
     Up(UpArgs),
     /// Run a command in a Pod.
     Exec(ExecArgs),
-    /// Print what a container, `envoy`, `init`, or the controller said.
+    /// Print the log of a container, `envoy`, `init` or the controller.
     Logs(LogsArgs),
     /// Print the Pods of a lab.
     Pods(NameArgs),
@@ -37,15 +37,13 @@ enum Command {
     Smc(SmcArgs),
     /// End a lab.
     Down(NameArgs),
-    /// Run the bookstore in a lab of its own, and show who calls whom.
-    Demo(DemoArgs),
-    /// Servers that answer with what they saw.
+    /// Serve HTTP, gRPC, TLS or TCP, and answer with the request as it arrived.
     Echo(EchoArgs),
-    /// An HTTP client that reports as JSON.
+    /// Send HTTP requests, and report the results as JSON.
     Fetch(FetchArgs),
-    /// A TCP client that reports as JSON.
+    /// Send lines over TCP, and report the result as JSON.
     Tcp(TcpArgs),
-    /// A TLS client that shows any certificate, and reports as JSON.
+    /// Connect with TLS and any client certificate, and report the result as JSON.
     Tls(TlsArgs),
     #[command(hide = true)]
     Pid1 { config: PathBuf },
@@ -59,7 +57,7 @@ enum Command {
 
 #[derive(clap::Args, Debug)]
 struct NameArgs {
-    /// The lab, if more than one runs.
+    /// The lab's name; needed if several labs run.
     #[arg(long)]
     name: Option<String>,
 }
@@ -71,25 +69,25 @@ struct UpArgs {
     /// The lab's name.
     #[arg(long, default_value = "lab")]
     name: String,
-    /// The program under test; otherwise the one beside this one.
+    /// The `smc` program; by default the one in the directory of smc-lab.
     #[arg(long)]
     smc: Option<PathBuf>,
-    /// Envoy; otherwise SMC_ENVOY, then the one in PATH.
+    /// The Envoy program; by default SMC_ENVOY, then envoy in PATH.
     #[arg(long)]
     envoy: Option<PathBuf>,
-    /// The xDS variant the proxies speak.
+    /// The xDS variant the proxies use.
     #[arg(long, value_enum, default_value_t)]
     variant: Variant,
-    /// Give Pods IPv6 addresses, too.
+    /// Give Pods IPv6 addresses in addition to IPv4.
     #[arg(long)]
     dual_stack: bool,
-    /// Run no controller and no Envoys; then no Pod may be in the mesh.
+    /// Run no controller and no Envoys. Pods in the mesh do not start.
     #[arg(long)]
     no_controller: bool,
-    /// How many replicas of the controller to run.
+    /// Number of controller replicas.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
-    /// Keep logs and state at the end.
+    /// Keep logs and state when the lab ends.
     #[arg(long)]
     keep: bool,
     /// An argument for `smc controller` (repeatable).
@@ -104,10 +102,10 @@ struct UpArgs {
 struct ExecArgs {
     #[command(flatten)]
     lab: NameArgs,
-    /// The user to run as, instead of the Pod's.
+    /// The user to run as; by default the Pod's.
     #[arg(long)]
     uid: Option<u32>,
-    /// NAMESPACE/POD, or `node` for the lab's own namespace.
+    /// NAMESPACE/POD, or `node` for the node's namespace.
     pod: String,
     /// The command.
     #[arg(last = true, required = true)]
@@ -118,9 +116,9 @@ struct ExecArgs {
 struct LogsArgs {
     #[command(flatten)]
     lab: NameArgs,
-    /// NAMESPACE/POD, or `controller`.
+    /// NAMESPACE/POD, or `controller` (`controller-N` for replica N).
     of: String,
-    /// A container, `envoy` or `init`; otherwise all of them.
+    /// A container, `envoy` or `init`; by default all.
     container: Option<String>,
 }
 
@@ -133,14 +131,14 @@ struct SmcArgs {
     args: Vec<String>,
 }
 
-/// `EX_USAGE` of sysexits, as every program of this project answers a bad command line.
+/// `EX_USAGE` of sysexits.h: the exit code of every program of this project for a bad command line.
 const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing is left to do if even the usage message cannot be written.
+            // A usage message that cannot be written leaves nothing else to do.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
@@ -148,27 +146,27 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            complain(&format!("smc-lab: {}", error.chain()));
+            print_error(&format!("smc-lab: {}", error.chain()));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(command: Command) -> Result<ExitCode, LabError> {
-    // These two must have no other thread: they change what a process belongs to.
+    // Namespaces must change before the process has a second thread.
     match &command {
         Command::Pause(args) => return pause(args).map(|()| ExitCode::SUCCESS),
         Command::Enter(args) => return enter(args).map(|()| ExitCode::SUCCESS),
         _ => {}
     }
-    // Two threads are enough for a program that waits, on the machine that the whole mesh shares.
+    // Two threads suffice for a program that mostly waits, on the machine that runs the whole mesh.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| LabError::Refused(format!("can't start the runtime: {error}")))?;
     let result = runtime.block_on(dispatch(command));
-    // A read of standard input may never end, and must not keep the program.
+    // A blocking read of standard input may never return, and must not delay the exit.
     runtime.shutdown_timeout(Duration::ZERO);
     result
 }
@@ -199,35 +197,34 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
             let argv: Vec<&str> = args.args.iter().map(String::as_str).collect();
             let output = lab.smc(&argv).await?;
             print(&output.stdout);
-            complain(output.stderr.trim_end());
+            print_error(output.stderr.trim_end());
             Ok(exit_code(output.status))
         }
         Command::Down(args) => {
             let lab = find(args).await?;
             lab.down().await?;
-            // It ends within its own grace period.
+            // The lab ends within its own grace period.
             for _ in 0..200 {
-                if !names_of_labs().iter().any(|name| name == lab.name()) {
+                if !running_labs().iter().any(|name| name == lab.name()) {
                     return Ok(ExitCode::SUCCESS);
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Err(LabError::Refused(format!("the lab `{}` does not end", lab.name())))
         }
-        Command::Demo(args) => demo(args).await.map_err(|error| LabError::Refused(error.chain())),
         Command::Echo(args) => echo(args).await.map(|()| ExitCode::SUCCESS),
         Command::Fetch(args) => {
             let mut results = Vec::new();
-            let mut well = true;
+            let mut succeeded = true;
             fetch(&args, |result| {
-                well &= result.error.is_none();
+                succeeded &= result.error.is_none();
                 if args.lines { print_json(&result) } else { results.push(result) }
             })
             .await?;
             if !args.lines {
                 print_json(&results);
             }
-            Ok(success_if(well))
+            Ok(success_if(succeeded))
         }
         Command::Tcp(args) => Ok(success_if(tcp(&args, print_json).await)),
         Command::Tls(args) => {
@@ -274,14 +271,14 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
     };
     let mut lab = Lab::start(options).await?;
     print(&format!("lab `{}`; state and logs in {}\n", lab.name(), lab.state_dir().path().display()));
-    let asked = tokio::select! {
-        asked = lab.ended_as_asked() => asked,
+    let on_request = tokio::select! {
+        on_request = lab.ended_on_request() => on_request,
         _ = interrupt.recv() => true,
         _ = terminate.recv() => true,
         _ = hang_up.recv() => true,
     };
     lab.stop().await?;
-    Ok(if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if on_request { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, LabError> {
@@ -292,20 +289,21 @@ async fn exec(args: ExecArgs) -> Result<ExitCode, LabError> {
     let lab = find(args.lab).await?;
     let argv: Vec<&str> = args.command.iter().map(String::as_str).collect();
     let pod = (args.pod != "node").then_some(args.pod.as_str());
-    let (stdin, stdout, stderr) = (own(std::io::stdin())?, own(std::io::stdout())?, own(std::io::stderr())?);
+    let (stdin, stdout, stderr) =
+        (duplicate(std::io::stdin())?, duplicate(std::io::stdout())?, duplicate(std::io::stderr())?);
     let status = lab.run(pod, args.uid, &argv, &[], stdin, stdout, stderr).await?;
     Ok(exit_code(status))
 }
 
-/// One of the three standard streams.
-fn own(stream: impl AsFd) -> Result<tokio::fs::File, LabError> {
+/// Duplicates one of the three standard streams.
+fn duplicate(stream: impl AsFd) -> Result<tokio::fs::File, LabError> {
     let owned = stream.as_fd().try_clone_to_owned();
     let file =
         owned.map_err(|error| LabError::Refused(format!("can't use the standard streams: {error}")))?;
     Ok(tokio::fs::File::from_std(file.into()))
 }
 
-/// Which replica of the controller `controller`, `controller-1` and so on mean.
+/// Parses `controller` as replica 0 and `controller-N` as replica N.
 fn replica_of(text: &str) -> Option<u16> {
     match text.strip_prefix("controller")? {
         "" => Some(0),
@@ -319,7 +317,7 @@ async fn logs(args: LogsArgs) -> Result<ExitCode, LabError> {
         print(&lab.controller_logs_of(replica)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let pod: NamespacedName = args.of.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
+    let pod: NamespacedName = args.of.parse()?;
     if let Some(container) = args.container {
         print(&lab.logs(&args.of, &container)?);
         return Ok(ExitCode::SUCCESS);
@@ -330,11 +328,11 @@ async fn logs(args: LogsArgs) -> Result<ExitCode, LabError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lab of that name, or the only one.
+/// Finds the lab of this name, or the only running one.
 async fn find(args: NameArgs) -> Result<LabHandle, LabError> {
     let name = match args.name {
         Some(name) => name,
-        None => match names_of_labs().as_slice() {
+        None => match running_labs().as_slice() {
             [] => return Err(LabError::Refused("no lab is running: `smc-lab up DIR`".to_owned())),
             [name] => name.clone(),
             names => {
@@ -347,8 +345,8 @@ async fn find(args: NameArgs) -> Result<LabHandle, LabError> {
     LabHandle::find(&name).await
 }
 
-fn success_if(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn success_if(succeeded: bool) -> ExitCode {
+    if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn exit_code(status: i32) -> ExitCode {
@@ -356,16 +354,16 @@ fn exit_code(status: i32) -> ExitCode {
 }
 
 fn print_json(value: &impl serde::Serialize) {
-    // Results are plain data, which always has a JSON form.
+    // Results are plain data, which always serializes.
     print(&format!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
 fn print(text: &str) {
-    // A reader that is gone, as with `| head`, is no error.
+    // A closed reader, as with `| head`, is not an error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-fn complain(text: &str) {
+fn print_error(text: &str) {
     if !text.is_empty() {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }

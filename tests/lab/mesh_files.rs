@@ -1,7 +1,7 @@
-//! The mesh directory: what its files declare, and what the lab publishes to the controller.
+//! Owns the reading of the mesh directory, and the form in which it is published to the controller.
 //!
-//! Pure. The lab understands the few kinds a kubelet needs; everything else, and whatever can't be read, is passed
-//! on byte for byte, so that the controller sees and reports it itself.
+//! Pure. The lab parses only the kinds that a kubelet needs. Everything else, and what cannot be
+//! parsed, is passed on byte for byte, so that the controller sees it and reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,19 +11,19 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use super::names::NamespacedName;
+use smc::decode::manifest::documents::split;
+use smc_types::ids::NamespacedName;
 
 /// File name → content.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Larger files are passed on unread: they are somebody's test of the controller, not a Pod.
+/// Larger files are passed on unparsed: they test the controller, and declare no Pods to run.
 const MAX_PARSED_BYTES: usize = 1 << 20;
 
-/// The label that ties a Pod to its proxy's certificate; the injector sets it.
+/// The label that binds a Pod to its proxy's certificate; the injector sets it.
 pub(super) const PROXY_UUID_LABEL: &str = "osm-proxy-uuid";
 
-/// What the mesh directory declares, as far as the lab cares.
+/// The declarations of the mesh directory that concern the lab.
 #[derive(Debug, Default)]
 pub(super) struct MeshFiles {
     files: BTreeMap<String, Vec<Part>>,
@@ -34,7 +34,7 @@ pub(super) struct MeshFiles {
     pub(super) slices: Vec<EndpointSlice>,
     /// `spec.traffic` of the MeshConfig.
     pub(super) traffic: Value,
-    /// What a person should know about files the lab could not use; one line each.
+    /// Problems with files that the lab could not use, one line each.
     pub(super) problems: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ enum Part {
     Service(NamespacedName, Value),
 }
 
-/// What the lab, as the kubelet, knows about a Pod.
+/// The kubelet's knowledge of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodStatus {
     pub(super) addresses: Vec<IpAddr>,
@@ -57,7 +57,7 @@ pub(super) struct PodStatus {
 }
 
 impl MeshFiles {
-    /// Reads all files. Of two objects with the same name the first, in order of file names, counts.
+    /// Parses all files. Of two objects with one name the first counts, in order of file names.
     pub(super) fn parse(files: &Files) -> Self {
         let mut mesh = Self { raw: files.clone(), ..Self::default() };
         for (file, bytes) in files {
@@ -69,7 +69,7 @@ impl MeshFiles {
                 mesh.problems.push(format!("{file}: larger than {MAX_PARSED_BYTES} bytes; passed on unread"));
                 continue;
             }
-            let parts = documents(text).into_iter().map(|document| mesh.part(file, document)).collect();
+            let parts = split(text).map(|document| mesh.part(file, document.text)).collect();
             mesh.files.insert(file.clone(), parts);
         }
         mesh
@@ -130,9 +130,12 @@ impl MeshFiles {
         let meta = |field| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
         let namespace = meta("namespace").unwrap_or("default");
         let name = meta("name").unwrap_or_default();
-        let Some(id) = NamespacedName::new(namespace, name) else {
-            self.problems.push(format!("{file}: {kind} `{namespace}/{name}` has no valid name; passed on"));
-            return None;
+        let id = match NamespacedName::new(namespace, name) {
+            Ok(id) => id,
+            Err(error) => {
+                self.problems.push(format!("{file}: {kind}: {error}; passed on as it is"));
+                return None;
+            }
         };
         match serde_json::from_value(value.clone()) {
             Ok(object) => Some((id, object)),
@@ -143,8 +146,8 @@ impl MeshFiles {
         }
     }
 
-    /// The directory the controller reads: Pods with the status a kubelet gives them, Services with the virtual IPs
-    /// `services` has for them, everything else unchanged. Pods in `absent` are left out.
+    /// Renders the directory that the controller reads: Pods with their status, Services with the
+    /// virtual IPs of `services`, everything else unchanged. Pods in `absent` are left out.
     pub(super) fn publish(
         &self,
         pods: &BTreeMap<NamespacedName, PodStatus>,
@@ -159,9 +162,14 @@ impl MeshFiles {
             }
             let mut text = String::new();
             for part in parts {
+                if matches!(part, Part::Pod(name, _) if absent.contains(name)) {
+                    continue;
+                }
+                if !text.is_empty() {
+                    text.push_str("---\n");
+                }
                 match part {
                     Part::Text(document) => text.push_str(document),
-                    Part::Pod(name, _) if absent.contains(name) => continue,
                     Part::Pod(name, value) => {
                         let value = match pods.get(name) {
                             Some(status) => with_status(value.clone(), status, node),
@@ -172,7 +180,8 @@ impl MeshFiles {
                     Part::Service(name, value) => {
                         let value = match services.get(name).filter(|addresses| !addresses.is_empty()) {
                             Some(addresses) => with_cluster_ips(value.clone(), addresses),
-                            // As it was declared: what is without addresses may be headless.
+                            // A service without addresses is published as declared: it may be
+                            // headless.
                             None => value.clone(),
                         };
                         let _ = write!(text, "{value:#}");
@@ -181,33 +190,11 @@ impl MeshFiles {
                 if !text.ends_with('\n') {
                     text.push('\n');
                 }
-                text.push_str("---\n");
             }
             published.insert(file.clone(), text.into_bytes());
         }
         published
     }
-}
-
-/// The documents of a YAML stream. A line that starts with `---` ends one wherever it stands, also in the middle of a
-/// block of text.
-fn documents(text: &str) -> Vec<&str> {
-    let mut documents = Vec::new();
-    let mut start = 0;
-    let mut position = 0;
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "---" || line.starts_with("--- ") {
-            documents.push(&text[start..position]);
-            // What follows the marker on its line belongs to the next document.
-            start = position + 3;
-        }
-        position += line.len();
-    }
-    documents.push(&text[start..]);
-    documents.retain(|document| {
-        document.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-    });
-    documents
 }
 
 fn with_status(mut pod: Value, status: &PodStatus, node: &str) -> Value {
@@ -248,6 +235,10 @@ mod tests {
         files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
     }
 
+    fn documents(yaml: &[u8]) -> Vec<&str> {
+        split(std::str::from_utf8(yaml).unwrap()).map(|document| document.text).collect()
+    }
+
     fn status(ready: bool) -> BTreeMap<NamespacedName, PodStatus> {
         BTreeMap::from([(
             NamespacedName::new("shop", "a").unwrap(),
@@ -261,19 +252,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_its_status_and_its_neighbours_stay_as_they_are() {
+    fn a_pod_gets_its_status_and_other_documents_stay_unchanged() {
         let broken = "kind: [unclosed\n";
         let input = files(&[("a.yaml", &format!("# top\n---\n{POD}---\n{broken}"))]);
         let published =
             MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
-        let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
-        let documents = documents(&text);
-        assert_eq!(documents.len(), 2, "{text}");
+        let documents = documents(&published["a.yaml"]);
+        assert_eq!(documents.len(), 2, "{documents:?}");
         let pod: Value = serde_saphyr::from_str(documents[0]).unwrap();
         assert_eq!(pod["status"]["podIP"], "10.244.0.2");
         assert_eq!(pod["status"]["phase"], "Running");
         assert_eq!(pod["metadata"]["labels"]["osm-proxy-uuid"], "u-1");
-        assert_eq!(documents[1].trim(), broken.trim());
+        assert_eq!(documents[1], format!("---\n{broken}"));
     }
 
     #[test]
@@ -287,9 +277,10 @@ mod tests {
         let assigned = assigned.map(|(name, ips)| (NamespacedName::new("shop", name).unwrap(), ips)).into();
         let mesh = MeshFiles::parse(&files(&[("s.yaml", &text)]));
         let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &assigned, "node");
-        let text = String::from_utf8(published["s.yaml"].clone()).unwrap();
-        let services: Vec<Value> =
-            documents(&text).into_iter().map(|document| serde_saphyr::from_str(document).unwrap()).collect();
+        let services: Vec<Value> = documents(&published["s.yaml"])
+            .into_iter()
+            .map(|document| serde_saphyr::from_str(document).unwrap())
+            .collect();
         assert_eq!(services[0]["spec"]["clusterIP"], "10.96.0.10");
         assert_eq!(services[1]["spec"]["clusterIP"], "None");
     }
@@ -321,8 +312,7 @@ mod tests {
             BTreeMap::from([(name("peers"), vec![]), (name("web"), vec!["10.96.0.10".parse().unwrap()])]);
         let mesh = MeshFiles::parse(&files(&[("a.yaml", &text)]));
         let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &ips, "node");
-        let text = String::from_utf8(published["a.yaml"].clone()).unwrap();
-        let specs: Vec<Value> = documents(&text)
+        let specs: Vec<Value> = documents(&published["a.yaml"])
             .into_iter()
             .map(|document| serde_saphyr::from_str::<Value>(document).unwrap()["spec"].clone())
             .collect();
@@ -350,15 +340,22 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_ending_is_left_out_and_its_neighbours_stay() {
+    fn a_pod_that_is_ending_is_left_out_and_other_documents_stay() {
         let input = files(&[("a.yaml", &format!("x: y\n---\n{POD}"))]);
         let absent = status(true).into_keys().collect();
         let published = MeshFiles::parse(&input).publish(&BTreeMap::new(), &absent, &BTreeMap::new(), "node");
-        assert_eq!(documents(std::str::from_utf8(&published["a.yaml"]).unwrap()), ["x: y\n"]);
+        assert_eq!(documents(&published["a.yaml"]), ["x: y\n"]);
     }
 
     #[test]
     fn a_marker_with_content_on_its_line_starts_a_document() {
-        assert_eq!(documents("a: 1\n--- b: 2\n---\n# only a comment\n"), ["a: 1\n", " b: 2\n"]);
+        let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {containers: []}}";
+        let input = files(&[("a.yaml", &format!("a: 1\n--- {pod}\n---\n# only a comment\n"))]);
+        let mesh = MeshFiles::parse(&input);
+        assert_eq!(mesh.problems, Vec::<String>::new());
+        let published = mesh.publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
+        let documents = documents(&published["a.yaml"]);
+        assert_eq!((documents.len(), documents[0]), (2, "a: 1\n"), "{documents:?}");
+        assert!(documents[1].contains("10.244.0.2"), "{documents:?}");
     }
 }

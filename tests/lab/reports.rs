@@ -1,4 +1,4 @@
-//! What the lab and its tools report, as data.
+//! Owns the data types that the lab and its tools report.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -12,39 +12,39 @@ use serde_json::Value;
 pub struct PodInfo {
     /// `namespace/name`.
     pub pod: String,
-    /// Its addresses, IPv4 first.
+    /// The Pod's addresses, IPv4 first.
     pub addresses: Vec<IpAddr>,
-    /// Whether it has a proxy.
+    /// Whether the Pod has a proxy.
     pub in_mesh: bool,
-    /// Whether its containers were started.
+    /// Whether the containers were started.
     pub running: bool,
-    /// Whether all its containers, and its proxy, are ready.
+    /// Whether all containers and the proxy are ready.
     pub ready: bool,
-    /// How often its containers and its proxy ended and were started again.
+    /// Restarts of its containers and its proxy.
     pub restarts: u64,
-    /// Why it does not come up, if it doesn't.
+    /// The reason why the Pod does not start, if there is one.
     pub problem: Option<String>,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOutput {
-    /// The exit status; 128 plus the signal's number if a signal ended it.
+    /// The exit status; 128 plus the signal number if a signal ended it.
     pub status: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl ExecOutput {
-    /// Whether it exited with 0.
+    /// Returns true if the exit status is 0.
     pub fn success(&self) -> bool {
         self.status == 0
     }
 }
 
-/// An answer of Envoy's admin interface.
+/// A response of Envoy's admin interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpReply {
     /// The status code.
@@ -53,26 +53,26 @@ pub struct HttpReply {
     pub body: String,
 }
 
-/// How a client failed, as far as it can tell.
+/// The kind of a client's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Failure {
-    /// The name has no address.
+    /// The name does not resolve.
     Unresolved,
-    /// No way leads to the address.
+    /// There is no route to the address.
     Unreachable,
-    /// Nobody listens there.
+    /// The connection was refused.
     Refused,
-    /// The other side closed or reset the connection where an answer was expected.
+    /// The server closed or reset the connection before a response.
     Closed,
-    /// Nothing came in time.
+    /// No response within the time limit.
     Timeout,
-    /// Something else: an answer that makes no sense, say.
+    /// Another failure, for example an invalid response.
     Other,
 }
 
 impl Failure {
-    /// What this error says of the other side.
+    /// Classifies an I/O error.
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Unresolved,
@@ -88,8 +88,8 @@ impl Failure {
         }
     }
 
-    /// Whether somebody there turned the client away: what a mesh does with whom it does not let in, and what a
-    /// mistake on the way there does not look like.
+    /// Returns true if the connection was refused or closed. That is how a mesh denies access; a
+    /// wrong name or a missing route looks different.
     pub fn is_denial(self) -> bool {
         matches!(self, Self::Refused | Self::Closed)
     }
@@ -98,63 +98,65 @@ impl Failure {
 /// One request of `smc-lab fetch`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FetchResult {
-    /// The status code; absent if there was no answer.
+    /// The status code; absent without a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The answer's headers, names in lower case; of several with one name, the last.
+    /// The response headers, names in lower case; of several with one name, the last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The answer's trailers.
+    /// The response trailers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub trailers: BTreeMap<String, String>,
-    /// The answer's body: JSON if it is JSON, else a text. Of a gRPC answer, the first message.
+    /// The response body: parsed if it is JSON, else a string. For gRPC, the first message.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
-    /// Why there was no answer, or not a whole one.
+    /// The error, if there was no complete response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What kind of failure `error` is.
+    /// The kind of `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// From the start of the request to its end.
+    /// Duration of the request.
     #[serde(default)]
     pub millis: u64,
-    /// Which of the client's connections was used, counted from 1.
+    /// Number of the client's connection that was used, counted from 1.
     #[serde(default)]
     pub connection: u64,
 }
 
 impl FetchResult {
-    /// The Pod that `smc-lab echo` says answered.
+    /// Returns the Pod that answered, as `smc-lab echo` names it.
     pub fn pod(&self) -> Option<&str> {
         self.body.get("pod").and_then(Value::as_str)
     }
 }
 
-/// One conversation of `smc-lab tcp` or `smc-lab tls`.
+/// The result of `smc-lab tcp` or `smc-lab tls`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpResult {
-    /// Whether the connection was opened. Behind a proxy it always is: the proxy accepts, then perhaps closes.
+    /// Whether the connection was opened. Behind a proxy it always is: the proxy accepts before it
+    /// decides.
     pub connected: bool,
-    /// What the server said first, without its line end.
+    /// The server's first line, without its line end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub greeting: Option<String>,
-    /// What the server answered, without its line end.
+    /// The server's reply, without its line end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<String>,
-    /// The serial number of the certificate the server showed, in hexadecimal without leading zeros; TLS only.
+    /// The serial number of the server's certificate, in hexadecimal without leading zeros; TLS
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_serial: Option<String>,
-    /// What went wrong.
+    /// The error, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What kind of failure `error` is.
+    /// The kind of `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
 impl TcpResult {
-    /// Adds what went wrong.
+    /// Records an error.
     pub(super) fn fail(&mut self, error: &io::Error) {
         self.failure = Some(Failure::of(error));
         self.error = Some(error.to_string());

@@ -1,4 +1,4 @@
-//! Opens the namespaces: the one command that is run on the host.
+//! Owns the one command that runs on the host: `unshare`, which creates the lab's namespaces.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,14 +7,15 @@ use tokio::process::{Child, Command};
 
 use super::{LabError, config};
 
-/// Mount, network, pid and IPC namespaces. `--kill-child` ties the first process to `unshare`, and the kernel ties
-/// everything else to the first process.
+/// Mount, network, pid and IPC namespaces. `--kill-child` ties the first process to `unshare`, and
+/// the kernel ties all other processes to the first.
 const NAMESPACES: [&str; 7] =
     ["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"];
-/// For an ordinary user: be root in a user namespace that also has the users Envoy and the applications run as.
+/// For an ordinary user: root in a user namespace that also maps the users of Envoy and the
+/// applications.
 const USER_NAMESPACE: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
 
-/// What `unshare` needs to be told to open namespaces here.
+/// The flags with which `unshare` works on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Privilege(&'static [&'static str]);
 
@@ -26,7 +27,7 @@ pub(super) fn spawn(privilege: Privilege, lab: &Path, config: &Path, log: Stdio)
         .stdin(Stdio::piped())
         .stdout(log)
         .stderr(Stdio::inherit())
-        // Ctrl-C is for the owner, who ends the lab in order.
+        // Ctrl-C must not reach the lab: the owner ends it in order.
         .process_group(0);
     command.spawn().map_err(|error| spawn_error(&error))
 }
@@ -34,12 +35,12 @@ pub(super) fn spawn(privilege: Privilege, lab: &Path, config: &Path, log: Stdio)
 fn unshare(flags: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.args(flags).args(NAMESPACES);
-    // The host's environment is not the mesh's: what a test sees should not depend on who runs it.
+    // Without the host's environment, so that a test does not depend on the user who runs it.
     command.env_clear().env("PATH", config::PATH).env("HOME", "/").env("LANG", "C.UTF-8");
     command
 }
 
-/// Finds out what works here; leaves nothing.
+/// Finds the flags that work on this machine. Leaves nothing behind.
 pub(super) async fn privilege() -> Result<Privilege, LabError> {
     let mut refusals = Vec::new();
     for flags in [&[] as &[&str], &USER_NAMESPACE] {

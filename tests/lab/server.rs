@@ -1,4 +1,4 @@
-//! Serves requests on the lab's control socket.
+//! Owns the server side of the lab's control socket.
 
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use smc_mesh::interception::ADMIN_PORT;
+use smc_types::ids::NamespacedName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -22,20 +23,32 @@ use super::LabError;
 use super::config;
 use super::control::{self, Request, Tag};
 use super::controllers::Controllers;
-use super::names::NamespacedName;
 use super::process::{self, Group};
+use super::reports::PodInfo;
 use super::state_dir::StateDir;
-use super::supervisor::Command;
 use super::{http, netns};
 
-/// Conversations at once: a test that runs a client in each of some dozens of Pods.
+/// Concurrent connections: enough for a test that runs a client in each of some dozens of Pods.
 const MAX_CONNECTIONS: usize = 256;
-/// Envoy's admin interface answers from memory, but a large dump on a busy core takes its time.
+/// Envoy's admin interface answers from memory, but a large dump takes time on a busy core.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Outputs that a command's children hold open after it ended are read this much longer.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time limit for reading outputs that a command's children hold open after it ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Accepts until the lab ends.
+/// A command of the control server to the supervisor.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Read the mesh directory now, and answer when it is published.
+    Sync(oneshot::Sender<Result<(), LabError>>),
+    /// List all Pods.
+    Pods(oneshot::Sender<Vec<PodInfo>>),
+    /// Find the process that holds a Pod's namespaces, and the Pod's user and group.
+    Namespaces(NamespacedName, oneshot::Sender<Option<(u32, (u32, u32))>>),
+    /// End the lab.
+    Down,
+}
+
+/// Accepts connections until the lab ends.
 pub(super) async fn serve(
     state: &StateDir,
     commands: mpsc::Sender<Command>,
@@ -45,26 +58,26 @@ pub(super) async fn serve(
     let listener = UnixListener::bind(&path).map_err(LabError::file("listen on", &path))?;
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))
         .map_err(LabError::file("set the mode of", &path))?;
-    let mut conversations = JoinSet::new();
+    let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if conversations.len() < MAX_CONNECTIONS => {
-                // Out of file descriptors, say: the next one may be luckier.
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                // For example without a free file descriptor; the next accept may succeed.
                 let Ok((stream, _)) = accepted else { continue };
-                let conversation = Conversation { commands: commands.clone(), controllers: Arc::clone(&controllers) };
-                conversations.spawn(conversation.run(stream));
+                let connection = ControlConnection { commands: commands.clone(), controllers: Arc::clone(&controllers) };
+                connections.spawn(connection.run(stream));
             }
-            Some(_) = conversations.join_next(), if !conversations.is_empty() => {}
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
     }
 }
 
-struct Conversation {
+struct ControlConnection {
     commands: mpsc::Sender<Command>,
     controllers: Arc<Controllers>,
 }
 
-impl Conversation {
+impl ControlConnection {
     async fn run(self, stream: UnixStream) {
         let (mut reader, mut writer) = stream.into_split();
         let Ok(Some((Tag::Request, payload))) = control::read(&mut reader).await else { return };
@@ -72,7 +85,7 @@ impl Conversation {
             Ok(request) => self.answer(request, reader, &mut writer).await,
             Err(error) => Err(LabError::Invalid { what: "request", text: error.to_string() }),
         };
-        // A client that is gone wants no answer.
+        // A client that is gone needs no answer.
         let _ = match answer {
             Ok(value) => control::write(&mut writer, Tag::Result, &value).await,
             Err(error) => control::write(&mut writer, Tag::Error, error.chain().as_bytes()).await,
@@ -136,7 +149,7 @@ impl Conversation {
     }
 
     async fn namespaces(&self, pod: &str) -> Result<(u32, (u32, u32)), LabError> {
-        let name: NamespacedName = pod.parse().map_err(|text| LabError::Invalid { what: "pod", text })?;
+        let name: NamespacedName = pod.parse()?;
         self.ask(|sender| Command::Namespaces(name, sender))
             .await?
             .ok_or_else(|| LabError::Refused(format!("there is no running pod {pod}")))
@@ -147,7 +160,7 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>, LabError> {
     serde_json::to_vec(value).map_err(|error| LabError::Refused(error.to_string()))
 }
 
-/// Runs a command with the client as its terminal. If the client goes away, so does the command.
+/// Runs a command with the client's streams. The command is killed when the client disconnects.
 async fn exec(
     mut command: tokio::process::Command,
     reader: OwnedReadHalf,
@@ -180,7 +193,7 @@ async fn exec(
         }
     };
     if !copied {
-        let _ = tokio::time::timeout(LAST_WORDS, outputs).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, outputs).await;
     }
     Ok(exit_code(status))
 }
@@ -189,7 +202,7 @@ fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
-/// Sends both outputs to the client as they come.
+/// Sends both outputs to the client.
 async fn forward(
     mut stdout: Option<ChildStdout>,
     mut stderr: Option<ChildStderr>,
@@ -218,7 +231,7 @@ async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) ->
     }
 }
 
-/// Gives the client's input to the command. Returns once, when the client is gone.
+/// Copies the client's input to the command. Returns when the client has disconnected.
 async fn feed(mut reader: OwnedReadHalf, mut stdin: Option<ChildStdin>) {
     while let Ok(Some((tag, bytes))) = control::read(&mut reader).await {
         if tag != Tag::Stdin {

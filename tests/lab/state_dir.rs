@@ -1,8 +1,10 @@
-//! The state directory of a lab on the host: the only thing the lab leaves outside its namespaces while it runs.
+//! Owns the state directory of a lab on the host, the only thing outside the lab's namespaces while
+//! it runs.
 //!
-//! It lies under a name that anybody can guess, in a directory that anybody can write to. So neither it nor the
-//! directory of all labs is used unless it is a real directory of this user's that nobody else may write to: what
-//! somebody else put there, a link above all, is refused, and never followed.
+//! Its name is predictable, and its parent is writable for all users. So it and the directory of
+//! all labs are used only if they are real directories that belong to this user and that no other
+//! user may write to. Anything else in their place, above all a symbolic link, is refused and never
+//! followed.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -11,15 +13,15 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use smc_types::ids::NamespacedName;
 
 use super::LabError;
 use super::config;
-use super::names::NamespacedName;
 
-/// A Unix socket's path has room for 108 bytes with its end.
+/// A Unix socket's path has room for 108 bytes, including the final NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// Other users (Envoy's, the applications') pass through to files that are theirs, but can't list.
+/// Other users (Envoy's, the applications') may pass through to their own files, but not list.
 const PASS_THROUGH: u32 = 0o711;
 
 /// The state directory of one lab.
@@ -27,14 +29,14 @@ const PASS_THROUGH: u32 = 0o711;
 pub struct StateDir(PathBuf);
 
 impl StateDir {
-    /// The directory of the lab `name`, which may not exist; if it does, it is this user's. Names are as those of
-    /// Kubernetes objects.
+    /// Returns the directory of the lab `name`, which need not exist; if it exists, it belongs to
+    /// this user. Lab names follow the rules of Kubernetes names.
     pub fn of(name: &str) -> Result<Self, LabError> {
         Self::below(&base(), name)
     }
 
     fn below(base: &Path, name: &str) -> Result<Self, LabError> {
-        if name.len() > 40 || NamespacedName::new("lab", name).is_none() {
+        if name.len() > 40 || NamespacedName::new("lab", name).is_err() {
             let text = format!("`{name}` (lower-case letters, digits and dashes, at most 40)");
             return Err(LabError::Invalid { what: "lab name", text });
         }
@@ -46,25 +48,27 @@ impl StateDir {
             return Err(LabError::Invalid { what: "path of the control socket", text });
         }
         for path in [base, dir.path()] {
-            match own_directory(path) {
+            match check_owner(path) {
                 Err(LabError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                judged => judged?,
+                checked => checked?,
             }
         }
         Ok(dir)
     }
 
-    /// The same directory at another place: inside the lab it is mounted at a path of its own.
+    /// The same directory under another path: inside the lab it is mounted elsewhere.
     pub(super) fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// Creates the directory, empty. What a lab of the same name left behind that did not end by itself (power cut,
-    /// every process killed at once) is removed; a running one is refused.
+    /// Creates the directory, empty. Removes the remains of an earlier lab of this name that was
+    /// killed as a whole (power cut, all processes at once). Fails if a lab of this name is
+    /// running.
     pub(super) fn create(&self, name: &str) -> Result<(), LabError> {
-        // Once the first is this user's alone, nobody else can put anything in the place of the second.
+        // Once the parent belongs to this user alone, no other user can replace the directory
+        // itself.
         for path in [self.0.parent().unwrap_or(&self.0), &self.0] {
-            make_own_directory(path)?;
+            create_owned(path)?;
         }
         let Some(lock) = self.try_lock()? else { return Err(LabError::AlreadyRunning(name.to_owned())) };
         for entry in fs::read_dir(&self.0).map_err(LabError::file("read", &self.0))? {
@@ -79,13 +83,13 @@ impl StateDir {
             removed.map_err(LabError::file("remove", &path))?;
         }
         for path in [self.published(), self.logs(), self.view(), self.0.join("pods")] {
-            make_own_directory(&path)?;
+            create_owned(&path)?;
         }
         drop(lock);
         Ok(())
     }
 
-    /// The lock its first process holds while the lab lives; `None` while somebody holds it.
+    /// Takes the lock that the first process holds while the lab lives; `None` if it is taken.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, LabError> {
         let path = self.lock_file();
         let file = OpenOptions::new()
@@ -101,15 +105,16 @@ impl StateDir {
         }
     }
 
-    /// Whether a lab lives in it. Creates nothing: the directory may be about to go.
-    fn is_inhabited(&self) -> bool {
+    /// Returns true if a lab holds the lock. Creates nothing: the directory may be about to be
+    /// removed.
+    fn is_locked(&self) -> bool {
         let lock = OpenOptions::new().write(true).open(self.lock_file());
         lock.is_ok_and(|file| {
             matches!(Flock::lock(file, FlockArg::LockExclusiveNonblock), Err((_, Errno::EWOULDBLOCK)))
         })
     }
 
-    /// Removes the directory and everything in it; missing is fine.
+    /// Removes the directory and its content; a missing directory is not an error.
     pub(super) fn remove(&self) -> Result<(), LabError> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -119,7 +124,7 @@ impl StateDir {
         }
     }
 
-    /// Keeps it after the end of the lab, for somebody to look at.
+    /// Marks the directory to be kept after the end of the lab.
     pub(super) fn keep(&self) {
         let _ = fs::write(self.0.join("keep"), "");
     }
@@ -128,12 +133,12 @@ impl StateDir {
         self.0.join("keep").exists()
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Requests to the lab go here.
+    /// The socket for requests to the lab.
     pub(super) fn control_socket(&self) -> PathBuf {
         self.0.join("control.sock")
     }
@@ -146,17 +151,17 @@ impl StateDir {
         self.0.join("config.json")
     }
 
-    /// A private copy of a mesh directory, for those who edit it live.
+    /// The private copy of a mesh directory, for tests that edit it.
     pub(super) fn mesh(&self) -> PathBuf {
         self.0.join("mesh")
     }
 
-    /// What the controller reads.
+    /// The directory that the controller reads.
     pub(super) fn published(&self) -> PathBuf {
         self.0.join("published")
     }
 
-    /// Mount point while the inside is being put together.
+    /// Mount point of the file system view until it replaces `/run`.
     pub(super) fn view(&self) -> PathBuf {
         self.0.join("view")
     }
@@ -165,52 +170,52 @@ impl StateDir {
         self.0.join("logs")
     }
 
-    /// What the supervisor says.
+    /// The supervisor's messages.
     pub(super) fn lab_log(&self) -> PathBuf {
         self.logs().join("lab.log")
     }
 
-    /// The log of a replica of the controller.
+    /// Returns the log of a controller replica.
     pub fn controller_log(&self, replica: u16) -> PathBuf {
         self.logs().join(format!("{}.log", config::numbered("controller", replica)))
     }
 
-    /// The log of a Pod's container, or of `envoy` or `init`.
+    /// Returns the log of a Pod's container, `envoy` or `init`.
     pub fn pod_log(&self, pod: &NamespacedName, container: &str) -> PathBuf {
-        self.logs().join(&pod.namespace).join(&pod.name).join(format!("{container}.log"))
+        self.logs().join(pod.namespace()).join(pod.name()).join(format!("{container}.log"))
     }
 
-    /// Files of one Pod: hosts, bootstrap.
+    /// Files of one Pod: `hosts`, the bootstrap.
     pub(super) fn pod(&self, pod: &NamespacedName) -> PathBuf {
-        self.0.join("pods").join(&pod.namespace).join(&pod.name)
+        self.0.join("pods").join(pod.namespace()).join(pod.name())
     }
 }
 
-/// Per user, so that two users of one machine don't meet.
+/// One directory per user, so that users of one machine do not collide.
 fn base() -> PathBuf {
     std::env::temp_dir().join(format!("smc-lab-{}", nix::unistd::geteuid()))
 }
 
-/// Creates a directory, or takes the one that is there if it is this user's alone.
-fn make_own_directory(path: &Path) -> Result<(), LabError> {
+/// Creates a directory, or takes an existing one that belongs to this user alone.
+fn create_owned(path: &Path) -> Result<(), LabError> {
     match DirBuilder::new().mode(PASS_THROUGH).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(LabError::file("create", path)(error));
         }
-        _ => own_directory(path)?,
+        _ => check_owner(path)?,
     }
-    // Whatever the umask took away.
+    // Sets the mode regardless of the umask.
     fs::set_permissions(path, Permissions::from_mode(PASS_THROUGH))
         .map_err(LabError::file("set the mode of", path))
 }
 
-/// Refuses what is not a directory of this user's alone.
-fn own_directory(path: &Path) -> Result<(), LabError> {
-    // Of the entry itself, not of what it may link to.
-    let entry = fs::symlink_metadata(path).map_err(LabError::file("look at", path))?;
+/// Fails unless `path` is a directory that belongs to this user alone.
+fn check_owner(path: &Path) -> Result<(), LabError> {
+    // Of the entry itself, not of a link's target.
+    let entry = fs::symlink_metadata(path).map_err(LabError::file("inspect", path))?;
     match objection(&entry, nix::unistd::geteuid().as_raw()) {
         None => Ok(()),
-        Some(problem) => Err(LabError::NotOurs { path: path.to_owned(), problem }),
+        Some(problem) => Err(LabError::NotPrivate { path: path.to_owned(), problem }),
     }
 }
 
@@ -226,9 +231,9 @@ fn objection(entry: &Metadata, user: u32) -> Option<&'static str> {
     }
 }
 
-/// The labs that run now.
-pub fn names_of_labs() -> Vec<String> {
-    if own_directory(&base()).is_err() {
+/// Lists the running labs.
+pub fn running_labs() -> Vec<String> {
+    if check_owner(&base()).is_err() {
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir(base()) else { return Vec::new() };
@@ -236,7 +241,7 @@ pub fn names_of_labs() -> Vec<String> {
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| {
             let Ok(dir) = StateDir::of(name) else { return false };
-            dir.config().exists() && dir.is_inhabited()
+            dir.config().exists() && dir.is_locked()
         })
         .collect();
     names.sort();
@@ -251,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with something to lose.
+    /// A directory that the test must not change.
     fn precious(directory: &TempDir) -> PathBuf {
         let precious = directory.path().join("precious");
         fs::create_dir_all(precious.join("inner")).unwrap();
@@ -267,33 +272,44 @@ mod tests {
     }
 
     fn create(base: &Path) -> Result<(), LabError> {
-        // As a lab that was looked up before somebody else came along.
+        // Creates without the checks of `below`, as if another user were faster.
         StateDir(base.join("lab")).create("lab")
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_directory_of_all_labs_is_refused_and_not_followed() {
+    fn a_name_that_could_leave_the_state_directory_is_invalid() {
+        assert!("bookstore/bookstore-v1".parse::<NamespacedName>().is_ok());
+        for text in ["a", "/", "a/", "../b", "a/..", "a/b/c", "A/b", "a/.b", "a/b c", "a/b\n", "a/b..c"] {
+            assert!(text.parse::<NamespacedName>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_directory_of_all_labs_is_refused() {
         let directory = TempDir::new().unwrap();
         let precious = precious(&directory);
         fs::create_dir(precious.join("lab")).unwrap();
         let base = directory.path().join("base");
         symlink(&precious, &base).unwrap();
         let error = create(&base).unwrap_err();
-        assert!(matches!(&error, LabError::NotOurs { path, .. } if *path == base), "{error:?}");
+        assert!(matches!(&error, LabError::NotPrivate { path, .. } if *path == base), "{error:?}");
         assert!(StateDir::below(&base, "lab").is_err());
         fs::remove_dir(precious.join("lab")).unwrap();
         assert_untouched(&precious);
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_lab_is_refused_and_not_followed() {
+    fn a_link_in_the_place_of_a_lab_is_refused() {
         let directory = TempDir::new().unwrap();
         let precious = precious(&directory);
         let base = directory.path().join("base");
         fs::create_dir(&base).unwrap();
         symlink(&precious, base.join("lab")).unwrap();
         let error = create(&base).unwrap_err();
-        assert!(matches!(&error, LabError::NotOurs { path, .. } if *path == base.join("lab")), "{error:?}");
+        assert!(
+            matches!(&error, LabError::NotPrivate { path, .. } if *path == base.join("lab")),
+            "{error:?}"
+        );
         assert!(StateDir::below(&base, "lab").is_err());
         assert_untouched(&precious);
     }
@@ -319,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lab_left_behind_is_removed_and_links_in_it_are_not_followed() {
+    fn remains_of_a_lab_are_removed_and_links_in_them_are_not_followed() {
         let directory = TempDir::new().unwrap();
         let precious = precious(&directory);
         let base = directory.path().join("base");
@@ -331,9 +347,9 @@ mod tests {
         create(&base).unwrap();
         assert_eq!(fs::read_dir(state.logs()).unwrap().count(), 0);
         fs::remove_file(state.lock_file()).unwrap();
-        assert!(!state.is_inhabited() && !state.lock_file().exists(), "looking leaves nothing behind");
+        assert!(!state.is_locked() && !state.lock_file().exists(), "looking leaves nothing behind");
         let lock = state.try_lock().unwrap();
-        assert!(lock.is_some() && state.is_inhabited());
+        assert!(lock.is_some() && state.is_locked());
         assert!(!state.path().join("link").exists());
         assert_untouched(&precious);
         symlink(&precious, state.path().join("link")).unwrap();

@@ -1,5 +1,5 @@
-//! The lab's kubelet and kube-proxy: follows the mesh directory, keeps the Pods it declares running, and keeps names,
-//! virtual IPs and what the controller reads up to date.
+//! Owns the lab's kubelet and kube-proxy: follows the mesh directory, keeps its Pods running, and
+//! keeps names, virtual IPs and the controller's directory up to date.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use smc_types::ids::NamespacedName;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -22,37 +23,26 @@ use super::config::{self, Config};
 use super::controllers::Controllers;
 use super::kube_proxy;
 use super::mesh_files::{Files, MeshFiles, PodStatus};
-use super::names::NamespacedName;
 use super::plan::{self, PodPlan};
 use super::pod::{Change, Event, PodTask, Shared};
 use super::publication::Publication;
 use super::reports::PodInfo;
+use super::server::Command;
 use super::state_dir::StateDir;
 use super::{enter, network, process, server, virtual_ips};
 
-/// How often the mesh directory is read. A change counts once two readings agree: editors don't write at once.
+/// Interval at which the mesh directory is read. A change counts once two readings agree, because
+/// editors replace files non-atomically.
 const POLL: Duration = Duration::from_millis(300);
-/// One machine; each Pod in the mesh is an Envoy of 50 MB and more.
+/// Limit of Pods on one machine; each Pod in the mesh has an Envoy of 50 MB or more.
 const MAX_PODS: usize = 500;
-/// Files of a mesh directory, so that pointing the lab at a home directory ends in a clear line.
+/// Limit of files in a mesh directory. Running the lab on a home directory fails with a clear
+/// error.
 const MAX_FILES: usize = 10_000;
-/// Events and requests wait here while the supervisor writes rules and files, which takes milliseconds.
+/// Capacity of the event and command channels; writing rules and files takes milliseconds.
 const QUEUE: usize = 256;
-/// Pods that are set up at once.
+/// Limit of Pods that are set up concurrently.
 const SETUPS: usize = 4;
-
-/// What the server asks of the supervisor.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// Read the mesh directory now, and answer when it is published.
-    Sync(oneshot::Sender<Result<(), LabError>>),
-    /// All Pods.
-    Pods(oneshot::Sender<Vec<PodInfo>>),
-    /// The process that holds a Pod's namespaces, and the Pod's user.
-    Namespaces(NamespacedName, oneshot::Sender<Option<(u32, (u32, u32))>>),
-    /// End the lab.
-    Down,
-}
 
 struct LabPod {
     plan: PodPlan,
@@ -68,12 +58,12 @@ struct LabPod {
 
 struct Supervisor {
     shared: Arc<Shared>,
-    /// The directory as it was last acted upon, and as it was last read.
-    acted: Files,
-    seen: Files,
+    /// The directory as last applied, and as last read.
+    applied: Files,
+    last_read: Files,
     mesh: MeshFiles,
     pods: BTreeMap<NamespacedName, LabPod>,
-    /// Declared, but can't run: why.
+    /// Declared Pods that cannot run, with the reason.
     refused: BTreeMap<NamespacedName, String>,
     pod_addresses: Pool,
     service_addresses: Pool,
@@ -83,14 +73,15 @@ struct Supervisor {
     /// Pods that wait for the controller to be ready; `None` once it is.
     waiting: Option<Vec<PodTask>>,
     publication: Publication,
-    /// Why the last publication failed, if it did: it is tried again.
-    unpublished: Option<String>,
-    announced: bool,
+    /// The error of the last publication, if it failed. It is tried again.
+    publish_error: Option<String>,
+    printed_up: bool,
     started: Instant,
 }
 
-/// Runs the lab until it is told to end. Standard output is for people. What it is told lies at a path that only the
-/// inside of a lab has, so that nobody programs the machine's own network by running this by hand.
+/// Runs the lab until SIGTERM or `Down`. Prints messages for the user on standard output. The
+/// configuration has a path that exists only inside a lab, so that running this by hand does not
+/// change the machine's own network.
 pub async fn run() -> Result<ExitCode, LabError> {
     let state = StateDir::at(config::STATE);
     let config = Config::read(&state.config())?;
@@ -105,9 +96,9 @@ pub async fn run() -> Result<ExitCode, LabError> {
     set_up_node(shared.config.dual_stack).await?;
     let controllers = Arc::new(Controllers::new(&shared.config, &state)?);
     let mut supervisor = Supervisor::new(shared);
-    supervisor.seen = read_source(Path::new(config::SOURCE))?;
-    // The controller finds the Pods as they will be: with their addresses, and their proxies' UUIDs. What fails now
-    // failed for whoever starts the lab; what fails later is one change, and no reason to end the rest.
+    supervisor.last_read = read_source(Path::new(config::SOURCE))?;
+    // The controller starts with the Pods' final addresses and proxy UUIDs. An error now fails the
+    // start; an error after a later change leaves the lab running.
     supervisor.change().await?;
     let (commands, command_queue) = mpsc::channel(QUEUE);
     let server = server::serve(&state, commands, Arc::clone(&controllers));
@@ -116,7 +107,8 @@ pub async fn run() -> Result<ExitCode, LabError> {
         result = server => result?,
         result = work => result?,
     }
-    // In order, so that its store is closed; everything else ends with the pid namespace.
+    // The controller shuts down in order, so that its store is closed; everything else ends with
+    // the pid namespace.
     controllers.stop_all().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -129,7 +121,7 @@ async fn set_up_node(dual_stack: bool) -> Result<(), LabError> {
     Ok(())
 }
 
-/// All files of the directory itself that are not hidden.
+/// Reads all files of the directory that are not hidden, without subdirectories.
 fn read_source(directory: &Path) -> Result<Files, LabError> {
     let mut files = Files::new();
     for entry in fs::read_dir(directory).map_err(LabError::file("read", directory))? {
@@ -138,7 +130,7 @@ fn read_source(directory: &Path) -> Result<Files, LabError> {
         if name.starts_with('.') || !path.is_file() {
             continue;
         }
-        // A file that was removed since it was listed is simply not there.
+        // The file may have been removed since it was listed.
         if let Ok(bytes) = fs::read(&path) {
             files.insert(name.to_owned(), bytes);
         }
@@ -155,8 +147,8 @@ impl Supervisor {
         let publication = Publication::new(shared.state.clone(), shared.config.dual_stack);
         Self {
             shared,
-            acted: Files::new(),
-            seen: Files::new(),
+            applied: Files::new(),
+            last_read: Files::new(),
             mesh: MeshFiles::default(),
             pods: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -167,8 +159,8 @@ impl Supervisor {
             tasks: JoinSet::new(),
             waiting: Some(Vec::new()),
             publication,
-            unpublished: None,
-            announced: false,
+            publish_error: None,
+            printed_up: false,
             started: Instant::now(),
         }
     }
@@ -184,13 +176,13 @@ impl Supervisor {
             problem: error.to_string(),
         })?;
         if self.shared.config.replicas > 0 {
-            say("starting the controller");
+            print_line("starting the controller");
             let start = controllers.start_all();
             tokio::select! {
                 started = start => started?,
                 _ = terminate.recv() => return Ok(()),
             }
-            say("the controller is ready");
+            print_line("the controller is ready");
         }
         for task in self.waiting.take().into_iter().flatten() {
             self.tasks.spawn(task.run());
@@ -201,14 +193,14 @@ impl Supervisor {
             tokio::select! {
                 _ = terminate.recv() => return Ok(()),
                 Some(event) = events.recv() => {
-                    self.note(event);
+                    self.handle(event);
                     // Many Pods start at once; one publication may serve several events.
                     while let Ok(event) = events.try_recv() {
-                        self.note(event);
+                        self.handle(event);
                     }
                     let published = self.publish().await;
-                    self.say_if_failed(&published);
-                    self.announce();
+                    self.print_failure(&published);
+                    self.print_when_up();
                 }
                 Some(command) = commands.recv() => {
                     if matches!(command, Command::Down) {
@@ -218,44 +210,45 @@ impl Supervisor {
                 }
                 _ = poll.tick() => {
                     for ended in controllers.ended() {
-                        say(&ended);
+                        print_line(&ended);
                     }
                     while self.tasks.try_join_next().is_some() {}
                     let Ok(now) = read_source(Path::new(config::SOURCE)) else { continue };
-                    let settled = now == self.seen;
-                    self.seen = now;
-                    let published = if settled && self.seen != self.acted {
+                    let stable = now == self.last_read;
+                    self.last_read = now;
+                    let published = if stable && self.last_read != self.applied {
                         self.change().await
-                    } else if self.unpublished.is_some() {
+                    } else if self.publish_error.is_some() {
                         self.publish().await
                     } else {
                         continue;
                     };
-                    self.say_if_failed(&published);
+                    self.print_failure(&published);
                 }
             }
         }
     }
 
-    fn say_if_failed(&mut self, published: &Result<(), LabError>) {
+    fn print_failure(&mut self, published: &Result<(), LabError>) {
         let problem = published.as_ref().err().map(|error| format!("not published: {}", error.chain()));
-        if let Some(problem) = problem.as_ref().filter(|problem| self.unpublished.as_ref() != Some(problem)) {
-            say(problem);
+        if let Some(problem) = problem.as_ref().filter(|problem| self.publish_error.as_ref() != Some(problem))
+        {
+            print_line(problem);
         }
-        self.unpublished = problem;
+        self.publish_error = problem;
     }
 
     async fn serve(&mut self, command: Command) {
-        // Whoever asked may have gone; the answer is then nobody's.
+        // The client may have disconnected; then the answer is dropped.
         match command {
             Command::Sync(answer) => {
                 let read = read_source(Path::new(config::SOURCE));
                 let done = match read {
                     Ok(files) => {
-                        self.seen = files;
-                        if self.seen != self.acted {
+                        self.last_read = files;
+                        if self.last_read != self.applied {
                             self.change().await
-                        } else if self.unpublished.is_some() {
+                        } else if self.publish_error.is_some() {
                             self.publish().await
                         } else {
                             Ok(())
@@ -263,7 +256,7 @@ impl Supervisor {
                     }
                     Err(error) => Err(error),
                 };
-                self.say_if_failed(&done);
+                self.print_failure(&done);
                 let _ = answer.send(done);
             }
             Command::Pods(answer) => {
@@ -283,19 +276,20 @@ impl Supervisor {
         self.publish().await
     }
 
-    /// Takes the directory as last read for what is wanted from now on.
+    /// Applies the files last read as the wanted state.
     fn accept(&mut self) {
-        self.acted = self.seen.clone();
-        let mesh = MeshFiles::parse(&self.acted);
+        self.applied = self.last_read.clone();
+        let mesh = MeshFiles::parse(&self.applied);
         for problem in mesh.problems.iter().filter(|problem| !self.mesh.problems.contains(problem)) {
-            say(problem);
+            print_line(problem);
         }
         self.mesh = mesh;
         let dual_stack = self.shared.config.dual_stack;
         self.virtual_ips = virtual_ips::assign(&mut self.service_addresses, &self.mesh.services, dual_stack);
     }
 
-    /// Starts what is declared and does not run; ends what runs and is not declared, or not like this any more.
+    /// Starts declared Pods that do not run; ends running Pods that are no longer declared, or
+    /// whose plan changed.
     fn reconcile(&mut self) {
         let wanted: Vec<NamespacedName> = self.mesh.pods.keys().cloned().collect();
         for (name, pod) in &self.pods {
@@ -309,7 +303,7 @@ impl Supervisor {
                 Ok(plan) => {
                     self.refused.remove(&name);
                     match self.pods.get(&name) {
-                        // One that ends already is started again when it has ended.
+                        // A Pod that is ending already is started again when it has ended.
                         Some(running) if running.plan != plan => running.cancel.cancel(),
                         Some(_) => {}
                         None => self.start(&name, plan),
@@ -320,7 +314,7 @@ impl Supervisor {
                         running.cancel.cancel();
                     }
                     if self.refused.insert(name.clone(), problem.clone()).as_ref() != Some(&problem) {
-                        say(&format!("{name} can't run: {problem}"));
+                        print_line(&format!("{name} can't run: {problem}"));
                     }
                 }
             }
@@ -370,12 +364,12 @@ impl Supervisor {
             cancel,
         };
         self.pods.insert(name.clone(), running);
-        // Its files must be there before it starts.
+        // The Pod's files of `/etc` must exist before it starts.
         let services = kube_proxy::services(&self.mesh, &self.statuses(), &self.virtual_ips);
         let addresses = &task.plan.addresses;
         self.publication.forget(name);
         if let Err(error) = self.publication.hosts(name, addresses, &services) {
-            say(&format!("{name}: {}", error.chain()));
+            print_line(&format!("{name}: {}", error.chain()));
         }
         match &mut self.waiting {
             Some(waiting) => waiting.push(task),
@@ -383,7 +377,7 @@ impl Supervisor {
         }
     }
 
-    fn note(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         let Event { pod: name, incarnation, change } = event;
         let Some(pod) = self.pods.get_mut(&name).filter(|pod| pod.incarnation == incarnation) else { return };
         match change {
@@ -394,7 +388,7 @@ impl Supervisor {
             }
             Change::Ready(ready) => {
                 if pod.ready != ready {
-                    say(&format!("{name} is {}", if ready { "ready" } else { "not ready" }));
+                    print_line(&format!("{name} is {}", if ready { "ready" } else { "not ready" }));
                 }
                 pod.ready = ready;
                 if ready {
@@ -404,7 +398,7 @@ impl Supervisor {
             Change::Restarted => pod.restarts += 1,
             Change::Problem(problem) => {
                 if pod.problem.as_ref() != Some(&problem) {
-                    say(&format!("{name}: {problem}"));
+                    print_line(&format!("{name}: {problem}"));
                 }
                 pod.problem = Some(problem);
             }
@@ -412,13 +406,13 @@ impl Supervisor {
                 self.pods.remove(&name);
                 self.pod_addresses.release(&name);
                 self.publication.forget(&name);
-                say(&format!("{name} is gone"));
+                print_line(&format!("{name} is gone"));
                 self.reconcile();
             }
         }
     }
 
-    /// What the kubelet says about the Pods that run and are wanted.
+    /// The status of the Pods that run and are wanted.
     fn statuses(&self) -> BTreeMap<NamespacedName, PodStatus> {
         self.pods
             .iter()
@@ -435,12 +429,13 @@ impl Supervisor {
             .collect()
     }
 
-    /// Brings everything that follows from Pods and files up to date: the controller's directory, names, rules.
+    /// Updates everything that follows from Pods and files: the controller's directory, names,
+    /// rules.
     async fn publish(&mut self) -> Result<(), LabError> {
         let pods = self.statuses();
         let services = kube_proxy::services(&self.mesh, &pods, &self.virtual_ips);
-        // A Pod that is made anew is another Pod: until the old one is gone, the controller sees neither. It must not
-        // take the new one's declaration for the old one, whose proxy has another certificate.
+        // A replaced Pod is another Pod. Until the old one is gone, the controller sees neither: it
+        // must not take the new declaration for the old Pod, whose proxy has another certificate.
         let ending = self.pods.iter().filter(|(_, pod)| pod.cancel.is_cancelled());
         let ending = ending.map(|(name, _)| name.clone()).collect();
         let files = self.mesh.publish(&pods, &ending, &self.virtual_ips, network::NODE_NAME);
@@ -474,17 +469,20 @@ impl Supervisor {
         running.chain(refused).collect()
     }
 
-    fn announce(&mut self) {
+    fn print_when_up(&mut self) {
         let all = self.mesh.pods.len();
-        if !self.announced && all > 0 && self.statuses().values().filter(|pod| pod.ready).count() == all {
-            self.announced = true;
-            say(&format!("up: {all} pods are ready after {:.1} s", self.started.elapsed().as_secs_f64()));
+        if !self.printed_up && all > 0 && self.statuses().values().filter(|pod| pod.ready).count() == all {
+            self.printed_up = true;
+            print_line(&format!(
+                "up: {all} pods are ready after {:.1} s",
+                self.started.elapsed().as_secs_f64()
+            ));
         }
     }
 }
 
-/// Tells the person who watches.
+/// Prints a line for the user.
 #[expect(clippy::print_stdout, reason = "standard output is the lab's interface for people")]
-pub(super) fn say(line: &str) {
+pub(super) fn print_line(line: &str) {
     println!("{line}");
 }

@@ -1,21 +1,21 @@
-//! Virtual IPs for the services that have none. Pure.
+//! Owns the assignment of virtual IPs to services that declare none. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
+use smc_types::ids::NamespacedName;
 
 use super::addresses::Pool;
-use super::names::NamespacedName;
 
-/// The virtual IPs of every service, in order of names: those it declares, none if it is headless or external, and
-/// otherwise what `pool` gives.
+/// Returns the virtual IPs of every service, in order of names: the declared ones, none if it is
+/// headless or external, otherwise an allocation from `pool`.
 pub(super) fn assign(
     pool: &mut Pool,
     services: &BTreeMap<NamespacedName, Service>,
     dual_stack: bool,
 ) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
-    // First of all: what is written down must not be handed out.
+    // Declared addresses are reserved first, so that none of them is handed out.
     let reserved: BTreeSet<IpAddr> = services.values().filter_map(declared).flatten().collect();
     pool.reserve(reserved);
     pool.retain(|name| services.contains_key(name));
@@ -35,7 +35,7 @@ pub(super) fn assign(
     assigned
 }
 
-/// What the service says itself; `None` is what headless services say, and no address.
+/// The addresses that the service declares. Empty for a headless service (`None`).
 fn declared(service: &Service) -> Option<Vec<IpAddr>> {
     let spec = service.spec.as_ref()?;
     let list = spec.cluster_ips.clone().filter(|list| !list.is_empty());
@@ -44,7 +44,7 @@ fn declared(service: &Service) -> Option<Vec<IpAddr>> {
     (!list.is_empty()).then(|| list.iter().filter_map(|ip| ip.parse().ok()).collect())
 }
 
-/// The families a service asks for, as Kubernetes reads its spec; one family unless it wants two.
+/// The address families of a service by Kubernetes' rules; one family unless it asks for two.
 fn families(service: &Service, dual_stack: bool, v4: IpAddr, v6: IpAddr) -> Vec<IpAddr> {
     if !dual_stack {
         return vec![v4];
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn services_get_addresses_in_order_of_names_unless_they_declare_or_decline_them() {
+    fn services_get_addresses_in_order_unless_they_declare_or_decline_them() {
         assert_eq!(
             assigned(
                 false,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_family_is_given_to_those_who_ask_where_there_is_one() {
+    fn a_dual_stack_service_gets_a_second_address_family() {
         let specs = [
             ("a", "{}"),
             ("b", "{ipFamilyPolicy: PreferDualStack}"),

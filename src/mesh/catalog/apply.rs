@@ -1,39 +1,40 @@
-//! How an event changes the catalog, and whom it touches.
+//! How an event changes the catalog, and what it affects.
 //!
-//! Owns the upkeep of the index and the working out of [`Impact`]. The plan is the same for every kind: take
-//! the answers before, change the objects, recompute what the index says depends on them, take the answers
-//! after, and name whoever's differ. Refuses to guess: where "who" would be intricate, it names more.
+//! Owns the upkeep of the index and the computation of [`Affected`]. The plan is the same for every kind:
+//! take the answers before, change the objects, recompute what depends on them, take the answers after, and
+//! name those that differ. Where the exact answer would be intricate, it names more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::backing::Backing;
-use super::index::{Standing, selects};
-use super::{
-    Catalog, EndpointSlice, Impact, Kind, Namespace, Object, ObjectRef, Service, SourceEvent, Workload,
-};
-use crate::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
-use crate::policy;
-use crate::smi::{HttpRouteGroup, MeshConfig, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
+use super::backends::Backends;
+use super::index::{Sidecar, selects};
+use super::{Affected, Catalog, Object, SourceEvent};
+use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
+use crate::api::osm::MeshConfig;
+use crate::api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
+use crate::policy::grant;
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::object_ref::{Kind, ObjectRef};
 
 impl Catalog {
-    /// Takes one event and says what may look different now; an event that tells nothing new touches
-    /// nothing. Costs what it touches, not what the mesh holds, except for a [`MeshConfig`] and for
-    /// permissive mode, where a service touches everybody.
-    pub fn apply(&mut self, event: SourceEvent) -> Impact {
+    /// Applies one event and returns what may differ now. An event without news affects nothing. The cost is
+    /// that of what the event affects, not of the whole mesh, except for a [`MeshConfig`] and for permissive
+    /// mode, where a service affects all identities.
+    pub fn apply(&mut self, event: SourceEvent) -> Affected {
         match event {
             SourceEvent::Upsert(object) => self.upsert(object),
             SourceEvent::Remove(reference) => self.remove(&reference),
         }
     }
 
-    fn upsert(&mut self, object: Object) -> Impact {
+    fn upsert(&mut self, object: Object) -> Affected {
         match object {
             Object::Namespace(new) => self.set_namespace(&new.name.clone(), Some(new)),
             Object::Service(new) => self.set_service(&new.id.clone(), Some(new)),
             Object::ServiceAccount(new) => {
                 self.service_accounts.insert(new);
-                Impact::default()
+                Affected::default()
             }
             Object::Workload(new) => self.set_workload(&new.id.clone(), Some(new)),
             Object::EndpointSlice(new) => self.set_slice(&new.id.clone(), Some(new)),
@@ -42,14 +43,14 @@ impl Catalog {
             Object::TcpRoute(new) => self.set_tcp_route(&new.id.clone(), Some(new)),
             Object::UdpRoute(new) => {
                 self.udp_routes.insert(new.id.clone(), new);
-                Impact::default()
+                Affected::default()
             }
             Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
             Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
         }
     }
 
-    fn remove(&mut self, reference: &ObjectRef) -> Impact {
+    fn remove(&mut self, reference: &ObjectRef) -> Affected {
         let (kind, name) = match reference {
             ObjectRef::Namespace(name) => return self.set_namespace(name, None),
             ObjectRef::Namespaced(kind, name) => (*kind, name),
@@ -59,25 +60,25 @@ impl Catalog {
             Kind::Service => self.set_service(&name.clone().into(), None),
             Kind::ServiceAccount => {
                 self.service_accounts.remove(&ServiceAccountId::from(name.clone()));
-                Impact::default()
+                Affected::default()
             }
             Kind::Pod => self.set_workload(&name.clone().into(), None),
             Kind::EndpointSlice => self.set_slice(name, None),
             Kind::TrafficTarget => self.set_target(name, None),
-            Kind::HTTPRouteGroup => self.set_http_route_group(name, None),
-            Kind::TCPRoute => self.set_tcp_route(name, None),
-            Kind::UDPRoute => {
+            Kind::HttpRouteGroup => self.set_http_route_group(name, None),
+            Kind::TcpRoute => self.set_tcp_route(name, None),
+            Kind::UdpRoute => {
                 self.udp_routes.remove(name);
-                Impact::default()
+                Affected::default()
             }
             Kind::TrafficSplit => self.set_split(name, None),
             Kind::MeshConfig => self.set_mesh_config(name, None),
         }
     }
 
-    fn set_namespace(&mut self, name: &str, new: Option<Namespace>) -> Impact {
+    fn set_namespace(&mut self, name: &str, new: Option<Namespace>) -> Affected {
         if self.namespaces.get(name) == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         match new {
             Some(new) => self.namespaces.insert(name.to_owned(), new),
@@ -94,10 +95,10 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), workloads)
     }
 
-    fn set_workload(&mut self, id: &WorkloadId, new: Option<Workload>) -> Impact {
+    fn set_workload(&mut self, id: &WorkloadId, new: Option<Workload>) -> Affected {
         let old = self.workloads.get(id);
         if old == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
         let selecting = match (old, &new) {
@@ -120,10 +121,10 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), BTreeSet::from([id.clone()]))
     }
 
-    fn set_service(&mut self, id: &ServiceId, new: Option<Service>) -> Impact {
+    fn set_service(&mut self, id: &ServiceId, new: Option<Service>) -> Affected {
         let old = self.services.get(id);
         if old == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         let same_selector = old.map(|old| &old.selector) == new.as_ref().map(|new| &new.selector);
         if let Some(old) = self.services.remove(id) {
@@ -140,9 +141,9 @@ impl Catalog {
         self.refresh(&changed, &changed, BTreeSet::new())
     }
 
-    fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Impact {
+    fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Affected {
         if self.slices.get(id) == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         let mut services = BTreeSet::new();
         if let Some(old) = self.slices.remove(id) {
@@ -157,16 +158,16 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), BTreeSet::new())
     }
 
-    fn set_target(&mut self, id: &NamespacedName, new: Option<TrafficTarget>) -> Impact {
+    fn set_target(&mut self, id: &NamespacedName, new: Option<TrafficTarget>) -> Affected {
         if self.traffic_targets.get(id) == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
-        let mut impact = Impact::default();
-        // In permissive mode nobody looks at access policy.
+        let mut affected = Affected::default();
+        // In permissive mode access policy has no effect.
         let enforced = !self.mesh_config().permissive;
         for target in self.traffic_targets.get(id).into_iter().chain(&new).filter(|_| enforced) {
-            impact.accounts.insert(target.destination.clone());
-            impact.accounts.extend(target.sources.iter().cloned());
+            affected.accounts.insert(target.destination.clone());
+            affected.accounts.extend(target.sources.iter().cloned());
         }
         if let Some(old) = self.traffic_targets.remove(id) {
             self.index.file_target(&old, false);
@@ -175,14 +176,14 @@ impl Catalog {
             self.index.file_target(&new, true);
             self.traffic_targets.insert(id.clone(), new);
         }
-        impact
+        affected
     }
 
-    fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Impact {
+    fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Affected {
         if self.http_route_groups.get(id) == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
-        let mut impact = self.around_route(RuleKind::HttpRouteGroup, id, |catalog| {
+        let mut affected = self.around_route(RuleKind::HttpRouteGroup, id, |catalog| {
             match new {
                 Some(new) => catalog.http_route_groups.insert(id.clone(), new),
                 None => catalog.http_route_groups.remove(id),
@@ -190,15 +191,15 @@ impl Catalog {
         });
         for split in self.index.splits_using.get(id).into_iter().flatten() {
             if let Some(split) = self.traffic_splits.get(split) {
-                impact.accounts.extend(self.accounts_mentioning(&split.root));
+                affected.accounts.extend(self.accounts_mentioning(&split.root));
             }
         }
-        impact
+        affected
     }
 
-    fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) -> Impact {
+    fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) -> Affected {
         if self.tcp_routes.get(id) == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         self.around_route(RuleKind::TcpRoute, id, |catalog| {
             match new {
@@ -208,48 +209,48 @@ impl Catalog {
         })
     }
 
-    /// Changes a route object and names whom that touches by the targets that refer to it: the
-    /// destination if what the target grants has changed, the sources if it came to grant anything at all
-    /// or ceased to.
+    /// Changes a route object and returns the affected accounts of the targets that refer to it: the
+    /// destination if the target's grant differs, the sources if the target starts or stops to grant
+    /// anything.
     fn around_route(
         &mut self,
         kind: RuleKind,
         id: &NamespacedName,
         change: impl FnOnce(&mut Self),
-    ) -> Impact {
+    ) -> Affected {
         let targets = self.index.targets_using.get(&(kind, id.clone())).cloned().unwrap_or_default();
         let grants = |catalog: &Self| -> Vec<_> {
             let targets = targets.iter().filter_map(|target| catalog.traffic_targets.get(target));
-            targets.map(|target| policy::grant(catalog, target)).collect()
+            targets.map(|target| grant(catalog, target)).collect()
         };
         let before = grants(self);
         change(self);
         let after = grants(self);
-        let mut impact = Impact::default();
+        let mut affected = Affected::default();
         if self.mesh_config().permissive {
-            return impact;
+            return affected;
         }
         let targets = targets.iter().filter_map(|target| self.traffic_targets.get(target));
         for (target, (before, after)) in targets.zip(before.into_iter().zip(after)) {
             if before != after {
-                impact.accounts.insert(target.destination.clone());
+                affected.accounts.insert(target.destination.clone());
             }
             if before.is_some() != after.is_some() {
-                impact.accounts.extend(target.sources.iter().cloned());
+                affected.accounts.extend(target.sources.iter().cloned());
             }
         }
-        impact
+        affected
     }
 
-    fn set_split(&mut self, id: &NamespacedName, new: Option<TrafficSplit>) -> Impact {
+    fn set_split(&mut self, id: &NamespacedName, new: Option<TrafficSplit>) -> Affected {
         let old = self.traffic_splits.get(id);
         if old == new.as_ref() {
-            return Impact::default();
+            return Affected::default();
         }
         let roots: BTreeSet<ServiceId> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
-        let mut impact = Impact::default();
+        let mut affected = Affected::default();
         for root in &roots {
-            impact.accounts.extend(self.accounts_mentioning(root));
+            affected.accounts.extend(self.accounts_mentioning(root));
         }
         if let Some(old) = self.traffic_splits.remove(id) {
             self.index.file_split(&old, false);
@@ -259,12 +260,12 @@ impl Catalog {
             self.traffic_splits.insert(id.clone(), new);
         }
         for root in &roots {
-            impact.accounts.extend(self.accounts_mentioning(root));
+            affected.accounts.extend(self.accounts_mentioning(root));
         }
-        impact
+        affected
     }
 
-    fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Impact {
+    fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Affected {
         let before = self.mesh_config();
         match new {
             Some(new) => self.mesh_configs.insert(name.clone(), new),
@@ -273,7 +274,7 @@ impl Catalog {
         let after = self.mesh_config();
         // The lifetime of certificates is no part of any answer about policy or endpoints.
         let everything = before.permissive != after.permissive || before.egress != after.egress;
-        Impact { everything, ..Impact::default() }
+        Affected { everything, ..Affected::default() }
     }
 
     /// The services whose selector matches the workload.
@@ -292,7 +293,7 @@ impl Catalog {
         slices.filter_map(|slice| self.slices.get(slice)).map(|slice| &slice.service)
     }
 
-    /// Selects pods anew for a service whose selector is new, or that is gone.
+    /// Selects the pods of a service whose selector is new, or that is gone.
     fn select_pods_of(&mut self, id: &ServiceId) {
         let was = self.index.selected.get(id).cloned().unwrap_or_default();
         let selector = self.services.get(id).map(|service| &service.selector);
@@ -308,71 +309,71 @@ impl Catalog {
         }
     }
 
-    /// Recomputes what is behind `services` and the sidecars of `workloads` and of all that stand behind
-    /// those services otherwise than before. The objects have already been changed; of `changed` services
-    /// the objects themselves are new, so whoever mentions them is touched.
+    /// Recomputes the backends of `services`, and the sidecars of `workloads` and of all workloads whose
+    /// ports those services now target differently. The objects are already changed. For the services in
+    /// `changed` the objects themselves are new, so all accounts that mention them are affected.
     fn refresh(
         &mut self,
         services: &BTreeSet<ServiceId>,
         changed: &BTreeSet<ServiceId>,
         mut workloads: BTreeSet<WorkloadId>,
-    ) -> Impact {
-        let mut impact = Impact::default();
+    ) -> Affected {
+        let mut affected = Affected::default();
         let mut rewired = changed.clone();
-        let mut fresh: Vec<(&ServiceId, Option<Backing>)> = Vec::new();
+        let mut fresh: Vec<(&ServiceId, Option<Backends>)> = Vec::new();
         for id in services {
             let service = self.services.get(id);
-            let new = service.map(|service| Backing::of(self, service));
-            let old = self.index.backings.get(id);
+            let new = service.map(|service| Backends::of(self, service));
+            let old = self.index.backends.get(id);
             if old == new.as_ref() {
                 continue;
             }
             if old.map(|old| &old.endpoints) != new.as_ref().map(|new| &new.endpoints) {
-                impact.endpoints.insert(id.clone());
+                affected.endpoints.insert(id.clone());
             }
             // Callers validate exactly the accounts behind a service, and listen on the addresses of a
-            // headless one; nothing else of the backing shows in what they are served.
+            // headless one. Nothing else of the backends is part of their configuration.
             let headless = service.is_some_and(|service| service.headless);
             if old.map(|old| &old.accounts) != new.as_ref().map(|new| &new.accounts)
                 || headless && old.map(|old| &old.listening) != new.as_ref().map(|new| &new.listening)
             {
                 rewired.insert(id.clone());
             }
-            workloads.extend(changed_leads(old, new.as_ref()));
+            workloads.extend(changed_targets(old, new.as_ref()));
             fresh.push((id, new));
         }
         for id in &rewired {
-            impact.accounts.extend(self.accounts_mentioning(id));
+            affected.accounts.extend(self.accounts_mentioning(id));
         }
         for (id, new) in fresh {
-            self.index.set_backing(id, new);
+            self.index.set_backends(id, new);
         }
         for id in &rewired {
-            impact.accounts.extend(self.accounts_mentioning(id));
+            affected.accounts.extend(self.accounts_mentioning(id));
         }
         for id in &workloads {
-            self.restand(id, &mut impact);
+            self.refresh_sidecar(id, &mut affected);
         }
-        impact
+        affected
     }
 
     /// Recomputes the sidecar of one workload.
-    fn restand(&mut self, id: &WorkloadId, impact: &mut Impact) {
-        let new = self.workloads.get(id).filter(|workload| self.in_mesh(workload)).map(|workload| Standing {
+    fn refresh_sidecar(&mut self, id: &WorkloadId, affected: &mut Affected) {
+        let new = self.workloads.get(id).filter(|workload| self.in_mesh(workload)).map(|workload| Sidecar {
             proxy: workload.proxy_name(),
             class: Arc::new(self.class_of(workload)),
         });
-        if self.index.standings.get(id) == new.as_ref() {
+        if self.index.sidecars.get(id) == new.as_ref() {
             return;
         }
-        impact.proxies.extend(new.as_ref().map(|standing| standing.proxy.clone()));
-        let (old, accounts) = self.index.set_standing(id, new);
-        impact.proxies.extend(old.map(|standing| standing.proxy));
-        impact.accounts.extend(accounts);
+        affected.proxies.extend(new.as_ref().map(|sidecar| sidecar.proxy.clone()));
+        let (old, accounts) = self.index.set_sidecar(id, new);
+        affected.proxies.extend(old.map(|sidecar| sidecar.proxy));
+        affected.accounts.extend(accounts);
     }
 
-    /// The accounts whose answers mention the service: those that may call it, or a root whose traffic is
-    /// split to it, or that may call it because one of its own leaves is open to them.
+    /// The accounts whose configuration mentions the service: those that may call it, or a root whose
+    /// traffic is split to it, or that may call it because they may reach one of its leaves.
     fn accounts_mentioning(&self, service: &ServiceId) -> BTreeSet<ServiceAccountId> {
         if self.mesh_config().permissive {
             return self.accounts().cloned().collect();
@@ -388,17 +389,17 @@ impl Catalog {
         related.extend(leaves);
         related
             .into_iter()
-            .filter_map(|service| self.index.backings.get(service))
-            .flat_map(|backing| &backing.accounts)
-            .flat_map(|account| policy::allowed_inbound_accounts(self, account))
+            .filter_map(|service| self.index.backends.get(service))
+            .flat_map(|backends| &backends.accounts)
+            .flat_map(|account| self.allowed_inbound_accounts(account))
             .collect()
     }
 }
 
-/// The workloads that the service leads to otherwise than before.
-fn changed_leads(old: Option<&Backing>, new: Option<&Backing>) -> BTreeSet<WorkloadId> {
-    let (empty, none) = (Backing::default(), Backing::default());
-    let (old, new) = (&old.unwrap_or(&empty).leads, &new.unwrap_or(&none).leads);
+/// The workloads of which the service targets other ports than before.
+fn changed_targets(old: Option<&Backends>, new: Option<&Backends>) -> BTreeSet<WorkloadId> {
+    let (empty, none) = (Backends::default(), Backends::default());
+    let (old, new) = (&old.unwrap_or(&empty).targets, &new.unwrap_or(&none).targets);
     let differs = |id: &&WorkloadId| old.get(*id) != new.get(*id);
     old.keys().filter(differs).chain(new.keys().filter(differs)).cloned().collect()
 }

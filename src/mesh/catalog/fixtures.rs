@@ -1,53 +1,36 @@
 //! Short ways to write a mesh down, for tests.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 
-use super::{
-    AppProtocol, Catalog, EndpointSlice, Impact, Kind, Namespace, Object, ObjectRef, Service, ServicePort,
-    SliceEndpoint, SlicePort, SourceEvent, TargetPort, Workload,
+use super::{Affected, Catalog, Object, SourceEvent};
+use crate::api::core::{
+    AppProtocol, EndpointSlice, Namespace, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Workload,
 };
-use crate::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId};
-use crate::smi::{
-    Backend, HttpMatch, HttpRouteGroup, MeshConfig, MethodSet, Pattern, Rule, RuleKind, TcpRoute,
-    TrafficSplit, TrafficTarget,
+use crate::api::fixtures;
+pub(crate) use crate::api::fixtures::{
+    account, accounts, http_match, http_rule, ip, name, service_id, tcp_rule,
 };
-
-pub(crate) fn name(text: &str) -> NamespacedName {
-    text.parse().unwrap()
-}
-
-pub(crate) fn account(text: &str) -> ServiceAccountId {
-    text.parse().unwrap()
-}
-
-pub(crate) fn service_id(text: &str) -> ServiceId {
-    text.parse().unwrap()
-}
-
-pub(crate) fn accounts(texts: &[&str]) -> BTreeSet<ServiceAccountId> {
-    texts.iter().map(|text| account(text)).collect()
-}
-
-pub(crate) fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
+use crate::api::osm::MeshConfig;
+use crate::api::smi::{Backend, Rule, TrafficSplit};
+use smc_types::ids::ProxyUuid;
+use smc_types::object_ref::{Kind, ObjectRef};
 
 impl Catalog {
-    /// A catalog that was told of these objects.
+    /// A catalog of these objects.
     pub(crate) fn of(objects: impl IntoIterator<Item = Object>) -> Self {
         let mut catalog = Self::default();
         for object in objects {
-            catalog.tell(object);
+            catalog.declare(object);
         }
         catalog
     }
 
-    pub(crate) fn tell(&mut self, object: Object) -> Impact {
+    pub(crate) fn declare(&mut self, object: Object) -> Affected {
         self.apply(SourceEvent::Upsert(object))
     }
 
-    pub(crate) fn forget(&mut self, kind: Kind, name: &str) -> Impact {
+    pub(crate) fn withdraw(&mut self, kind: Kind, name: &str) -> Affected {
         self.apply(SourceEvent::Remove(ObjectRef::Namespaced(kind, name.parse().unwrap())))
     }
 }
@@ -99,37 +82,16 @@ pub(crate) fn slice(id: &str, service: &str, ports: &[(&str, u16)], addresses: &
     }
 }
 
-pub(crate) fn http_rule(name: &str, matches: Option<&[&str]>) -> Rule {
-    let matches = matches.map(|names| names.iter().map(|&name| name.to_owned()).collect());
-    Rule { kind: RuleKind::HttpRouteGroup, name: name.parse().unwrap(), matches }
-}
-
-pub(crate) fn tcp_rule(name: &str) -> Rule {
-    Rule { kind: RuleKind::TcpRoute, name: name.parse().unwrap(), matches: None }
-}
-
 pub(crate) fn target(id: &str, destination: &str, sources: &[&str], rules: &[Rule]) -> Object {
-    Object::TrafficTarget(TrafficTarget {
-        id: name(id),
-        destination: account(destination),
-        sources: accounts(sources),
-        rules: rules.to_vec(),
-    })
+    Object::TrafficTarget(fixtures::target(id, destination, sources, rules))
 }
 
-pub(crate) fn http_match(path: &str) -> HttpMatch {
-    let path = Some(Pattern::prefix(path).unwrap());
-    HttpMatch { path, methods: MethodSet::Any, headers: BTreeMap::new() }
-}
-
-/// A group whose matches are named by their paths.
 pub(crate) fn group(id: &str, paths: &[&str]) -> Object {
-    let matches = paths.iter().map(|&path| (path.to_owned(), http_match(path))).collect();
-    Object::HttpRouteGroup(HttpRouteGroup { id: name(id), matches })
+    Object::HttpRouteGroup(fixtures::group(id, paths))
 }
 
 pub(crate) fn tcp_route(id: &str, ports: &[u16]) -> Object {
-    Object::TcpRoute(TcpRoute { id: name(id), ports: ports.iter().copied().collect() })
+    Object::TcpRoute(fixtures::tcp_route(id, ports))
 }
 
 pub(crate) fn split(id: &str, root: &str, backends: &[(&str, u32)], matches: &[&str]) -> Object {

@@ -1,24 +1,24 @@
-//! What follows from the objects, kept so that a change looks only at what it touches.
+//! What follows from the objects, cached so that an event looks only at what it affects.
 //!
-//! Owns the maps from one thing to the things that depend on it, and the cached answers. Refuses policy.
-//! Everything here is a function of the objects: the property tests hold the incremental upkeep to that.
+//! Owns the maps from each object to those that depend on it, and the cached backends and sidecars. It is
+//! a function of the objects: the property tests check the incremental upkeep against a fresh catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::backing::Backing;
-use super::{EndpointSlice, Service, Workload};
-use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
-use crate::smi::{RuleKind, TrafficSplit, TrafficTarget};
-use crate::world::ProxyClass;
+use super::backends::Backends;
+use crate::api::core::{EndpointSlice, Service, Workload};
+use crate::api::smi::{RuleKind, TrafficSplit, TrafficTarget};
+use crate::class::ProxyClass;
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 
 /// One label that services of one namespace select by: namespace, key, value.
 type Label = (String, String, String);
 
-/// A sidecar in the mesh: which it is and what it is served.
+/// A sidecar in the mesh: its name and its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct Sidecar {
     pub(super) proxy: ProxyName,
     pub(super) class: Arc<ProxyClass>,
 }
@@ -28,12 +28,12 @@ pub(super) struct Index {
     /// Workloads by namespace, and by each of their labels.
     pub(super) workloads_in: BTreeMap<String, BTreeSet<WorkloadId>>,
     labelled: BTreeMap<Label, BTreeSet<WorkloadId>>,
-    /// Services by the first label of their selector: a pod with given labels need only be held against
-    /// the services filed under one of them.
+    /// Services by the first label of their selector: a pod is compared only with the services under one of
+    /// its labels.
     by_selector: BTreeMap<Label, BTreeSet<ServiceId>>,
     /// The workloads each service's selector matches, in the mesh or not.
     pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
-    /// The same from the other side.
+    /// The services whose selector matches each workload.
     pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
     /// EndpointSlices by service.
     pub(super) slices_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
@@ -42,14 +42,14 @@ pub(super) struct Index {
     /// Workloads by address, per namespace.
     pub(super) at_address: BTreeMap<(String, IpAddr), BTreeSet<WorkloadId>>,
 
-    /// What is behind each service; one entry per service.
-    pub(super) backings: BTreeMap<ServiceId, Backing>,
+    /// The backends of each service; one entry per service.
+    pub(super) backends: BTreeMap<ServiceId, Backends>,
     /// The services that each in-mesh workload is behind.
     pub(super) services_of: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
     /// The services that workloads of each account are behind.
     pub(super) services_behind: BTreeMap<ServiceAccountId, BTreeSet<ServiceId>>,
     /// The sidecar of each in-mesh workload.
-    pub(super) standings: BTreeMap<WorkloadId, Standing>,
+    pub(super) sidecars: BTreeMap<WorkloadId, Sidecar>,
     /// How many sidecars each class has, per account. No account is here without a class.
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
     /// In-mesh workloads by the sidecar they claim. More than one is a conflict.
@@ -78,14 +78,14 @@ pub(super) fn set<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, va
     }
 }
 
-/// Whether all of `selector` stand among `labels`. The empty selector matches nothing: Kubernetes leaves
-/// the endpoints of such a service to somebody else.
+/// Whether `labels` have all labels of `selector`. The empty selector matches nothing: the endpoints of such
+/// a service come from EndpointSlices alone.
 pub(super) fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 impl Index {
-    /// Files or unfiles a workload by namespace, label and address.
+    /// Adds or removes a workload under its namespace, labels and addresses.
     pub(super) fn file_workload(&mut self, workload: &Workload, present: bool) {
         let namespace = workload.id.namespace();
         set(&mut self.workloads_in, namespace.to_owned(), workload.id.clone(), present);
@@ -98,7 +98,7 @@ impl Index {
         }
     }
 
-    /// Files or unfiles a service by its selector.
+    /// Adds or removes a service under its selector.
     pub(super) fn file_service(&mut self, service: &Service, present: bool) {
         if let Some((key, value)) = service.selector.first_key_value() {
             let label = (service.id.namespace().to_owned(), key.clone(), value.clone());
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// Files or unfiles a slice by service and address.
+    /// Adds or removes a slice under its service and addresses.
     pub(super) fn file_slice(&mut self, slice: &EndpointSlice, present: bool) {
         // A slice belongs to a service of its own namespace: the label that ties them holds a bare name.
         if slice.service.namespace() == slice.id.namespace() {
@@ -117,7 +117,7 @@ impl Index {
         }
     }
 
-    /// Files or unfiles a target by all that it names.
+    /// Adds or removes a target under its destination, sources and routes.
     pub(super) fn file_target(&mut self, target: &TrafficTarget, present: bool) {
         set(&mut self.targets_to, target.destination.clone(), target.id.clone(), present);
         for source in &target.sources {
@@ -128,7 +128,7 @@ impl Index {
         }
     }
 
-    /// Files or unfiles a split by all that it names.
+    /// Adds or removes a split under its root, leaves and HTTPRouteGroups.
     pub(super) fn file_split(&mut self, split: &TrafficSplit, present: bool) {
         set(&mut self.splits_of, split.root.clone(), split.id.clone(), present);
         for backend in &split.backends {
@@ -145,7 +145,7 @@ impl Index {
         set(&mut self.selecting, workload.clone(), service.clone(), selected);
     }
 
-    /// The services whose selector may match a pod with these labels: those filed under one of them.
+    /// The services whose selector may match a pod with these labels.
     pub(super) fn services_filed_under(
         &self,
         namespace: &str,
@@ -156,7 +156,7 @@ impl Index {
         labels.iter().filter_map(move |pair| self.by_selector.get(&label(pair))).flatten()
     }
 
-    /// The pods that this selector may match: those that have the rarest of its labels.
+    /// The pods that this selector may match: those with the rarest of its labels.
     pub(super) fn pods_filed_under(
         &self,
         namespace: &str,
@@ -174,15 +174,15 @@ impl Index {
         self.slices_at.get(&(namespace.to_owned(), ip)).into_iter().flatten()
     }
 
-    /// Installs what is behind a service; `None`: there is no such service.
-    pub(super) fn set_backing(&mut self, service: &ServiceId, new: Option<Backing>) {
-        let old = self.backings.remove(service);
-        let none = Backing::default();
+    /// Sets the backends of a service; `None` if there is no such service.
+    pub(super) fn set_backends(&mut self, service: &ServiceId, new: Option<Backends>) {
+        let old = self.backends.remove(service);
+        let none = Backends::default();
         let (was, is) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
-        for workload in was.leads.keys().filter(|id| !is.leads.contains_key(*id)) {
+        for workload in was.targets.keys().filter(|id| !is.targets.contains_key(*id)) {
             set(&mut self.services_of, workload.clone(), service.clone(), false);
         }
-        for workload in is.leads.keys().filter(|id| !was.leads.contains_key(*id)) {
+        for workload in is.targets.keys().filter(|id| !was.targets.contains_key(*id)) {
             set(&mut self.services_of, workload.clone(), service.clone(), true);
         }
         for account in was.accounts.difference(&is.accounts) {
@@ -192,41 +192,40 @@ impl Index {
             set(&mut self.services_behind, account.clone(), service.clone(), true);
         }
         if let Some(new) = new {
-            self.backings.insert(service.clone(), new);
+            self.backends.insert(service.clone(), new);
         }
     }
 
-    /// Installs a workload's sidecar and returns the one it had. The second value says whether an account
-    /// has gained or lost a class by it.
-    pub(super) fn set_standing(
+    /// Sets a workload's sidecar and returns the one it had, and the accounts that gained or lost a class.
+    pub(super) fn set_sidecar(
         &mut self,
         workload: &WorkloadId,
-        new: Option<Standing>,
-    ) -> (Option<Standing>, BTreeSet<ServiceAccountId>) {
+        new: Option<Sidecar>,
+    ) -> (Option<Sidecar>, BTreeSet<ServiceAccountId>) {
         let mut accounts = BTreeSet::new();
-        if let Some(standing) = &new {
-            set(&mut self.by_proxy, standing.proxy.clone(), workload.clone(), true);
-            let classes = self.classes.entry(standing.class.account.clone()).or_default();
-            let count = classes.entry(Arc::clone(&standing.class)).or_insert(0);
+        if let Some(sidecar) = &new {
+            set(&mut self.by_proxy, sidecar.proxy.clone(), workload.clone(), true);
+            let classes = self.classes.entry(sidecar.class.account.clone()).or_default();
+            let count = classes.entry(Arc::clone(&sidecar.class)).or_insert(0);
             if *count == 0 {
-                accounts.insert(standing.class.account.clone());
+                accounts.insert(sidecar.class.account.clone());
             }
             *count += 1;
         }
         let old = match new {
-            Some(standing) => self.standings.insert(workload.clone(), standing),
-            None => self.standings.remove(workload),
+            Some(sidecar) => self.sidecars.insert(workload.clone(), sidecar),
+            None => self.sidecars.remove(workload),
         };
-        if let Some(standing) = &old {
-            if self.standings.get(workload).is_none_or(|now| now.proxy != standing.proxy) {
-                set(&mut self.by_proxy, standing.proxy.clone(), workload.clone(), false);
+        if let Some(sidecar) = &old {
+            if self.sidecars.get(workload).is_none_or(|now| now.proxy != sidecar.proxy) {
+                set(&mut self.by_proxy, sidecar.proxy.clone(), workload.clone(), false);
             }
-            let account = &standing.class.account;
+            let account = &sidecar.class.account;
             if let Some(classes) = self.classes.get_mut(account) {
-                if let Some(count) = classes.get_mut(&standing.class) {
+                if let Some(count) = classes.get_mut(&sidecar.class) {
                     *count -= 1;
                     if *count == 0 {
-                        classes.remove(&standing.class);
+                        classes.remove(&sidecar.class);
                         accounts.insert(account.clone());
                     }
                 }

@@ -10,13 +10,11 @@ use super::fixtures::{
     account, group, http_rule, ip, name, permissive, pod, port, service, service_id, slice, split, target,
     tcp_route, tcp_rule,
 };
-use super::{
-    AppProtocol, Catalog, EndpointSlice, Namespace, Object, ObjectRef, Service, ServicePort, SourceEvent,
-    TargetPort, Workload,
-};
-use crate::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
-use crate::policy::{inbound_access, outbound_services, split_plan};
-use crate::smi::{Rule, UdpRoute};
+use super::{Catalog, Object, SourceEvent};
+use crate::api::core::{AppProtocol, EndpointSlice, Namespace, Service, ServicePort, TargetPort, Workload};
+use crate::api::smi::{Rule, UdpRoute};
+use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::object_ref::ObjectRef;
 
 // A universe small enough that things meet: two namespaces, a few names of each kind.
 const NAMESPACES: [&str; 2] = ["a", "b"];
@@ -171,7 +169,7 @@ fn an_object() -> impl Strategy<Value = Object> {
     ]
 }
 
-/// An object, and whether it is told of or taken away.
+/// Events that add, change or remove random objects.
 fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
     vec((an_object(), 0..4), 1..most).prop_map(|steps| {
         let event = |(object, action): (Object, i32)| match action {
@@ -182,8 +180,8 @@ fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
     })
 }
 
-/// A mesh where everything hangs together, so that a random event has something to touch: `a/z` may reach
-/// `a/x` and `b/x` may reach `a/y`, both of whom are leaves of a split.
+/// A connected mesh, so that a random event affects something: `a/z` may reach
+/// `a/x` and `b/x` may reach `a/y`, both of which are leaves of a split.
 fn furnished() -> Vec<Object> {
     let web = |id: &str, app: &str| Object::Service(service(id, app, &[port(80, AppProtocol::Http)]));
     vec![
@@ -212,7 +210,7 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     for class in catalog.classes(id) {
         writeln!(text, "{class:?}").unwrap();
         for inbound in &class.inbound {
-            writeln!(text, "  {:?}", inbound_access(catalog, id, inbound)).unwrap();
+            writeln!(text, "  {:?}", catalog.inbound_access(id, inbound)).unwrap();
         }
     }
     let look = |text: &mut String, service: &ServiceId| {
@@ -223,11 +221,11 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
             writeln!(text, "  {:?}", catalog.headless_addresses(service, port)).unwrap();
         }
     };
-    for (service, accounts) in outbound_services(catalog, id) {
+    for (service, accounts) in catalog.outbound_services(id) {
         writeln!(text, "{service} {accounts:?}").unwrap();
         look(&mut text, &service);
         for port in catalog.service(&service).into_iter().flat_map(|service| &service.ports) {
-            let plan = split_plan(catalog, &service, port);
+            let plan = catalog.split_plan(&service, port);
             writeln!(text, "  {} {plan:?}", port.port).unwrap();
             for arm in plan.into_iter().flat_map(|plan| plan.arms) {
                 for (leaf, _) in arm.weights {
@@ -282,24 +280,24 @@ proptest! {
         let mut catalog = if begin { Catalog::of(furnished()) } else { Catalog::default() };
         let mut before = observe(&catalog);
         for event in events {
-            let told = format!("{event:?}");
-            let impact = catalog.apply(event);
+            let shown = format!("{event:?}");
+            let affected = catalog.apply(event);
             let after = observe(&catalog);
             for (id, (ran, answers)) in &before.accounts {
                 let (runs, now) = &after.accounts[id];
-                // Who runs nothing in the mesh is served nothing.
-                if (*ran || *runs) && !impact.everything && !impact.accounts.contains(id) {
-                    prop_assert_eq!(answers, now, "{} after {}", id, &told);
+                // An account that runs nothing in the mesh is served nothing.
+                if (*ran || *runs) && !affected.everything && !affected.accounts.contains(id) {
+                    prop_assert_eq!(answers, now, "{} after {}", id, &shown);
                 }
             }
             for (id, endpoints) in &before.endpoints {
-                if !impact.endpoints.contains(id) {
-                    prop_assert_eq!(endpoints, &after.endpoints[id], "{} after {}", id, &told);
+                if !affected.endpoints.contains(id) {
+                    prop_assert_eq!(endpoints, &after.endpoints[id], "{} after {}", id, &shown);
                 }
             }
             for (id, proxy) in &before.proxies {
-                if !impact.proxies.contains(id) {
-                    prop_assert_eq!(proxy, &after.proxies[id], "{} after {}", id, &told);
+                if !affected.proxies.contains(id) {
+                    prop_assert_eq!(proxy, &after.proxies[id], "{} after {}", id, &shown);
                 }
             }
             before = after;
@@ -327,9 +325,9 @@ proptest! {
         let mut catalog = Catalog::default();
         for event in events {
             catalog.apply(event.clone());
-            let told = catalog.clone();
+            let before = catalog.clone();
             prop_assert!(catalog.apply(event).is_empty());
-            prop_assert!(catalog == told);
+            prop_assert!(catalog == before);
         }
     }
 

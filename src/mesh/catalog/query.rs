@@ -1,18 +1,19 @@
-//! Questions about the mesh.
+//! Queries for what exists: objects, backends, sidecars and their classes.
 //!
-//! Owns the read side: what exists, what is behind what, who stands where. Refuses policy, which is
-//! [`crate::policy`]. Answers come from the index, thus at the cost of their own size.
+//! Answers come from the index, so each costs its own size, not that of the mesh.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{AppProtocol, Catalog, Endpoint, InboundPort, Service, ServicePort, Workload};
-use crate::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
-use crate::pki::Bearer;
-use crate::smi::{HttpRouteGroup, MeshConfig, TcpRoute, TrafficSplit, TrafficTarget};
-use crate::world::ProxyClass;
+use super::{Catalog, Endpoint};
+use crate::api::core::{AppProtocol, Service, ServicePort, Workload};
+use crate::api::osm::MeshConfig;
+use crate::api::smi::{TrafficSplit, TrafficTarget};
+use crate::class::{InboundPort, ProxyClass};
+use crate::injection;
+use smc_authority::rules::CertificateHolder;
+use smc_types::ids::{ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 
 impl Catalog {
     /// The service of this name.
@@ -35,18 +36,16 @@ impl Catalog {
         self.workloads.values()
     }
 
-    /// Whether the workload has, or should have, a sidecar: its namespace is monitored, and neither its own
-    /// annotation nor, where it has none, its namespace's refuses. A namespace that nobody told of is not in
-    /// the mesh, whatever a pod in it asks for.
+    /// Whether the workload has, or should have, a sidecar ([`injection::applies`]). A workload whose
+    /// namespace is unknown is not in the mesh.
     pub fn in_mesh(&self, workload: &Workload) -> bool {
-        self.namespaces.get(workload.id.namespace()).is_some_and(|namespace| {
-            namespace.monitored && workload.injection.or(namespace.injection).unwrap_or(true)
-        })
+        let namespace = self.namespaces.get(workload.id.namespace());
+        namespace.is_some_and(|namespace| injection::applies(namespace, workload.injection))
     }
 
-    /// The in-mesh workload beside which this sidecar stands. None if no workload claims the name, and
-    /// none if several do: serving either would hand one's configuration to the other. Several can only be
-    /// of one namespace, so nobody shuts out the sidecar of another namespace by copying its UUID.
+    /// The in-mesh workload of this sidecar. `None` if no workload claims the name, and if several do:
+    /// serving either would hand one's configuration to the other. Several claimants are always of one
+    /// namespace, so a copied UUID does not shut out the sidecar of another namespace.
     pub fn workload_by_proxy(&self, proxy: &ProxyName) -> Option<&Workload> {
         let claimants = self.index.by_proxy.get(proxy)?;
         if claimants.len() > 1 {
@@ -55,17 +54,20 @@ impl Catalog {
         self.workloads.get(claimants.first()?)
     }
 
-    /// Those of `bearers` that no workload is, in the mesh or not, alone or not. Costs a pass over all workloads.
-    pub fn without_workload<T>(&self, mut bearers: BTreeMap<Bearer, T>) -> BTreeMap<Bearer, T> {
+    /// The `holders` without a workload, in the mesh or not. Costs a pass over all workloads.
+    pub fn without_workload<T>(
+        &self,
+        mut holders: BTreeMap<CertificateHolder, T>,
+    ) -> BTreeMap<CertificateHolder, T> {
         for workload in self.workloads.values() {
-            bearers.remove(&(workload.proxy_name(), Some(workload.service_account.clone())));
+            holders.remove(&(workload.proxy_name(), Some(workload.service_account.clone())));
         }
-        bearers
+        holders
     }
 
     /// The class of an in-mesh workload's sidecar.
     pub fn class(&self, workload: &WorkloadId) -> Option<&Arc<ProxyClass>> {
-        self.index.standings.get(workload).map(|standing| &standing.class)
+        self.index.sidecars.get(workload).map(|sidecar| &sidecar.class)
     }
 
     /// The classes of an account's sidecars, sorted; empty for an account that runs nothing in the mesh.
@@ -85,12 +87,12 @@ impl Catalog {
 
     /// The in-mesh workloads behind a service, ready or not, sorted.
     pub fn workloads_behind(&self, service: &ServiceId) -> impl Iterator<Item = &WorkloadId> {
-        self.index.backings.get(service).into_iter().flat_map(|backing| backing.leads.keys())
+        self.index.backends.get(service).into_iter().flat_map(|backends| backends.targets.keys())
     }
 
-    /// The identities behind a service, ready or not: whom a caller must be prepared to meet.
+    /// The identities behind a service, ready or not: those that a caller must accept.
     pub fn accounts_behind(&self, service: &ServiceId) -> BTreeSet<ServiceAccountId> {
-        self.index.backings.get(service).map(|backing| backing.accounts.clone()).unwrap_or_default()
+        self.index.backends.get(service).map(|backends| backends.accounts.clone()).unwrap_or_default()
     }
 
     /// The services that an in-mesh workload is behind, ready or not; more than one is common.
@@ -103,15 +105,15 @@ impl Catalog {
         self.index.services_behind.get(account).into_iter().flatten()
     }
 
-    /// The ports of an in-mesh workload that services lead to, sorted by port and protocol. A port that
+    /// The ports of an in-mesh workload that services target, sorted by port and protocol. A port that
     /// services declare with different protocols has an entry for each.
     pub fn inbound_ports(&self, workload: &WorkloadId) -> Vec<InboundPort> {
         let mut ports: BTreeMap<(u16, AppProtocol), BTreeSet<ServiceId>> = BTreeMap::new();
         for service in self.index.services_of.get(workload).into_iter().flatten() {
-            let backing = self.index.backings.get(service);
-            let leads = backing.and_then(|backing| backing.leads.get(workload));
-            for &lead in leads.into_iter().flatten() {
-                ports.entry(lead).or_default().insert(service.clone());
+            let backends = self.index.backends.get(service);
+            let targets = backends.and_then(|backends| backends.targets.get(workload));
+            for &target in targets.into_iter().flatten() {
+                ports.entry(target).or_default().insert(service.clone());
             }
         }
         let ports = ports.into_iter();
@@ -127,19 +129,19 @@ impl Catalog {
         }
     }
 
-    /// Where traffic for a port of a service can be sent: ready in-mesh workloads, sorted.
+    /// The endpoints of a service port: ready in-mesh workloads, sorted.
     pub fn endpoints(&self, service: &ServiceId, port: &ServicePort) -> &[Endpoint] {
-        let backing = self.index.backings.get(service);
-        backing.and_then(|backing| backing.endpoints.get(&port.port)).map_or(&[], Vec::as_slice)
+        let backends = self.index.backends.get(service);
+        backends.and_then(|backends| backends.endpoints.get(&port.port)).map_or(&[], Vec::as_slice)
     }
 
-    /// Where clients of a port of a headless service connect to, sorted: the addresses of all in-mesh workloads
-    /// behind it, ready or not, so that readiness changes endpoints only, each with the port that the workload
-    /// listens on, since nothing translates ports on the way. Empty for any other service.
+    /// The addresses that clients of a headless service port connect to, sorted: those of all in-mesh
+    /// workloads behind it, ready or not, so that readiness changes endpoints only. Each has the port that
+    /// the workload listens on, since nothing translates ports on the way. Empty for any other service.
     pub fn headless_addresses(&self, service: &ServiceId, port: &ServicePort) -> Vec<(IpAddr, u16)> {
         let headless = self.services.get(service).is_some_and(|service| service.headless);
-        let backing = self.index.backings.get(service).filter(|_| headless);
-        let listening = backing.and_then(|backing| backing.listening.get(&port.port));
+        let backends = self.index.backends.get(service).filter(|_| headless);
+        let listening = backends.and_then(|backends| backends.listening.get(&port.port));
         listening.into_iter().flatten().copied().collect()
     }
 
@@ -163,16 +165,6 @@ impl Catalog {
         names.filter_map(|name| self.traffic_targets.get(name))
     }
 
-    /// The HTTPRouteGroup of this name.
-    pub fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
-        self.http_route_groups.get(name)
-    }
-
-    /// The TCPRoute of this name.
-    pub fn tcp_route(&self, name: &NamespacedName) -> Option<&TcpRoute> {
-        self.tcp_routes.get(name)
-    }
-
     /// The splits of a root service, sorted by name.
     pub fn splits_of(&self, root: &ServiceId) -> Vec<&TrafficSplit> {
         let names = self.index.splits_of.get(root).into_iter().flatten();
@@ -185,8 +177,8 @@ impl Catalog {
         names.filter_map(|name| self.traffic_splits.get(name))
     }
 
-    /// The switches in force: those of the control plane's own namespace. Without it, or while it cannot be
-    /// read, all are off.
+    /// The settings in force: those of the control plane's namespace. All are off while there is no
+    /// MeshConfig or it cannot be read.
     pub fn mesh_config(&self) -> MeshConfig {
         let mut configs = self.mesh_configs.iter();
         let own = configs.find(|(name, _)| name.namespace() == self.mesh_namespace.as_str());

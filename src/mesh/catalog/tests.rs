@@ -1,4 +1,4 @@
-//! What the catalog answers and whom events touch, rule by rule.
+//! What the catalog answers and what events affect, rule by rule.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use super::fixtures::{
     account, accounts, ip, name, namespace, permissive, pod, port, service, service_id, slice, split, target,
     tcp_route, tcp_rule,
 };
-use super::{
-    AppProtocol, Catalog, Endpoint, Impact, InboundPort, Kind, Namespace, Object, ServicePort, TargetPort,
-    Workload,
-};
-use crate::ids::{ServiceAccountId, ServiceId};
-use crate::smi::MeshNamespace;
+use super::{Affected, Catalog, Endpoint, Object};
+use crate::api::core::{AppProtocol, Namespace, ServicePort, TargetPort, Workload};
+use crate::class::InboundPort;
 use AppProtocol::{Http, Tcp};
+use smc_types::ids::MeshNamespace;
+use smc_types::ids::{ServiceAccountId, ServiceId};
+use smc_types::object_ref::Kind;
 
 /// Namespace `shop` with service `web` on port 80, behind it pods `w1` and `w2` of account `shop/web`, and
 /// a pod of account `shop/client` that may reach it.
@@ -46,10 +46,10 @@ fn inbound(port: u16, protocol: AppProtocol, services: &[&str]) -> InboundPort {
 #[test]
 fn endpoints_are_the_ready_pods_that_the_selector_matches_in_the_service_s_namespace() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(namespace("other"));
-    catalog.tell(Object::Workload(pod("other/w", "other/web", "web", "10.0.1.1")));
+    catalog.declare(namespace("other"));
+    catalog.declare(Object::Workload(pod("other/w", "other/web", "web", "10.0.1.1")));
     let unready = Workload { ready: false, ..pod("shop/w3", "shop/web", "web", "10.0.0.3") };
-    catalog.tell(Object::Workload(unready));
+    catalog.declare(Object::Workload(unready));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
     let first = catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].clone();
     let expected = Endpoint {
@@ -65,21 +65,25 @@ fn endpoints_are_the_ready_pods_that_the_selector_matches_in_the_service_s_names
 #[test]
 fn a_pod_is_in_the_mesh_if_its_namespace_is_monitored_and_its_annotation_or_else_the_namespaces_agrees() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(Object::Workload(Workload {
+    catalog.declare(Object::Workload(Workload {
         injection: Some(false),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
-    catalog.tell(Object::Namespace(Namespace { name: "shop".to_owned(), monitored: false, injection: None }));
+    catalog.declare(Object::Namespace(Namespace {
+        name: "shop".to_owned(),
+        monitored: false,
+        injection: None,
+    }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
-    catalog.tell(Object::Workload(Workload {
+    catalog.declare(Object::Workload(Workload {
         injection: Some(true),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "a pod cannot bring itself in");
     let refusing = Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false) };
-    catalog.tell(Object::Namespace(refusing));
+    catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");
 }
 
@@ -87,13 +91,13 @@ fn a_pod_is_in_the_mesh_if_its_namespace_is_monitored_and_its_annotation_or_else
 fn a_named_target_port_is_resolved_pod_by_pod_and_a_pod_without_it_has_no_endpoint() {
     let mut catalog = Catalog::of(shop());
     let named = ServicePort { target: TargetPort::Name("http".to_owned()), ..port(80, Http) };
-    catalog.tell(Object::Service(service("shop/web", "web", &[named])));
+    catalog.declare(Object::Service(service("shop/web", "web", &[named])));
     for (id, address, number) in [("shop/w1", "10.0.0.1", 8080), ("shop/w2", "10.0.0.2", 9090)] {
         let mut pod = pod(id, "shop/web", "web", address);
         pod.ports.insert("http".to_owned(), number);
-        catalog.tell(Object::Workload(pod));
+        catalog.declare(Object::Workload(pod));
     }
-    catalog.tell(Object::Workload(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
+    catalog.declare(Object::Workload(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 8080), ("10.0.0.2", 9090)]));
     let ports = |id: &str| catalog.inbound_ports(&id.parse().unwrap());
     assert_eq!(ports("shop/w1"), [inbound(8080, Http, &["shop/web"])]);
@@ -106,11 +110,11 @@ fn a_dual_stack_service_has_an_endpoint_per_family_it_has_an_address_in() {
     let mut catalog = Catalog::of([namespace("shop")]);
     let mut web = pod("shop/w1", "shop/web", "web", "10.0.0.1");
     web.ips.push(ip("fd00::1"));
-    catalog.tell(Object::Workload(web));
+    catalog.declare(Object::Workload(web));
     let mut with = |ips: &[&str], headless: bool| {
         let cluster_ips = ips.iter().map(|text| ip(text)).collect();
         let service = service("shop/web", "web", &[port(80, Http)]);
-        catalog.tell(Object::Service(super::Service { cluster_ips, headless, ..service }));
+        catalog.declare(Object::Service(super::Service { cluster_ips, headless, ..service }));
         (
             endpoints(&catalog, "shop/web", 80),
             catalog.headless_addresses(&service_id("shop/web"), &port(80, Http)),
@@ -129,16 +133,17 @@ fn a_dual_stack_service_has_an_endpoint_per_family_it_has_an_address_in() {
 #[test]
 fn endpoint_slices_take_precedence_over_the_selector() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(Object::EndpointSlice(slice(
+    catalog.declare(Object::EndpointSlice(slice(
         "shop/s",
         "shop/web",
         &[("p80", 8080)],
         &["10.0.0.2", "192.0.2.7"],
     )));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 8080)]));
-    let stranger = catalog.problems().into_iter().find(|p| p.object == "EndpointSlice shop/s").unwrap();
+    let stranger =
+        catalog.problems().into_iter().find(|p| p.subject.to_string() == "EndpointSlice shop/s").unwrap();
     assert!(stranger.message.contains("192.0.2.7"), "{stranger}");
-    catalog.forget(Kind::EndpointSlice, "shop/s");
+    catalog.withdraw(Kind::EndpointSlice, "shop/s");
     assert_eq!(endpoints(&catalog, "shop/web", 80).len(), 2);
 }
 
@@ -146,8 +151,8 @@ fn endpoint_slices_take_precedence_over_the_selector() {
 fn a_slice_serves_a_service_without_selector_and_makes_its_pods_inbound_ports() {
     let mut catalog = Catalog::of(shop());
     let bare = super::Service { selector: [].into(), ..service("shop/bare", "", &[port(90, Tcp)]) };
-    catalog.tell(Object::Service(bare));
-    catalog.tell(Object::EndpointSlice(slice("shop/s", "shop/bare", &[("p90", 9090)], &["10.0.0.9"])));
+    catalog.declare(Object::Service(bare));
+    catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/bare", &[("p90", 9090)], &["10.0.0.9"])));
     assert_eq!(endpoints(&catalog, "shop/bare", 90), at(&[("10.0.0.9", 9090)]));
     assert_eq!(catalog.inbound_ports(&"shop/c1".parse().unwrap()), [inbound(9090, Tcp, &["shop/bare"])]);
     assert_eq!(catalog.accounts_behind(&service_id("shop/bare")), accounts(&["shop/client"]));
@@ -156,11 +161,11 @@ fn a_slice_serves_a_service_without_selector_and_makes_its_pods_inbound_ports() 
 #[test]
 fn a_slice_reaches_neither_pods_nor_services_of_another_namespace() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(namespace("evil"));
+    catalog.declare(namespace("evil"));
     let bait = super::Service { selector: [].into(), ..service("evil/bait", "", &[port(80, Http)]) };
-    catalog.tell(Object::Service(bait));
-    catalog.tell(Object::EndpointSlice(slice("evil/s", "evil/bait", &[("p80", 80)], &["10.0.0.1"])));
-    catalog.tell(Object::EndpointSlice(slice("evil/t", "shop/web", &[("p80", 6666)], &["10.0.0.1"])));
+    catalog.declare(Object::Service(bait));
+    catalog.declare(Object::EndpointSlice(slice("evil/s", "evil/bait", &[("p80", 80)], &["10.0.0.1"])));
+    catalog.declare(Object::EndpointSlice(slice("evil/t", "shop/web", &[("p80", 6666)], &["10.0.0.1"])));
     assert_eq!(endpoints(&catalog, "evil/bait", 80), at(&[]));
     assert_eq!(endpoints(&catalog, "shop/web", 80).len(), 2);
     assert_eq!(catalog.services_of(&"shop/w1".parse().unwrap()), BTreeSet::from([service_id("shop/web")]));
@@ -169,23 +174,28 @@ fn a_slice_reaches_neither_pods_nor_services_of_another_namespace() {
 #[test]
 fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(Object::EndpointSlice(slice("shop/s", "shop/web", &[("p80", 80)], &["10.0.0.1"])));
+    catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/web", &[("p80", 80)], &["10.0.0.1"])));
     let finished = Workload { ready: false, ..pod("shop/job", "shop/job", "job", "10.0.0.1") };
-    catalog.tell(Object::Workload(finished));
+    catalog.declare(Object::Workload(finished));
     assert_eq!(
         catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].service_account,
         account("shop/web")
     );
-    catalog.tell(Object::Workload(pod("shop/job", "shop/job", "job", "10.0.0.1")));
+    catalog.declare(Object::Workload(pod("shop/job", "shop/job", "job", "10.0.0.1")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "two ready ones are a conflict");
-    assert!(catalog.problems().iter().any(|p| p.object == "Pod shop/job" && p.field == "status.podIPs"));
+    assert!(
+        catalog
+            .problems()
+            .iter()
+            .any(|p| p.subject.to_string() == "Pod shop/job" && p.field == "status.podIPs")
+    );
 }
 
 #[test]
 fn a_pod_in_more_than_one_service_lists_every_port_and_service_also_when_protocols_disagree() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(Object::Service(service("shop/also", "web", &[port(80, Http), port(81, Http)])));
-    catalog.tell(Object::Service(service("shop/raw", "web", &[port(80, Tcp)])));
+    catalog.declare(Object::Service(service("shop/also", "web", &[port(80, Http), port(81, Http)])));
+    catalog.declare(Object::Service(service("shop/raw", "web", &[port(80, Tcp)])));
     let ports = catalog.inbound_ports(&"shop/w1".parse().unwrap());
     let expected = [
         inbound(80, Http, &["shop/also", "shop/web"]),
@@ -193,8 +203,9 @@ fn a_pod_in_more_than_one_service_lists_every_port_and_service_also_when_protoco
         inbound(81, Http, &["shop/also"]),
     ];
     assert_eq!(ports, expected);
-    let told = catalog.problems().into_iter().filter(|p| p.field == "spec.ports").map(|p| p.object);
-    assert_eq!(told.collect::<Vec<_>>(), ["Service shop/also", "Service shop/raw", "Service shop/web"]);
+    let reported =
+        catalog.problems().into_iter().filter(|p| p.field == "spec.ports").map(|p| p.subject.to_string());
+    assert_eq!(reported.collect::<Vec<_>>(), ["Service shop/also", "Service shop/raw", "Service shop/web"]);
 }
 
 #[test]
@@ -204,31 +215,35 @@ fn a_sidecar_that_two_pods_of_a_namespace_claim_is_nobody_s() {
     let name = original.proxy_name();
     assert_eq!(catalog.workload_by_proxy(&name).map(|w| &w.id), Some(&original.id));
     let thief = Workload { proxy: original.proxy, ..pod("shop/x", "shop/thief", "x", "10.0.0.66") };
-    let impact = catalog.tell(Object::Workload(thief));
-    assert!(impact.proxies.contains(&name));
+    let affected = catalog.declare(Object::Workload(thief));
+    assert!(affected.proxies.contains(&name));
     assert_eq!(catalog.workload_by_proxy(&name), None);
-    let told: Vec<_> =
-        catalog.problems().into_iter().filter(|p| p.object.starts_with("Pod")).map(|p| p.object).collect();
-    assert_eq!(told, ["Pod shop/w1", "Pod shop/x"]);
-    catalog.forget(Kind::Pod, "shop/x");
+    let reported: Vec<_> = catalog
+        .problems()
+        .into_iter()
+        .filter(|p| p.subject.to_string().starts_with("Pod"))
+        .map(|p| p.subject.to_string())
+        .collect();
+    assert_eq!(reported, ["Pod shop/w1", "Pod shop/x"]);
+    catalog.withdraw(Kind::Pod, "shop/x");
     assert!(catalog.workload_by_proxy(&name).is_some());
 }
 
 #[test]
 fn a_pod_of_another_namespace_that_copies_a_uuid_changes_nothing_for_the_first() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(namespace("evil"));
+    catalog.declare(namespace("evil"));
     let problems = catalog.problems();
     let original = pod("shop/w1", "shop/web", "web", "10.0.0.1");
     let thief = Workload { proxy: original.proxy, ..pod("evil/x", "evil/thief", "x", "10.0.0.66") };
-    let impact = catalog.tell(Object::Workload(thief.clone()));
-    assert_eq!(impact.proxies, [thief.proxy_name()].into());
+    let affected = catalog.declare(Object::Workload(thief.clone()));
+    assert_eq!(affected.proxies, [thief.proxy_name()].into());
     for pod in [&original, &thief] {
         assert_eq!(catalog.workload_by_proxy(&pod.proxy_name()).map(|found| &found.id), Some(&pod.id));
     }
     assert_eq!(catalog.problems(), problems);
-    let impact = catalog.forget(Kind::Pod, "evil/x");
-    assert_eq!(impact.proxies, [thief.proxy_name()].into());
+    let affected = catalog.withdraw(Kind::Pod, "evil/x");
+    assert_eq!(affected.proxies, [thief.proxy_name()].into());
     assert!(catalog.workload_by_proxy(&original.proxy_name()).is_some());
 }
 
@@ -236,38 +251,39 @@ fn a_pod_of_another_namespace_that_copies_a_uuid_changes_nothing_for_the_first()
 fn the_mesh_config_of_another_namespace_opens_and_shuts_nothing() {
     let mut catalog = Catalog::of([permissive("tenant", true)]);
     assert!(!catalog.mesh_config().permissive);
-    assert!(catalog.tell(permissive("osm-system", true)).everything);
-    assert_eq!(catalog.tell(permissive("tenant", false)), Impact::default());
+    assert!(catalog.declare(permissive("osm-system", true)).everything);
+    assert_eq!(catalog.declare(permissive("tenant", false)), Affected::default());
     assert!(catalog.mesh_config().permissive);
-    let problems: Vec<_> = catalog.problems().into_iter().map(|problem| problem.object).collect();
+    let problems: Vec<_> =
+        catalog.problems().into_iter().map(|problem| problem.subject.to_string()).collect();
     assert_eq!(problems, ["MeshConfig tenant/osm-mesh-config"]);
-    catalog.tell(permissive("tenant", true));
-    assert!(catalog.forget(Kind::MeshConfig, "osm-system/osm-mesh-config").everything);
+    catalog.declare(permissive("tenant", true));
+    assert!(catalog.withdraw(Kind::MeshConfig, "osm-system/osm-mesh-config").everything);
     assert!(!catalog.mesh_config().permissive, "gone, or refused, it opens nothing");
 
     let mut elsewhere = Catalog::new(MeshNamespace::new("tenant").unwrap());
-    assert!(elsewhere.tell(permissive("tenant", true)).everything);
+    assert!(elsewhere.declare(permissive("tenant", true)).everything);
     assert!(elsewhere.mesh_config().permissive);
 }
 
-// Whom an event touches.
+// What an event affects.
 
-fn endpoints_only(services: &[&str]) -> Impact {
-    Impact { endpoints: services.iter().map(|id| service_id(id)).collect(), ..Impact::default() }
+fn endpoints_only(services: &[&str]) -> Affected {
+    Affected { endpoints: services.iter().map(|id| service_id(id)).collect(), ..Affected::default() }
 }
 
-fn accounts_only(names: &[&str]) -> Impact {
-    Impact { accounts: accounts(names), ..Impact::default() }
+fn accounts_only(names: &[&str]) -> Affected {
+    Affected { accounts: accounts(names), ..Affected::default() }
 }
 
 #[test]
-fn what_is_told_again_unchanged_touches_nothing() {
+fn an_unchanged_object_affects_nothing() {
     let mut catalog = Catalog::of(shop());
     for object in shop() {
-        assert_eq!(catalog.tell(object), Impact::default());
+        assert_eq!(catalog.declare(object), Affected::default());
     }
     for kind in [Kind::Pod, Kind::Service, Kind::TrafficTarget, Kind::TrafficSplit, Kind::MeshConfig] {
-        assert_eq!(catalog.forget(kind, "shop/nobody"), Impact::default());
+        assert_eq!(catalog.withdraw(kind, "shop/missing"), Affected::default());
     }
 }
 
@@ -275,35 +291,35 @@ fn what_is_told_again_unchanged_touches_nothing() {
 fn a_pod_that_turns_unready_touches_endpoints_only() {
     let mut catalog = Catalog::of(shop());
     let unready = Workload { ready: false, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
-    assert_eq!(catalog.tell(Object::Workload(unready)), endpoints_only(&["shop/web"]));
+    assert_eq!(catalog.declare(Object::Workload(unready)), endpoints_only(&["shop/web"]));
 }
 
 #[test]
 fn a_pod_that_changes_its_address_touches_endpoints_only() {
     let mut catalog = Catalog::of(shop());
     let moved = pod("shop/w1", "shop/web", "web", "10.0.0.77");
-    assert_eq!(catalog.tell(Object::Workload(moved)), endpoints_only(&["shop/web"]));
+    assert_eq!(catalog.declare(Object::Workload(moved)), endpoints_only(&["shop/web"]));
 }
 
 #[test]
 fn another_pod_of_a_class_touches_endpoints_and_its_own_sidecar_only() {
     let mut catalog = Catalog::of(shop());
     let third = pod("shop/w3", "shop/web", "web", "10.0.0.3");
-    let expected = Impact { proxies: [third.proxy_name()].into(), ..endpoints_only(&["shop/web"]) };
-    assert_eq!(catalog.tell(Object::Workload(third)), expected);
-    assert_eq!(catalog.forget(Kind::Pod, "shop/w3"), expected);
+    let expected = Affected { proxies: [third.proxy_name()].into(), ..endpoints_only(&["shop/web"]) };
+    assert_eq!(catalog.declare(Object::Workload(third)), expected);
+    assert_eq!(catalog.withdraw(Kind::Pod, "shop/w3"), expected);
 }
 
 #[test]
 fn a_pod_of_a_new_account_behind_a_service_touches_that_account_and_the_callers() {
     let mut catalog = Catalog::of(shop());
     let canary = pod("shop/w3", "shop/canary", "web", "10.0.0.3");
-    let expected = Impact {
+    let expected = Affected {
         accounts: accounts(&["shop/canary", "shop/client"]),
         proxies: [canary.proxy_name()].into(),
         ..endpoints_only(&["shop/web"])
     };
-    assert_eq!(catalog.tell(Object::Workload(canary)), expected);
+    assert_eq!(catalog.declare(Object::Workload(canary)), expected);
 }
 
 #[test]
@@ -314,60 +330,60 @@ fn an_address_behind_a_headless_service_touches_its_callers_too() {
         headless: true,
         ..service("shop/web", "web", &[port(80, Http)])
     };
-    catalog.tell(Object::Service(headless));
+    catalog.declare(Object::Service(headless));
     let moved = pod("shop/w1", "shop/web", "web", "10.0.0.77");
-    let expected = Impact { accounts: accounts(&["shop/client"]), ..endpoints_only(&["shop/web"]) };
-    assert_eq!(catalog.tell(Object::Workload(moved)), expected);
+    let expected = Affected { accounts: accounts(&["shop/client"]), ..endpoints_only(&["shop/web"]) };
+    assert_eq!(catalog.declare(Object::Workload(moved)), expected);
 }
 
 #[test]
 fn a_target_touches_its_destination_and_the_sources_it_had_and_has() {
     let mut catalog = Catalog::of(shop());
-    let impact = catalog.tell(target("shop/t", "shop/web", &["shop/other"], &[tcp_rule("shop/any")]));
-    assert_eq!(impact, accounts_only(&["shop/client", "shop/other", "shop/web"]));
+    let affected = catalog.declare(target("shop/t", "shop/web", &["shop/other"], &[tcp_rule("shop/any")]));
+    assert_eq!(affected, accounts_only(&["shop/client", "shop/other", "shop/web"]));
 }
 
 #[test]
 fn a_route_touches_the_destinations_that_use_it_and_the_sources_if_all_they_had_hangs_on_it() {
     let mut catalog = Catalog::of(shop());
-    assert_eq!(catalog.tell(tcp_route("shop/any", &[80])), accounts_only(&["shop/web"]));
-    assert_eq!(catalog.tell(tcp_route("shop/unused", &[80])), Impact::default());
-    assert_eq!(catalog.forget(Kind::TCPRoute, "shop/any"), accounts_only(&["shop/client", "shop/web"]));
+    assert_eq!(catalog.declare(tcp_route("shop/any", &[80])), accounts_only(&["shop/web"]));
+    assert_eq!(catalog.declare(tcp_route("shop/unused", &[80])), Affected::default());
+    assert_eq!(catalog.withdraw(Kind::TcpRoute, "shop/any"), accounts_only(&["shop/client", "shop/web"]));
 }
 
 #[test]
 fn a_split_touches_those_who_can_reach_its_root_or_a_leaf() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(Object::Service(service("shop/root", "nothing", &[port(80, Http)])));
-    catalog.tell(Object::Workload(pod("shop/x", "shop/bystander", "x", "10.0.0.8")));
-    let impact = catalog.tell(split("shop/s", "shop/root", &[("shop/web", 1)], &[]));
-    assert_eq!(impact, accounts_only(&["shop/client"]));
+    catalog.declare(Object::Service(service("shop/root", "nothing", &[port(80, Http)])));
+    catalog.declare(Object::Workload(pod("shop/x", "shop/bystander", "x", "10.0.0.8")));
+    let affected = catalog.declare(split("shop/s", "shop/root", &[("shop/web", 1)], &[]));
+    assert_eq!(affected, accounts_only(&["shop/client"]));
 }
 
 #[test]
 fn a_service_touches_its_callers_and_those_behind_it() {
     let mut catalog = Catalog::of(shop());
-    let impact = catalog.tell(Object::Service(service("shop/web", "web", &[port(81, Http)])));
-    assert_eq!(impact.accounts, accounts(&["shop/client", "shop/web"]));
-    assert_eq!(impact.endpoints, BTreeSet::<ServiceId>::from([service_id("shop/web")]));
-    assert_eq!(impact.proxies.len(), 2);
+    let affected = catalog.declare(Object::Service(service("shop/web", "web", &[port(81, Http)])));
+    assert_eq!(affected.accounts, accounts(&["shop/client", "shop/web"]));
+    assert_eq!(affected.endpoints, BTreeSet::<ServiceId>::from([service_id("shop/web")]));
+    assert_eq!(affected.proxies.len(), 2);
 }
 
 #[test]
 fn in_permissive_mode_access_policy_touches_nobody_and_a_service_everybody() {
     let mut catalog = Catalog::of(shop());
-    assert!(catalog.tell(permissive("osm-system", true)).everything);
-    assert_eq!(catalog.forget(Kind::TrafficTarget, "shop/t"), Impact::default());
-    let impact = catalog.tell(Object::Service(service("shop/new", "web", &[port(82, Http)])));
+    assert!(catalog.declare(permissive("osm-system", true)).everything);
+    assert_eq!(catalog.withdraw(Kind::TrafficTarget, "shop/t"), Affected::default());
+    let affected = catalog.declare(Object::Service(service("shop/new", "web", &[port(82, Http)])));
     let everybody: BTreeSet<ServiceAccountId> = catalog.accounts().cloned().collect();
-    assert_eq!(impact.accounts, everybody);
+    assert_eq!(affected.accounts, everybody);
 }
 
 #[test]
 fn splits_are_listed_by_root_in_the_order_of_their_names() {
     let mut catalog = Catalog::of(shop());
-    catalog.tell(split("shop/b", "shop/web", &[("shop/v1", 1)], &[]));
-    catalog.tell(split("shop/a", "shop/web", &[("shop/v2", 1)], &[]));
+    catalog.declare(split("shop/b", "shop/web", &[("shop/v1", 1)], &[]));
+    catalog.declare(split("shop/a", "shop/web", &[("shop/v2", 1)], &[]));
     let names: Vec<_> = catalog.splits_of(&service_id("shop/web")).iter().map(|s| s.id.clone()).collect();
     assert_eq!(names, [name("shop/a"), name("shop/b")]);
 }

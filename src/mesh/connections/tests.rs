@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::ProxyUuid;
 use crate::resource::ResourceType;
+use smc_types::ids::ProxyUuid;
 
 const ADS: Scope = Scope::Aggregated;
 const SDS: Scope = Scope::Only(ResourceType::Secret);
@@ -15,7 +15,7 @@ fn serial(n: u8) -> SerialNumber {
     SerialNumber::draw([n; 16])
 }
 
-/// A new connection of proxy `n`, and what it closes of that proxy's.
+/// A new connection of proxy `n`, and the connection of that proxy that is closed for it.
 fn connect(connections: &mut Connections, n: usize) -> (ConnectionId, Option<ConnectionId>) {
     let (id, _) = connections.accept().unwrap();
     (id, connections.identify(id, &proxy(n), serial(1)))
@@ -25,8 +25,8 @@ fn open(connections: &mut Connections, id: ConnectionId, scope: Scope) -> Opened
     connections.open_stream(id, scope).unwrap().unwrap()
 }
 
-/// A new connection with a stream, of a proxy that has no other; what it closes.
-fn crowd(connections: &mut Connections) -> Result<Option<ConnectionId>, TooManyConnections> {
+/// Adds a connection with a stream, of a proxy without others. Returns the connection that is closed for it.
+fn connect_another(connections: &mut Connections) -> Result<Option<ConnectionId>, TooManyConnections> {
     let (id, evicted) = connections.accept()?;
     connections.identify(id, &proxy(1_000_000 + usize::try_from(id.0).unwrap()), serial(1));
     open(connections, id, ADS);
@@ -34,7 +34,7 @@ fn crowd(connections: &mut Connections) -> Result<Option<ConnectionId>, TooManyC
 }
 
 #[test]
-fn a_proxys_oldest_connection_without_a_stream_makes_room_for_its_newest() {
+fn the_oldest_idle_connection_of_a_proxy_is_closed_for_its_newest() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
     let (other, _) = connect(&mut connections, 2);
@@ -45,7 +45,7 @@ fn a_proxys_oldest_connection_without_a_stream_makes_room_for_its_newest() {
 }
 
 #[test]
-fn a_proxy_whose_old_connections_are_half_open_with_streams_is_not_shut_out() {
+fn a_proxy_with_half_open_connections_with_streams_can_connect() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let mut own = Vec::new();
     for _ in 0..MAX_CONNECTIONS_PER_PROXY {
@@ -57,7 +57,7 @@ fn a_proxy_whose_old_connections_are_half_open_with_streams_is_not_shut_out() {
 }
 
 #[test]
-fn a_connection_that_shows_its_certificate_late_does_not_make_room_for_itself() {
+fn a_connection_with_a_late_certificate_is_not_closed_for_itself() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let (early, _) = connections.accept().unwrap();
     let own: Vec<_> = (0..MAX_CONNECTIONS_PER_PROXY).map(|_| connect(&mut connections, 1).0).collect();
@@ -65,23 +65,23 @@ fn a_connection_that_shows_its_certificate_late_does_not_make_room_for_itself() 
 }
 
 #[test]
-fn strangers_make_room_first_then_who_has_no_stream_and_who_has_one_never() {
+fn connections_without_a_certificate_are_closed_first_with_a_stream_never() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
-    let (stranger, _) = connections.accept().unwrap();
+    let (anonymous, _) = connections.accept().unwrap();
     let (idle, _) = connect(&mut connections, 1);
     let (younger, _) = connections.accept().unwrap();
     while connections.len() < MAX_CONNECTIONS {
-        assert_eq!(crowd(&mut connections), Ok(None));
+        assert_eq!(connect_another(&mut connections), Ok(None));
     }
-    for expected in [stranger, younger, idle] {
-        assert_eq!(crowd(&mut connections), Ok(Some(expected)));
+    for expected in [anonymous, younger, idle] {
+        assert_eq!(connect_another(&mut connections), Ok(Some(expected)));
     }
-    assert_eq!(crowd(&mut connections), Err(TooManyConnections { max: MAX_CONNECTIONS }));
+    assert_eq!(connect_another(&mut connections), Err(TooManyConnections { max: MAX_CONNECTIONS }));
     assert_eq!(connections.len(), MAX_CONNECTIONS);
 }
 
 #[test]
-fn a_newer_aggregated_stream_ends_the_older_of_that_proxy_on_whichever_connection() {
+fn a_newer_aggregated_stream_of_a_proxy_ends_the_older_one() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
     let (other, _) = connect(&mut connections, 2);
@@ -95,7 +95,7 @@ fn a_newer_aggregated_stream_ends_the_older_of_that_proxy_on_whichever_connectio
 }
 
 #[test]
-fn of_too_many_separate_streams_the_oldest_of_another_connection_ends_or_the_newest_is_refused() {
+fn too_many_separate_streams_end_one_elsewhere_or_refuse_the_newest() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let [(first, _), (second, _)] = [(); 2].map(|()| connect(&mut connections, 1));
     let older: Vec<_> =
@@ -131,7 +131,7 @@ fn the_names_of_all_streams_of_a_proxy_are_bounded_together() {
 }
 
 #[test]
-fn what_is_closed_is_forgotten_and_hears_of_nothing_more() {
+fn a_closed_connection_is_removed_and_never_returned_again() {
     let mut connections = Connections::new(MAX_CONNECTIONS);
     let (id, _) = connect(&mut connections, 1);
     let stream = open(&mut connections, id, ADS).stream;
@@ -166,7 +166,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 #[test]
-fn a_process_that_may_open_few_files_keeps_few_connections_and_some_files_for_the_rest() {
+fn a_process_with_few_descriptors_has_few_connections() {
     for (descriptors, connections) in [
         (0, 1),
         (1, 1),

@@ -1,22 +1,23 @@
-//! The rules themselves, as input of `iptables-restore --noflush`.
+//! The iptables rules, as input of `iptables-restore --noflush`.
 
 use std::fmt::Write as _;
 
-use super::{Family, Interception, METRICS_PORT, PROBE_PORTS};
+use super::{Family, Interception, IpNet, METRICS_PORT, PROBE_PORTS};
 
 const INBOUND: &str = "SMC_PROXY_INBOUND";
 const IN_REDIRECT: &str = "SMC_PROXY_IN_REDIRECT";
 const OUTBOUND: &str = "SMC_PROXY_OUTBOUND";
 const OUT_REDIRECT: &str = "SMC_PROXY_OUT_REDIRECT";
 
-/// `iptables-save` prints the jumps exactly as written here, which is how a second run recognises them.
+/// `iptables-save` prints the jumps exactly as written here, so a second run recognises them.
 const INBOUND_JUMP: &str = "-A PREROUTING -p tcp -j SMC_PROXY_INBOUND";
 const OUTBOUND_JUMP: &str = "-A OUTPUT -p tcp -j SMC_PROXY_OUTBOUND";
 
-/// Which jumps from the built-in chains into ours exist already.
+/// The jumps from the built-in chains into SMC's chains that exist already.
 ///
-/// Declaring a chain empties it, so our own chains need no such care; the built-in chains belong to everybody,
-/// may not be emptied, and a rule appended twice stays twice.
+/// A declaration empties a chain, so SMC's own chains are made from scratch each time. The built-in
+/// chains hold rules of other programs and must not be emptied, and a rule that is appended twice
+/// is there twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jumps {
     inbound: bool,
@@ -31,9 +32,10 @@ impl Jumps {
     }
 }
 
-/// The input of one call of `iptables-restore --noflush` (or its IPv6 twin), which applies as a whole or not at
-/// all. Applied to tables where `existing` holds, it gives the same tables whatever was there before: running it
-/// again changes nothing. Networks of the other family are left to the other family's call.
+/// The input of one call of `iptables-restore --noflush` or `ip6tables-restore --noflush`, which
+/// applies all of it or nothing. It is idempotent: applied to tables with the jumps in `existing`,
+/// it gives the same tables, whatever SMC's chains held before. Networks of the other family belong
+/// to the other call.
 pub fn restore_input(interception: &Interception, family: Family, existing: Jumps) -> String {
     let mut text = String::from("*nat\n");
     for chain in [INBOUND, IN_REDIRECT, OUTBOUND, OUT_REDIRECT] {
@@ -41,7 +43,8 @@ pub fn restore_input(interception: &Interception, family: Family, existing: Jump
     }
     inbound(&mut text, interception);
     outbound(&mut text, interception, family);
-    // Last, so that traffic is sent into chains that are complete even where the restore is not atomic.
+    // The jumps come last, so that chains are complete before traffic enters them, even where the
+    // restore is not atomic.
     if !existing.inbound {
         line(&mut text, format_args!("{INBOUND_JUMP}"));
     }
@@ -72,20 +75,20 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     };
     let port = interception.outbound_port;
     line(text, format_args!("-A {OUT_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
-    // The proxy calls its own workload's address when load balancing picks it: that call must pass inbound
-    // policy like everybody else's. It goes through `lo`, where the destination is settled here and PREROUTING
-    // is not asked again.
+    // The proxy calls its own workload's address when load balancing picks it. That call must pass
+    // inbound policy like any other. It goes through `lo`, which skips PREROUTING, so it is
+    // redirected here.
     line(
         text,
         format_args!(
             "-A {OUTBOUND} ! -d {loopback} -o lo -p tcp -m owner --uid-owner {uid} -j {IN_REDIRECT}"
         ),
     );
-    // An application that calls its own address talks to itself, not to the mesh.
+    // An application that calls its own address does not call the mesh.
     line(text, format_args!("-A {OUTBOUND} -o lo -p tcp -m owner ! --uid-owner {uid} -j RETURN"));
     line(text, format_args!("-A {OUTBOUND} -p tcp -m owner --uid-owner {uid} -j RETURN"));
     line(text, format_args!("-A {OUTBOUND} -d {loopback} -p tcp -j RETURN"));
-    for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| cidr.family() == family) {
+    for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| family_of(cidr) == family) {
         line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j RETURN"));
     }
     for port in &interception.exclude_outbound_ports {
@@ -95,11 +98,19 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
         line(text, format_args!("-A {OUTBOUND} -p tcp -j {OUT_REDIRECT}"));
         return;
     }
-    // An inclusion list speaks of both families: if it names only IPv4 networks, no IPv6 network is included.
-    for cidr in interception.include_outbound_cidrs.iter().filter(|cidr| cidr.family() == family) {
+    // An inclusion list applies to both families: if it names only IPv4 networks, no IPv6 network
+    // is included.
+    for cidr in interception.include_outbound_cidrs.iter().filter(|cidr| family_of(cidr) == family) {
         line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j {OUT_REDIRECT}"));
     }
     line(text, format_args!("-A {OUTBOUND} -p tcp -j RETURN"));
+}
+
+fn family_of(network: &IpNet) -> Family {
+    match network {
+        IpNet::V4(_) => Family::V4,
+        IpNet::V6(_) => Family::V6,
+    }
 }
 
 fn line(text: &mut String, rule: std::fmt::Arguments<'_>) {
@@ -109,7 +120,7 @@ fn line(text: &mut String, rule: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Interception, Parameters};
+    use super::super::{Interception, Parameters, parse_cidr};
     use super::*;
 
     fn rules(parameters: Parameters, family: Family, chain: &str) -> Vec<String> {
@@ -167,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_similar_jump_is_not_taken_for_ours() {
+    fn a_similar_jump_of_another_program_is_not_taken_for_ours() {
         for saved in [
             "-A PREROUTING -p tcp -j SMC_PROXY_INBOUND_OLD",
             "-A PREROUTING -p tcp -m tcp --dport 80 -j SMC_PROXY_INBOUND",
@@ -181,7 +192,7 @@ mod tests {
     fn exclusions_come_before_the_redirect_and_networks_before_ports() {
         let parameters = Parameters {
             exclude_outbound_ports: vec![5432, 25, 25],
-            exclude_outbound_cidrs: vec!["10.1.2.3/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            exclude_outbound_cidrs: ["10.1.2.3/8", "fd00::/8"].map(|text| parse_cidr(text).unwrap()).into(),
             ..Parameters::default()
         };
         assert_eq!(
@@ -199,7 +210,7 @@ mod tests {
     #[test]
     fn with_an_inclusion_only_included_networks_are_intercepted() {
         let parameters = Parameters {
-            include_outbound_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            include_outbound_cidrs: vec![parse_cidr("10.96.0.0/16").unwrap()],
             exclude_outbound_ports: vec![25],
             ..Parameters::default()
         };

@@ -1,4 +1,4 @@
-//! Reading one encoded resource: what it refers to, and what is wrong with it taken by itself.
+//! Reads one encoded resource: what it refers to, and its faults regardless of other resources.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,60 +12,29 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
-use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
-use envoy_types::pb::google::protobuf::{Any, UInt32Value};
+use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message, Name};
 
+use super::reader::{Client, Reader, names_identities, wrapped};
 use super::{Facts, requests};
 use crate::resource::{Resource, ResourceType, Version};
-use crate::translate::names;
+
+/// The cluster of connections that leave the mesh, when egress is on.
+const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
+/// The cluster of Envoy's admin server.
+const ADMIN_CLUSTER: &str = "envoy-admin";
+/// The prefix of clusters that lead to the application beside the proxy.
+const LOCAL_CLUSTER_PREFIX: &str = "local|";
 
 pub(super) fn inspect(resource: &Resource) -> Facts {
-    let mut reader = Reader { facts: Facts::default() };
+    let mut reader = Reader::default();
     if let Err(error) = reader.resource(resource) {
         reader.fault(format!("cannot be decoded: {error}"));
     }
     reader.facts
 }
 
-/// Who connects to a listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Client {
-    /// The application beside the proxy.
-    Application,
-    /// Whoever reads the statistics.
-    Scraper,
-    /// Anybody.
-    Others,
-}
-
-impl Client {
-    fn of(listener: &str) -> Self {
-        match listener {
-            names::OUTBOUND_LISTENER => Self::Application,
-            names::PROMETHEUS_LISTENER => Self::Scraper,
-            _ => Self::Others,
-        }
-    }
-}
-
-pub(super) struct Reader {
-    facts: Facts,
-}
-
 impl Reader {
-    pub(super) fn fault(&mut self, fault: impl Into<String>) {
-        self.facts.faults.push(fault.into());
-    }
-
-    pub(super) fn refer(&mut self, kind: ResourceType, name: &str) {
-        if name.is_empty() {
-            self.fault(format!("refers to a {} without a name", kind.short()));
-        } else {
-            self.facts.references.insert((kind, name.into()));
-        }
-    }
-
     fn resource(&mut self, resource: &Resource) -> Result<(), DecodeError> {
         let any = Any::decode(&*resource.any)?;
         if any.type_url != resource.kind.url() {
@@ -87,7 +56,7 @@ impl Reader {
             }
         };
         if name.is_empty() || name != *resource.name {
-            self.fault(format!("its content calls it {name:?}"));
+            self.fault(format!("its content has the name {name:?}"));
         }
         Ok(())
     }
@@ -101,7 +70,7 @@ impl Reader {
             }
             Some(tls::secret::Type::ValidationContext(context)) => {
                 if context.trusted_ca.is_none() {
-                    self.fault("trusts no root");
+                    self.fault("has no trusted root certificate");
                 }
                 let names = &context.match_typed_subject_alt_names;
                 if names.is_empty() {
@@ -129,14 +98,14 @@ impl Reader {
             let name = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
             self.refer(ResourceType::Endpoint, name);
         }
-        let beside = cluster.name.starts_with("local|") || cluster.name == names::ADMIN_CLUSTER;
-        if beside && !is_in_the_pod(&cluster) {
+        let in_pod = cluster.name.starts_with(LOCAL_CLUSTER_PREFIX) || cluster.name == ADMIN_CLUSTER;
+        if in_pod && !has_only_loopback_addresses(&cluster) {
             self.fault("leaves the pod in clear text");
         }
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
             Some(context) => self.tls(context.common_tls_context),
-            None if beside || cluster.name == names::PASSTHROUGH_CLUSTER => {}
-            None => self.fault("goes to the mesh in clear text"),
+            None if in_pod || cluster.name == PASSTHROUGH_CLUSTER => {}
+            None => self.fault("connects to the mesh in clear text"),
         }
         Ok(cluster.name)
     }
@@ -170,7 +139,10 @@ impl Reader {
             }
             for matched in alternatives(chain.filter_chain_match.as_ref()) {
                 if !matches.insert(matched) {
-                    self.fault(format!("filter chain {} matches what another one matches", chain.name));
+                    self.fault(format!(
+                        "filter chain {} matches the same connections as another one",
+                        chain.name
+                    ));
                 }
             }
         }
@@ -184,11 +156,11 @@ impl Reader {
     fn chain(&mut self, chain: &FilterChain, client: Client) -> Result<(), DecodeError> {
         if let Some(context) = unpack::<tls::DownstreamTlsContext>(chain.transport_socket.as_ref())? {
             if !context.require_client_certificate.is_some_and(|required| required.value) {
-                self.fault(format!("filter chain {} lets in clients without a certificate", chain.name));
+                self.fault(format!("filter chain {} accepts clients without a certificate", chain.name));
             }
             self.tls(context.common_tls_context);
         } else if client == Client::Others {
-            self.fault(format!("filter chain {} lets in clients in clear text", chain.name));
+            self.fault(format!("filter chain {} accepts clients in clear text", chain.name));
         }
         if chain.filters.is_empty() {
             self.fault(format!("filter chain {} has no filter", chain.name));
@@ -200,12 +172,14 @@ impl Reader {
                 self.http(&HttpConnectionManager::decode(&*config.value)?, client)?;
             } else if config.type_url == network_rbac::Rbac::type_url() {
                 let filter = network_rbac::Rbac::decode(&*config.value)?;
-                authorised |=
-                    filter.matcher.is_none() && requests::allows_what_it_names(filter.rules.as_ref());
+                authorised |= filter.matcher.is_none() && requests::is_allow_list(filter.rules.as_ref());
                 self.rules(filter.rules.as_ref());
             } else if config.type_url == TcpProxy::type_url() {
                 if !authorised {
-                    self.fault(format!("filter chain {} carries what nobody authorised", chain.name));
+                    self.fault(format!(
+                        "filter chain {} carries connections that no rule authorised",
+                        chain.name
+                    ));
                 }
                 self.tcp(TcpProxy::decode(&*config.value)?);
             }
@@ -225,18 +199,6 @@ impl Reader {
         }
     }
 
-    /// Envoy's bounds: at least one part, and a sum from 1 to 2³²−1.
-    pub(super) fn weights<'a>(&mut self, parts: impl Iterator<Item = (&'a str, u32)>) {
-        let mut sum = 0_u64;
-        for (cluster, weight) in parts {
-            sum += u64::from(weight);
-            self.refer(ResourceType::Cluster, cluster);
-        }
-        if sum == 0 || sum > u64::from(u32::MAX) {
-            self.fault(format!("has weights that sum to {sum}"));
-        }
-    }
-
     fn tls(&mut self, context: Option<tls::CommonTlsContext>) {
         use tls::common_tls_context::ValidationContextType;
         let context = context.unwrap_or_default();
@@ -247,27 +209,13 @@ impl Reader {
             Some(ValidationContextType::ValidationContextSdsSecretConfig(validation)) => {
                 self.refer(ResourceType::Secret, &validation.name);
             }
-            _ => self.fault("does not say whom it believes"),
+            _ => self.fault("has no validation context from SDS"),
         }
     }
 }
 
-/// Whether a matcher takes one identity of the mesh, or all that begin like one: its trust domain must be said in full.
-pub(super) fn names_identities(matcher: &StringMatcher) -> bool {
-    let Some(pattern) = &matcher.match_pattern else { return false };
-    let (text, is_prefix) = match pattern {
-        MatchPattern::Exact(text) => (text, false),
-        MatchPattern::Prefix(text) => (text, true),
-        _ => return false,
-    };
-    let Some((domain, path)) = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/')) else {
-        return false;
-    };
-    !domain.is_empty() && (is_prefix || !path.is_empty())
-}
-
-/// Whether a cluster has fixed addresses, all of them the pod's own.
-fn is_in_the_pod(cluster: &Cluster) -> bool {
+/// Whether a cluster is static and all of its addresses are loopback addresses.
+fn has_only_loopback_addresses(cluster: &Cluster) -> bool {
     use cluster::{ClusterDiscoveryType, DiscoveryType};
     use envoy_types::pb::envoy::config::core::v3::address::Address;
     let hosts = cluster.load_assignment.iter().flat_map(|assignment| &assignment.endpoints);
@@ -297,7 +245,8 @@ fn unpack<T: Message + Name + Default>(socket: Option<&TransportSocket>) -> Resu
     }
 }
 
-/// Each single combination that a filter chain matches: Envoy refuses two chains that share one.
+/// Every combination of port, address prefix, server name and transport that a filter chain matches. Envoy
+/// refuses a listener in which two chains share one.
 fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String, String, String)> {
     let Some(matched) = matched else { return vec![Default::default()] };
     let or_any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
@@ -315,8 +264,4 @@ fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String,
         );
     }
     all
-}
-
-pub(super) fn wrapped(number: UInt32Value) -> u32 {
-    number.value
 }

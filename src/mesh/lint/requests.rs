@@ -1,6 +1,6 @@
-//! Reading what decides on requests: connection managers, routes, and rules.
+//! Reads what decides on requests: connection managers, routes and RBAC rules.
 //!
-//! Owns the demand that no request of others reaches the application without rules that were written for it.
+//! Owns the rule that every request from another pod passes RBAC rules before it reaches the application.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 };
 use prost::{DecodeError, Message, Name};
 
-use super::content::{Client, Reader, names_identities, wrapped};
+use super::reader::{Client, Reader, names_identities, wrapped};
 use crate::resource::ResourceType;
 
-/// The name by which a virtual host overrides the filter's rules.
+/// The name of the HTTP RBAC filter, by which a virtual host overrides the filter's rules.
 const RULES: &str = "envoy.filters.http.rbac";
 
-/// What the names of route configurations to the application begin with.
+/// The prefix of the names of route configurations that lead to the application.
 const INBOUND: &str = "inbound_";
 
-/// The one path that is served to whoever asks.
+/// The one path that is served without authentication.
 const STATISTICS: &str = "/stats/prometheus";
 
 impl Reader {
@@ -37,13 +37,13 @@ impl Reader {
         client: Client,
     ) -> Result<(), DecodeError> {
         if client == Client::Others && !manager.http_filters.first().is_some_and(denies_by_default) {
-            self.fault("has an HTTP chain that does not begin by denying what no route allows");
+            self.fault("has an HTTP chain whose first filter does not deny by default");
         }
         match &manager.route_specifier {
             Some(RouteSpecifier::Rds(rds)) => {
                 if client != Client::Application && !rds.route_config_name.starts_with(INBOUND) {
                     self.fault(format!(
-                        "takes others' HTTP to {}, which has no rules",
+                        "routes HTTP from other pods by {}, which has no rules",
                         rds.route_config_name
                     ));
                 }
@@ -54,7 +54,7 @@ impl Reader {
                 match client {
                     Client::Application => {}
                     Client::Scraper => self.statistics(routes),
-                    Client::Others => self.fault("has an HTTP chain with routes of its own"),
+                    Client::Others => self.fault("has an HTTP chain with inline routes"),
                 }
             }
             _ => self.fault("has an HTTP chain without routes"),
@@ -62,13 +62,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Routes that are served in clear text to whoever asks.
+    /// Checks routes that are served in clear text and without authentication.
     fn statistics(&mut self, routes: &RouteConfiguration) {
         let path = PathSpecifier::Path(STATISTICS.to_owned());
         let mut all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
         if !all.all(|route| route.r#match.as_ref().is_some_and(|m| m.path_specifier.as_ref() == Some(&path)))
         {
-            self.fault("offers more than the statistics in clear text");
+            self.fault("serves more than the statistics in clear text");
         }
     }
 
@@ -76,14 +76,14 @@ impl Reader {
         let (mut names, mut domains) = (BTreeSet::new(), BTreeSet::new());
         for host in &routes.virtual_hosts {
             if !names.insert(&host.name) || !host.domains.iter().all(|domain| domains.insert(domain)) {
-                self.fault(format!("has two virtual hosts of one name or domain: {}", host.name));
+                self.fault(format!("has two virtual hosts with the same name or domain: {}", host.name));
             }
             if routes.name.starts_with(INBOUND) {
                 self.host_rules(host)?;
             }
             for route in &host.routes {
                 if !route.typed_per_filter_config.is_empty() {
-                    self.fault("has a route with rules of its own");
+                    self.fault("has a route that overrides the rules of its virtual host");
                 }
                 let matched = route.r#match.as_ref();
                 let path = matched.and_then(|matched| matched.path_specifier.as_ref());
@@ -101,42 +101,42 @@ impl Reader {
                         let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
                         self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));
                         if split.clusters.iter().any(|part| !part.typed_per_filter_config.is_empty()) {
-                            self.fault("has a route with rules of its own");
+                            self.fault("has a route that overrides the rules of its virtual host");
                         }
                     }
-                    _ => self.fault("has a route that leads nowhere"),
+                    _ => self.fault("has a route without a cluster"),
                 }
             }
         }
         Ok(())
     }
 
-    /// The rules of a virtual host that leads to the application.
+    /// Checks the rules of a virtual host that leads to the application.
     fn host_rules(&mut self, host: &VirtualHost) -> Result<(), DecodeError> {
         let rules = match host.typed_per_filter_config.get(RULES) {
             Some(any) if any.type_url == RbacPerRoute::type_url() => RbacPerRoute::decode(&*any.value)?.rbac,
             _ => None,
         };
         if !rules.as_ref().is_some_and(enforces) {
-            self.fault(format!("virtual host {} has no rules that allow what they name", host.name));
+            self.fault(format!("virtual host {} has no RBAC rules with the action ALLOW", host.name));
         }
         self.rules(rules.as_ref().and_then(|rules| rules.rules.as_ref()));
         Ok(())
     }
 
-    /// Rules, wherever they stand: to identities, by expressions that Envoy takes.
+    /// Checks rules, of a filter or a virtual host: they allow identities only, and hold no empty expression.
     pub(super) fn rules(&mut self, rules: Option<&rbac::Rbac>) {
-        let mut to_others = false;
+        let mut allows_others = false;
         for policy in rules.into_iter().flat_map(|rules| rules.policies.values()) {
             policy.permissions.iter().for_each(|permission| self.permission(permission));
-            to_others |= !policy.principals.iter().all(is_identity);
+            allows_others |= !policy.principals.iter().all(is_identity);
         }
-        if to_others {
+        if allows_others {
             self.fault("has rules that allow more than identities of the mesh");
         }
     }
 
-    /// The depth is that of what translation made, thus small.
+    /// Recurses as deep as the permission that translation made: a few levels.
     fn permission(&mut self, permission: &Permission) {
         use permission::Rule;
         match &permission.rule {
@@ -166,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// Envoy refuses one, and whatever else the resource says with it.
+    /// Envoy rejects a resource that holds an empty regular expression.
     fn empty_expression(&mut self) {
         self.fault("has an empty expression");
     }
@@ -184,10 +184,10 @@ fn denies_by_default(filter: &HttpFilter) -> bool {
 }
 
 fn enforces(rules: &Rbac) -> bool {
-    rules.matcher.is_none() && allows_what_it_names(rules.rules.as_ref())
+    rules.matcher.is_none() && is_allow_list(rules.rules.as_ref())
 }
 
-/// Whether rules are there and deny what they don't name.
-pub(super) fn allows_what_it_names(rules: Option<&rbac::Rbac>) -> bool {
+/// Whether there are rules, and they deny every request that no policy matches.
+pub(super) fn is_allow_list(rules: Option<&rbac::Rbac>) -> bool {
     rules.is_some_and(|rules| rules.action() == rbac::rbac::Action::Allow)
 }

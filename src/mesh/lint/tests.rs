@@ -1,4 +1,4 @@
-//! Each rule is broken once, in an otherwise sound snapshot.
+//! Breaks each rule once, in an otherwise valid snapshot.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::TransportSocket;
@@ -19,15 +19,17 @@ use prost::{Message, Name};
 use rbac::permission::{Rule, Set};
 
 use super::*;
+use crate::api::core::{AppProtocol, Service};
 use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
-use crate::catalog::{AppProtocol, Object, Service, SourceEvent};
-use crate::ids::TrustDomain;
-use crate::pki::{ServiceCertificate, TrustBundle};
-use crate::translate::{Compiler, Input, Settings, names};
+use crate::catalog::{Object, SourceEvent};
+use crate::names;
+use crate::translate::{Compiler, Input, Settings};
+use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_types::ids::TrustDomain;
 
-/// What b is served, which serves HTTP and TCP to a, and may itself call a, at an address and at its pods.
+/// The snapshot of b. It serves HTTP and TCP to a, and calls a, both at its cluster IP and headless.
 fn sound() -> View {
     let headless = Service {
         headless: true,
@@ -54,12 +56,12 @@ fn sound() -> View {
         Input::Certificate("shop/b".parse().unwrap(), certificate),
     ]);
     compiler.apply(objects.map(|object| Input::Source(SourceEvent::Upsert(object))));
-    let view = compiler.world().view(&pod("shop/b", "shop/b", "b", "10.1.0.2").proxy_name()).unwrap();
+    let view = compiler.served_state().view(&pod("shop/b", "shop/b", "b", "10.1.0.2").proxy_name()).unwrap();
     assert_eq!(lint(&view), []);
     view
 }
 
-/// What is found in the resource once it is broken.
+/// The faults of the resource after `change`.
 #[track_caller]
 fn broken<T: Message + Default>(kind: ResourceType, name: &str, change: impl FnOnce(&mut T)) -> String {
     let view = sound();
@@ -137,7 +139,7 @@ fn without_rules(manager: &mut HttpConnectionManager) {
 }
 
 #[test]
-fn nobody_connects_in_clear_text() {
+fn no_client_connects_in_clear_text() {
     for name in ["inbound_80_http", "inbound_90_tcp"] {
         for found in [
             inbound(|chain| chain.transport_socket = None, name),
@@ -166,7 +168,7 @@ fn nothing_of_the_mesh_goes_out_in_clear_text() {
 }
 
 #[test]
-fn what_goes_in_clear_text_to_the_application_stays_in_the_pod() {
+fn clear_text_to_the_application_stays_in_the_pod() {
     let found = cluster("local|80|http", |cluster| {
         use envoy_types::pb::envoy::config::core::v3::address::Address;
         use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -196,7 +198,7 @@ fn no_request_reaches_the_application_unauthorised() {
 }
 
 #[test]
-fn a_route_to_the_application_carries_rules_that_allow_what_they_name() {
+fn a_route_to_the_application_has_rules_that_deny_by_default() {
     for (what, found) in [
         ("none", inbound_routes(|routes| routes.virtual_hosts[0].typed_per_filter_config.clear())),
         ("switched off", inbound_rules(|rules| rules.rbac = None)),
@@ -209,12 +211,12 @@ fn a_route_to_the_application_carries_rules_that_allow_what_they_name() {
             }),
         ),
         (
-            "for everybody",
+            "for every client",
             inbound_rules(|rules| {
                 let rules = rules.rbac.as_mut().unwrap().rules.as_mut().unwrap();
                 let policy = rules.policies.values_mut().next().unwrap();
-                let anybody = rbac::principal::Identifier::Any(true);
-                policy.principals.push(rbac::Principal { identifier: Some(anybody) });
+                let any = rbac::principal::Identifier::Any(true);
+                policy.principals.push(rbac::Principal { identifier: Some(any) });
             }),
         ),
         (
@@ -278,7 +280,7 @@ fn a_validation_context_names_identities() {
 }
 
 #[test]
-fn the_statistics_are_all_that_is_offered_in_clear_text() {
+fn only_the_statistics_are_served_in_clear_text() {
     let found = broken(ResourceType::Listener, names::PROMETHEUS_LISTENER, |listener: &mut Listener| {
         use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
         use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;

@@ -1,35 +1,36 @@
-//! What a client may ask for, and the error that ends its stream when it asks for more.
+//! Bounds on what a client may request, and the error that ends its stream beyond them.
 //!
-//! Owns the bounds on requests and names. The gRPC server keeps the one on requests, which it has to before it reads
-//! one.
+//! Owns the bounds on requests and names. The gRPC server enforces the bound on the size of a request,
+//! before it reads one.
 
 use thiserror::Error;
 
 use super::{Scope, Variant};
 use crate::resource::ResourceType;
 
-/// How many names a client may hold or ask for per type. Five times the largest mesh we have numbers for
-/// (10,000 services); a proxy that asks for more is broken or hostile.
+/// How many names per type a client may hold or subscribe to. Five times the largest mesh we have numbers for
+/// (10,000 services); a proxy that subscribes to more is broken or hostile.
 pub const MAX_NAMES: usize = 50_000;
 
-/// How many bytes the names may take that a client holds or asks for, of all types and on all streams of a proxy, each
-/// with its [`NAME_OVERHEAD`]. In a mesh of 10,000 services with names of 100 bytes they take 6.3 MiB: each service has a
-/// cluster, endpoints, routes and a secret.
+/// How many bytes the names held or subscribed to may take, of all types and on all streams of a proxy,
+/// each with its [`NAME_OVERHEAD`]. In a mesh of 10,000 services with names of 100 bytes they take 6.3
+/// MiB: each service has a cluster, endpoints, routes and a secret.
 pub const MAX_HELD_BYTES: usize = 16 << 20;
 
-/// What a name takes beside its own bytes: its allocation, and its places in B-trees with the version held.
+/// The bytes that a name takes besides its own: its allocation, and its entries in B-trees with the
+/// version held.
 pub const NAME_OVERHEAD: usize = 64;
 
-/// The largest request taken on the aggregated stream. A resuming delta request names every resource of a type that the
-/// proxy holds, and for some types once more to ask for it, 100 to 250 bytes each; xDS servers are expected to take
-/// 32 MiB (DESIGN §3).
+/// The largest request accepted on the aggregated stream. A resuming Delta request names every resource
+/// of a type that the proxy holds, and for some types once more to subscribe to it, 100 to 250 bytes
+/// each; xDS servers are expected to accept 32 MiB (docs/design/xds.md).
 const MAX_REQUEST_BYTES: usize = 32 << 20;
 
-/// The largest request taken on a stream for one type: a resume with 30,000 names of 100 bytes. A proxy may have many of
-/// those streams, and what is half sent on each of them waits in memory.
+/// The largest request accepted on a stream for one type: a resume with 30,000 names of 100 bytes. A
+/// proxy may have many of those streams, and a partly received request on each waits in memory.
 const MAX_SEPARATE_REQUEST_BYTES: usize = 8 << 20;
 
-/// The largest request taken on a stream, in encoded bytes.
+/// The largest request accepted on a stream, in encoded bytes.
 pub const fn max_request_bytes(scope: Scope) -> usize {
     match scope {
         Scope::Aggregated => MAX_REQUEST_BYTES,
@@ -37,25 +38,25 @@ pub const fn max_request_bytes(scope: Scope) -> usize {
     }
 }
 
-/// How long a resource name may be, in bytes. The longest that translation makes joins two namespaced
-/// names (64 + 253 bytes at most each, in practice far less) and a port.
+/// The longest resource name, in bytes. The longest that translation makes joins two namespaced names
+/// (64 + 253 bytes at most each, in practice far less) and a port.
 pub const MAX_NAME_BYTES: usize = 1024;
 
-/// A request that breaks the protocol or its bounds. The stream ends; trying again does not help.
+/// A request that violates the protocol or its bounds. The stream ends; a retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// The request is of the other variant than the stream.
+    /// The request is of the other variant.
     #[error("request of the wrong variant on a {expected:?} stream")]
     WrongVariant {
-        /// What the stream speaks.
+        /// The variant of the stream.
         expected: Variant,
     },
-    /// The request is for another type than the stream's only one.
+    /// The request is for another type than the only one of the stream.
     #[error("request for type {url:?} on a stream for {} only", expected.url())]
     WrongType {
-        /// What was asked for, cut to 256 bytes.
+        /// The requested type URL, cut to 256 bytes.
         url: String,
-        /// What the stream carries.
+        /// The type of the stream.
         expected: ResourceType,
     },
     /// More names than [`MAX_NAMES`].
@@ -63,13 +64,13 @@ pub enum ProtocolError {
     TooManyNames {
         /// The type.
         kind: ResourceType,
-        /// How many there are.
+        /// The number of names.
         count: usize,
     },
     /// More bytes of names than [`MAX_HELD_BYTES`].
-    #[error("the names asked for take {bytes} bytes, more than the {MAX_HELD_BYTES} allowed")]
+    #[error("the requested names take {bytes} bytes, more than the {MAX_HELD_BYTES} allowed")]
     TooManyBytes {
-        /// How many there are, or those of the first request that has too many.
+        /// The bytes of all names, or those of the first list in a request that exceeds the bound.
         bytes: usize,
     },
     /// A name longer than [`MAX_NAME_BYTES`].
@@ -77,17 +78,17 @@ pub enum ProtocolError {
     NameTooLong {
         /// The type.
         kind: ResourceType,
-        /// Its length in bytes.
+        /// The length of the name in bytes.
         length: usize,
     },
 }
 
-/// What a name takes.
+/// The memory that a name takes, in bytes.
 pub(super) fn weight(name: &str) -> usize {
     name.len() + NAME_OVERHEAD
 }
 
-/// Checks one list of names in a request, before any of it is taken.
+/// Checks one list of names in a request, before any of them is stored.
 pub(super) fn check_names<'a>(
     kind: ResourceType,
     names: impl ExactSizeIterator<Item = &'a String>,
@@ -103,17 +104,17 @@ pub(super) fn check_names<'a>(
     check_bytes(bytes)
 }
 
-/// Checks how many names there are for one type.
+/// Checks the number of names of one type.
 pub(super) fn check_count(kind: ResourceType, count: usize) -> Result<(), ProtocolError> {
     if count > MAX_NAMES { Err(ProtocolError::TooManyNames { kind, count }) } else { Ok(()) }
 }
 
-/// Checks what all names take.
+/// Checks the memory that all names take.
 pub(super) fn check_bytes(bytes: usize) -> Result<(), ProtocolError> {
     if bytes > MAX_HELD_BYTES { Err(ProtocolError::TooManyBytes { bytes }) } else { Ok(()) }
 }
 
-/// The longest prefix of `text` that has at most `limit` bytes.
+/// The longest prefix of `text` with at most `limit` bytes.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
     if text.len() <= limit {
         return text;

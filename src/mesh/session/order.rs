@@ -1,76 +1,77 @@
-//! The order in which types follow one another on an aggregated stream: make before break.
+//! The order of types on an aggregated stream: make before break.
 //!
-//! Owns two questions: may this type's news go out now, and may this type's removals? Refuses to know
-//! what is in a response.
+//! Owns two decisions: may updates of a type go out now, and may its removals?
 //!
-//! 1. **Make.** Secrets, clusters and endpoints go out at once, in this order, and never wait for one
-//!    another's answers: while a cluster warms, Envoy holds back the answer to CDS until EDS and SDS have
-//!    delivered (`ClusterManagerImpl::updateClusterCounts`), so to wait would be to deadlock.
-//! 2. **Switch.** Listeners and routes go out after the clusters in the stream, and, if those have names
-//!    that are new to the client, after the answer to them. By 1. that answer means "warm": no request
-//!    meets a cluster that is not ready. Clusters that merely changed are not waited for, since the old one
-//!    serves until the new one is warm.
-//! 3. **Break.** What is gone is removed when nothing refers to it any more at the client: routes when
-//!    listeners are answered, clusters when listeners and routes are, endpoints and secrets when clusters
-//!    are as well.
+//! 1. **Make.** Secrets, clusters and endpoints go out at once, in this order, and never wait for each
+//!    other's answers: while a cluster warms, Envoy holds back its answer to CDS until EDS and SDS have
+//!    delivered (`ClusterManagerImpl::updateClusterCounts`), so waiting would deadlock.
+//! 2. **Switch.** Listeners and routes go out after the clusters in the stream, and after the answer to
+//!    those if they have names that are new to the client. By 1. that answer means "warm": no request
+//!    meets a cluster that is not ready. A changed cluster is not waited for: the old version serves
+//!    until the new one is warm.
+//! 3. **Break.** A resource is removed when nothing at the client refers to it: routes after the answer
+//!    to listeners, clusters after the answers to listeners and routes, endpoints and secrets after
+//!    those to clusters as well.
 //!
-//! A stream may begin while a cluster warms at the client, if the one before broke between a changed cluster and
-//! its endpoints. Envoy then states all it holds but the clusters: CDS is held back as a whole until all are
-//! warm. Such a client holds clusters that it has not told of, and may lack those that listeners and routes
-//! name by now. Who resumes and states endpoints before clusters is one; until it has answered something, so may be
-//! whoever resumes without clusters.
+//! **Unstated clusters.** A stream may begin while a cluster warms at the client, if the previous
+//! stream broke between a changed cluster and its endpoints. Envoy then states all it holds except the
+//! clusters: it pauses CDS until all clusters are warm. Such a client holds clusters that the session
+//! does not know, and may lack those that listeners and routes name by now. The session infers this
+//! state if a resuming client subscribes to EDS before CDS, or has answered nothing yet and has not
+//! subscribed to CDS.
 //!
-//! Nothing waits for ever: answers come within the `initial_fetch_timeout` of endpoints (15 s) whatever happens, a
-//! switch waits for [`PATIENCE`] answers at most, and a type nobody asked for is not waited for, unless the client
-//! resumes with endpoints, which are of no use without clusters. The price: a listener that takes a permission away
-//! waits as long, if it comes together with new clusters. Where that is too long, `initial_fetch_timeout` on EDS is
-//! the bound to lower.
+//! **Bounds.** Every wait ends: an answer arrives within the `initial_fetch_timeout` of endpoints (15
+//! s), a switch waits for at most [`PATIENCE`] answers, and a type without a subscription is not waited
+//! for, except unstated clusters of a client that resumes with endpoints. The price: a listener that
+//! revokes a permission waits as long if it comes together with new clusters. Lower
+//! `initial_fetch_timeout` on EDS if that is too long.
 
-use super::track::Novelty;
+use super::type_state::ClusterProgress;
 use crate::resource::ResourceType;
 
-/// For how many answers to CDS a switch waits while each makes room for yet newer clusters. Beyond that it
-/// goes out right behind the clusters: they may be warming still, but the client has them.
+/// For how many answers to CDS a switch waits while each answer makes room for still newer clusters.
+/// After that it goes out right behind the clusters: they may still be warming, but the client has
+/// them.
 pub(super) const PATIENCE: u8 = 3;
 
-/// What one type's track tells the others.
+/// What the order needs to know of one type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
-    /// The client has asked for the type on this stream.
+    /// The client has subscribed to the type on this stream.
     pub(super) registered: bool,
-    /// Nothing is unanswered and nothing waits.
-    pub(super) quiet: bool,
-    /// An older version is still in force since the newer one was refused.
-    pub(super) stuck: bool,
+    /// No response is unanswered and nothing waits to be sent.
+    pub(super) idle: bool,
+    /// The client rejected a newer version and keeps an older one in force.
+    pub(super) kept_old: bool,
 }
 
 impl Progress {
-    /// Whether nothing of this type at the client refers to what the view no longer has.
-    fn has_let_go(self) -> bool {
-        !self.registered || (self.quiet && !self.stuck)
+    /// Returns true if no resource of this type at the client refers to one that the view no longer has.
+    fn has_released_references(self) -> bool {
+        !self.registered || (self.idle && !self.kept_old)
     }
 }
 
-/// Whether news of `kind` may go out, by how far the client is with new clusters.
-pub(super) fn may_send(kind: ResourceType, clusters: impl FnOnce() -> Novelty, waited: u8) -> bool {
+/// Returns true if updates of `kind` may go out. `waited` counts the answers to CDS that they waited for.
+pub(super) fn may_send(kind: ResourceType, clusters: impl FnOnce() -> ClusterProgress, waited: u8) -> bool {
     match kind {
         ResourceType::Secret | ResourceType::Cluster | ResourceType::Endpoint => true,
         ResourceType::Listener | ResourceType::Route => match clusters() {
-            Novelty::Known => true,
-            Novelty::Unanswered => waited >= PATIENCE,
-            Novelty::Unsent => false,
+            ClusterProgress::Known => true,
+            ClusterProgress::Unanswered => waited >= PATIENCE,
+            ClusterProgress::Unsent => false,
         },
     }
 }
 
-/// Whether removals of `kind` may go out.
+/// Returns true if removals of `kind` may go out.
 ///
-/// `settled`: the client has answered something on this stream. Before that it may have more to say about
-/// what it holds: Envoy begins a stream by stating all its subscriptions, clusters first, and answers
+/// `has_answered`: the client has answered a response on this stream. Before that it may not have
+/// stated all it holds: Envoy begins a stream with all its subscriptions, clusters first, and answers
 /// nothing before that.
 pub(super) fn may_remove(
     kind: ResourceType,
-    settled: bool,
+    has_answered: bool,
     progress: impl Fn(ResourceType) -> Progress,
 ) -> bool {
     let referrers: &[ResourceType] = match kind {
@@ -81,5 +82,5 @@ pub(super) fn may_remove(
             &[ResourceType::Listener, ResourceType::Route, ResourceType::Cluster]
         }
     };
-    settled && referrers.iter().all(|&referrer| progress(referrer).has_let_go())
+    has_answered && referrers.iter().all(|&referrer| progress(referrer).has_released_references())
 }

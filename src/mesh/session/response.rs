@@ -1,7 +1,7 @@
-//! A response, and its bytes.
+//! A response and its wire form.
 //!
-//! Owns the framing of `DiscoveryResponse` and `DeltaDiscoveryResponse`. Refuses to encode resources: they
-//! were encoded once when they were made, and a thousand streams copy the same bytes.
+//! Owns the framing of `DiscoveryResponse` and `DeltaDiscoveryResponse`. Does not encode resources: each is
+//! encoded once when it is made, and a thousand streams copy the same bytes.
 
 use std::sync::Arc;
 
@@ -21,22 +21,23 @@ const REMOVED: u32 = 6;
 /// A message to the client. `Debug` shows names and sizes, no content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// Which message it is.
+    /// The variant, which decides the message type.
     pub variant: Variant,
     /// The type of all its resources.
     pub kind: ResourceType,
-    /// State of the World: the version of the set. Delta: empty, since each resource has its own.
+    /// State of the World: the version of the set. Delta: empty, since each resource has its own version.
     pub version: String,
-    /// What the client's answer will carry: a number that grows by one with every response of the stream.
+    /// The nonce that the client's answer carries: a number that grows by one with every response of
+    /// the stream.
     pub nonce: String,
-    /// What the client shall hold.
+    /// The resources for the client to apply.
     pub resources: Vec<Arc<Resource>>,
-    /// What the client shall drop, or wait for no longer. Delta only.
+    /// The names for the client to drop, or to stop waiting for. Delta only.
     pub removed: Vec<Arc<str>>,
 }
 
 impl Response {
-    /// Writes the message, as prost would.
+    /// Writes the message in the form that prost writes.
     pub fn encode(&self, buffer: &mut impl BufMut) {
         put_string(VERSION, &self.version, buffer);
         for resource in &self.resources {
@@ -52,7 +53,7 @@ impl Response {
         }
     }
 
-    /// How many bytes [`Response::encode`] writes.
+    /// The number of bytes that [`Response::encode`] writes.
     pub fn encoded_len(&self) -> usize {
         let resources: usize = self.resources.iter().map(|r| field_len(RESOURCES, self.body(r).len())).sum();
         let removed: usize = self.removed.iter().map(|name| field_len(REMOVED, name.len())).sum();
@@ -71,14 +72,14 @@ impl Response {
     }
 }
 
-/// A string field; an empty one is left out (proto3).
+/// Writes a string field; an empty one is omitted (proto3).
 fn put_string(tag: u32, text: &str, buffer: &mut impl BufMut) {
     if !text.is_empty() {
         put_bytes(tag, text, buffer);
     }
 }
 
-/// An element of a repeated string field, which is written even if empty.
+/// Writes one element of a repeated string field, even if it is empty.
 fn put_bytes(tag: u32, text: &str, buffer: &mut impl BufMut) {
     encode_key(tag, WireType::LengthDelimited, buffer);
     encode_varint(text.len() as u64, buffer);

@@ -1,20 +1,24 @@
 //! One type on a State-of-the-World stream.
 //!
-//! Owns which resources the client was last sent. The rules, and where they come from:
+//! Owns the set of resources that the client was last sent. The rules and their sources:
 //!
-//! - A response to a wildcard subscription (CDS, LDS) holds all there is, and what it leaves out is
-//!   thereby removed. One to named subscriptions holds all of those that exist; leaving out removes nothing.
-//! - `version_info` is the hash of the set. A client that resumes CDS or LDS with the version of the current
-//!   set is sent nothing; for the other types it is always sent the set, since its names may have changed
-//!   while it was away, and a cluster may be waiting for endpoints. On the aggregated stream those answers
-//!   also reset its reconnect back-off; a CDS or LDS stream of its own has none, and State of the World knows
-//!   no empty answer that would not delete everything (kuma#2171), so there the set goes out again.
-//! - Names added are answered, also if the version stays what it is. So is a request that repeats itself:
-//!   Envoy restates its interest when a cluster warms anew and waits for endpoints.
-//! - Requests with a stale nonce are ignored: the answer to the newer response will state all names again.
-//! - The set was refused as a whole, so it is kept back as a whole until something in it changes.
-//! - Clusters that are gone stay in the set, as last seen, until listeners and routes have let go of them.
-//!   Only a stream that saw them can do that: after a reconnect the client's set is not known. Use Delta.
+//! - A response to a wildcard subscription (CDS, LDS) holds all resources; what it omits is removed. A
+//!   response to a subscription by name holds those of the names that exist; an omission removes
+//!   nothing.
+//! - `version_info` is the hash of the set. A client that resumes CDS or LDS with the version of the
+//!   current set is sent nothing. For the other types it is always sent the set: its names may have
+//!   changed while it was away, and a cluster may be waiting for endpoints. On the aggregated stream
+//!   those answers also reset the client's reconnect back-off. A separate CDS or LDS stream has no such
+//!   answers, and an empty response in State of the World would delete everything (kuma#2171), so there
+//!   the set is sent again.
+//! - A request that adds names is answered even if the version does not change. So is a request that
+//!   repeats the previous one: Envoy restates its subscription when a cluster warms again and waits for
+//!   endpoints.
+//! - A request with a stale nonce is ignored: the answer to the newer response states all names again.
+//! - A rejected set is held back as a whole until a resource in it changes.
+//! - Clusters that are gone stay in the set, as last seen, until no listener or route refers to them.
+//!   After a reconnect the set at the client is not known, so this works within one stream only. Delta
+//!   has no such limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,11 +27,11 @@ use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::limits::{check_names, weight};
 use super::rejection::{self, Rejection};
-use super::status::{RejectedStatus, TypeStatus};
-use super::track::{Context, Gates, MAX_RETAINED, Novelty, Outgoing, Tally, Track, Verdict};
-use super::{ProtocolError, Response, Variant};
+use super::status::TypeStatus;
+use super::type_state::{ClusterProgress, Context, MAX_RETAINED, Outgoing, SendPolicy, TypeState, Usage};
+use super::{ProtocolError, Response, Variant, Verdict};
 use crate::resource::{Resource, ResourceType, Version};
-use crate::world::View;
+use crate::served_state::View;
 
 /// The name that subscribes to everything.
 const WILDCARD: &str = "*";
@@ -36,17 +40,17 @@ const WILDCARD: &str = "*";
 type Set = Vec<Arc<Resource>>;
 
 #[derive(Debug)]
-pub(super) struct SotwTrack {
+pub(super) struct SotwState {
     kind: ResourceType,
     registered: bool,
     wildcard: bool,
-    /// What the client asked for by name, apart from `*`.
+    /// The names that the client subscribed to, without `*`.
     names: BTreeSet<Arc<str>>,
-    /// What those take.
+    /// The memory that `names` takes.
     bytes: usize,
-    /// What the client took last.
+    /// The set that the client ACKed last.
     held: Set,
-    /// The version it gave that; on a resumed stream also where `held` is not known.
+    /// The version of that set; on a resumed stream known before `held` is.
     acked: Option<Version>,
     rejected: Option<RejectedSet>,
     in_flight: Option<InFlight>,
@@ -59,10 +63,10 @@ struct InFlight {
     nonce: u64,
     version: Version,
     set: Set,
-    /// The names whose content is not what the client held.
+    /// The names whose content differs from what the client held.
     changed: Vec<Arc<str>>,
-    /// Whether some of those are new to the client.
-    novel: bool,
+    /// Some of those names are new to the client.
+    has_new_names: bool,
 }
 
 #[derive(Debug)]
@@ -71,11 +75,11 @@ struct RejectedSet {
     changed: Vec<Arc<str>>,
 }
 
-/// Whether the client is owed a response.
+/// Whether a response is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     No,
-    /// If the set differs from what the client took.
+    /// Due if the set differs from the ACKed one.
     IfDifferent,
     Yes,
 }
@@ -86,7 +90,7 @@ impl Due {
     }
 }
 
-/// What a request did to the subscription.
+/// The effect of a request on the subscription.
 #[derive(PartialEq)]
 enum Interest {
     Same,
@@ -94,16 +98,16 @@ enum Interest {
     Shrunk,
 }
 
-impl SotwTrack {
+impl SotwState {
     fn wanted(&self, name: &str) -> bool {
         self.wildcard || self.names.contains(name)
     }
 
-    /// Takes the names of a request; each request states all of them.
+    /// Updates the subscription from a request; each request states all names.
     fn subscribe(&mut self, request: &DiscoveryRequest, context: &Context<'_>) -> Interest {
         let requested = &request.resource_names;
         let named = || requested.iter().filter(|name| *name != WILDCARD);
-        // Nothing named means everything, unless something was named before (legacy wildcard).
+        // No names mean a wildcard, unless an earlier request had names (legacy wildcard).
         let legacy = requested.is_empty() && self.kind.is_wildcard() && self.names.is_empty();
         let wildcard =
             requested.iter().any(|name| name == WILDCARD) || (legacy && (self.wildcard || !self.registered));
@@ -124,7 +128,7 @@ impl SotwTrack {
         if grown { Interest::Grown } else { Interest::Shrunk }
     }
 
-    /// Forgets what the client no longer asks for, also if it was on its way when the client said so.
+    /// Drops what the client no longer subscribes to, even if it was just answered.
     fn drop_unwanted(&mut self) {
         let before = self.held.len();
         self.held.retain(|resource| self.names.contains(&resource.name));
@@ -139,8 +143,9 @@ impl SotwTrack {
         if let Some(error) = &request.error_detail {
             let message = rejection::message(error);
             let names = changed.clone();
-            let rejection = Rejection { version, message: Arc::clone(&message) };
-            // Envoy may have taken the good ones of the set, so going back to the old set is a change too.
+            let rejection = Rejection::new(version, &message, 0);
+            // Envoy may have applied the valid resources of the set, so a return to the old set is a
+            // change too.
             self.acked = None;
             self.rejected = Some(RejectedSet { rejection, changed });
             return Verdict::Rejected { nonce, names, message, conclusive: true };
@@ -156,7 +161,7 @@ impl SotwTrack {
         Verdict::Acked { nonce, resources, removed }
     }
 
-    /// What the client should hold by the view.
+    /// The set that the client should hold according to the view.
     fn current(&self, view: &View) -> Set {
         if self.wildcard {
             return view.all(self.kind).map(Arc::clone).collect();
@@ -164,9 +169,9 @@ impl SotwTrack {
         self.names.iter().filter_map(|name| view.get(self.kind, name)).map(Arc::clone).collect()
     }
 
-    /// Adds to `set` what the client holds and may still refer to. Tells whether there was any.
-    fn retain_removed(&self, set: &mut Set, gates: Gates) -> bool {
-        if !self.wildcard || gates.remove {
+    /// Adds to `set` the removed resources that the client may still refer to. Returns true if there are any.
+    fn retain_removed(&self, set: &mut Set, policy: SendPolicy) -> bool {
+        if !self.wildcard || policy.remove {
             return false;
         }
         let gone = self.held.iter().filter(|resource| find(set, &resource.name).is_none());
@@ -180,10 +185,10 @@ impl SotwTrack {
     }
 }
 
-impl Track for SotwTrack {
+impl TypeState for SotwState {
     type Request = DiscoveryRequest;
 
-    // What is left out of a set is removed.
+    // What a set omits is removed.
     const EMPTY_IS_HARMLESS: bool = false;
 
     fn new(kind: ResourceType) -> Self {
@@ -218,14 +223,14 @@ impl Track for SotwTrack {
         self.subscribe(request, context);
         self.registered = true;
         self.acked = request.version_info.parse().ok();
-        let owed = !self.wildcard || context.alone || request.version_info.is_empty();
-        self.due = if owed { Due::Yes } else { Due::IfDifferent };
+        let always = !self.wildcard || context.alone || request.version_info.is_empty();
+        self.due = if always { Due::Yes } else { Due::IfDifferent };
     }
 
     fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict> {
         let nonce = request.response_nonce.parse().ok();
         let mut verdict = None;
-        // A request without a nonce answers nothing, but says what the client wants now.
+        // A request without a nonce answers no response, but still states the subscription.
         if !request.response_nonce.is_empty() {
             if nonce.is_none() || nonce != self.last_nonce {
                 return None;
@@ -244,57 +249,57 @@ impl Track for SotwTrack {
         verdict
     }
 
-    fn held(&self) -> Tally {
-        Tally { names: self.names.len(), bytes: self.bytes }
+    fn usage(&self) -> Usage {
+        Usage { names: self.names.len(), bytes: self.bytes }
     }
 
-    fn touch(&mut self, name: &Arc<str>) {
+    fn mark_changed(&mut self, name: &Arc<str>) {
         if self.wanted(name) {
             self.due.raise(Due::IfDifferent);
         }
     }
 
-    fn touch_all(&mut self) {
+    fn mark_all_changed(&mut self) {
         self.due.raise(Due::IfDifferent);
     }
 
-    fn warm(&mut self, name: &Arc<str>) {
+    fn resend(&mut self, name: &Arc<str>) {
         if self.wanted(name) {
             self.due = Due::Yes;
         }
     }
 
-    fn next(&mut self, view: &View, gates: Gates, nonce: u64) -> Option<Outgoing> {
+    fn next(&mut self, view: &View, policy: SendPolicy, nonce: u64) -> Option<Outgoing> {
         if self.in_flight.is_some() || self.due == Due::No {
             return None;
         }
         let mut set = self.current(view);
-        let retaining = self.retain_removed(&mut set, gates);
+        let retaining = self.retain_removed(&mut set, policy);
         let version = version_of(&set);
-        let refused = self.rejected.as_ref().is_some_and(|set| set.rejection.version == version);
+        let rejected = self.rejected.as_ref().is_some_and(|set| set.rejection.version == version);
         let held = |resource: &Resource| find(&self.held, &resource.name);
         let differs = |r: &Resource| held(r).is_none_or(|held| held.version != r.version);
-        // Leaving out removes nothing where names were asked for, so it is not worth a message.
+        // For a subscription by name an omission removes nothing, so it is not worth a message.
         let shrunk = !self.wildcard && self.acked.is_some() && !set.iter().any(|r| differs(r));
         let same = (self.acked == Some(version) || shrunk) && self.due == Due::IfDifferent;
-        // What is retained for now is left out later.
+        // What is retained now is omitted later.
         let later = if retaining { Due::IfDifferent } else { Due::No };
-        if refused || same {
+        if rejected || same {
             if same {
-                // On a resumed stream this is how we learn what the client holds.
+                // On a resumed stream this is where `held` becomes known.
                 self.held = set;
                 self.rejected = None;
             }
             self.due = later;
             return None;
         }
-        if !gates.send {
+        if !policy.send {
             return None;
         }
         self.due = later;
         self.last_nonce = Some(nonce);
         let changed: Set = set.iter().filter(|resource| differs(resource)).map(Arc::clone).collect();
-        let novel = changed.iter().any(|resource| held(resource).is_none());
+        let has_new_names = changed.iter().any(|resource| held(resource).is_none());
         let warming = changed.iter().filter_map(|resource| resource.warms_on.clone()).collect();
         let changed = changed.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let response = Response {
@@ -305,7 +310,7 @@ impl Track for SotwTrack {
             resources: set.clone(),
             removed: Vec::new(),
         };
-        self.in_flight = Some(InFlight { nonce, version, set, changed, novel });
+        self.in_flight = Some(InFlight { nonce, version, set, changed, has_new_names });
         Some(Outgoing { response, warming })
     }
 
@@ -313,27 +318,31 @@ impl Track for SotwTrack {
         self.registered
     }
 
-    fn quiet(&self) -> bool {
+    fn idle(&self) -> bool {
         self.in_flight.is_none() && self.due == Due::No
     }
 
-    fn stuck(&self) -> bool {
-        // Also where it took nothing before: it may have taken the good ones of the refused set.
+    fn kept_old(&self) -> bool {
+        // Even if it held nothing before: it may have applied the valid resources of the rejected set.
         self.rejected.is_some()
     }
 
-    fn novelty(&self, view: &View) -> Novelty {
-        let Some(in_flight) = &self.in_flight else { return Novelty::Known };
+    fn progress(&self, view: &View) -> ClusterProgress {
+        let Some(in_flight) = &self.in_flight else { return ClusterProgress::Known };
         let unsent = |resource: &Arc<Resource>| find(&in_flight.set, &resource.name).is_none();
         if self.due != Due::No
             && view.all(self.kind).any(|resource| self.wanted(&resource.name) && unsent(resource))
         {
-            Novelty::Unsent
-        } else if in_flight.novel {
-            Novelty::Unanswered
+            ClusterProgress::Unsent
+        } else if in_flight.has_new_names {
+            ClusterProgress::Unanswered
         } else {
-            Novelty::Known
+            ClusterProgress::Known
         }
+    }
+
+    fn rejected(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.rejected.iter().flat_map(|set| set.changed.iter().map(|name| (name, &set.rejection.message)))
     }
 
     fn status(&self) -> TypeStatus {
@@ -341,12 +350,10 @@ impl Track for SotwTrack {
             set.iter().map(|r| (r.name.to_string(), r.version.to_string())).collect()
         };
         let acked = versions(&self.held);
-        let rejected = self.rejected.iter().flat_map(|set| {
-            set.changed.iter().map(|name| {
-                let version = set.rejection.version.to_string();
-                (name.to_string(), RejectedStatus { version, message: set.rejection.message.to_string() })
-            })
-        });
+        let rejected = self
+            .rejected
+            .iter()
+            .flat_map(|set| set.changed.iter().map(|name| (name.to_string(), set.rejection.status())));
         TypeStatus {
             wildcard: self.wildcard,
             subscribed: self.names.iter().map(ToString::to_string).collect(),

@@ -1,50 +1,62 @@
-//! A stream's state for people: `smc proxy config`.
+//! A stream's state for display: `smc proxy config`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Scope, Variant};
 use crate::resource::ResourceType;
 
-/// What one stream carries. Holds names and versions, no content, so no key can leak through it.
+/// The state of one stream. Holds names and versions but no content, so it cannot leak a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
-    /// The protocol's variant.
+    /// The variant of the protocol.
     pub variant: Variant,
     /// The types the stream may carry.
     pub scope: Scope,
-    /// The types the client asked for.
+    /// The types that the client subscribed to.
     pub types: BTreeMap<ResourceType, TypeStatus>,
 }
 
-/// What one stream carries of one type.
+/// The state of one type on a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TypeStatus {
-    /// Whether the client asked for all there is.
+    /// The client has a wildcard subscription.
     pub wildcard: bool,
-    /// What it asked for by name, sorted.
+    /// The names that the client subscribed to, sorted.
     pub subscribed: Vec<String>,
-    /// What it was last sent, name to version, whether it has answered or not; including what it said to
-    /// hold when the stream began. `unknown` where the client holds what we cannot name.
+    /// The versions last sent, by name, answered or not, including what the client stated to hold at the
+    /// beginning of the stream. `unknown` if the client holds a version that SMC cannot name.
     pub sent: BTreeMap<String, String>,
-    /// What it took, name to version.
+    /// The ACKed versions, by name.
     pub acked: BTreeMap<String, String>,
-    /// What it refused and was not sent anew since, by name.
+    /// The rejected versions, by name, for which no newer version has been ACKed.
     pub rejected: BTreeMap<String, RejectedStatus>,
     /// The nonce of the last response, if there was one.
     pub nonce: Option<u64>,
-    /// Whether that response is unanswered.
+    /// That response is unanswered.
     pub in_flight: bool,
-    /// Whether there is more to send once something else has been answered.
+    /// More is to be sent, once something else has been answered.
     pub pending: bool,
 }
 
-/// A refused version.
+/// A resource that the client rejected and still lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedResource {
+    /// Its type.
+    pub kind: ResourceType,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The client's error message, cut to 1 KiB.
+    pub message: Arc<str>,
+}
+
+/// A rejected version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStatus {
-    /// The version of the resource; in State of the World, of the whole set.
+    /// The version of the resource; in State of the World that of the whole set.
     pub version: String,
-    /// What the client said, cut to 1 KiB.
+    /// The client's error message, cut to 1 KiB.
     pub message: String,
 }

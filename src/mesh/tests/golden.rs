@@ -1,16 +1,11 @@
-//! What Envoys are told is what they were told before: text and versions of the snapshots of some meshes, compared
-//! with those in `golden/`.
+//! Golden snapshots: the text and the versions of the configuration of some meshes, compared with `golden/`.
 //!
-//! A version is a hash of bytes, so whatever moves a byte (a changed translation, a new version of the generated
-//! types) makes every proxy take everything anew after an upgrade. That may be right, but is not to happen unnoticed.
-//! `SMC_GOLDEN=write cargo test --release --workspace --test golden` writes what is there now; read the difference before
-//! it is committed.
-//! The same meshes are judged by a real Envoy in `tests/envoy_validate.rs`.
+//! A version is a hash of bytes, so a change that moves a byte (of the translation, or of the
+//! generated types) makes every proxy receive all resources again after an upgrade. That can be
+//! right, but must not happen unnoticed. `SMC_GOLDEN=write cargo test --release --workspace --test
+//! translation golden` writes the present state; read the difference before you commit it. A real
+//! Envoy validates the same meshes in `tests/envoy_validate.rs`.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod fixture;
-#[path = "golden/text.rs"]
 mod text;
 
 use std::collections::BTreeMap;
@@ -18,13 +13,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use envoy_types::pb::google::protobuf::Any;
-use fixture::meshes::{self, Mesh};
-use fixture::view;
 use prost::Message;
 use smc_mesh::lint;
 use smc_mesh::resource::{ResourceType, Version};
+use smc_testkit::mesh::meshes::{self, Mesh};
+use smc_testkit::mesh::view;
 
-/// Who is served what, and then each of those resources once.
+/// The versions that each proxy is served, then the text of each resource once.
 fn snapshots(mesh: &Mesh) -> String {
     let compiler = mesh.compile("ROOTS", "CHAIN", "KEY");
     let mut out = String::new();
@@ -58,7 +53,7 @@ fn snapshots(mesh: &Mesh) -> String {
     out
 }
 
-/// The first line that differs, as it was and as it is, with what stands before it.
+/// The first line that differs, before and now, with the lines above it.
 fn first_difference(before: &str, now: &str) -> String {
     let same = before.lines().zip(now.lines()).take_while(|(before, now)| before == now).count();
     let context: Vec<&str> = now.lines().take(same).collect();
@@ -68,10 +63,10 @@ fn first_difference(before: &str, now: &str) -> String {
 }
 
 #[test]
-fn what_envoys_are_told_and_its_versions_are_what_they_were() {
+fn the_configuration_and_its_versions_are_unchanged() {
     #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
     let write = std::env::var_os("SMC_GOLDEN").is_some_and(|value| value == "write");
-    // `cargo test` starts here in the directory of the package. Compiled in, it could be that of another clone.
+    // `cargo test` runs in the directory of the package. A compiled-in path could be that of another clone.
     let directory = Path::new("tests/golden");
     let mut changed = Vec::new();
     for mesh in meshes::all() {
@@ -87,7 +82,7 @@ fn what_envoys_are_told_and_its_versions_are_what_they_were() {
     }
     assert!(
         changed.is_empty(),
-        "every proxy would take this anew; if that is meant, SMC_GOLDEN=write, and read what it wrote:\n{}",
+        "every proxy would receive this again; if that is intended, run with SMC_GOLDEN=write and read the difference:\n{}",
         changed.join("\n\n")
     );
 }

@@ -1,8 +1,4 @@
-//! What each rule of the mesh becomes in Envoy's configuration, rule by rule.
-
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod fixture;
+//! The Envoy configuration that each rule of the mesh becomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,16 +20,18 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
-use fixture::*;
 use prost::{Message, Name};
 use serde_json::json;
+use smc_mesh::api::core::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
 use smc_mesh::bootstrap::Bootstrap;
-use smc_mesh::catalog::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
-use smc_mesh::catalog::{Kind, ObjectRef};
+use smc_mesh::names;
 use smc_mesh::resource::ResourceType;
+use smc_mesh::served_state::{Changed, View};
 use smc_mesh::session::Variant;
-use smc_mesh::translate::{Compiler, Input, names};
-use smc_mesh::world::{Touched, View};
+use smc_mesh::translate::{Compiler, Input};
+use smc_testkit::mesh::*;
+use smc_types::ids::ReplicaId;
+use smc_types::object_ref::{Kind, ObjectRef};
 
 const ACCOUNTS: [&str; 4] = ["shop/a", "shop/b1", "shop/b2", "shop/db"];
 
@@ -127,7 +125,7 @@ fn configured<T: Message + Name + Default>(chain: &FilterChain) -> Option<T> {
     })
 }
 
-/// The routes as "how it matches → clusters with weights".
+/// The routes: the header of the match, and the clusters with weights.
 fn routes(view: &View, name: &str) -> Vec<(String, Vec<(String, u32)>)> {
     let routes: RouteConfiguration = get(view, ResourceType::Route, name);
     let [host] = routes.virtual_hosts.try_into().unwrap();
@@ -148,7 +146,7 @@ fn routes(view: &View, name: &str) -> Vec<(String, Vec<(String, u32)>)> {
     host.routes.into_iter().map(describe).collect()
 }
 
-/// The RBAC rules that a request to an inbound port meets.
+/// The RBAC rules of requests to an inbound port.
 fn request_rules(view: &View, name: &str) -> rbac::Rbac {
     let routes: RouteConfiguration = get(view, ResourceType::Route, name);
     let [host] = routes.virtual_hosts.try_into().unwrap();
@@ -158,7 +156,7 @@ fn request_rules(view: &View, name: &str) -> rbac::Rbac {
 }
 
 #[test]
-fn a_service_is_told_by_its_address_and_port_and_leads_to_its_endpoints() {
+fn a_service_is_matched_by_address_and_port_and_has_its_endpoints() {
     let compiler = shop([a_may_call("shop/b1"), a_may_call("shop/b2")]);
     let a = view(&compiler, "shop/a").unwrap();
     let chain = chain(&a, names::OUTBOUND_LISTENER, "outbound_shop/b_80_http");
@@ -173,7 +171,7 @@ fn a_service_is_told_by_its_address_and_port_and_leads_to_its_endpoints() {
 }
 
 #[test]
-fn what_may_not_be_called_is_not_there() {
+fn a_service_that_may_not_be_called_has_no_resources() {
     let compiler = shop([]);
     let a = view(&compiler, "shop/a").unwrap();
     for kind in [ResourceType::Endpoint, ResourceType::Route] {
@@ -182,7 +180,7 @@ fn what_may_not_be_called_is_not_there() {
 }
 
 #[test]
-fn who_may_call_nobody_has_an_outbound_listener_that_closes_everything() {
+fn an_identity_without_grants_has_a_listener_that_closes_everything() {
     let a = view(&shop([]), "shop/a").unwrap();
     assert_eq!(served(&a, ResourceType::Listener), [names::PROMETHEUS_LISTENER, names::OUTBOUND_LISTENER]);
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
@@ -211,7 +209,7 @@ fn a_server_that_speaks_first_is_not_kept_waiting() {
 }
 
 #[test]
-fn a_client_accepts_exactly_the_identities_behind_the_service_that_it_may_reach() {
+fn a_client_accepts_only_the_identities_that_it_may_call() {
     let mut compiler = shop([a_may_call("shop/b1"), a_may_call("shop/b2")]);
     let name = "root-cert-for-mtls-outbound:shop/b";
     let a = view(&compiler, "shop/a").unwrap();
@@ -227,7 +225,7 @@ fn a_client_accepts_exactly_the_identities_behind_the_service_that_it_may_reach(
 }
 
 #[test]
-fn the_handshake_of_a_tcp_port_admits_only_who_is_allowed() {
+fn the_handshake_of_a_tcp_port_admits_only_allowed_identities() {
     let name = "root-cert-for-mtls-inbound:3306_tcp-server-first";
     let db = |compiler: &Compiler| accepts(&view(compiler, "shop/db").unwrap(), name);
     let mut compiler = shop([]);
@@ -243,7 +241,7 @@ fn the_handshake_of_a_tcp_port_admits_only_who_is_allowed() {
 }
 
 #[test]
-fn a_tcp_application_hears_of_a_client_only_after_the_handshake() {
+fn a_tcp_application_gets_a_connection_only_after_the_handshake() {
     let db = view(&shop([a_may_call("shop/db")]), "shop/db").unwrap();
     let chain = chain(&db, names::INBOUND_LISTENER, "inbound_3306_tcp-server-first");
     let proxy: TcpProxy = configured(&chain).unwrap();
@@ -251,7 +249,7 @@ fn a_tcp_application_hears_of_a_client_only_after_the_handshake() {
 }
 
 #[test]
-fn an_http_port_admits_the_mesh_and_judges_each_request() {
+fn an_http_port_admits_the_mesh_and_authorises_each_request() {
     let mut compiler = shop([
         group("shop/buy", &json!([{"name": "buy", "pathRegex": "/buy/.*", "methods": ["GET", "HEAD"]}])),
         target("shop/one", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "buy")]),
@@ -283,7 +281,7 @@ fn an_http_port_admits_the_mesh_and_judges_each_request() {
 }
 
 #[test]
-fn a_service_that_leads_to_a_port_of_the_sidecar_itself_is_not_carried() {
+fn a_service_that_leads_to_a_port_of_the_sidecar_is_left_out() {
     let compiler = shop([
         service("shop/admin", "b", &["10.96.0.9"], &[(80, 15000, Http), (81, 15001, Tcp)]),
         mesh_config(true, false),
@@ -300,7 +298,7 @@ fn a_service_that_leads_to_a_port_of_the_sidecar_itself_is_not_carried() {
 }
 
 #[test]
-fn a_caller_cannot_ask_the_sidecar_of_the_callee_for_retries_nor_tell_it_what_to_log() {
+fn a_caller_can_set_neither_retries_nor_log_fields_of_the_callee() {
     let b1 = view(&shop([a_may_call("shop/b1")]), "shop/b1").unwrap();
     let chain = chain(&b1, names::INBOUND_LISTENER, "inbound_8080_http");
     let manager: HttpConnectionManager = configured(&chain).unwrap();
@@ -315,7 +313,7 @@ fn a_caller_cannot_ask_the_sidecar_of_the_callee_for_retries_nor_tell_it_what_to
 }
 
 #[test]
-fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
+fn the_statistics_come_from_the_admin_address_in_the_bootstrap() {
     let compiler = shop([]);
     let a = view(&compiler, "shop/a").unwrap();
     let cluster: Cluster = get(&a, ResourceType::Cluster, names::ADMIN_CLUSTER);
@@ -325,7 +323,7 @@ fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
     let bootstrap = Bootstrap {
         proxy: &proxy_name("shop/a"),
         account: &a.class.account,
-        controllers: &BTreeMap::from([(0, "controller:15128".parse().unwrap())]),
+        controllers: &BTreeMap::from([(ReplicaId(0), "controller:15128".parse().unwrap())]),
         controller_name: "controller",
         chain_pem: "",
         key_pem: "",
@@ -339,7 +337,7 @@ fn the_statistics_come_from_where_the_bootstrap_puts_the_administration() {
 }
 
 #[test]
-fn nobody_is_allowed_anything_by_default() {
+fn access_is_denied_by_default() {
     let b1 = view(&shop([]), "shop/b1").unwrap();
     let rules = request_rules(&b1, "inbound_8080_http");
     assert!(rules.policies.is_empty());
@@ -349,11 +347,11 @@ fn nobody_is_allowed_anything_by_default() {
 #[test]
 fn a_new_http_policy_changes_routes_and_no_listener_of_the_destination() {
     let mut compiler = shop([]);
-    let before = compiler.world();
+    let before = compiler.served_state();
     compiler.apply([a_may_call("shop/b1")]);
-    let after = compiler.world();
+    let after = compiler.served_state();
     let b1 = view(&compiler, "shop/b1").unwrap();
-    let Touched::Names(names) = after.touched_since(before.generation, &b1.class) else {
+    let Changed::Names(names) = after.changed_since(before.generation, &b1.class) else {
         panic!("remembered")
     };
     let own: Vec<_> = names.iter().filter(|(kind, _)| *kind != ResourceType::Endpoint).collect();
@@ -375,7 +373,7 @@ fn a_split_goes_to_the_leaves_by_weight_matches_first() {
     assert_eq!(beta, ("x-beta".to_owned(), vec![("shop/b-v1|80".to_owned(), 1)]));
     let parts = [("shop/b-v1|80", 90), ("shop/b|80", 10), ("shop/db|80", 5)];
     assert_eq!(rest, (String::new(), parts.map(|(name, weight)| (name.to_owned(), weight)).to_vec()));
-    // a may not reach db: its share fails, and neither dangles nor goes to the others.
+    // a may not call db: its share fails, and does not go to the others.
     let cluster: Cluster = get(&a, ResourceType::Cluster, "shop/db|80");
     assert_eq!(hosts(&a, &cluster.eds_cluster_config.unwrap().service_name), Vec::<String>::new());
     assert_eq!(
@@ -406,7 +404,7 @@ fn a_tcp_split_is_in_the_proxy_itself() {
 }
 
 #[test]
-fn only_egress_lets_unknown_destinations_through_and_never_in_a_circle() {
+fn only_egress_passes_unknown_destinations_and_never_in_a_loop() {
     let mut compiler = shop([a_may_call("shop/db")]);
     let listener = |compiler: &Compiler| -> Listener {
         get(&view(compiler, "shop/a").unwrap(), ResourceType::Listener, names::OUTBOUND_LISTENER)
@@ -441,18 +439,18 @@ fn a_headless_service_is_reached_at_the_pod_that_was_dialled() {
 }
 
 #[test]
-fn of_two_services_with_the_same_address_and_port_the_first_takes_the_connections() {
+fn of_two_services_with_one_address_and_port_the_first_matches() {
     let compiler =
         shop([service("shop/z", "b", &["10.9.0.1"], &[(80, 8080, Http)]), mesh_config(true, false)]);
     let a = view(&compiler, "shop/a").unwrap();
     let listener: Listener = get(&a, ResourceType::Listener, names::OUTBOUND_LISTENER);
     let chains: Vec<_> = listener.filter_chains.iter().map(|chain| &*chain.name).collect();
     assert_eq!(chains, ["outbound_shop/b_80_http", "outbound_shop/db_3306_tcp-server-first", "loop-guard"]);
-    assert!(compiler.problems().iter().any(|problem| problem.object == "Service shop/z"));
+    assert!(compiler.problems().iter().any(|problem| problem.subject.to_string() == "Service shop/z"));
 }
 
 #[test]
-fn protocols_that_share_a_port_are_told_apart_by_name() {
+fn protocols_that_share_a_port_are_matched_by_sni() {
     let compiler = shop([
         service("shop/b-grpc", "b", &["10.9.0.3"], &[(80, 8080, Http2)]),
         service("shop/db-too", "db", &["10.9.0.4"], &[(80, 3306, TcpServerFirst)]),
@@ -489,15 +487,15 @@ fn a_pod_of_both_families_listens_on_both_and_is_one_host() {
 }
 
 #[test]
-fn an_endpoint_change_touches_that_service_and_nothing_else() {
+fn an_endpoint_change_changes_that_service_and_nothing_else() {
     let mut compiler = shop([a_may_call("shop/b1"), a_may_call("shop/b2"), a_may_call("shop/db")]);
-    let before = compiler.world();
+    let before = compiler.served_state();
     assert!(compiler.apply([pod_that("shop/b2", "shop/b2", "b", &["10.1.0.3"], false)]));
-    let after = compiler.world();
-    assert!(before.snapshots.ptr_eq(&after.snapshots), "no snapshot was touched");
+    let after = compiler.served_state();
+    assert!(before.snapshots.ptr_eq(&after.snapshots), "no snapshot changed");
     let a = view(&compiler, "shop/a").unwrap();
-    let touched = after.touched_since(before.generation, &a.class);
-    assert_eq!(touched, Touched::Names(BTreeSet::from([(ResourceType::Endpoint, Arc::from("shop/b|80"))])));
+    let changed = after.changed_since(before.generation, &a.class);
+    assert_eq!(changed, Changed::Names(BTreeSet::from([(ResourceType::Endpoint, Arc::from("shop/b|80"))])));
     assert_eq!(hosts(&a, "shop/b|80"), ["10.1.0.2"]);
     assert!(!compiler.apply([pod_that("shop/b2", "shop/b2", "b", &["10.1.0.3"], false)]), "nothing new");
 }
@@ -509,15 +507,15 @@ fn a_proxy_waits_for_its_certificate_and_a_new_one_changes_only_the_secret() {
     assert!(view(&compiler, "shop/a").is_none());
     compiler.apply([certify("shop/a", "first", "key")]);
     let a = view(&compiler, "shop/a").unwrap();
-    let before = compiler.world();
+    let before = compiler.served_state();
     compiler.apply([certify("shop/a", "second", "key")]);
-    let touched = compiler.world().touched_since(before.generation, &a.class);
+    let changed = compiler.served_state().changed_since(before.generation, &a.class);
     let name = (ResourceType::Secret, Arc::from(names::SERVICE_CERTIFICATE));
-    assert_eq!(touched, Touched::Names(BTreeSet::from([name])));
+    assert_eq!(changed, Changed::Names(BTreeSet::from([name])));
 }
 
 #[test]
-fn identities_that_reach_the_same_share_the_bytes() {
+fn identities_that_call_the_same_services_share_the_bytes() {
     let compiler = shop([mesh_config(true, false)]);
     let (a, db) = (view(&compiler, "shop/a").unwrap(), view(&compiler, "shop/db").unwrap());
     for (kind, name) in [(ResourceType::Cluster, "shop/b|80"), (ResourceType::Route, "outbound_shop/b_80")] {

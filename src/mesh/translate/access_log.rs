@@ -1,8 +1,7 @@
 //! The access log: one line of JSON for each request or connection, on Envoy's standard output.
 //!
-//! Owns which fields there are. The keys are sorted, and so are the bytes of the configuration: the
-//! generated `google.protobuf.Struct` holds a hash map, so an equal message with an ordered map is
-//! encoded in its place.
+//! Owns the fields. The generated `google.protobuf.Struct` holds a hash map, whose order would
+//! change the bytes, so an equivalent message with an ordered map is encoded instead.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccess
 use envoy_types::pb::google::protobuf::{Any, Value, value};
 use prost::{Message, Name};
 
-/// The line of an HTTP request.
+/// The fields of an HTTP request.
 const HTTP: &[(&str, &str)] = &[
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
@@ -19,7 +18,7 @@ const HTTP: &[(&str, &str)] = &[
     ("duration_ms", "%DURATION%"),
     ("flags", "%RESPONSE_FLAGS%"),
     ("method", "%REQ(:METHOD)%"),
-    // Not X-ENVOY-ORIGINAL-PATH, as is customary: nothing is rewritten, so it could only be a caller's invention.
+    // Not X-ENVOY-ORIGINAL-PATH, as is usual: the mesh rewrites no path, so only a caller could have set it.
     ("path", "%REQ(:PATH)%"),
     ("peer", "%DOWNSTREAM_PEER_URI_SAN%"),
     ("policy", "%DYNAMIC_METADATA(envoy.filters.http.rbac:enforced_effective_policy_id)%"),
@@ -33,7 +32,7 @@ const HTTP: &[(&str, &str)] = &[
     ("upstream_peer", "%UPSTREAM_PEER_URI_SAN%"),
 ];
 
-/// The line of a connection without HTTP.
+/// The fields of a connection without HTTP.
 const TCP: &[(&str, &str)] = &[
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
@@ -59,21 +58,21 @@ pub(super) fn tcp() -> AccessLog {
     stdout(TCP)
 }
 
-/// `StdoutAccessLog`, cut to what is set here.
+/// `StdoutAccessLog` with the fields set here.
 #[derive(Clone, PartialEq, Message)]
 struct Stdout {
     #[prost(message, optional, tag = "1")]
     log_format: Option<Format>,
 }
 
-/// `SubstitutionFormatString`, cut to what is set here.
+/// `SubstitutionFormatString` with the fields set here.
 #[derive(Clone, PartialEq, Message)]
 struct Format {
     #[prost(message, optional, tag = "2")]
     json_format: Option<OrderedStruct>,
 }
 
-/// `google.protobuf.Struct` with an order.
+/// `google.protobuf.Struct` with an ordered map.
 #[derive(Clone, PartialEq, Message)]
 struct OrderedStruct {
     #[prost(btree_map = "string, message", tag = "1")]

@@ -1,6 +1,6 @@
-//! Clusters (CDS): service ports of the mesh, ports of the application beside the proxy, and the way out.
+//! Clusters (CDS): service ports of the mesh, ports of the application beside the proxy, and egress.
 //!
-//! Owns how a cluster connects: protocol, TLS, limits. Where it connects to comes by EDS.
+//! Owns how a cluster connects: protocol, TLS, limits. The addresses come by EDS.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,16 +12,17 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{names, proto, tls};
-use crate::catalog::AppProtocol;
-use crate::ids::ServiceId;
+use super::{proto, tls};
+use crate::api::core::AppProtocol;
 use crate::interception::ADMIN_PORT;
+use crate::names;
+use smc_types::ids::ServiceId;
 
-/// How long a TCP and TLS handshake may take. Envoy's default, written out since it is part of the answer
-/// to "how fast does a client notice a dead pod".
+/// How long a TCP and TLS handshake may take. Envoy's default, stated because it decides how fast a
+/// client notices a dead pod.
 const CONNECT_TIMEOUT_SECONDS: i64 = 5;
 
-/// A port of a service: mutual TLS to whatever EDS names under `endpoints`.
+/// A port of a service: mutual TLS to the addresses in the EDS resource `endpoints`.
 pub(super) fn service(
     service: &ServiceId,
     port: u16,
@@ -40,8 +41,8 @@ pub(super) fn service(
     }
 }
 
-/// A port of a headless service: mutual TLS to the very address and port that the client dialled. Who picks a pod
-/// by its address means that pod, and Kubernetes translates no port on the way there.
+/// A port of a headless service: mutual TLS to the address and port that the client dialled,
+/// because a client that dials a pod's address means that pod, and Kubernetes translates no port.
 pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
     cluster::Cluster {
         transport_socket: Some(tls::upstream(service)),
@@ -54,12 +55,12 @@ pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> clust
     fixed(names::local_cluster(port, protocol), protocol, loopback, port)
 }
 
-/// Wherever the application dialled, unchanged. Only with egress on.
+/// The original destination, in the application's own protocol. Only with egress on.
 pub(super) fn passthrough() -> cluster::Cluster {
     original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
 }
 
-/// Envoy's own admin server, where the bootstrap puts it.
+/// Envoy's own admin server, at the address in the bootstrap.
 pub(super) fn admin() -> cluster::Cluster {
     fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
 }
@@ -95,7 +96,7 @@ fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster
     }
 }
 
-/// What all clusters have in common.
+/// The fields of all clusters.
 fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
     cluster::Cluster {
         name,
@@ -106,9 +107,9 @@ fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
     }
 }
 
-/// The mesh sets no limits of its own; Envoy's defaults (1024) would silently be some. But for retries to the
-/// application beside the proxy: whether a request is worth another one is for its caller to say, in the caller's own
-/// proxy, and should a header that asks for them ever get through (see the connection manager), it gets none.
+/// Circuit breakers without limits, because Envoy's defaults (1024) would limit silently. Retries
+/// to the application beside the proxy are the exception: the caller's proxy decides on retries.
+/// Should a header that asks for them ever pass the connection manager, it has no effect.
 fn limits(max_retries: u32) -> cluster::CircuitBreakers {
     let unlimited = || Some(proto::number(u32::MAX));
     cluster::CircuitBreakers {
@@ -123,8 +124,9 @@ fn limits(max_retries: u32) -> cluster::CircuitBreakers {
     }
 }
 
-/// What a cluster speaks: one entry at most for the map, whose order thus cannot matter. `http` carries on
-/// with whatever the client began; `http2` is always HTTP/2.
+/// The HTTP protocol of a cluster. `http` uses the version of the downstream connection, `http2` is
+/// always HTTP/2. The result is at most one entry of the map, so the order of the map cannot
+/// matter.
 fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
     let choice = match protocol {

@@ -1,9 +1,9 @@
-//! The compiler: takes events and certificates, keeps the world of snapshots up to date.
+//! The compiler: keeps the [`ServedState`] up to date with source events and certificates.
 //!
-//! Owns what has to be recomputed when: only the classes that the catalog names, and of endpoints only
-//! those of the services that it names. What fails the lint is not served, and the fault is reported: the half
-//! of the snapshot that it is in stays as it was last good, and holds up neither the other half nor a new
-//! certificate. A class of which a half was never good is not served anew.
+//! Owns what is recomputed: the classes of the accounts that the catalog names as affected, and the
+//! endpoints of the services that it names. A half of a snapshot that fails the lint is not served,
+//! and its faults are reported. The last good half stays in its place, and delays neither the other
+//! half nor a new certificate. A class that never had two good halves is served nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use std::sync::Arc;
 use super::draft::{self, Draft, Part};
 use super::endpoints::EndpointTable;
 use super::intern::Interner;
-use super::outbound::{self, Reach};
+use super::outbound::{self, OutboundServices};
 use super::proto::Families;
 use super::settings::Settings;
-use super::{inbound, names, secret};
-use crate::catalog::{Catalog, Impact, SourceEvent};
-use crate::ids::{ProxyName, ServiceAccountId};
+use super::{inbound, secret};
+use crate::catalog::{Affected, Catalog, SourceEvent};
+use crate::class::ProxyClass;
 use crate::lint;
-use crate::pki::{ServiceCertificate, TrustBundle};
-use crate::policy;
-use crate::problem::Problem;
 use crate::resource::{Resource, ResourceType};
-use crate::world::{Changes, KnownProxy, ProxyClass, Snapshot, World};
+use crate::served_state::{Changes, KnownProxy, ServedState, Snapshot};
+use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::problem::Problem;
 
-/// Something that the world depends on.
+/// An input of the compiler.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// What a source told.
+    /// An event of a source.
     Source(SourceEvent),
-    /// The roots that are trusted from now on.
+    /// The trusted roots, from now on.
     Bundle(TrustBundle),
     /// The certificate of an identity from now on.
     Certificate(ServiceAccountId, ServiceCertificate),
-    /// The identity has no certificate from now on, since nobody needs one. If it has proxies all the same, they keep
-    /// what they are served until there is another.
+    /// The identity has no certificate from now on, because it has no workloads. If it has proxies
+    /// all the same, they keep their configuration until there is another certificate.
     NoCertificate(ServiceAccountId),
 }
 
-/// Keeps a [`World`] up to date with its inputs. Equal last inputs, in whatever order and however they are
-/// grouped, give equal snapshots, endpoints and proxies.
+/// Keeps a [`ServedState`] up to date with its inputs. Equal last inputs give equal snapshots,
+/// endpoints and proxies, whatever their order and grouping.
 #[derive(Debug)]
 pub struct Compiler {
     settings: Settings,
@@ -54,21 +54,21 @@ pub struct Compiler {
     halves: BTreeMap<u64, usize>,
     next_half: u64,
     interner: Interner,
-    world: Arc<World>,
+    served: Arc<ServedState>,
 }
 
-/// What is kept of a class.
+/// The state of a class.
 #[derive(Debug, Default)]
 struct Class {
     /// Its proxies.
     members: BTreeSet<ProxyName>,
-    /// The outbound half that was last good.
+    /// The last good outbound half.
     outbound: Option<Arc<OutboundHalf>>,
-    /// The inbound half that was last good.
+    /// The last good inbound half.
     inbound: Option<InboundHalf>,
-    /// What could not be translated as declared in its inbound half.
+    /// The problems of declared objects that the translation of the inbound half found.
     problems: BTreeSet<Problem>,
-    /// Why the newest of what it could be served is not.
+    /// The faults that keep the newest snapshot from being served.
     faults: Vec<Problem>,
 }
 
@@ -87,13 +87,14 @@ struct OutboundHalf {
     /// The number of the bundle in it.
     bundle: u64,
     part: Part,
-    /// What the lint found in it.
+    /// The faults that the lint found.
     faults: Vec<Problem>,
 }
 
-/// The outbound halves made in one round. In permissive mode all identities reach the same, so the reach
-/// is neither worked out nor compared for each of them: `None` stands for it.
-type Round = BTreeMap<(Option<Reach>, Families), Arc<OutboundHalf>>;
+/// The outbound halves made in one round, by the services that they lead to. In permissive mode all
+/// identities may call the same services, which `None` stands for: they are neither computed nor
+/// compared for each identity.
+type Round = BTreeMap<(Option<OutboundServices>, Families), Arc<OutboundHalf>>;
 
 impl Compiler {
     /// A compiler of an empty mesh.
@@ -109,21 +110,20 @@ impl Compiler {
             halves: BTreeMap::new(),
             next_half: 0,
             interner: Interner::default(),
-            world: Arc::new(World::default()),
+            served: Arc::new(ServedState::default()),
         }
     }
 
-    /// Takes inputs and brings the world up to date with all of them at once. Returns whether what is
-    /// served changed; then the world has a new generation.
+    /// Applies all inputs at once. Returns whether the served state changed; if so, it has a new generation.
     pub fn apply(&mut self, inputs: impl IntoIterator<Item = Input>) -> bool {
-        let mut impact = Impact::default();
+        let mut affected = Affected::default();
         let mut certified = BTreeSet::new();
         for input in inputs {
             match input {
-                Input::Source(event) => impact.merge(self.catalog.apply(event)),
+                Input::Source(event) => affected.merge(self.catalog.apply(event)),
                 Input::Bundle(bundle) => {
                     if self.bundle.as_ref() != Some(&bundle) {
-                        impact.everything = true;
+                        affected.everything = true;
                         self.bundle_number += 1;
                         self.bundle = Some(bundle);
                     }
@@ -139,16 +139,16 @@ impl Compiler {
                 }
             }
         }
-        (!impact.is_empty() || !certified.is_empty()) && self.recompute(&impact, &certified)
+        (!affected.is_empty() || !certified.is_empty()) && self.recompute(&affected, &certified)
     }
 
-    /// What is served now.
-    pub fn world(&self) -> Arc<World> {
-        Arc::clone(&self.world)
+    /// The present served state.
+    pub fn served_state(&self) -> Arc<ServedState> {
+        Arc::clone(&self.served)
     }
 
-    /// Whether everybody is served this bundle. Not so where what a class is served is not the newest, because that has
-    /// faults. Looks at every class.
+    /// Whether all proxies are served this bundle. A class whose newest snapshot has faults is
+    /// served an older one. Looks at every class.
     pub fn serves(&self, bundle: &TrustBundle) -> bool {
         let newest = |class: &Class| {
             let outbound = class.outbound.as_ref().map_or(self.bundle_number, |half| half.bundle);
@@ -158,12 +158,12 @@ impl Compiler {
         self.bundle.as_ref() == Some(bundle) && self.classes.values().all(newest)
     }
 
-    /// The mesh as it was declared.
+    /// The declared mesh.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// All that is wrong with the declared mesh, sorted.
+    /// All problems of the declared mesh, sorted.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: BTreeSet<Problem> = self.catalog.problems().into_iter().collect();
         for class in self.classes.values() {
@@ -172,53 +172,57 @@ impl Compiler {
         problems.into_iter().collect()
     }
 
-    /// Brings the world up to date. `certified` have a new certificate, which their outbound halves do not
-    /// depend on.
-    fn recompute(&mut self, impact: &Impact, certified: &BTreeSet<ServiceAccountId>) -> bool {
-        // The reader of an old world keeps it: cloning shares everything.
-        let mut world = World::clone(&self.world);
+    /// Brings the served state up to date. The accounts in `certified` have a new certificate;
+    /// outbound halves do not depend on it.
+    fn recompute(&mut self, affected: &Affected, certified: &BTreeSet<ServiceAccountId>) -> bool {
+        // Streams keep the old state. The clone shares everything with it.
+        let mut served = ServedState::clone(&self.served);
         let mut changes = Changes::default();
-        let mut touched = self.place_proxies(impact, &mut world, &mut changes);
-        if impact.everything {
-            touched.extend(self.classes.keys().cloned());
+        let mut classes = self.place_proxies(affected, &mut served, &mut changes);
+        if affected.everything {
+            classes.extend(self.classes.keys().cloned());
         }
-        touched.extend(self.classes_of(&impact.accounts));
-        // A class that was never compiled has no outbound half to keep, one that failed has an old one.
+        classes.extend(self.classes_of(&affected.accounts));
+        // The outbound half is kept, unless the class was never compiled or has faults.
         let (kept, fresh): (Vec<_>, Vec<_>) =
-            self.classes_of(certified).into_iter().filter(|class| !touched.contains(class)).partition(
+            self.classes_of(certified).into_iter().filter(|class| !classes.contains(class)).partition(
                 |class| {
                     self.classes
                         .get(class)
                         .is_some_and(|state| state.outbound.is_some() && state.faults.is_empty())
                 },
             );
-        touched.extend(fresh);
+        classes.extend(fresh);
         let keeping = kept.into_iter().map(|class| (class, true));
         let mut round = Round::new();
-        for (class, keep) in touched.into_iter().map(|class| (class, false)).chain(keeping) {
+        let mut provenance_changed = false;
+        for (class, keep) in classes.into_iter().map(|class| (class, false)).chain(keeping) {
             let Some(snapshot) = self.compile(&class, &mut round, keep) else { continue };
-            let Some(before) = world.snapshots.get(&class) else {
+            let Some(before) = served.snapshots.get(&class) else {
                 changes.whole.insert(Arc::clone(&class));
-                world.snapshots.insert(class, Arc::new(snapshot));
+                served.snapshots.insert(class, Arc::new(snapshot));
                 continue;
             };
-            let names = differences(before, &snapshot);
+            let Differences { names, provenance } = differences(before, &snapshot);
+            if provenance || !names.is_empty() {
+                served.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
+            }
+            provenance_changed |= provenance;
             if !names.is_empty() {
-                world.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
                 changes.classes.insert(class, names);
             }
         }
-        if impact.everything {
-            self.endpoints.touch_all();
+        if affected.everything {
+            self.endpoints.mark_all();
         }
-        impact.endpoints.iter().for_each(|service| self.endpoints.touch(service));
-        changes.endpoints = self.endpoints.refresh(&self.catalog, &mut world);
+        affected.endpoints.iter().for_each(|service| self.endpoints.mark(service));
+        changes.endpoints = self.endpoints.refresh(&self.catalog, &mut served, &mut self.interner);
         self.interner.sweep();
-        if changes.is_empty() {
+        if changes.is_empty() && !provenance_changed {
             return false;
         }
-        world.record(changes);
-        self.world = Arc::new(world);
+        served.record(changes);
+        self.served = Arc::new(served);
         true
     }
 
@@ -228,19 +232,19 @@ impl Compiler {
         classes.filter(|class| self.classes.contains_key(*class)).cloned().collect()
     }
 
-    /// Puts the touched proxies into their classes; returns the classes that are new, and drops those that
+    /// Puts the affected proxies into their classes. Returns the new classes, and drops those that
     /// lost their last proxy.
     fn place_proxies(
         &mut self,
-        impact: &Impact,
-        world: &mut World,
+        affected: &Affected,
+        served: &mut ServedState,
         changes: &mut Changes,
     ) -> BTreeSet<Arc<ProxyClass>> {
         let mut fresh = BTreeSet::new();
         let mut left = BTreeSet::new();
-        for proxy in &impact.proxies {
+        for proxy in &affected.proxies {
             let now = self.known(proxy);
-            let before = world.proxies.get(proxy).cloned();
+            let before = served.proxies.get(proxy).cloned();
             if now == before {
                 continue;
             }
@@ -258,10 +262,10 @@ impl Compiler {
                         Class::default()
                     });
                     class.members.insert(proxy.clone());
-                    world.proxies.insert(proxy.clone(), now);
+                    served.proxies.insert(proxy.clone(), now);
                 }
                 None => {
-                    world.proxies.remove(proxy);
+                    served.proxies.remove(proxy);
                 }
             }
         }
@@ -270,7 +274,7 @@ impl Compiler {
                 fresh.remove(&class);
                 let gone = self.classes.remove(&class);
                 self.release(gone.and_then(|gone| gone.outbound));
-                if world.snapshots.remove(&class).is_some() {
+                if served.snapshots.remove(&class).is_some() {
                     changes.whole.insert(class);
                 }
             }
@@ -278,15 +282,15 @@ impl Compiler {
         fresh
     }
 
-    /// The proxy as the catalog knows it now.
+    /// The proxy, if the catalog has it in the mesh.
     fn known(&self, proxy: &ProxyName) -> Option<KnownProxy> {
         let workload = self.catalog.workload_by_proxy(proxy)?;
         let class = self.catalog.class(&workload.id)?;
         Some(KnownProxy { workload: workload.id.clone(), class: Arc::clone(class) })
     }
 
-    /// Makes the snapshot of a class anew, from the newest halves that pass the lint. `None` if it cannot be made:
-    /// then what is served stays. With `keep`, the outbound half is as it was.
+    /// Makes the snapshot of a class from the newest halves that pass the lint. `None` if it cannot
+    /// be made; then the old snapshot stays. With `keep`, the outbound half is not made again.
     fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round, keep: bool) -> Option<Snapshot> {
         let certificate = self.certificate(class)?;
         let kept = self.classes.get(class).and_then(|state| state.outbound.clone()).filter(|_| keep);
@@ -317,33 +321,39 @@ impl Compiler {
         }
         state.inbound = Some(inbound);
         let old = state.outbound.replace(Arc::clone(&outbound));
-        // Acquired before the old half is released, so that what both name is not encoded anew.
+        // Acquired before the old half is released, so that endpoints of both are not encoded again.
         self.acquire(&outbound);
         self.release(old);
         Some(snapshot)
     }
 
-    /// The certificate of a class, which both halves refer to.
+    /// The certificate of a class, to which both halves refer.
     fn certificate(&mut self, class: &ProxyClass) -> Option<Part> {
         let message = secret::service_certificate(self.certificates.get(&class.account)?);
         let mut draft = Draft::new(&mut self.interner);
-        draft.add_unshared(ResourceType::Secret, names::SERVICE_CERTIFICATE, &message);
+        draft.add_private_key(&message);
         Some(draft.finish())
     }
 
-    /// The outbound half of a class, made once in a round for all that reach the same.
+    /// The outbound half of a class, made once in a round for all classes that may call the same services.
     fn outbound_half(&mut self, class: &ProxyClass, round: &mut Round) -> Option<Arc<OutboundHalf>> {
         let bundle = self.bundle.as_ref()?;
         let families = Families::new(class.ipv4, class.ipv6);
-        let reach = || policy::outbound_services(&self.catalog, &class.account);
-        let key = ((!self.catalog.mesh_config().permissive).then(reach), families);
+        let services = || self.catalog.outbound_services(&class.account);
+        let key = ((!self.catalog.mesh_config().permissive).then(services), families);
         if let Some(half) = round.get(&key) {
             return Some(Arc::clone(half));
         }
-        let everyones = if key.0.is_none() { reach() } else { Reach::new() };
-        let reach = key.0.as_ref().unwrap_or(&everyones);
-        let part =
-            outbound::translate(&self.catalog, &self.settings, bundle, reach, families, &mut self.interner);
+        let all = if key.0.is_none() { services() } else { OutboundServices::new() };
+        let services = key.0.as_ref().unwrap_or(&all);
+        let part = outbound::translate(
+            &self.catalog,
+            &self.settings,
+            bundle,
+            services,
+            families,
+            &mut self.interner,
+        );
         let faults = part.lint(class);
         let half =
             Arc::new(OutboundHalf { number: self.next_half, bundle: self.bundle_number, part, faults });
@@ -376,8 +386,16 @@ impl Compiler {
     }
 }
 
-/// The names of what differs between two snapshots.
-fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, Arc<str>)> {
+/// The differences between two snapshots.
+#[derive(Default)]
+struct Differences {
+    /// The resources whose content differs, or that only one of them has.
+    names: BTreeSet<(ResourceType, Arc<str>)>,
+    /// Whether a resource of equal content is made of other objects.
+    provenance: bool,
+}
+
+fn differences(before: &Snapshot, after: &Snapshot) -> Differences {
     use imbl::ordmap::DiffItem;
     let tables = [
         (ResourceType::Secret, &before.secrets, &after.secrets),
@@ -385,7 +403,7 @@ fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, A
         (ResourceType::Listener, &before.listeners, &after.listeners),
         (ResourceType::Route, &before.routes, &after.routes),
     ];
-    let mut names = BTreeSet::new();
+    let Differences { mut names, mut provenance } = Differences::default();
     for (kind, before, after) in tables {
         for item in before.diff(after) {
             match item {
@@ -393,7 +411,9 @@ fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, A
                     names.insert((kind, Arc::clone(name)));
                 }
                 DiffItem::Update { old, new } => {
-                    if old.1.version != new.1.version {
+                    if old.1.version == new.1.version {
+                        provenance |= old.1.made_of != new.1.made_of;
+                    } else {
                         names.insert((kind, Arc::clone(new.0)));
                     }
                 }
@@ -407,9 +427,8 @@ fn differences(before: &Snapshot, after: &Snapshot) -> BTreeSet<(ResourceType, A
             }
         }
     }
-    names
+    Differences { names, provenance }
 }
 
 #[cfg(test)]
-#[path = "compiler_tests.rs"]
 mod tests;

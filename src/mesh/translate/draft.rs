@@ -1,39 +1,43 @@
-//! A snapshot, or a part of one, in the making.
+//! A part of a snapshot, while it is made.
 //!
-//! Owns the rule that names are unique, and collects what the lint needs: facts about each resource, and
-//! what was found wrong on the way.
+//! Owns the rule that names are unique. Collects the facts about each resource for the lint, and
+//! the problems that the translation found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use prost::Message;
 
 use super::endpoint::EndpointSet;
 use super::intern::{Interned, Interner};
-use super::names;
+use super::provenance::{self, Objects};
+use crate::class::ProxyClass;
 use crate::lint::{self, Facts};
-use crate::problem::Problem;
+use crate::names;
 use crate::resource::{Resource, ResourceType};
-use crate::world::{ProxyClass, Snapshot};
+use crate::served_state::Snapshot;
+use smc_types::problem::Problem;
 
-/// The part and what is known of it.
+/// A part of a snapshot, with the facts about it.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     /// The resources.
     pub(super) snapshot: Snapshot,
-    /// What its EDS names stand for.
+    /// The endpoints that its EDS names stand for.
     pub(super) sets: BTreeMap<Arc<str>, EndpointSet>,
-    /// Each resource with what is known of it.
+    /// Each resource with the facts about it.
     pub(super) facts: Vec<(Arc<Resource>, Arc<Facts>)>,
-    /// What could not be translated as declared.
+    /// Declared objects that could not be translated as declared.
     pub(super) problems: BTreeSet<Problem>,
-    /// Resources that would have replaced another of the same name: a defect of translation.
+    /// Resources with the name of another one: a defect of the translation.
     pub(super) duplicates: Vec<Arc<Resource>>,
 }
 
 impl Part {
-    /// What is wrong with the resources of this part, for proxies of `class`. They may refer to each other and to the
-    /// proxy's own certificate, which every snapshot has.
+    /// Lints the resources of this part, for proxies of `class`. They may refer to each other and
+    /// to the proxy's own certificate, which is in every snapshot.
     pub(super) fn lint(&self, class: &ProxyClass) -> Vec<Problem> {
         let facts = self.facts.iter().map(|(resource, facts)| (&**resource, &**facts));
         let mut problems = lint::check(class, facts, |kind, name| {
@@ -57,20 +61,20 @@ impl Part {
     }
 }
 
-/// Puts a resource into the table of its type. Returns whether there was none of its name.
+/// Puts a resource into the table of its type. Returns false if there was one of its name.
 pub(super) fn add(snapshot: &mut Snapshot, resource: &Arc<Resource>) -> bool {
     let table = match resource.kind {
         ResourceType::Secret => &mut snapshot.secrets,
         ResourceType::Cluster => &mut snapshot.clusters,
         ResourceType::Listener => &mut snapshot.listeners,
         ResourceType::Route => &mut snapshot.routes,
-        // Held by the world, for all proxies.
+        // The served state holds these, for all proxies.
         ResourceType::Endpoint => return true,
     };
     table.insert(Arc::clone(&resource.name), Arc::clone(resource)).is_none()
 }
 
-/// A part together with the place where resources are encoded.
+/// A part, with the interner for its resources.
 pub(super) struct Draft<'a> {
     interner: &'a mut Interner,
     part: Part,
@@ -82,15 +86,31 @@ impl<'a> Draft<'a> {
         Self { interner, part: Part::default() }
     }
 
-    /// Adds a resource.
-    pub(super) fn add(&mut self, kind: ResourceType, name: &str, message: &impl Message) {
-        let interned = self.interner.encode(kind, name, message);
+    /// Adds a resource that is made of `objects`.
+    pub(super) fn add(&mut self, kind: ResourceType, name: &str, message: &impl Message, objects: &Objects) {
+        let objects = self.interner.objects(objects);
+        let interned = self.interner.share(Resource::encode(kind, name, message).made_of(objects));
         self.take(interned);
     }
 
-    /// Adds a resource that holds a private key: nothing is to remember it once it is not served.
-    pub(super) fn add_unshared(&mut self, kind: ResourceType, name: &str, message: &impl Message) {
-        let interned = self.interner.encode_unshared(kind, name, message);
+    /// Adds a secret that holds no private key. It is made of no object.
+    pub(super) fn add_secret(&mut self, secret: &Secret) {
+        self.add(ResourceType::Secret, &secret.name, secret, &Objects::new());
+    }
+
+    /// Adds a cluster that takes its endpoints from the EDS resource `endpoints`, and names that resource.
+    pub(super) fn add_eds_cluster(&mut self, cluster: &Cluster, endpoints: &str, set: EndpointSet) {
+        let objects = self.interner.objects(&provenance::service(&set.service));
+        let resource = Resource::encode(ResourceType::Cluster, &cluster.name, cluster);
+        let interned = self.interner.share(resource.warming_on(endpoints).made_of(objects));
+        self.take(interned);
+        self.add_endpoints(endpoints, set);
+    }
+
+    /// Adds a secret that holds a private key. The interner does not keep it, so that the key is
+    /// gone once it is served no more.
+    pub(super) fn add_private_key(&mut self, secret: &Secret) {
+        let interned = self.interner.inspect(Resource::encode(ResourceType::Secret, &secret.name, secret));
         self.take(interned);
     }
 
@@ -102,14 +122,13 @@ impl<'a> Draft<'a> {
         self.part.facts.push((resource, facts));
     }
 
-    /// Adds the name of an endpoint set.
-    pub(super) fn add_endpoints(&mut self, name: &str, set: EndpointSet) {
+    fn add_endpoints(&mut self, name: &str, set: EndpointSet) {
         let name: Arc<str> = name.into();
         self.part.snapshot.endpoints.insert(Arc::clone(&name));
         self.part.sets.insert(name, set);
     }
 
-    /// Notes what could not be translated as declared.
+    /// Reports an object that cannot be translated as declared.
     pub(super) fn report(&mut self, problem: Problem) {
         self.part.problems.insert(problem);
     }

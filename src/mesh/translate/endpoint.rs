@@ -1,6 +1,6 @@
-//! Endpoints (EDS): where the traffic of a service port can go.
+//! Endpoints (EDS): the addresses behind a service port.
 //!
-//! Owns the shape of a load assignment. Which endpoints there are is the catalog's answer.
+//! Owns the shape of a load assignment. The catalog decides which endpoints there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,35 +10,36 @@ use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 
 use super::proto;
 use crate::catalog::{Catalog, Endpoint};
-use crate::ids::{ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::ids::{ServiceAccountId, ServiceId, WorkloadId};
 
-/// Which endpoints an EDS name stands for.
+/// The endpoints that an EDS name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EndpointSet {
     /// The service.
     pub(super) service: ServiceId,
     /// The service's port.
     pub(super) port: u16,
-    /// Those of these identities only; `None` means all.
+    /// The identities that they are limited to; `None` means all.
     pub(super) only: Option<Arc<BTreeSet<ServiceAccountId>>>,
 }
 
 impl EndpointSet {
-    /// The resource under `name`, as the catalog has it now. A service or port that is gone has none.
+    /// The load assignment `name`, from the present catalog. It is empty if the service or port
+    /// does not exist.
     pub(super) fn assignment(&self, name: &str, catalog: &Catalog) -> endpoint::ClusterLoadAssignment {
         let port = catalog
             .service(&self.service)
             .and_then(|service| service.ports.iter().find(|port| port.port == self.port));
         let endpoints = port.map_or(&[][..], |port| catalog.endpoints(&self.service, port)).iter();
-        let meant = |account| self.only.as_ref().is_none_or(|only| only.contains(account));
-        assignment(name, endpoints.filter(|endpoint| meant(&endpoint.service_account)))
+        let included = |account| self.only.as_ref().is_none_or(|only| only.contains(account));
+        assignment(name, endpoints.filter(|endpoint| included(&endpoint.service_account)))
     }
 }
 
-/// The load assignment of these endpoints. A workload with an address in each family is one host with two
-/// addresses, of which Envoy takes the one that answers: it must not get twice the traffic, and a proxy
-/// that lacks one of the families must not try that one only. An address that two workloads claim (one of
-/// them is gone and not yet forgotten) is there once.
+/// The load assignment of these endpoints. A workload with an address of each family is one host
+/// with two addresses, of which Envoy uses the one that answers: the workload must not get twice
+/// the traffic, and a proxy without one of the families must not try only that one. An address of
+/// two workloads (one is gone and not yet removed) is listed once.
 fn assignment<'a>(
     name: &str,
     endpoints: impl Iterator<Item = &'a Endpoint>,

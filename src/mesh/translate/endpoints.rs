@@ -1,24 +1,26 @@
-//! The one table of EDS resources that all proxies share, and who needs which.
+//! The table of EDS resources that all proxies share, and how many snapshots use each.
 //!
-//! Owns the bookkeeping: a set of endpoints is encoded once however many proxies see it, again when its
-//! service's endpoints change, and dropped when nothing refers to it any more. The cost of an endpoint
-//! change depends on the service alone.
+//! Owns the bookkeeping: an endpoint set is encoded once for all proxies, again when the endpoints
+//! of its service change, and dropped when no snapshot refers to it. The cost of an endpoint change
+//! depends on the service alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::endpoint::EndpointSet;
+use super::intern::Interner;
+use super::provenance;
 use crate::catalog::Catalog;
-use crate::ids::ServiceId;
 use crate::resource::{Resource, ResourceType};
-use crate::world::World;
+use crate::served_state::ServedState;
+use smc_types::ids::ServiceId;
 
-/// The names in use.
+/// The EDS names in use.
 #[derive(Debug, Default)]
 pub(super) struct EndpointTable {
     sets: BTreeMap<Arc<str>, InUse>,
     by_service: BTreeMap<ServiceId, BTreeSet<Arc<str>>>,
-    /// Names whose resource may be missing, stale or no longer needed.
+    /// Names whose resource may be missing, outdated or unused.
     stale: BTreeSet<Arc<str>>,
 }
 
@@ -30,7 +32,7 @@ struct InUse {
 }
 
 impl EndpointTable {
-    /// One more user of each of these.
+    /// Adds a user to each of these.
     pub(super) fn acquire(&mut self, sets: &BTreeMap<Arc<str>, EndpointSet>) {
         for (name, set) in sets {
             if let Some(known) = self.sets.get_mut(name) {
@@ -43,7 +45,7 @@ impl EndpointTable {
         }
     }
 
-    /// One user less of each of these.
+    /// Removes a user from each of these.
     pub(super) fn release(&mut self, sets: &BTreeMap<Arc<str>, EndpointSet>) {
         for (name, set) in sets {
             let Some(known) = self.sets.get_mut(name) else { continue };
@@ -62,31 +64,37 @@ impl EndpointTable {
         }
     }
 
-    /// The endpoints of this service may have changed.
-    pub(super) fn touch(&mut self, service: &ServiceId) {
+    /// Marks the endpoints of this service as possibly changed.
+    pub(super) fn mark(&mut self, service: &ServiceId) {
         if let Some(names) = self.by_service.get(service) {
             self.stale.extend(names.iter().cloned());
         }
     }
 
-    /// The endpoints of all services may have changed.
-    pub(super) fn touch_all(&mut self) {
+    /// Marks the endpoints of all services as possibly changed.
+    pub(super) fn mark_all(&mut self) {
         self.stale.extend(self.sets.keys().cloned());
     }
 
-    /// Brings the world's table up to date; returns the names that changed.
-    pub(super) fn refresh(&mut self, catalog: &Catalog, world: &mut World) -> BTreeSet<Arc<str>> {
+    /// Brings the endpoints of the served state up to date. Returns the names that changed.
+    pub(super) fn refresh(
+        &mut self,
+        catalog: &Catalog,
+        served: &mut ServedState,
+        interner: &mut Interner,
+    ) -> BTreeSet<Arc<str>> {
         let mut changed = BTreeSet::new();
         for name in std::mem::take(&mut self.stale) {
             let Some(InUse { set, .. }) = self.sets.get(&name) else {
-                if world.endpoints.remove(&name).is_some() {
+                if served.endpoints.remove(&name).is_some() {
                     changed.insert(name);
                 }
                 continue;
             };
             let resource = Resource::encode(ResourceType::Endpoint, &name, &set.assignment(&name, catalog));
-            if world.endpoints.get(&name).is_none_or(|held| held.version != resource.version) {
-                world.endpoints.insert(Arc::clone(&name), Arc::new(resource));
+            if served.endpoints.get(&name).is_none_or(|held| held.version != resource.version) {
+                let objects = interner.objects(&provenance::service(&set.service));
+                served.endpoints.insert(Arc::clone(&name), Arc::new(resource.made_of(objects)));
                 changed.insert(name);
             }
         }

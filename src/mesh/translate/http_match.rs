@@ -1,15 +1,16 @@
-//! An SMI HTTP match in Envoy's words, for routes and for RBAC alike.
+//! SMI HTTP matches as Envoy matchers, for routes and for RBAC.
 //!
-//! Owns the one reading of path, methods and headers: for the same HTTPRouteGroup, the same request is split and
-//! allowed alike. The same request, but for its path: the caller's sidecar splits by the path as it was sent, and
-//! sends it on so; the callee's resolves dots and slashes first, since there an application could be deceived.
+//! Owns the translation of path, methods and headers, so that one HTTPRouteGroup splits and allows
+//! the same requests. The path is the exception: the caller's sidecar splits by the path as sent
+//! and does not change it, while the callee's normalizes it before RBAC, because an application
+//! might resolve dots and slashes itself.
 
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     RegexMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 
-use crate::smi::{HttpMatch, MethodSet, Pattern};
+use crate::api::smi::{HttpMatch, MethodSet, Pattern};
 
 /// The method and header conditions, all of which must hold.
 pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
@@ -21,7 +22,7 @@ pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
         }
     };
     let headers = http.headers.iter().map(|(name, pattern)| {
-        // HTTP/2 carries the host as a pseudo-header, and Envoy knows it by that name only.
+        // Envoy has the host only as the HTTP/2 pseudo-header.
         header(if name == "host" { ":authority" } else { name }, pattern.as_str())
     });
     method.into_iter().chain(headers).collect()
@@ -43,7 +44,7 @@ fn header(name: &str, pattern: &str) -> HeaderMatcher {
     }
 }
 
-/// Whether the pattern is one of the usual ways to write "every path".
+/// Whether the pattern is a usual form for every path.
 pub(super) fn every_path(pattern: &Pattern) -> bool {
     ["", "/", ".*", "/.*"].iter().any(|text| Pattern::prefix(text).is_ok_and(|every| every == *pattern))
 }

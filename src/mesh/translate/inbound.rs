@@ -1,6 +1,6 @@
-//! The inbound half of a snapshot: the application's ports, and who may use them.
+//! The inbound half of a snapshot: the application's ports, and the identities that may use them.
 //!
-//! Owns the walk over a class's ports. Nothing in it refers to the outbound half.
+//! Owns the walk over the ports of a class. It refers to nothing in the outbound half.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,20 @@ use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain};
 use super::listener::statistics;
 use super::proto::Families;
+use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
-use super::{cluster, names, route, secret};
-use crate::catalog::{Catalog, InboundPort};
-use crate::ids::ServiceAccountId;
-use crate::pki::TrustBundle;
-use crate::policy::{self, InboundAccess};
-use crate::problem::Problem;
+use super::{cluster, route, secret};
+use crate::catalog::Catalog;
+use crate::class::InboundPort;
+use crate::class::ProxyClass;
+use crate::names;
+use crate::policy::InboundAccess;
 use crate::resource::ResourceType;
-use crate::world::ProxyClass;
+use smc_authority::pki::TrustBundle;
+use smc_types::ids::ServiceAccountId;
+use smc_types::object_ref::ObjectRef;
+use smc_types::problem::Problem;
 
 /// Translates the ports of a class.
 pub(super) fn translate(
@@ -32,48 +36,55 @@ pub(super) fn translate(
     let families = Families::new(class.ipv4, class.ipv6);
     if class.inbound.iter().any(|port| port.protocol.is_http()) {
         let message = secret::anyone_in_mesh(names::INBOUND_VALIDATION, settings, bundle);
-        draft.add(ResourceType::Secret, names::INBOUND_VALIDATION, &message);
+        draft.add_secret(&message);
     }
     let mut chains = Vec::new();
+    let mut listener_objects = Objects::new();
     for port in &class.inbound {
         if settings.is_sidecars(port.port) {
             for service in &port.services {
                 let message = format!("leads to port {}, which is the sidecar's own; left out", port.port);
-                draft.report(Problem::error(format_args!("Service {service}"), "spec.ports", message));
+                draft.report(Problem::error(ObjectRef::from(service), "spec.ports", message));
             }
             continue;
         }
         let Some(server_names) = server_names(class, port, &mut draft) else { continue };
-        let access = policy::inbound_access(catalog, &class.account, port);
+        let access = catalog.inbound_access(&class.account, port);
         let name = names::local_cluster(port.port, port.protocol);
         let local = cluster::local(port.port, port.protocol, families.loopback());
-        draft.add(ResourceType::Cluster, &name, &local);
+        let mut objects = provenance::services(port);
+        draft.add(ResourceType::Cluster, &name, &local, &objects);
+        listener_objects.extend(objects.iter().cloned());
+        objects.append(&mut provenance::access(&access));
         if port.protocol.is_http() {
             let route = names::inbound(port.port, port.protocol);
             let message = route::inbound(&route, name, Rules::http(&access, settings));
-            draft.add(ResourceType::Route, &route, &message);
+            draft.add(ResourceType::Route, &route, &message, &objects);
         } else {
             let name = names::inbound_port_validation(port.port, port.protocol);
             let message = match callers(&access) {
                 None => secret::anyone_in_mesh(&name, settings, bundle),
                 Some(callers) => secret::exactly(&name, settings, bundle, &callers),
             };
-            draft.add(ResourceType::Secret, &name, &message);
+            draft.add_secret(&message);
+            listener_objects.append(&mut objects);
         }
         let rules = Rules::connection(&access, settings);
         chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });
     }
     if let Some(listener) = listener::listener(chains, families, settings.inbound_port) {
-        draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener);
+        draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }
     if let Some(port) = settings.prometheus_port {
-        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin());
-        draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics::listener(port, families));
+        let none = Objects::new();
+        let statistics = statistics::listener(port, families);
+        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin(), &none);
+        draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics, &none);
     }
     draft.finish()
 }
 
-/// Who may connect; `None` means anyone in the mesh.
+/// The identities that may connect; `None` means every identity of the mesh.
 fn callers(access: &InboundAccess) -> Option<BTreeSet<ServiceAccountId>> {
     match access {
         InboundAccess::AnyoneInMesh => None,
@@ -83,9 +94,9 @@ fn callers(access: &InboundAccess) -> Option<BTreeSet<ServiceAccountId>> {
     }
 }
 
-/// The names by which connections for this port and protocol are told apart from other protocols on the
-/// same port. Empty if there is no other: then whoever gets here is meant, whatever name they ask for.
-/// `None` if every service on it is already taken by another protocol, so that nothing is left.
+/// The SNI names that distinguish this protocol from the others on the same port. Empty if there is
+/// no other protocol; then the chain matches every name. `None` if another protocol already has
+/// every service of this one.
 fn server_names(class: &ProxyClass, port: &InboundPort, draft: &mut Draft<'_>) -> Option<Vec<String>> {
     let others =
         || class.inbound.iter().filter(|other| other.port == port.port && other.protocol != port.protocol);
@@ -100,7 +111,7 @@ fn server_names(class: &ProxyClass, port: &InboundPort, draft: &mut Draft<'_>) -
                 "leads to port {} of {} in two protocols; {:?} is left out there",
                 port.port, class.account, port.protocol
             );
-            draft.report(Problem::warning(format_args!("Service {service}"), "spec.ports", message));
+            draft.report(Problem::warning(ObjectRef::from(service), "spec.ports", message));
         } else {
             names.push(service.fqdn());
         }

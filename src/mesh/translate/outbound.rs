@@ -1,7 +1,8 @@
-//! The outbound half of a snapshot: everything that an identity may call.
+//! The outbound half of a snapshot: the services that an identity may call.
 //!
-//! Owns the walk over the reachable services. The result depends on what is reachable and on the address
-//! families, not on who asks, so identities with the same reach share it (in permissive mode: all).
+//! Owns the walk over these services. The result depends on them and on the address families, not
+//! on the identity, so identities that may call the same services share it. In permissive mode all
+//! identities do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,24 +13,26 @@ use super::endpoint::EndpointSet;
 use super::intern::Interner;
 use super::listener::outbound::{self as listener, Carriage, Chain};
 use super::proto::Families;
+use super::provenance::{self, Objects};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
-use super::{cluster, names, secret};
-use crate::catalog::{Catalog, Service, ServicePort};
-use crate::ids::{ServiceAccountId, ServiceId};
-use crate::pki::TrustBundle;
-use crate::policy::{self, SplitPlan};
+use super::{cluster, secret};
+use crate::api::core::{Service, ServicePort};
+use crate::catalog::{Catalog, SplitPlan};
+use crate::names;
 use crate::resource::ResourceType;
+use smc_authority::pki::TrustBundle;
+use smc_types::ids::{ServiceAccountId, ServiceId};
 
-/// The services an identity may call, each with the identities behind it that it may reach.
-pub(super) type Reach = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
+/// The services that an identity may call, each with the identities behind it that it may call there.
+pub(super) type OutboundServices = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
 
-/// Translates a reach.
+/// Translates the services that an identity may call.
 pub(super) fn translate(
     catalog: &Catalog,
     settings: &Settings,
     bundle: &TrustBundle,
-    reach: &Reach,
+    services: &OutboundServices,
     families: Families,
     interner: &mut Interner,
 ) -> Part {
@@ -41,20 +44,26 @@ pub(super) fn translate(
         draft: Draft::new(interner),
         taken: BTreeSet::new(),
         chains: Vec::new(),
+        listener_objects: Objects::new(),
         leaves: BTreeSet::new(),
     };
-    for (service, accounts) in reach {
+    for (service, accounts) in services {
         if let Some(service) = catalog.service(service) {
             walk.service(service, accounts);
         }
     }
-    walk.unreachable_leaves(reach);
-    let Walk { mut draft, chains, .. } = walk;
+    walk.unreachable_leaves(services);
+    let Walk { mut draft, chains, listener_objects, .. } = walk;
     if egress {
-        draft.add(ResourceType::Cluster, names::PASSTHROUGH_CLUSTER, &cluster::passthrough());
+        draft.add(
+            ResourceType::Cluster,
+            names::PASSTHROUGH_CLUSTER,
+            &cluster::passthrough(),
+            &Objects::new(),
+        );
     }
     let listener = listener::listener(chains, egress, families, settings.outbound_port);
-    draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener);
+    draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
     draft.finish()
 }
 
@@ -63,21 +72,24 @@ struct Walk<'a> {
     settings: &'a Settings,
     bundle: &'a TrustBundle,
     draft: Draft<'a>,
-    /// The addresses and ports that lead somewhere. Envoy refuses a listener in which two chains match the same.
+    /// The addresses and ports that chains match. Envoy refuses a listener in which two chains
+    /// match the same.
     taken: BTreeSet<(IpAddr, u16)>,
     chains: Vec<Chain>,
-    /// Leaves of splits, with the port.
+    /// The objects that the chains are made of.
+    listener_objects: Objects,
+    /// The backends of splits, with the port.
     leaves: BTreeSet<(ServiceId, u16)>,
 }
 
 impl Walk<'_> {
-    /// A service that may be called: its clusters, and a chain for each port.
+    /// Adds the clusters of a service, and a filter chain for each port.
     fn service(&mut self, service: &Service, accounts: &BTreeSet<ServiceAccountId>) {
         self.identities(&service.id, accounts);
         let only = self.restriction(&service.id, accounts);
         for port in &service.ports {
             self.cluster(&service.id, port, only.clone());
-            let plan = policy::split_plan(self.catalog, &service.id, port);
+            let plan = self.catalog.split_plan(&service.id, port);
             if let Some(plan) = &plan {
                 let leaves = plan.arms.iter().flat_map(|arm| &arm.weights);
                 self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
@@ -89,11 +101,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Leaves of splits that the identity may not reach: a cluster without endpoints, so that their share
-    /// fails (503) instead of going to the others or dangling.
-    fn unreachable_leaves(&mut self, reach: &Reach) {
-        let nobody = BTreeSet::new();
-        let mut named = BTreeSet::new();
+    /// Adds a cluster without endpoints for each backend of a split that the identity may not call.
+    /// Its share of the requests fails (503) instead of going to the other backends, and no route
+    /// refers to a missing cluster.
+    fn unreachable_leaves(&mut self, services: &OutboundServices) {
+        let no_accounts = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
             let service = self.catalog.service(&id);
             let Some(port) =
@@ -101,23 +114,23 @@ impl Walk<'_> {
             else {
                 continue;
             };
-            if !reach.contains_key(&id) {
-                if named.insert(id.clone()) {
-                    self.identities(&id, &nobody);
+            if !services.contains_key(&id) {
+                if seen.insert(id.clone()) {
+                    self.identities(&id, &no_accounts);
                 }
-                self.cluster(&id, port, self.restriction(&id, &nobody));
+                self.cluster(&id, port, self.restriction(&id, &no_accounts));
             }
         }
     }
 
-    /// Who may answer for the service.
+    /// Adds the validation context of connections to the service.
     fn identities(&mut self, service: &ServiceId, accounts: &BTreeSet<ServiceAccountId>) {
         let name = names::outbound_validation(service);
         let message = secret::exactly(&name, self.settings, self.bundle, accounts);
-        self.draft.add(ResourceType::Secret, &name, &message);
+        self.draft.add_secret(&message);
     }
 
-    /// The identities that endpoints are limited to; `None` if that is no limit.
+    /// The identities that endpoints are limited to; `None` if those are all identities behind the service.
     fn restriction(
         &self,
         service: &ServiceId,
@@ -134,22 +147,22 @@ impl Walk<'_> {
     ) {
         let endpoints = names::endpoints(service, port.port, only.as_deref());
         let message = cluster::service(service, port.port, port.protocol, &endpoints);
-        self.draft.add(ResourceType::Cluster, &names::cluster(service, port.port), &message);
-        self.draft.add_endpoints(&endpoints, EndpointSet { service: service.clone(), port: port.port, only });
+        let set = EndpointSet { service: service.clone(), port: port.port, only };
+        self.draft.add_eds_cluster(&message, &endpoints, set);
     }
 
-    /// Where clients of this port connect to, as far as no other service, or port of this one, has that address
-    /// and port already: addresses by port, which for a headless service is each pod's own. Services come sorted
-    /// by name, so who is first does not depend on the order of events. Virtual addresses that two services
-    /// claim are reported by the catalog; headless services may well have pods in common.
+    /// The addresses of a service port, by destination port, without those that an earlier service
+    /// or port has. Of a headless service they are the pods' addresses, and the port is each pod's
+    /// own. Services come sorted by name, so the result does not depend on the order of events. The
+    /// catalog reports virtual addresses of two services; headless services may share pods.
     fn dialled(&mut self, service: &Service, port: &ServicePort) -> BTreeMap<u16, Vec<IpAddr>> {
-        let meant = if service.headless {
+        let addresses = if service.headless {
             self.catalog.headless_addresses(&service.id, port)
         } else {
             service.cluster_ips.iter().map(|&ip| (ip, port.port)).collect()
         };
         let mut free: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (ip, number) in meant {
+        for (ip, number) in addresses {
             if self.taken.insert((ip, number)) {
                 free.entry(number).or_default().push(ip);
             }
@@ -168,12 +181,17 @@ impl Walk<'_> {
             Some(plan) => split_arms(plan, port),
             None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],
         };
+        let splits = plan.map(|_| provenance::splits(self.catalog, &service.id, port)).unwrap_or_default();
+        let mut objects = provenance::service(&service.id);
+        self.listener_objects.append(&mut objects.clone());
+        objects.extend(splits);
         let carriage = if port.protocol.is_http() {
             let route = names::outbound_route(&service.id, port.port);
-            self.draft.add(ResourceType::Route, &route, &route::outbound(&route, &arms));
+            self.draft.add(ResourceType::Route, &route, &route::outbound(&route, &arms), &objects);
             Carriage::Http(route)
         } else {
-            // Without requests there is nothing to match: only what takes everything counts.
+            self.listener_objects.append(&mut objects);
+            // There are no requests to match, so only the arm that takes everything applies.
             let rest = arms.into_iter().find(|arm| arm.matches.is_none()).map(|arm| arm.destination);
             Carriage::Tcp(rest.unwrap_or_else(|| Destination::One(names::cluster(&service.id, port.port))))
         };
@@ -185,19 +203,19 @@ impl Walk<'_> {
         }
     }
 
-    /// The cluster that takes all of an unsplit port's traffic.
+    /// The cluster of a port without a split.
     fn whole(&mut self, service: &Service, port: &ServicePort) -> String {
         if !service.headless {
             return names::cluster(&service.id, port.port);
         }
         let name = names::pod_cluster(&service.id, port.port);
         let message = cluster::pod(&service.id, port.port, port.protocol);
-        self.draft.add(ResourceType::Cluster, &name, &message);
+        self.draft.add(ResourceType::Cluster, &name, &message, &provenance::service(&service.id));
         name
     }
 }
 
-/// A split's arms, by cluster. Leaves are reached on the root's port.
+/// The arms of a split, with clusters for services. Backends are called on the root's port.
 fn split_arms(plan: &SplitPlan, port: &ServicePort) -> Vec<Arm> {
     let arms = plan.arms.iter().filter_map(|arm| {
         let weights = arm.weights.iter().map(|(leaf, weight)| (names::cluster(leaf, port.port), *weight));
@@ -207,5 +225,4 @@ fn split_arms(plan: &SplitPlan, port: &ServicePort) -> Vec<Arm> {
 }
 
 #[cfg(test)]
-#[path = "outbound_tests.rs"]
 mod tests;

@@ -1,13 +1,11 @@
-//! The few protobuf spellings that several resource types share.
-//!
-//! Owns nothing of the mesh: addresses, wrappers, "ask the ADS stream".
+//! Protobuf values that several resource types share: addresses, wrappers, configuration sources.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
 
-/// Whole seconds. Zero turns most of Envoy's timeouts off.
+/// Whole seconds. Zero disables most of Envoy's timeouts.
 pub(super) const fn seconds(seconds: i64) -> Duration {
     Duration { seconds, nanos: 0 }
 }
@@ -22,18 +20,18 @@ pub(super) const fn switch(value: bool) -> BoolValue {
     BoolValue { value }
 }
 
-/// How long a cluster waits for its endpoints: Envoy's default, written out since everything else depends on it.
-/// While one cluster waits, Envoy takes no other and holds the answer to CDS back.
+/// How long a cluster waits for its endpoints. Envoy's default, stated because all other resources
+/// depend on it: while a cluster waits, Envoy adds no other, and does not answer CDS.
 const ENDPOINTS_TIMEOUT_SECONDS: i64 = 15;
 
-/// "Ask for it on the ADS stream, and wait until it comes": with Envoy's default of 15 s a listener
-/// would go live without its routes when the controller is slow, and answer 404.
+/// ADS, without a timeout. With Envoy's default of 15 s, a listener would become active without its
+/// routes when the controller is slow, and answer 404.
 pub(super) fn ads() -> core::ConfigSource {
     ads_within(0)
 }
 
-/// "Ask for it on the ADS stream, and if it does not come, do with the endpoints that there are": a proxy whose
-/// stream broke at the wrong moment must not wait for ever.
+/// ADS, with a timeout, after which Envoy uses the endpoints that it has. A proxy whose stream
+/// broke meanwhile must not wait for ever.
 pub(super) fn ads_for_endpoints() -> core::ConfigSource {
     ads_within(ENDPOINTS_TIMEOUT_SECONDS)
 }
@@ -76,17 +74,17 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// A pod that has no address yet counts as IPv4: its listeners must stand when the address comes.
+    /// A pod without an address counts as IPv4, so that its listeners exist before the address does.
     pub(super) const fn new(ipv4: bool, ipv6: bool) -> Self {
         Self { ipv6_only: ipv6 && !ipv4, dual: ipv4 && ipv6 }
     }
 
-    /// The address that means "any", for listening.
+    /// The unspecified address, to listen on.
     pub(super) const fn any(self) -> IpAddr {
         if self.ipv6_only { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
     }
 
-    /// The address that the application beside the proxy is reached at.
+    /// The address of the application beside the proxy.
     pub(super) const fn loopback(self) -> IpAddr {
         if self.ipv6_only { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) }
     }

@@ -1,9 +1,9 @@
-//! Inbound access policy as Envoy RBAC: one ALLOW policy for each TrafficTarget, so overlapping targets
-//! are OR-ed and what no target allows is denied.
+//! Inbound access policy as Envoy RBAC: one ALLOW policy for each TrafficTarget. Overlapping
+//! targets are OR-ed, and a request that no target allows is denied.
 //!
-//! Owns the mapping from grants to principals and permissions. The generated messages hold policies in a
-//! hash map, whose order would reach the bytes and thus the version; equal messages with an ordered map
-//! are encoded in their place.
+//! Owns the mapping from grants to principals and permissions. The generated messages hold policies
+//! in a hash map, whose order would change the bytes and thus the version. Equivalent messages with
+//! an ordered map are encoded instead.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use string_matcher::MatchPattern;
 
 use super::settings::Settings;
 use super::{http_match, secret};
+use crate::api::smi::HttpMatch;
 use crate::policy::{HttpAccess, InboundAccess};
-use crate::smi::HttpMatch;
 
-/// The HTTP filter's name, which per-route configuration refers to.
+/// The name of the HTTP filter, to which per-route configuration refers.
 pub(super) const HTTP_FILTER: &str = "envoy.filters.http.rbac";
-/// The network filter's name.
+/// The name of the network filter.
 pub(super) const NETWORK_FILTER: &str = "envoy.filters.network.rbac";
 
-/// Who is allowed what. Without any policy, nobody is allowed anything.
+/// `envoy.config.rbac.v3.RBAC` with an ordered map. Without policies it denies everything.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Rules {
     #[prost(enumeration = "rbac::rbac::Action", tag = "1")]
@@ -61,12 +61,12 @@ struct NetworkRbac {
 }
 
 impl Rules {
-    /// Nobody.
-    pub(super) fn nobody() -> Self {
+    /// Rules that allow nothing.
+    pub(super) fn none() -> Self {
         Self { action: rbac::rbac::Action::Allow.into(), policies: BTreeMap::new() }
     }
 
-    /// What `access` says of requests.
+    /// The rules of `access` for requests.
     pub(super) fn http(access: &InboundAccess, settings: &Settings) -> Self {
         Self::of(access, settings, |http| match http {
             HttpAccess::Any => vec![anything()],
@@ -74,8 +74,7 @@ impl Rules {
         })
     }
 
-    /// What `access` says of connections. The grants are those for the port, so a policy that has a
-    /// source allows it the connection.
+    /// The rules of `access` for connections. Its grants are those of the port, so each source may connect.
     pub(super) fn connection(access: &InboundAccess, settings: &Settings) -> Self {
         Self::of(access, settings, |_| vec![anything()])
     }
@@ -91,12 +90,12 @@ impl Rules {
                 let policy = policy(vec![anything()], vec![authenticated(anyone)]);
                 return Self {
                     policies: BTreeMap::from([("anyone-in-mesh".to_owned(), policy)]),
-                    ..Self::nobody()
+                    ..Self::none()
                 };
             }
             InboundAccess::Grants(grants) => grants,
         };
-        let mut rules = Self::nobody();
+        let mut rules = Self::none();
         for grant in grants {
             let permissions = permissions(&grant.http);
             let principals: Vec<_> = grant
@@ -104,7 +103,7 @@ impl Rules {
                 .iter()
                 .map(|source| authenticated(MatchPattern::Exact(settings.trust_domain.spiffe_id(source))))
                 .collect();
-            // Envoy refuses a policy without either, and it would allow nothing.
+            // Envoy refuses a policy without permissions or principals, and it would allow nothing.
             if !permissions.is_empty() && !principals.is_empty() {
                 rules.policies.insert(grant.target.to_string(), policy(permissions, principals));
             }
@@ -112,18 +111,18 @@ impl Rules {
         rules
     }
 
-    /// For the HTTP filter itself.
+    /// The configuration of the HTTP filter.
     pub(super) fn http_filter(self) -> Any {
         Any { type_url: http_rbac::Rbac::type_url(), value: HttpRbac { rules: Some(self) }.encode_to_vec() }
     }
 
-    /// For a virtual host, in place of what the HTTP filter says: the filter's name and the value.
+    /// The configuration of a virtual host that replaces the HTTP filter's: the filter's name, and the value.
     pub(super) fn per_route(self) -> (String, Any) {
         let value = HttpRbacPerRoute { rbac: Some(HttpRbac { rules: Some(self) }) }.encode_to_vec();
         (HTTP_FILTER.to_owned(), Any { type_url: http_rbac::RbacPerRoute::type_url(), value })
     }
 
-    /// For the network filter.
+    /// The configuration of the network filter.
     pub(super) fn network_filter(self, stat_prefix: &str) -> Any {
         let filter = NetworkRbac { rules: Some(self), stat_prefix: stat_prefix.to_owned() };
         Any { type_url: network_rbac::Rbac::type_url(), value: filter.encode_to_vec() }
@@ -150,9 +149,9 @@ fn permission(rule: permission::Rule) -> Permission {
     Permission { rule: Some(rule) }
 }
 
-/// Paths that an application may read as other paths than Envoy does: with an encoded slash or backslash, or a dot
-/// segment with a parameter (`/..;/`). A grant of some paths does not cover them, or `/public/..%2fadmin` would pass
-/// for a path below `/public/`.
+/// Paths that an application may read differently than Envoy: with an encoded slash or backslash,
+/// or a dot segment with a parameter (`/..;/`). A grant of some paths does not cover them, or
+/// `/public/..%2fadmin` would match as a path below `/public/`.
 const AMBIGUOUS_PATH: &str = r"(?i).*(?:%2f|%5c|/\.\.;).*";
 
 fn url_path(regex: RegexMatcher) -> Permission {
@@ -164,7 +163,7 @@ fn url_path(regex: RegexMatcher) -> Permission {
     }))
 }
 
-/// All that the match names must hold.
+/// The permission of a match: all of its conditions must hold.
 fn request(http: &HttpMatch) -> Permission {
     let path = http.path.iter().flat_map(|pattern| {
         let unambiguous = (!http_match::every_path(pattern)).then(|| {

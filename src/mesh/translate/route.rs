@@ -1,7 +1,8 @@
-//! Routes (RDS): from a service's virtual address to its clusters, and from the wire to the application.
+//! Routes (RDS): from a service port to its clusters, and from an inbound port to the application.
 //!
-//! Owns the order of routes and the spelling of weights. The address that was dialled has already chosen
-//! the service (see [`super::listener`]), so no route looks at host names and an application may send any.
+//! Owns the order of routes and the form of weights. The listener has already chosen the service by
+//! the destination address ([`super::listener`]), so no route matches host names, and an
+//! application may send any.
 
 use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatcher;
@@ -10,19 +11,19 @@ use route::route_match::PathSpecifier;
 
 use super::rbac::Rules;
 use super::{http_match, proto};
-use crate::smi::HttpMatch;
+use crate::api::smi::HttpMatch;
 
-/// Where traffic goes.
+/// The clusters that traffic goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// All of it to this cluster.
+    /// This cluster.
     One(String),
-    /// To these clusters by weight: two or more, each weight positive, the sum within 32 bits.
+    /// These clusters, by weight. Two or more, each weight positive, the sum below 2³².
     Split(Vec<(String, u32)>),
 }
 
 impl Destination {
-    /// Splits by `weights`; those of zero are left out. `None` if nothing is left.
+    /// Splits by `weights`, without those of zero. `None` if no weight is left.
     pub(super) fn weighted(weights: impl IntoIterator<Item = (String, u32)>) -> Option<Self> {
         let mut weights: Vec<_> = weights.into_iter().filter(|(_, weight)| *weight > 0).collect();
         if weights.len() < 2 {
@@ -39,15 +40,15 @@ impl Destination {
     }
 }
 
-/// A part of a service's traffic: what matches any of these, or the rest.
+/// A part of the traffic of a service port.
 pub(super) struct Arm {
-    /// The matches; `None` takes everything.
+    /// It takes requests that match any of these; `None` takes everything.
     pub(super) matches: Option<Vec<HttpMatch>>,
-    /// Where it goes.
+    /// The clusters that it goes to.
     pub(super) destination: Destination,
 }
 
-/// The routes to a service port. The first arm that matches takes a request.
+/// The route configuration of a service port. The first arm that matches takes a request.
 pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
     let routes = arms.iter().flat_map(|arm| {
         let matches = match &arm.matches {
@@ -59,10 +60,10 @@ pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
     configuration(name, routes.collect(), None)
 }
 
-/// The route to the application, for those whom `rules` let in.
+/// The route configuration of an inbound port, for requests that `rules` allow.
 ///
-/// The rules stand here and not in the listener: a new policy then holds for the next request on every
-/// connection that exists, and no connection is drained for it.
+/// The rules are part of the route, not of the listener: a new policy applies to the next request
+/// on every existing connection, and no connection is drained for it.
 pub(super) fn inbound(name: &str, cluster: String, rules: Rules) -> route::RouteConfiguration {
     configuration(name, vec![to(everything(), &Destination::One(cluster))], Some(rules))
 }

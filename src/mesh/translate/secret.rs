@@ -1,8 +1,8 @@
-//! Secrets (SDS): who the proxy is, and whom it believes.
+//! Secrets (SDS): the proxy's certificate, and the certificates that it accepts.
 //!
-//! Owns the two shapes of a secret: a certificate with its key, and a validation context. A validation
-//! context always names identities: one that only named roots would let every workload of the mesh pass
-//! for every other.
+//! Owns the two forms of a secret: a certificate with its key, and a validation context. A
+//! validation context always names identities. With roots alone, every workload of the mesh could
+//! impersonate every other.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
-use super::names;
 use super::settings::Settings;
-use crate::ids::ServiceAccountId;
-use crate::pki::{ServiceCertificate, TrustBundle};
+use crate::names;
+use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_types::ids::ServiceAccountId;
 
 /// The proxy's own certificate and key.
 pub(super) fn service_certificate(certificate: &ServiceCertificate) -> tls::Secret {
@@ -32,8 +32,8 @@ pub(super) fn anyone_in_mesh(name: &str, settings: &Settings, bundle: &TrustBund
     validation(name, bundle, vec![MatchPattern::Prefix(mesh_prefix(settings))])
 }
 
-/// Exactly these identities. With none, nobody: Envoy reads an empty list as "anyone", so an identity
-/// stands there that is never issued (all that are issued lie under `/ns/`).
+/// Exactly these identities. Envoy reads an empty list as any identity, so for none it holds an
+/// identity that is never issued: all issued identities are below `/ns/`.
 pub(super) fn exactly(
     name: &str,
     settings: &Settings,
@@ -50,7 +50,7 @@ pub(super) fn exactly(
     validation(name, bundle, patterns)
 }
 
-/// What every SPIFFE ID of the mesh begins with.
+/// The prefix of every SPIFFE ID of the mesh.
 pub(super) fn mesh_prefix(settings: &Settings) -> String {
     format!("spiffe://{}/ns/", settings.trust_domain)
 }

@@ -1,29 +1,28 @@
-//! What translation needs to know besides the mesh: the trust domain, the ports, the certificates.
+//! The settings of the translation: trust domain, mesh namespace, the sidecar's ports.
 //!
-//! Owns these values. Refuses to make any of them: the ports are the contract with `smc init`, the
-//! certificates come from the certificate manager.
+//! Owns these values. The ports must agree with those of `smc init`.
 
-use crate::ids::TrustDomain;
 use crate::interception::{ADMIN_PORT, METRICS_PORT};
-use crate::smi::MeshNamespace;
+use smc_types::ids::MeshNamespace;
+use smc_types::ids::TrustDomain;
 
 /// Settings that hold for the whole life of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The domain every identity belongs to.
+    /// The domain of every identity.
     pub trust_domain: TrustDomain,
     /// The namespace whose MeshConfig counts.
     pub mesh_namespace: MeshNamespace,
-    /// Where interception sends what the application dials.
+    /// The port to which interception redirects connections of the application.
     pub outbound_port: u16,
-    /// Where interception sends what others dial.
+    /// The port to which interception redirects connections to the application.
     pub inbound_port: u16,
-    /// Where Prometheus finds Envoy's statistics, in clear text and nothing else; `None` offers none.
+    /// The port of the statistics listener, in clear text; `None` for no such listener.
     pub prometheus_port: Option<u16>,
 }
 
 impl Settings {
-    /// What OSM made customary: its namespace, and the ports 15001 out, 15003 in, 15010 statistics.
+    /// OSM's settings: its namespace, and the ports 15001 (outbound), 15003 (inbound) and 15010 (statistics).
     pub fn new(trust_domain: TrustDomain) -> Self {
         Self {
             trust_domain,
@@ -34,8 +33,8 @@ impl Settings {
         }
     }
 
-    /// Whether a port of the pod is the sidecar's own, which no service may lead to: the mesh would carry others to
-    /// Envoy's administration.
+    /// Whether a port of the pod is the sidecar's own. No service may lead to it, or other
+    /// workloads could call Envoy's admin server.
     pub fn is_sidecars(&self, port: u16) -> bool {
         [self.outbound_port, self.inbound_port, ADMIN_PORT].contains(&port)
             || self.prometheus_port == Some(port)

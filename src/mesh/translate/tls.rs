@@ -1,6 +1,6 @@
-//! The two ends of a mesh connection as transport sockets: mutual TLS, both ways, nothing else.
+//! The transport sockets of both ends of a mesh connection. Mutual TLS only.
 //!
-//! Owns the TLS parameters. Certificates and trust come by SDS, see [`super::secret`].
+//! Owns the TLS parameters. Certificates and validation contexts come by SDS ([`super::secret`]).
 
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
@@ -8,21 +8,22 @@ use envoy_types::util::pack_any;
 use tls::common_tls_context::ValidationContextType;
 use tls::tls_parameters::TlsProtocol;
 
-use super::{names, proto};
-use crate::ids::ServiceId;
+use super::proto;
+use crate::names;
+use smc_types::ids::ServiceId;
 
-/// What the upstream end offers nothing of and the downstream end accepts for HTTP: Envoy itself offers
-/// the one protocol of the connection pool.
+/// The ALPN protocols that the server's end accepts for HTTP. The client's end configures none,
+/// because Envoy offers the protocol of the connection pool.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
 
-/// The longest host name that TLS can ask for (RFC 6066 §3 by way of RFC 1035 §2.3.4).
+/// The longest host name in SNI (RFC 6066 §3 and RFC 1035 §2.3.4).
 const LONGEST_HOST_NAME: usize = 253;
 
 /// The client's end of a connection to `service`.
 pub(super) fn upstream(service: &ServiceId) -> TransportSocket {
     socket(pack_any(tls::UpstreamTlsContext {
         common_tls_context: Some(common(&names::outbound_validation(service), false)),
-        // Chooses among the protocols that services speak on one port of a pod.
+        // The server selects by it among the protocols of one port.
         sni: Some(service.fqdn()).filter(|name| name.len() <= LONGEST_HOST_NAME).unwrap_or_default(),
         ..tls::UpstreamTlsContext::default()
     }))
@@ -39,7 +40,7 @@ pub(super) fn downstream(validation: &str, http: bool) -> TransportSocket {
 
 fn common(validation: &str, http_alpn: bool) -> tls::CommonTlsContext {
     tls::CommonTlsContext {
-        // Envoy's clients stop at 1.2 unless told.
+        // Envoy's default maximum for clients is TLS 1.2.
         tls_params: Some(tls::TlsParameters {
             tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
             tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),

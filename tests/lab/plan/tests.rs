@@ -18,7 +18,7 @@ fn pod(metadata: &str, spec: &str) -> String {
 }
 
 #[test]
-fn who_is_in_the_mesh() {
+fn labels_and_annotations_decide_who_is_in_the_mesh() {
     let off = "annotations: {openservicemesh.io/sidecar-injection: disabled}";
     let plain = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     let namespace_off = MESHED.replace("labels:", &format!("{off}, labels:"));
@@ -95,7 +95,7 @@ fn a_container_without_a_command_is_refused_in_one_line() {
 }
 
 #[test]
-fn the_uuid_changes_when_a_pod_is_made_anew_unless_it_is_written_down() {
+fn a_replaced_pod_gets_a_new_uuid_unless_its_label_has_one() {
     let name = NamespacedName::new("shop", "a").unwrap();
     let plain = Pod::default();
     assert_eq!(proxy_uuid(&name, &plain, 1), proxy_uuid(&name, &plain, 1));

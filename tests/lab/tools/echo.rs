@@ -1,4 +1,4 @@
-//! `smc-lab echo`: servers that answer with what they saw.
+//! Owns `smc-lab echo`: servers that answer with the request as it arrived.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,36 +24,37 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
-use crate::lab::LabError;
+use crate::LabError;
 
-/// Connections of one server at once.
+/// Concurrent connections of one server.
 const MAX_CONNECTIONS: usize = 4096;
-/// A request's body, and a line of a conversation.
+/// Limits of an HTTP request's body and of a TCP line.
 const MAX_BODY_BYTES: usize = 1 << 20;
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// The longest `/delay/MS`.
+/// Longest wait of `/delay/MS`.
 const MAX_DELAY: Duration = Duration::from_mins(1);
 
 /// Flags of `smc-lab echo`. Every flag may be repeated.
 #[derive(Args, Clone, Debug)]
 pub struct EchoArgs {
-    /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that code, `/delay/MS`
-    /// after that time; everything else with 200.
+    /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that
+    /// status, `/delay/MS` after that delay; every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
-    /// The same; requests with content type application/grpc are answered as gRPC on every HTTP port.
+    /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC.
     #[arg(long, value_name = "PORT")]
     grpc: Vec<u16>,
-    /// The same over TLS, with a certificate of its own making.
+    /// Same as --http over TLS, with a self-signed certificate.
     #[arg(long, value_name = "PORT")]
     https: Vec<u16>,
-    /// Serve lines: each is answered with a line of JSON. Says on standard output who connects.
+    /// Serve TCP: answer each line with a line of JSON. Prints each accepted connection on standard
+    /// output.
     #[arg(long, value_name = "PORT")]
     tcp: Vec<u16>,
-    /// The same, but greet with a line of JSON first.
+    /// Same as --tcp, but send a line of JSON first.
     #[arg(long, value_name = "PORT")]
     tcp_server_first: Vec<u16>,
-    /// The name to answer with: the Pod's.
+    /// The name to report: the Pod's.
     #[arg(long, env = "HOSTNAME", default_value = "")]
     name: String,
 }
@@ -65,7 +66,7 @@ enum Kind {
     Tcp { greet: bool },
 }
 
-/// Serves until it is ended.
+/// Serves until the process is killed.
 pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
     let EchoArgs { http, grpc, https, tcp, tcp_server_first, name } = args;
     let mut servers = JoinSet::new();
@@ -91,7 +92,7 @@ pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// All addresses of both families, or of IPv4 alone where there is no IPv6.
+/// Listens on all addresses of both families, or of IPv4 alone on a machine without IPv6.
 async fn listen(port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -109,18 +110,18 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, peer)) = accepted else { continue };
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let about = About { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
+                let identity = Identity { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
                 let kind = kind.clone();
                 connections.spawn(async move {
-                    // A connection that breaks is the client's to notice.
+                    // A broken connection is reported by its client.
                     match kind {
-                        Kind::Http => serve_http(stream, about).await,
+                        Kind::Http => serve_http(stream, identity).await,
                         Kind::Https(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve_http(stream, about).await;
+                                serve_http(stream, identity).await;
                             }
                         }
-                        Kind::Tcp { greet } => drop(serve_tcp(stream, about, greet).await),
+                        Kind::Tcp { greet } => drop(serve_tcp(stream, identity, greet).await),
                     }
                 });
             }
@@ -130,22 +131,22 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
 }
 
 #[derive(Clone, Debug)]
-struct About {
+struct Identity {
     name: String,
     port: u16,
     peer: SocketAddr,
-    /// HTTP requests that arrived on this port so far.
+    /// HTTP requests on this port so far.
     requests: Arc<AtomicU64>,
 }
 
-impl About {
+impl Identity {
     fn json(&self) -> Value {
         json!({ "pod": self.name, "port": self.port, "peer": self.peer.to_string() })
     }
 }
 
-/// TLS with a certificate that nobody signed.
-#[expect(clippy::disallowed_methods, reason = "a key of this server's own, which proves nothing to anybody")]
+/// TLS with a self-signed certificate.
+#[expect(clippy::disallowed_methods, reason = "the key of a self-signed certificate")]
 fn tls_acceptor() -> Result<TlsAcceptor, Box<dyn std::error::Error + Send + Sync>> {
     let key = rcgen::KeyPair::generate()?;
     let certificate = rcgen::CertificateParams::new(["echo".to_owned()])?.self_signed(&key)?;
@@ -156,16 +157,16 @@ fn tls_acceptor() -> Result<TlsAcceptor, Box<dyn std::error::Error + Send + Sync
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, about: About) {
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, identity: Identity) {
     let service = hyper::service::service_fn(move |request| {
-        let about = about.clone();
-        async move { Ok::<_, Infallible>(answer(request, &about).await) }
+        let identity = identity.clone();
+        async move { Ok::<_, Infallible>(answer(request, &identity).await) }
     });
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, about: &About) -> Response<BoxBody<Bytes, Infallible>> {
+async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<BoxBody<Bytes, Infallible>> {
     let (head, body) = request.into_parts();
     let mut headers = BTreeMap::<String, String>::new();
     for (name, value) in &head.headers {
@@ -179,8 +180,8 @@ async fn answer(request: Request<Incoming>, about: &About) -> Response<BoxBody<B
     let body = body.unwrap_or_default();
     let is_grpc = headers.get("content-type").is_some_and(|kind| kind.starts_with("application/grpc"));
     let message = if is_grpc { grpc::first_message(&body).unwrap_or_default() } else { &body };
-    let mut answer = about.json();
-    answer["request"] = json!(about.requests.fetch_add(1, Ordering::Relaxed) + 1);
+    let mut answer = identity.json();
+    answer["request"] = json!(identity.requests.fetch_add(1, Ordering::Relaxed) + 1);
     answer["method"] = json!(head.method.as_str());
     answer["path"] = json!(head.uri.path_and_query().map_or("/", |path| path.as_str()));
     answer["authority"] =
@@ -204,7 +205,7 @@ async fn answer(request: Request<Incoming>, about: &About) -> Response<BoxBody<B
     response
 }
 
-/// A unary answer: one message, then the status in the trailers.
+/// A unary gRPC response: one message, then the status in the trailers.
 fn grpc_response(answer: &Value) -> Response<BoxBody<Bytes, Infallible>> {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
@@ -216,13 +217,13 @@ fn grpc_response(answer: &Value) -> Response<BoxBody<Bytes, Infallible>> {
     response
 }
 
-async fn serve_tcp(stream: TcpStream, about: About, greet: bool) -> io::Result<()> {
-    // A line of a hundred bytes; a log that nobody reads is no reason not to serve.
-    let _ = writeln!(io::stdout().lock(), "accepted {}", about.json());
+async fn serve_tcp(stream: TcpStream, identity: Identity, greet: bool) -> io::Result<()> {
+    // A failed write to the log must not stop the server.
+    let _ = writeln!(io::stdout().lock(), "accepted {}", identity.json());
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     if greet {
-        let mut greeting = about.json();
+        let mut greeting = identity.json();
         greeting["greeting"] = json!("hello");
         writer.write_all(format!("{greeting}\n").as_bytes()).await?;
     }
@@ -231,7 +232,7 @@ async fn serve_tcp(stream: TcpStream, about: About, greet: bool) -> io::Result<(
         if (&mut reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await? == 0 {
             return Ok(());
         }
-        let mut answer = about.json();
+        let mut answer = identity.json();
         answer["received"] = json!(String::from_utf8_lossy(&line).trim_end());
         writer.write_all(format!("{answer}\n").as_bytes()).await?;
     }

@@ -1,5 +1,6 @@
-//! `smc-lab fetch`: an HTTP client that reports every request as JSON.
+//! Owns `smc-lab fetch`: an HTTP client that reports every request as JSON.
 
+use smc_types::causes::causes;
 use std::io;
 use std::time::Duration;
 
@@ -14,21 +15,21 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{duration, grpc};
-use crate::lab::{Failure, FetchResult, LabError};
+use crate::{Failure, FetchResult, LabError};
 
-/// An answer's body that is kept for the report.
+/// Limit of a response body that goes into the report.
 const MAX_BODY_BYTES: usize = 16 << 20;
-/// So that a mistyped count does not fill the memory with results.
+/// Limit of --count, so that a mistyped number does not fill the memory with results.
 const MAX_COUNT: u32 = 1_000_000;
 
 /// Flags of `smc-lab fetch`.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, as on a command line")]
 pub struct FetchArgs {
-    /// What to fetch: http://HOST[:PORT]/PATH.
+    /// The URL: http://HOST[:PORT]/PATH.
     #[arg(long)]
     url: Uri,
-    /// The method; POST for gRPC.
+    /// The HTTP method; by default GET, or POST with --grpc.
     #[arg(long)]
     method: Option<String>,
     /// A header, `name: value` (repeatable). `host` also sets HTTP/2's authority.
@@ -37,31 +38,31 @@ pub struct FetchArgs {
     /// The request's body, or with --grpc its message.
     #[arg(long, default_value = "")]
     body: String,
-    /// How many requests, one after the other.
+    /// Number of requests, sent one after the other.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COUNT)))]
     count: u32,
     /// Pause between requests: 20ms, 1s.
     #[arg(long, default_value = "0ms", value_parser = duration)]
     interval: Duration,
-    /// Speak HTTP/2 with prior knowledge.
+    /// Use HTTP/2 with prior knowledge.
     #[arg(long)]
     http2: bool,
     /// Make a unary gRPC call: HTTP/2, POST, one framed message.
     #[arg(long)]
     grpc: bool,
-    /// Send all requests over one connection, as long as it lasts; otherwise each has its own.
+    /// Send all requests over one connection, as long as it lasts; by default each has its own.
     #[arg(long)]
     keep_alive: bool,
-    /// Longest wait for each whole answer.
+    /// Time limit of each request, until the whole response has arrived.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
-    /// Print each result as soon as it is there, on a line of its own, instead of all in one array.
+    /// Print each result when it arrives, on a line of its own, instead of one array at the end.
     #[arg(long)]
     pub lines: bool,
 }
 
-/// Makes the requests, and hands over each result. A request that fails is a result with an error; only what can't be
-/// asked at all is an error.
+/// Sends the requests, and reports each result. A failed request is a result with an error; only
+/// invalid arguments are an `Err`.
 pub async fn fetch(args: &FetchArgs, mut report: impl FnMut(FetchResult)) -> Result<(), LabError> {
     let invalid = |text: String| LabError::Invalid { what: "request", text };
     let authority = args.url.authority().ok_or_else(|| invalid(format!("{}: no host", args.url)))?.clone();
@@ -80,7 +81,7 @@ pub async fn fetch(args: &FetchArgs, mut report: impl FnMut(FetchResult)) -> Res
         let sent = tokio::time::timeout(args.timeout, client.send(template.clone(), args.grpc)).await;
         let mut result = sent.unwrap_or_else(|_| Err(super::timeout())).unwrap_or_else(|error| FetchResult {
             failure: Some(Failure::of(&error)),
-            error: Some(chain(&error)),
+            error: Some(causes(&error)),
             ..FetchResult::default()
         });
         result.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -128,7 +129,7 @@ struct Client {
 
 struct Connection {
     sender: Sender,
-    /// Drives the connection.
+    /// The task that drives the connection.
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -162,7 +163,7 @@ impl Client {
     }
 }
 
-/// What hyper says, with the kind of what is behind it.
+/// Converts hyper's error, with the `ErrorKind` of its cause.
 fn broken(error: hyper::Error) -> io::Error {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return io::Error::new(io::ErrorKind::UnexpectedEof, error);
@@ -182,7 +183,7 @@ async fn connect((host, port): &(String, u16), http2: bool) -> io::Result<Connec
     let stream = super::connect((host.as_str(), *port)).await?;
     stream.set_nodelay(true)?;
     let io = TokioIo::new(stream);
-    // How a connection ends is told by the requests on it.
+    // The requests on a connection report how it ended.
     let (sender, driver) = if http2 {
         let (sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(broken)?;
@@ -222,25 +223,12 @@ async fn read(response: Response<Incoming>, grpc: bool) -> io::Result<FetchResul
         }
         Err(error) => {
             result.error = Some(format!("the body broke off: {error}"));
-            // Or it is longer than is kept.
+            // A body beyond the limit has no hyper error.
             let hyper = error.downcast::<hyper::Error>().map(|error| broken(*error));
             result.failure = Some(hyper.map_or(Failure::Other, |error| Failure::of(&error)));
         }
     }
     Ok(result)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -257,7 +245,7 @@ mod tests {
         args: FetchArgs,
     }
 
-    /// The one result of a request to a server that treats its only connection like this.
+    /// The result of one request to a server that handles its only connection with `serve`.
     async fn fetched<F>(flags: &[&str], serve: impl FnOnce(TcpStream) -> F) -> FetchResult
     where
         F: Future<Output = ()>,
@@ -278,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_closes_is_told_from_one_that_is_not_there_and_one_that_is_slow() {
+    async fn closed_missing_and_slow_servers_are_distinguished() {
         let read = async |stream: &mut TcpStream| stream.read(&mut [0; 1024]).await.unwrap();
         for flags in [&[][..], &["--http2"]] {
             let closed = fetched(flags, async |stream| drop(stream)).await;
@@ -300,7 +288,7 @@ mod tests {
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let refused = asked(&format!("http://{gone}/"), &[]).await;
         assert_eq!((refused.status, refused.failure), (None, Some(Failure::Refused)), "{refused:?}");
-        // A label longer than DNS has, so that nobody is asked.
+        // The label is longer than DNS allows, so that no name server is asked.
         let unresolved = asked(&format!("http://{}/", "x".repeat(64)), &[]).await;
         assert_eq!(
             (unresolved.status, unresolved.failure),

@@ -1,18 +1,18 @@
-//! gRPC's message framing: one byte for compression, four for the length.
+//! Owns gRPC's message framing: one byte for the compression flag, four for the length.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// One uncompressed message.
+/// Frames one uncompressed message.
 pub(super) fn frame(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     framed.put_u8(0);
-    // Messages here are some hundreds of bytes.
+    // Messages here have some hundreds of bytes.
     framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     framed.put_slice(message);
     framed.freeze()
 }
 
-/// The first message of a body; `None` if it is not whole, or compressed.
+/// The first message of a body; `None` if it is incomplete or compressed.
 pub(super) fn first_message(body: &[u8]) -> Option<&[u8]> {
     let (&compressed, rest) = body.split_first()?;
     let (length, rest) = rest.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! `smc-lab tcp`: one conversation over TCP, line by line.
+//! Owns `smc-lab tcp`: a TCP client that sends and reads lines.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,9 +9,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::OwnedReadHalf;
 
 use super::duration;
-use crate::lab::TcpResult;
+use crate::TcpResult;
 
-/// A line that a server sends.
+/// Longest line of a server, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Flags of `smc-lab tcp`.
@@ -19,22 +19,23 @@ const MAX_LINE_BYTES: u64 = 64 << 10;
 pub struct TcpArgs {
     /// HOST:PORT
     address: String,
-    /// Wait for a line of the server's before anything is sent.
+    /// Wait for a line from the server before anything is sent.
     #[arg(long)]
     read_first: bool,
-    /// Send this line, and wait for a line in return.
+    /// Send this line, and wait for a line in reply.
     #[arg(long, value_name = "TEXT")]
     send: Option<String>,
-    /// Send each line of standard input as it comes, over the same connection, and report each line in return.
+    /// Send each line of standard input when it arrives, over one connection, and report each
+    /// reply.
     #[arg(long, conflicts_with = "send")]
     stdin: bool,
-    /// Longest wait for each step.
+    /// Time limit of each step.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }
 
-/// Holds the conversation and hands over its result; with `--stdin`, one for each line, and one more if it breaks off.
-/// What goes wrong is part of a result. Returns whether all went well.
+/// Runs the exchange and reports its result; with `--stdin` one result per line, and one more if
+/// the connection fails. A failure is part of a result. Returns true if there was none.
 pub async fn tcp(args: &TcpArgs, mut report: impl FnMut(&TcpResult)) -> bool {
     let mut result = TcpResult::default();
     let outcome = converse(args, &mut result, &mut report).await;
@@ -73,7 +74,7 @@ async fn converse(
         result.reply = Some(step(args, "read the reply", line(&mut reader)).await?);
     }
     if !args.read_first && args.send.is_none() && !args.stdin {
-        // Nothing to say: learn whether the server keeps the connection.
+        // Nothing to send: checks whether the server keeps the connection open.
         match tokio::time::timeout(Duration::from_millis(300), line(&mut reader)).await {
             Ok(Ok(greeting)) => result.greeting = Some(greeting),
             Ok(Err(error)) => return Err(error),

@@ -1,4 +1,5 @@
-//! `smc-lab tls`: a TLS client that trusts every server, to learn what a server says to the certificate it is shown.
+//! Owns `smc-lab tls`: a TLS client that trusts every server, to learn how the server judges the
+//! client's certificate.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,9 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::duration;
-use crate::lab::TcpResult;
+use crate::TcpResult;
 
-/// An answer that is kept for the report.
+/// Limit of the reply that goes into the report, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Flags of `smc-lab tls`.
@@ -26,25 +27,25 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 pub struct TlsArgs {
     /// HOST:PORT
     address: String,
-    /// The name to ask for (SNI).
+    /// The server name to send (SNI).
     #[arg(long, default_value = "localhost")]
     server_name: String,
-    /// A PEM file with the certificate chain to show; none is shown without it.
+    /// A PEM file with the client's certificate chain; by default the client has no certificate.
     #[arg(long, requires = "key", value_name = "FILE")]
     cert: Option<PathBuf>,
     /// A PEM file with the certificate's private key.
     #[arg(long, requires = "cert", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Send this text, with its `\r` and `\n`.
+    /// Send this text; `\r` and `\n` in it are escapes.
     #[arg(long, default_value = "", value_name = "TEXT")]
     send: String,
-    /// Longest wait for the whole conversation.
+    /// Time limit of the whole exchange.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }
 
-/// Connects, shows the certificate, sends, and reads what comes back once. What goes wrong is part of the result; in
-/// TLS 1.3 a refused certificate shows only when something is read.
+/// Connects with the certificate, sends, and reads one reply. A failure is part of the result. In
+/// TLS 1.3 the client learns of a refused certificate only when it reads.
 pub async fn tls(args: &TlsArgs) -> TcpResult {
     let mut result = TcpResult::default();
     let outcome = tokio::time::timeout(args.timeout, converse(args, &mut result)).await;
@@ -73,7 +74,7 @@ async fn converse(args: &TlsArgs, result: &mut TcpResult) -> io::Result<()> {
     Ok(())
 }
 
-/// A certificate's serial number; `None` if it is no certificate, which only a server that proves nothing shows.
+/// A certificate's serial number; `None` if it cannot be parsed.
 fn serial(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(format!("{:x}", certificate.serial))
@@ -94,7 +95,7 @@ fn config(args: &TlsArgs) -> Result<ClientConfig, Box<dyn std::error::Error + Se
     })
 }
 
-/// Takes every server: the question is what the server says of the client.
+/// Accepts every server certificate: this client tests how the server judges the client.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

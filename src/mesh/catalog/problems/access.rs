@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::named;
-use crate::catalog::{Catalog, Kind};
-use crate::ids::ServiceAccountId;
-use crate::problem::Problem;
-use crate::smi::{RuleKind, TrafficTarget};
+use crate::api::smi::{RuleKind, TrafficTarget};
+use crate::catalog::Catalog;
+use smc_types::ids::ServiceAccountId;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     let mut seen = BTreeMap::new();
@@ -20,7 +21,7 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     }
     for route in catalog.udp_routes.keys() {
         let message = "is not enforced: the mesh does not carry UDP";
-        problems.push(Problem::warning(named(Kind::UDPRoute, route), "", message));
+        problems.push(Problem::warning(named(Kind::UdpRoute, route), "", message));
     }
 }
 
@@ -47,7 +48,7 @@ fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Pr
     }
     for (index, rule) in target.rules.iter().enumerate() {
         let (field, name) = (format!("spec.rules[{index}]"), &rule.name);
-        let missing = |kind: &str| {
+        let missing = |kind: Kind| {
             let message =
                 format!("names {kind} {name}, which does not exist or cannot be read: it allows nothing");
             Problem::error(&object, format!("{field}.name"), message)
@@ -55,7 +56,7 @@ fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Pr
         match rule.kind {
             RuleKind::HttpRouteGroup => {
                 let Some(group) = catalog.http_route_groups.get(name) else {
-                    problems.push(missing("HTTPRouteGroup"));
+                    problems.push(missing(Kind::HttpRouteGroup));
                     continue;
                 };
                 let wanted = rule.matches.iter().flatten();
@@ -65,7 +66,7 @@ fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Pr
                 }
             }
             RuleKind::TcpRoute if !catalog.tcp_routes.contains_key(name) => {
-                problems.push(missing("TCPRoute"));
+                problems.push(missing(Kind::TcpRoute));
             }
             RuleKind::TcpRoute => {}
             RuleKind::UdpRoute => {

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::named;
-use crate::catalog::{Catalog, EndpointSlice, Kind};
-use crate::problem::Problem;
+use crate::api::core::EndpointSlice;
+use crate::catalog::Catalog;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for slice in catalog.slices.values() {

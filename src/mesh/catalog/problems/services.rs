@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::named;
-use crate::catalog::backing::target_port;
-use crate::catalog::{Catalog, InboundPort, Kind, Service};
-use crate::problem::Problem;
+use crate::api::core::Service;
+use crate::catalog::Catalog;
+use crate::catalog::backends::target_port;
+use crate::class::InboundPort;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     let mut addresses = BTreeMap::new();
@@ -29,7 +32,7 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Every service that leads to the port one way is told of one that does it the other way.
+/// Reports to every service of `one` a service that targets the port with another protocol.
 fn report_protocols(one: &InboundPort, other: &InboundPort, problems: &mut Vec<Problem>) {
     let Some(rival) = other.services.first() else { return };
     for service in &one.services {
@@ -79,7 +82,7 @@ fn check_service(catalog: &Catalog, service: &Service, problems: &mut Vec<Proble
         }
     }
 
-    // The root of a split often stands for its leaves, and has no pods of its own.
+    // The root of a split often has no pods of its own: its leaves have them.
     let root = catalog.index.splits_of.contains_key(&service.id);
     if monitored && !root && catalog.workloads_behind(&service.id).next().is_none() {
         let message = "has nothing in the mesh behind it; callers are refused";

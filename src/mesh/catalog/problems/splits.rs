@@ -1,9 +1,11 @@
 //! What is wrong between TrafficSplits, services and HTTPRouteGroups.
 
 use super::named;
-use crate::catalog::{Catalog, Kind, ObjectRef, Service};
-use crate::problem::Problem;
-use crate::smi::TrafficSplit;
+use crate::api::core::Service;
+use crate::api::smi::TrafficSplit;
+use crate::catalog::Catalog;
+use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for split in catalog.traffic_splits.values() {

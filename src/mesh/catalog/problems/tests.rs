@@ -1,15 +1,14 @@
 //! Each finding, once; and a sound mesh that has none.
 
+use crate::api::core::{AppProtocol, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
+use crate::api::smi::{Rule, RuleKind, UdpRoute};
 use crate::catalog::fixtures::{
     group, http_rule, ip, name, namespace, pod, port, service, slice, split, target, tcp_route, tcp_rule,
 };
-use crate::catalog::{
-    AppProtocol, Catalog, Object, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
-};
-use crate::problem::Severity;
-use crate::smi::{Rule, RuleKind, UdpRoute};
+use crate::catalog::{Catalog, Object};
 use AppProtocol::{Http, Tcp};
 use Severity::{Error, Warning};
+use smc_types::problem::Severity;
 
 /// Severity, object and field of what is to be found.
 type Finding = (Severity, &'static str, &'static str);
@@ -46,21 +45,11 @@ fn a_sound_mesh_has_no_problems() {
     assert_eq!(Catalog::default().problems(), []);
 }
 
-#[test]
-fn every_finding_names_the_object_and_the_field() {
+/// Faults in policy, each with the findings that it causes.
+fn faults_in_policy() -> Vec<(Object, &'static [Finding])> {
     let udp = Rule { kind: RuleKind::UdpRoute, ..tcp_rule("shop/u") };
-    let unnamed = ServicePort { target: TargetPort::Name("web".to_owned()), ..port(80, Http) };
-    let v1 = |address: &str| Service {
-        cluster_ips: vec![ip(address)],
-        ..service("shop/v1", "v1", &[port(80, Http)])
-    };
-    let foreign = SliceEndpoint { addresses: vec![ip("192.0.2.1")], ready: true, workload: None };
-    let with_stranger = |mut slice: crate::catalog::EndpointSlice| {
-        slice.endpoints.push(foreign.clone());
-        Object::EndpointSlice(slice)
-    };
     let both: &[(&str, u32)] = &[("shop/v1", 1), ("shop/v2", 1)];
-    let cases: Vec<(Object, &[Finding])> = vec![
+    vec![
         (
             target("shop/x", "away/v1", &["shop/client"], &[tcp_rule("shop/p")]),
             &[
@@ -108,6 +97,22 @@ fn every_finding_names_the_object_and_the_field() {
             split("shop/x", "shop/root", both, &["shop/gone"]),
             &[(Error, "TrafficSplit shop/x", "spec.matches")],
         ),
+    ]
+}
+
+/// Faults in services, pods and endpoints, each with the findings that it causes.
+fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
+    let unnamed = ServicePort { target: TargetPort::Name("web".to_owned()), ..port(80, Http) };
+    let v1 = |address: &str| Service {
+        cluster_ips: vec![ip(address)],
+        ..service("shop/v1", "v1", &[port(80, Http)])
+    };
+    let foreign = SliceEndpoint { addresses: vec![ip("192.0.2.1")], ready: true, workload: None };
+    let with_stranger = |mut slice: crate::api::core::EndpointSlice| {
+        slice.endpoints.push(foreign.clone());
+        Object::EndpointSlice(slice)
+    };
+    vec![
         (
             Object::Service(Service {
                 cluster_ips: vec![ip("10.96.0.1")],
@@ -126,7 +131,7 @@ fn every_finding_names_the_object_and_the_field() {
             Object::Service(Service {
                 cluster_ips: vec![],
                 headless: true,
-                ..service("shop/x", "nobody", &[])
+                ..service("shop/x", "none", &[])
             }),
             &[(Warning, "Service shop/x", "spec.ports"), (Warning, "Service shop/x", "spec.selector")],
         ),
@@ -156,14 +161,20 @@ fn every_finding_names_the_object_and_the_field() {
             Object::EndpointSlice(slice("shop/x", "shop/gone", &[], &[])),
             &[(Warning, "EndpointSlice shop/x", "metadata.labels.kubernetes.io/service-name")],
         ),
-    ];
-    for (object, expected) in cases {
+    ]
+}
+
+#[test]
+fn every_finding_names_the_object_and_the_field() {
+    for (object, expected) in faults_in_policy().into_iter().chain(faults_in_services()) {
         let shown = format!("{object:?}");
         let mut catalog = Catalog::of(sound());
-        catalog.tell(object);
+        catalog.declare(object);
         let problems = catalog.problems();
         let found: Vec<_> =
-            problems.iter().map(|p| (p.severity, p.object.as_str(), p.field.as_str())).collect();
+            problems.iter().map(|p| (p.severity, p.subject.to_string(), p.field.as_str())).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|&(s, subject, field)| (s, subject.to_owned(), field)).collect();
         assert_eq!(found, expected, "{shown}\n{problems:#?}");
     }
 }
@@ -172,7 +183,7 @@ fn every_finding_names_the_object_and_the_field() {
 fn matches_on_a_root_port_that_is_not_http_are_reported() {
     let mut catalog = Catalog::of(sound());
     let root = service("shop/root", "nothing", &[port(80, Http), port(90, Tcp)]);
-    catalog.tell(Object::Service(root));
+    catalog.declare(Object::Service(root));
     let fields: Vec<_> = catalog.problems().into_iter().map(|p| p.field).collect();
     assert_eq!(fields, ["spec.backends[0].service", "spec.backends[1].service", "spec.matches"]);
 }

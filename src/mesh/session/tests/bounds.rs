@@ -1,4 +1,4 @@
-//! What a client can make a session keep.
+//! Bounds on what a client can make a session store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::support::{
-    CDS, EDS, LDS, RDS, SDS, ack, delta, nack, resume, sotw, subscribe, touched, unsubscribe, view,
+    CDS, EDS, LDS, RDS, SDS, ack, changes, delta, nack, resume, sotw, subscribe, unsubscribe, view,
 };
 use crate::resource::ResourceType;
+use crate::served_state::View;
 use crate::session::{
     MAX_HELD_BYTES, MAX_NAME_BYTES, NAME_OVERHEAD, ProtocolError, Response, Scope, Session, Variant,
     max_request_bytes,
 };
-use crate::world::View;
 
 fn ads() -> Session {
     Session::new(Variant::Delta, Scope::Aggregated)
 }
 
-/// So many names of so many bytes, starting from number `from`.
+/// `count` names of `length` bytes each, numbered from `from`.
 fn names(from: usize, count: usize, length: usize) -> Vec<String> {
     (from..from + count).map(|i| format!("{i:0length$}")).collect()
 }
@@ -35,7 +35,7 @@ fn dropping(kind: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
 }
 
 #[test]
-fn a_mesh_of_5000_services_with_long_names_takes_a_quarter_of_what_is_allowed() {
+fn a_mesh_of_5000_services_takes_a_quarter_of_the_bound() {
     let services = names(0, 5000, 100);
     let versions = |names: &[String]| names.iter().map(|name| (name.clone(), "0".repeat(32))).collect();
     let mut session = ads();
@@ -88,7 +88,7 @@ fn the_names_of_all_types_are_bounded_together_in_bytes() {
 }
 
 #[test]
-fn nothing_is_taken_of_a_request_with_too_many_bytes_of_names() {
+fn nothing_is_stored_of_a_request_with_too_many_bytes_of_names() {
     let count = MAX_HELD_BYTES / (MAX_NAME_BYTES + NAME_OVERHEAD) + 1;
     let long = || names(0, count, MAX_NAME_BYTES);
     let held = long().into_iter().map(|name| (name, String::new())).collect();
@@ -106,7 +106,7 @@ fn nothing_is_taken_of_a_request_with_too_many_bytes_of_names() {
 }
 
 #[test]
-fn what_is_given_back_makes_room() {
+fn dropped_names_make_room() {
     let mut session = ads();
     let long = |from| names(from, 10_000, MAX_NAME_BYTES);
     for round in 0..4 {
@@ -116,9 +116,9 @@ fn what_is_given_back_makes_room() {
     }
 }
 
-/// It leaves a response unanswered, and meanwhile asks for ever new names and drops them again.
+/// The client leaves a response unanswered while it subscribes to new names and drops them again.
 #[test]
-fn a_client_that_asks_and_drops_without_answering_makes_nothing_grow() {
+fn a_client_that_subscribes_without_answering_makes_nothing_grow() {
     for wildcard in [false, true] {
         let mut session = ads();
         let first = if wildcard { &["*", "a"][..] } else { &["a"] };
@@ -140,11 +140,11 @@ fn a_client_that_asks_and_drops_without_answering_makes_nothing_grow() {
 }
 
 #[test]
-fn what_is_being_removed_counts_until_the_client_has_answered() {
+fn unanswered_removals_count() {
     let mut session = ads();
     let some = names(0, 100, 36);
     let step = session.on_delta(&asking(EDS, some.clone()), Some(&view(&[]))).unwrap();
-    assert_eq!(session.held_bytes(), 2 * 100 * 100, "asked for, and told that they do not exist");
+    assert_eq!(session.held_bytes(), 2 * 100 * 100, "subscribed to, and answered with a removal");
     session.on_delta(&dropping(EDS, some), None).unwrap();
     assert_eq!(session.held_bytes(), 100 * 100);
     session.on_delta(&ack(&step.responses[0]), None).unwrap();
@@ -152,7 +152,7 @@ fn what_is_being_removed_counts_until_the_client_has_answered() {
 }
 
 #[test]
-fn of_many_refusals_only_the_first_are_kept_with_all_that_was_said() {
+fn of_many_rejections_only_the_first_keep_the_whole_message() {
     let names: Vec<String> = (0..200).map(|i| format!("l{i:03}")).collect();
     let specs: Vec<_> = names.iter().map(|name| (LDS, name.as_str(), "1")).collect();
     let mut session = ads();
@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_kept_beyond_the_mesh_counts(
+    fn every_name_kept_beyond_the_mesh_counts(
         held in proptest::collection::vec(0..12_u8, 0..5),
         ops in proptest::collection::vec((any::<bool>(), any_op()), 1..60),
     ) {
@@ -205,7 +205,8 @@ proptest! {
         let mut current = some_view(&[]);
         let held: BTreeSet<String> = held.iter().map(ToString::to_string).collect();
         let held: Vec<_> = held.iter().map(|name| (CDS, name.as_str(), "0")).collect();
-        let mut sent: Vec<Response> = session.on_delta(&resume(CDS, &[], &held), Some(&current)).unwrap().responses;
+        let step = session.on_delta(&resume(CDS, &[], &held), Some(&current)).unwrap();
+        let mut sent: Vec<Response> = step.responses;
         for (clusters, op) in ops {
             let kind = if clusters { CDS } else { EDS };
             let texts = |numbers: &[u8]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -221,7 +222,7 @@ proptest! {
                 },
                 Op::View(names) => {
                     let next = some_view(&names);
-                    sent.extend(session.on_view(&next, &touched(&current, &next)).responses);
+                    sent.extend(session.on_view(&next, &changes(&current, &next)).responses);
                     current = next;
                     continue;
                 }

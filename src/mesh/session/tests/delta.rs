@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::support::{
-    CDS, EDS, LDS, RDS, SDS, Spec, ack, delta, nack, resume, subscribe, text, texts, touched, unsubscribe,
+    CDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts, unsubscribe,
     view, view_of_class,
 };
-use crate::session::{Event, MAX_NAME_BYTES, MAX_NAMES, ProtocolError, Scope, Session, Step, Variant};
-use crate::world::Touched;
+use crate::served_state::Changed;
+use crate::session::{
+    Event, MAX_NAME_BYTES, MAX_NAMES, ProtocolError, Scope, Session, Step, Variant, Verdict,
+};
 
 const ALL: [Spec<'_>; 6] = [
     (SDS, "cert", "1"),
@@ -22,8 +24,8 @@ fn ads() -> Session {
     Session::new(Variant::Delta, Scope::Aggregated)
 }
 
-/// Answers everything until nothing more comes, and tells what came.
-fn settle(session: &mut Session, step: Step) -> Vec<String> {
+/// Answers every response until no more come, and returns them as text.
+fn answer_all(session: &mut Session, step: Step) -> Vec<String> {
     let mut queue = VecDeque::from(step.responses);
     let mut seen = Vec::new();
     while let Some(response) = queue.pop_front() {
@@ -42,13 +44,13 @@ fn an_empty_first_subscription_to_clusters_means_all_of_them() {
 }
 
 #[test]
-fn an_empty_first_subscription_to_endpoints_means_none_but_the_stream_is_answered() {
+fn an_empty_first_subscription_to_endpoints_is_answered_with_none() {
     let step = ads().on_delta(&delta(EDS), Some(&view(&ALL))).unwrap();
     assert_eq!(texts(&step), ["eds"]);
 }
 
 #[test]
-fn a_wildcard_subscription_to_nothing_is_answered_so_that_start_up_goes_on() {
+fn a_wildcard_subscription_without_resources_is_answered() {
     let mut session = ads();
     let empty = view(&[]);
     assert_eq!(texts(&session.on_delta(&delta(CDS), Some(&empty)).unwrap()), ["cds"]);
@@ -67,7 +69,7 @@ fn an_unchanged_resume_carries_zero_resources_and_one_response() {
         resume(LDS, &[], &ALL[5..]),
     ] {
         let step = session.on_delta(&request, Some(&now)).unwrap();
-        all.extend(settle(&mut session, step));
+        all.extend(answer_all(&mut session, step));
     }
     assert_eq!(all, ["cds"], "one empty response resets Envoy's back-off");
     assert!(session.acknowledged());
@@ -82,7 +84,7 @@ fn a_resume_carries_only_what_differs() {
 
 /// istio#41494: a proxy that reconnects keeps what was removed while it was away.
 #[test]
-fn what_a_resuming_client_holds_beyond_the_view_is_removed() {
+fn names_that_a_resuming_client_holds_beyond_the_view_are_removed() {
     let mut session = ads();
     let held = [(CDS, "a", "1"), (CDS, "b", "1"), (CDS, "gone", "1")];
     let first = session.on_delta(&resume(CDS, &[], &held), Some(&view(&ALL))).unwrap();
@@ -97,7 +99,7 @@ fn what_a_resuming_client_holds_beyond_the_view_is_removed() {
 
 /// consul#12174: after a reconnect CDS and LDS were no longer wildcard, so new clusters did not arrive.
 #[test]
-fn clusters_and_listeners_stay_wildcard_on_a_resume_however_the_request_is_put() {
+fn clusters_and_listeners_stay_wildcard_on_every_form_of_resume() {
     let now = view(&ALL);
     for names in [&[][..], &["a"], &["*"], &["*", "a"]] {
         let mut session = ads();
@@ -113,38 +115,38 @@ fn clusters_subscribed_to_by_name_by_a_new_client_are_only_those() {
     assert_eq!(texts(&step), ["cds +b"]);
 }
 
-/// envoy#9934: a client waits for a name that does not exist until it is told so.
+/// envoy#9934: a client waits for a name that does not exist until the server answers with a removal.
 #[test]
 fn an_unknown_name_is_answered_with_a_removal_and_served_when_it_appears() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_delta(&subscribe(EDS, &["a", "z"]), Some(&now)).unwrap();
     assert_eq!(texts(&step), ["eds +a -z"]);
-    assert!(settle(&mut session, step).len() == 1);
+    assert!(answer_all(&mut session, step).len() == 1);
     let mut specs = ALL.to_vec();
     specs.push((EDS, "z", "1"));
     let later = view(&specs);
-    assert_eq!(texts(&session.on_view(&later, &touched(&now, &later))), ["eds +z"]);
+    assert_eq!(texts(&session.on_view(&later, &changes(&now, &later))), ["eds +z"]);
 }
 
 #[test]
-fn a_name_subscribed_to_again_is_sent_again_even_if_the_client_seems_to_hold_it() {
+fn a_name_subscribed_to_again_is_sent_again_even_if_held() {
     let mut session = ads();
     let step = session.on_delta(&subscribe(EDS, &["a", "b"]), Some(&view(&ALL))).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     assert_eq!(texts(&session.on_delta(&subscribe(EDS, &["a"]), None).unwrap()), ["eds +a"]);
 }
 
 #[test]
-fn what_is_unsubscribed_is_not_sent_and_comes_anew_when_asked_for_again() {
+fn an_unsubscribed_name_is_not_sent_until_subscribed_to_again() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_delta(&subscribe(EDS, &["a", "b"]), Some(&now)).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     assert!(session.on_delta(&unsubscribe(EDS, &["a"]), None).unwrap().responses.is_empty());
     let later = view(&[(EDS, "a", "2"), (EDS, "b", "2")]);
-    let step = session.on_view(&later, &touched(&now, &later));
-    assert_eq!(settle(&mut session, step), ["eds +b"]);
+    let step = session.on_view(&later, &changes(&now, &later));
+    assert_eq!(answer_all(&mut session, step), ["eds +b"]);
     assert_eq!(texts(&session.on_delta(&subscribe(EDS, &["a"]), None).unwrap()), ["eds +a"]);
 }
 
@@ -152,9 +154,9 @@ fn what_is_unsubscribed_is_not_sent_and_comes_anew_when_asked_for_again() {
 fn a_name_unsubscribed_beside_a_wildcard_is_said_again() {
     let mut session = ads();
     let step = session.on_delta(&subscribe(CDS, &["*", "a", "z"]), Some(&view(&ALL))).unwrap();
-    assert_eq!(settle(&mut session, step), ["cds +a +b -z"]);
+    assert_eq!(answer_all(&mut session, step), ["cds +a +b -z"]);
     let step = session.on_delta(&unsubscribe(CDS, &["a", "z"]), None).unwrap();
-    assert_eq!(settle(&mut session, step), ["cds +a -z"]);
+    assert_eq!(answer_all(&mut session, step), ["cds +a -z"]);
 }
 
 #[test]
@@ -162,10 +164,10 @@ fn dropping_the_wildcard_leaves_what_was_named() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_delta(&subscribe(CDS, &["*", "a"]), Some(&now)).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     assert!(session.on_delta(&unsubscribe(CDS, &["*"]), None).unwrap().responses.is_empty());
     let later = view(&[(CDS, "a", "2"), (CDS, "b", "2")]);
-    assert_eq!(texts(&session.on_view(&later, &touched(&now, &later))), ["cds +a"]);
+    assert_eq!(texts(&session.on_view(&later, &changes(&now, &later))), ["cds +a"]);
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn while_a_response_is_unanswered_changes_coalesce_to_the_latest() {
     let first = session.on_delta(&subscribe(EDS, &["a"]), Some(&now)).unwrap();
     for content in ["1", "2", "3"] {
         let later = view(&[(EDS, "a", content)]);
-        assert!(session.on_view(&later, &touched(&now, &later)).responses.is_empty());
+        assert!(session.on_view(&later, &changes(&now, &later)).responses.is_empty());
         now = later;
     }
     let second = session.on_delta(&ack(&first.responses[0]), None).unwrap();
@@ -188,8 +190,8 @@ fn a_change_that_is_taken_back_before_the_answer_is_never_sent() {
     let mut session = ads();
     let (one, two) = (view(&[(EDS, "a", "1")]), view(&[(EDS, "a", "2")]));
     let first = session.on_delta(&subscribe(EDS, &["a"]), Some(&one)).unwrap();
-    session.on_view(&two, &touched(&one, &two));
-    session.on_view(&one, &touched(&two, &one));
+    session.on_view(&two, &changes(&one, &two));
+    session.on_view(&one, &changes(&two, &one));
     assert!(session.on_delta(&ack(&first.responses[0]), None).unwrap().responses.is_empty());
     assert!(session.acknowledged());
 }
@@ -242,8 +244,8 @@ fn nothing_is_answered_before_there_is_a_view_and_everything_then() {
         assert!(session.on_delta(&request, None).unwrap().responses.is_empty());
     }
     assert!(!session.has_view());
-    // `touched` says nothing of what the session has never seen.
-    let step = session.on_view(&view(&ALL), &Touched::Names(BTreeSet::new()));
+    // `changed` does not cover what the session has never seen.
+    let step = session.on_view(&view(&ALL), &Changed::Names(BTreeSet::new()));
     assert_eq!(texts(&step), ["cds +b", "eds +a -z"]);
 }
 
@@ -251,19 +253,19 @@ fn nothing_is_answered_before_there_is_a_view_and_everything_then() {
 fn a_view_passed_with_a_request_is_ignored_once_there_is_one() {
     let mut session = ads();
     let step = session.on_delta(&subscribe(EDS, &["a"]), Some(&view(&[(EDS, "a", "1")]))).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     let newer = view(&[(EDS, "a", "2")]);
     assert!(session.on_delta(&subscribe(SDS, &[]), Some(&newer)).unwrap().responses.is_empty());
-    assert_eq!(texts(&session.on_view(&newer, &Touched::Everything)), ["eds +a"]);
+    assert_eq!(texts(&session.on_view(&newer, &Changed::Everything)), ["eds +a"]);
 }
 
 #[test]
 fn a_view_of_another_class_is_compared_whole() {
     let mut session = ads();
     let step = session.on_delta(&delta(LDS), Some(&view(&[(LDS, "in", "1"), (LDS, "out", "1")]))).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     let other = view_of_class("other", &[(LDS, "in", "2")]);
-    let step = session.on_view(&other, &Touched::Names(BTreeSet::new()));
+    let step = session.on_view(&other, &Changed::Names(BTreeSet::new()));
     assert_eq!(texts(&step), ["lds +in -out"]);
 }
 
@@ -272,50 +274,52 @@ fn a_view_that_touches_nothing_the_client_wants_sends_nothing() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_delta(&subscribe(EDS, &["a"]), Some(&now)).unwrap();
-    settle(&mut session, step);
+    answer_all(&mut session, step);
     let later = view(&[(EDS, "a", "1"), (EDS, "b", "2"), (SDS, "cert", "2")]);
-    assert!(session.on_view(&later, &touched(&now, &later)).responses.is_empty());
+    assert!(session.on_view(&later, &changes(&now, &later)).responses.is_empty());
     assert!(session.acknowledged());
 }
 
 #[test]
-fn a_refused_resource_is_not_sent_again_until_its_content_changes() {
+fn a_rejected_resource_is_not_sent_again_until_it_changes() {
     let mut session = ads();
     let (one, bad, good) =
         (view(&[(LDS, "in", "1")]), view(&[(LDS, "in", "bad")]), view(&[(LDS, "in", "3")]));
     let step = session.on_delta(&delta(LDS), Some(&one)).unwrap();
-    settle(&mut session, step);
-    let sent = session.on_view(&bad, &touched(&one, &bad));
+    answer_all(&mut session, step);
+    let sent = session.on_view(&bad, &changes(&one, &bad));
     let step = session.on_delta(&nack(&sent.responses[0], "no such filter"), None).unwrap();
     assert!(step.responses.is_empty());
     assert_eq!(
         step.events,
-        [Event::Rejected {
+        [Event::Answered {
             kind: LDS,
-            nonce: 2,
-            names: vec!["in".into()],
-            message: "no such filter".into(),
-            conclusive: true,
+            verdict: Verdict::Rejected {
+                nonce: 2,
+                names: vec!["in".into()],
+                message: "no such filter".into(),
+                conclusive: true,
+            },
         }]
     );
     let status = &session.status().types[&LDS];
     assert_eq!(status.rejected["in"].message, "no such filter");
     assert_eq!(status.acked["in"], super::support::version((LDS, "in", "1")), "what was good stays");
-    assert!(session.on_view(&bad, &Touched::Everything).responses.is_empty(), "not in a loop");
-    let step = session.on_view(&good, &touched(&bad, &good));
-    assert_eq!(settle(&mut session, step), ["lds +in"]);
+    assert!(session.on_view(&bad, &Changed::Everything).responses.is_empty(), "not in a loop");
+    let step = session.on_view(&good, &changes(&bad, &good));
+    assert_eq!(answer_all(&mut session, step), ["lds +in"]);
     assert!(session.status().types[&LDS].rejected.is_empty());
 }
 
 #[test]
-fn a_refused_change_that_is_taken_back_needs_no_message() {
+fn a_rejected_change_that_is_taken_back_needs_no_message() {
     let mut session = ads();
     let (one, bad) = (view(&[(LDS, "in", "1")]), view(&[(LDS, "in", "bad")]));
     let step = session.on_delta(&delta(LDS), Some(&one)).unwrap();
-    settle(&mut session, step);
-    let sent = session.on_view(&bad, &touched(&one, &bad));
+    answer_all(&mut session, step);
+    let sent = session.on_view(&bad, &changes(&one, &bad));
     session.on_delta(&nack(&sent.responses[0], "no"), None).unwrap();
-    assert!(session.on_view(&one, &touched(&bad, &one)).responses.is_empty());
+    assert!(session.on_view(&one, &changes(&bad, &one)).responses.is_empty());
     assert!(session.status().types[&LDS].rejected.is_empty());
 }
 
@@ -341,7 +345,7 @@ fn one_bad_resource_among_many_is_found_by_halving_and_the_others_arrive() {
 }
 
 #[test]
-fn a_refusal_of_everything_ends() {
+fn a_rejection_of_everything_ends() {
     let specs = [(LDS, "a", "1"), (LDS, "b", "1"), (LDS, "c", "1"), (LDS, "d", "1")];
     let mut session = ads();
     let mut queue = session.on_delta(&delta(LDS), Some(&view(&specs))).unwrap().responses;
@@ -356,12 +360,12 @@ fn a_refusal_of_everything_ends() {
 }
 
 #[test]
-fn a_refused_removal_is_tried_alone_once() {
+fn a_rejected_removal_is_sent_alone_once() {
     let mut session = ads();
     let (old, new) = (view(&[(LDS, "a", "1"), (LDS, "b", "1")]), view(&[(LDS, "a", "2")]));
     let step = session.on_delta(&delta(LDS), Some(&old)).unwrap();
-    settle(&mut session, step);
-    let mut step = session.on_view(&new, &touched(&old, &new));
+    answer_all(&mut session, step);
+    let mut step = session.on_view(&new, &changes(&old, &new));
     let mut seen = Vec::new();
     while let Some(response) = step.responses.pop() {
         seen.push(text(&response));
@@ -375,7 +379,9 @@ fn a_long_error_message_is_cut_at_a_character() {
     let mut session = ads();
     let step = session.on_delta(&delta(LDS), Some(&view(&[(LDS, "in", "1")]))).unwrap();
     let step = session.on_delta(&nack(&step.responses[0], &"ä".repeat(4000)), None).unwrap();
-    let [Event::Rejected { message, .. }] = &step.events[..] else { panic!("{:?}", step.events) };
+    let [Event::Answered { verdict: Verdict::Rejected { message, .. }, .. }] = &step.events[..] else {
+        panic!("{:?}", step.events)
+    };
     assert_eq!(&**message, "ä".repeat(512));
 }
 

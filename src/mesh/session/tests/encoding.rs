@@ -1,4 +1,4 @@
-//! The bytes of a response are those that prost would write.
+//! The bytes of a response equal those that prost writes.
 
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use envoy_types::pb::google::protobuf::Any;

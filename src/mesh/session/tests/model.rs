@@ -1,14 +1,14 @@
 //! A model of Envoy's side of an aggregated stream, as `NewGrpcMuxImpl`, `GrpcMuxImpl` and
 //! `ClusterManagerImpl` behave:
 //!
-//! - it asks for clusters first, for listeners once those are warm, for endpoints, routes and secrets when
-//!   something it took refers to them, and stops asking when nothing does;
+//! - it subscribes to clusters first, to listeners once those are warm, to endpoints, routes and
+//!   secrets when a resource it applied refers to them, and unsubscribes when none does;
 //! - it holds back the answer to CDS while a cluster warms, and a new or changed cluster warms until its
 //!   endpoints arrive after it, on this stream or on the next;
-//! - on a new stream it states what it asked for, in the order in which it first did, all at once, but for CDS
-//!   while a cluster warms: that follows when all are warm;
-//! - in Delta it does not ask again for endpoints it has asked for, whatever happens to the cluster;
-//! - it refuses resources whose content says `bad`.
+//! - on a new stream it states all its subscriptions at once, in the order in which it first made them,
+//!   except CDS while a cluster warms: that follows when all are warm;
+//! - in Delta it does not subscribe again to endpoints it subscribed to, whatever happens to the cluster;
+//! - it rejects resources whose content says `bad`.
 //!
 //! It fails the test when it holds a listener or route that refers to a cluster it does not hold.
 
@@ -35,7 +35,7 @@ struct Table {
     names: BTreeSet<String>,
     /// Name to version and content.
     held: BTreeMap<String, (String, String)>,
-    /// State of the World: the version last taken and the nonce last seen.
+    /// State of the World: the version last ACKed and the nonce last seen.
     version: String,
     nonce: String,
 }
@@ -43,27 +43,27 @@ struct Table {
 #[derive(Debug)]
 pub(super) struct Envoy {
     variant: Variant,
-    /// Whether the good resources of a refused response are taken, as LDS does.
-    takes_the_good: bool,
+    /// Applies the valid resources of a rejected response, as LDS does.
+    applies_valid: bool,
     tables: BTreeMap<ResourceType, Table>,
-    /// The types in the order in which it first asked for them.
+    /// The types in the order of the first subscriptions.
     asked: Vec<ResourceType>,
     warming: BTreeSet<String>,
     /// The answer to CDS that waits for clusters to be warm.
     held_back: Option<Request>,
-    /// Whether CDS has not been stated on this stream, since a cluster warms.
+    /// CDS has not been stated on this stream, because a cluster warms.
     unstated: bool,
     pub(super) outbox: VecDeque<Request>,
-    /// Whether references are checked.
+    /// References are checked.
     pub(super) strict: bool,
 }
 
 impl Envoy {
-    pub(super) fn start(variant: Variant, takes_the_good: bool) -> Self {
+    pub(super) fn start(variant: Variant, applies_valid: bool) -> Self {
         let tables = ResourceType::ALL.map(|kind| (kind, Table::default())).into();
         let mut envoy = Self {
             variant,
-            takes_the_good,
+            applies_valid,
             tables,
             asked: Vec::new(),
             warming: BTreeSet::new(),
@@ -76,7 +76,7 @@ impl Envoy {
         envoy
     }
 
-    /// A new stream: all subscriptions are stated anew, with what is held.
+    /// A new stream: all subscriptions are stated again, with what is held.
     pub(super) fn reconnect(&mut self) {
         self.outbox.clear();
         self.held_back = None;
@@ -89,7 +89,7 @@ impl Envoy {
         }
     }
 
-    /// The first request of a stream for a type that was asked for on an earlier one.
+    /// The first request of a stream for a type with a subscription on an earlier one.
     fn restate(&mut self, kind: ResourceType) {
         let request = match self.variant {
             Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
@@ -102,7 +102,7 @@ impl Envoy {
         self.outbox.push_back(request);
     }
 
-    /// A State-of-the-World request with everything as it is.
+    /// A State-of-the-World request for the current subscription.
     fn state(&self, kind: ResourceType) -> Request {
         let table = self.table(kind);
         Request::Sotw(DiscoveryRequest {
@@ -117,7 +117,7 @@ impl Envoy {
         &self.tables[&kind]
     }
 
-    /// What it holds of a type: name to version.
+    /// The versions held of a type, by name.
     pub(super) fn holds(&self, kind: ResourceType) -> BTreeMap<String, String> {
         let held = &self.table(kind).held;
         held.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect()
@@ -133,7 +133,7 @@ impl Envoy {
         self.warming.is_empty() && self.held_back.is_none()
     }
 
-    /// Whether it will not state its clusters, and holds no listener by which that would show.
+    /// Returns true if it holds back its clusters and holds no listener that would show it.
     pub(super) fn starts_with_clusters_held_back(&self) -> bool {
         self.unstated && self.table(LDS).held.is_empty()
     }
@@ -149,7 +149,7 @@ impl Envoy {
         let refused = contents.iter().any(|content| content.contains("bad"));
         self.tables.get_mut(&kind).unwrap().nonce.clone_from(&response.nonce);
         let mut changed = BTreeSet::new();
-        if !refused || self.takes_the_good {
+        if !refused || self.applies_valid {
             for (resource, content) in response.resources.iter().zip(contents) {
                 let version = resource.version.to_string();
                 let table = self.tables.get_mut(&kind).unwrap();
@@ -175,7 +175,7 @@ impl Envoy {
             }
         }
         if kind == EDS {
-            // Also a refusal ends the wait (`onConfigUpdateFailed`).
+            // A rejection ends the wait, too (`onConfigUpdateFailed`).
             let names = response.resources.iter().map(|resource| &resource.name).chain(&response.removed);
             for name in names {
                 self.warming.remove(&**name);
@@ -223,7 +223,7 @@ impl Envoy {
         }
     }
 
-    /// Asks for the routes and secrets that listeners refer to.
+    /// Subscribes to the routes and secrets that listeners refer to.
     fn follow(&mut self) {
         let mut routes = BTreeSet::new();
         let mut secrets = BTreeSet::new();

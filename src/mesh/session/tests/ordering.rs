@@ -1,11 +1,11 @@
 //! Make before break on the aggregated stream, as scenarios.
 
 use super::support::{
-    CDS, EDS, LDS, RDS, SDS, Spec, ack, delta, nack, resume, sotw, sotw_ack, subscribe, text, texts, touched,
+    CDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, sotw, sotw_ack, subscribe, text, texts,
     unsubscribe, view,
 };
+use crate::served_state::View;
 use crate::session::{Response, Scope, Session, Step, Variant};
-use crate::world::View;
 
 const OLD: [Spec<'_>; 4] = [(CDS, "old", "1"), (EDS, "old", "1"), (LDS, "out", "1"), (RDS, "r", "old")];
 const NEW: [Spec<'_>; 4] = [(CDS, "new", "1"), (EDS, "new", "1"), (LDS, "out", "1"), (RDS, "r", "new")];
@@ -33,7 +33,7 @@ fn loaded(specs: &[Spec<'_>]) -> (Session, View) {
 
 fn push(session: &mut Session, now: &View, specs: &[Spec<'_>]) -> Step {
     let later = view(specs);
-    session.on_view(&later, &touched(now, &later))
+    session.on_view(&later, &changes(now, &later))
 }
 
 fn answer(session: &mut Session, response: &Response) -> Step {
@@ -41,7 +41,7 @@ fn answer(session: &mut Session, response: &Response) -> Step {
 }
 
 #[test]
-fn a_route_moves_to_a_new_cluster_after_that_is_warm_and_the_old_one_goes_last() {
+fn a_route_moves_to_a_warm_cluster_and_the_old_one_goes_last() {
     let (mut session, now) = loaded(&OLD);
     let step = push(&mut session, &now, &NEW);
     assert_eq!(texts(&step), ["cds +new"]);
@@ -70,7 +70,7 @@ fn endpoints_of_a_removed_cluster_are_removed_after_it() {
 }
 
 #[test]
-fn a_listener_is_removed_at_once_and_its_route_and_cluster_after_the_answer() {
+fn a_listener_is_removed_first_its_route_and_cluster_after_the_answer() {
     let (mut session, now) = loaded(&OLD);
     let step = push(&mut session, &now, &[]);
     assert_eq!(texts(&step), ["lds -out"]);
@@ -79,10 +79,10 @@ fn a_listener_is_removed_at_once_and_its_route_and_cluster_after_the_answer() {
     assert_eq!(texts(&answer(&mut session, &step.responses[0])), ["cds -old"]);
 }
 
-/// Envoy holds back the answer to CDS while a cluster warms, and the cluster warms on EDS: whoever waits
-/// for that answer before sending EDS waits for ever (kgateway#14703).
+/// Envoy holds back the answer to CDS while a cluster warms, and the cluster warms on EDS: a server
+/// that waits for that answer before it sends EDS waits forever (kgateway#14703).
 #[test]
-fn endpoints_follow_a_changed_cluster_at_once_although_the_client_holds_them() {
+fn endpoints_follow_a_changed_cluster_at_once_even_if_held() {
     let (mut session, now) = loaded(&OLD);
     let mut specs = OLD;
     specs[0].2 = "2";
@@ -91,7 +91,7 @@ fn endpoints_follow_a_changed_cluster_at_once_although_the_client_holds_them() {
 }
 
 #[test]
-fn endpoints_follow_a_changed_cluster_also_when_their_last_response_is_unanswered() {
+fn endpoints_follow_a_changed_cluster_after_an_unanswered_response() {
     let (mut session, now) = loaded(&OLD);
     let mut specs = OLD;
     specs[1].2 = "2";
@@ -115,7 +115,7 @@ fn endpoints_follow_a_cluster_that_changed_while_the_client_was_away() {
 }
 
 #[test]
-fn endpoints_that_vanish_while_their_cluster_warms_are_said_to_be_gone_at_once() {
+fn endpoints_that_vanish_while_their_cluster_warms_are_removed_at_once() {
     let (mut session, now) = loaded(&OLD);
     let mut specs = OLD;
     specs[1].2 = "2";
@@ -151,7 +151,7 @@ fn a_route_waits_for_a_new_cluster_that_has_not_been_sent_yet() {
 }
 
 #[test]
-fn a_route_waits_for_a_bounded_number_of_answers_while_new_clusters_keep_coming() {
+fn a_route_waits_for_a_bounded_number_of_answers_to_new_clusters() {
     let (mut session, mut now) = loaded(&OLD);
     let mut specs = OLD.to_vec();
     specs[3].2 = "2";
@@ -160,7 +160,7 @@ fn a_route_waits_for_a_bounded_number_of_answers_while_new_clusters_keep_coming(
     for (round, name) in names.iter().enumerate() {
         specs.push((CDS, name, "1"));
         let later = view(&specs);
-        let mut step = session.on_view(&later, &touched(&now, &later));
+        let mut step = session.on_view(&later, &changes(&now, &later));
         now = later;
         if let Some(response) = unanswered.take() {
             step = answer(&mut session, &response);
@@ -178,7 +178,7 @@ fn a_route_waits_for_a_bounded_number_of_answers_while_new_clusters_keep_coming(
 }
 
 #[test]
-fn removals_wait_while_the_client_keeps_an_old_listener_in_force_having_refused_the_new_one() {
+fn removals_wait_while_a_rejected_update_keeps_an_old_listener_in_force() {
     let (mut session, now) = loaded(&OLD);
     let without = [(LDS, "out", "bad"), OLD[3]];
     let step = push(&mut session, &now, &without);
@@ -192,7 +192,7 @@ fn removals_wait_while_the_client_keeps_an_old_listener_in_force_having_refused_
 }
 
 #[test]
-fn a_refused_new_listener_holds_up_no_removal() {
+fn a_rejected_new_listener_holds_up_no_removal() {
     let (mut session, now) = loaded(&OLD);
     let step = push(&mut session, &now, &[OLD[2], (LDS, "other", "bad"), OLD[3]]);
     let step = session.on_delta(&nack(&step.responses[0], "no"), None).unwrap();
@@ -200,7 +200,7 @@ fn a_refused_new_listener_holds_up_no_removal() {
 }
 
 #[test]
-fn a_name_that_comes_back_before_it_was_removed_is_neither_removed_nor_sent() {
+fn a_name_that_returns_before_its_removal_is_neither_removed_nor_sent() {
     let (mut session, now) = loaded(&OLD);
     let without = [(LDS, "out", "2"), OLD[3]];
     let step = push(&mut session, &now, &without);
@@ -242,7 +242,7 @@ fn secrets_come_before_clusters_and_clusters_before_endpoints() {
 }
 
 #[test]
-fn in_state_of_the_world_a_removed_cluster_stays_in_the_set_until_routes_are_answered() {
+fn in_sotw_a_removed_cluster_stays_until_routes_are_answered() {
     let now = view(&OLD);
     let mut session = Session::new(Variant::Sotw, Scope::Aggregated);
     for (kind, names) in [(CDS, &[][..]), (EDS, &["old"]), (LDS, &[]), (RDS, &["r"])] {
@@ -250,7 +250,7 @@ fn in_state_of_the_world_a_removed_cluster_stays_in_the_set_until_routes_are_ans
         session.on_sotw(&sotw_ack(&step.responses[0], names), None).unwrap();
     }
     let later = view(&NEW);
-    let step = session.on_view(&later, &touched(&now, &later));
+    let step = session.on_view(&later, &changes(&now, &later));
     assert_eq!(texts(&step), ["cds +new +old"]);
     let step = session.on_sotw(&sotw_ack(&step.responses[0], &[]), None).unwrap();
     assert_eq!(texts(&step), ["rds +r"]);

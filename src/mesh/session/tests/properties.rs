@@ -1,14 +1,14 @@
-//! What holds for any sequence of views and any pace of the client.
+//! Invariants that hold for any sequence of views and any speed of the client.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
 use super::model::{Envoy, Request};
-use super::support::{CDS, EDS, LDS, RDS, SDS, touched, view};
+use super::support::{CDS, EDS, LDS, RDS, SDS, changes, view};
 use crate::resource::ResourceType;
-use crate::session::{Event, Response, Scope, Session, Step, Variant};
-use crate::world::{Touched, View};
+use crate::served_state::{Changed, View};
+use crate::session::{Event, Response, Scope, Session, Step, Variant, Verdict};
 
 /// A mesh with consistent references: what routes and listeners name exists.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ struct Mesh {
     listeners: Vec<Option<(u8, u8, u8)>>,
 }
 
-/// The content of a resource that the client refuses.
+/// The content of a resource that the client rejects.
 const BAD: u8 = 3;
 
 impl Mesh {
@@ -58,7 +58,7 @@ impl Mesh {
         view(&specs.iter().map(|(kind, name, content)| (*kind, &**name, &**content)).collect::<Vec<_>>())
     }
 
-    /// The same without what the client refuses.
+    /// The same mesh without the resources that the client rejects.
     fn good(mut self) -> Self {
         self.routes.iter_mut().flatten().for_each(|route| route.0 %= BAD);
         self.listeners.iter_mut().flatten().for_each(|listener| listener.0 %= BAD);
@@ -74,7 +74,7 @@ enum Op {
     Reconnect,
 }
 
-/// A session, a model Envoy, and what is on the way between them.
+/// A session, a model Envoy, and the messages between them.
 struct Harness {
     variant: Variant,
     session: Session,
@@ -83,17 +83,17 @@ struct Harness {
     inbox: VecDeque<Response>,
     unanswered: BTreeMap<ResourceType, u64>,
     last_nonce: u64,
-    /// What the stream has carried.
+    /// The responses that the stream has carried.
     carried: Vec<Response>,
 }
 
 impl Harness {
-    fn new(variant: Variant, takes_the_good: bool) -> Self {
+    fn new(variant: Variant, applies_valid: bool) -> Self {
         Self {
             variant,
             session: Session::new(variant, Scope::Aggregated),
             view: None,
-            envoy: Envoy::start(variant, takes_the_good),
+            envoy: Envoy::start(variant, applies_valid),
             inbox: VecDeque::new(),
             unanswered: BTreeMap::new(),
             last_nonce: 0,
@@ -117,8 +117,8 @@ impl Harness {
     fn change(&mut self, mesh: &Mesh, exactly: bool) {
         let new = mesh.view();
         let names = match &self.view {
-            Some(old) if exactly => touched(old, &new),
-            _ => Touched::Everything,
+            Some(old) if exactly => changes(old, &new),
+            _ => Changed::Everything,
         };
         let step = self.session.on_view(&new, &names);
         self.view = Some(new);
@@ -137,7 +137,8 @@ impl Harness {
 
     fn take(&mut self, step: Step) {
         for event in step.events {
-            if let Event::Acked { kind, nonce, .. } | Event::Rejected { kind, nonce, .. } = event {
+            if let Event::Answered { kind, verdict } = event {
+                let (Verdict::Acked { nonce, .. } | Verdict::Rejected { nonce, .. }) = verdict;
                 assert_eq!(self.unanswered.remove(&kind), Some(nonce));
             }
         }
@@ -168,12 +169,13 @@ impl Harness {
         self.last_nonce = 0;
         self.carried.clear();
         self.envoy.reconnect();
-        // A State-of-the-World stream does not know what a resuming client holds; a Delta stream, not that a client
-        // without listeners, which has no traffic to break, keeps its clusters back.
+        // A State-of-the-World stream does not know what a resuming client holds. A Delta stream does
+        // not know that a client without listeners, which has no traffic to break, holds back its
+        // clusters.
         self.envoy.strict &= self.variant == Variant::Delta && !self.envoy.starts_with_clusters_held_back();
     }
 
-    /// Delivers everything until nothing is on the way.
+    /// Delivers messages until none is left.
     fn drain(&mut self) {
         for _ in 0..2000 {
             self.run(Op::DeliverRequest);
@@ -231,8 +233,8 @@ fn ops(reconnects: u32) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..120)
 }
 
-fn run(variant: Variant, takes_the_good: bool, ops: Vec<Op>, last: Mesh) -> Harness {
-    let mut harness = Harness::new(variant, takes_the_good);
+fn run(variant: Variant, applies_valid: bool, ops: Vec<Op>, last: Mesh) -> Harness {
+    let mut harness = Harness::new(variant, applies_valid);
     for op in ops {
         harness.run(op);
     }
@@ -246,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_delta_client_never_refers_to_what_it_lacks_and_ends_with_the_view(ops in ops(1), last in mesh()) {
+    fn a_delta_client_has_no_dangling_reference_and_ends_with_the_view(ops in ops(1), last in mesh()) {
         let mut harness = run(Variant::Delta, false, ops, last);
         harness.reconnect();
         harness.drain();
@@ -258,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn a_delta_client_that_takes_the_good_of_a_refused_response_ends_with_the_view(
+    fn a_delta_client_that_applies_valid_resources_ends_with_the_view(
         ops in ops(0),
         last in mesh(),
     ) {
@@ -266,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_of_the_world_client_never_refers_to_what_it_lacks_and_ends_with_the_view(
+    fn a_sotw_client_has_no_dangling_reference_and_ends_with_the_view(
         ops in ops(1),
         last in mesh(),
     ) {
@@ -279,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_of_the_world_client_that_takes_the_good_ends_with_the_view(ops in ops(0), last in mesh()) {
+    fn a_sotw_client_that_applies_valid_resources_ends_with_the_view(ops in ops(0), last in mesh()) {
         run(Variant::Sotw, true, ops, last);
     }
 }

@@ -1,15 +1,16 @@
-//! A stream that begins while a cluster warms at the client: the one before broke between the cluster and its
-//! endpoints. Envoy then states everything but its clusters, which follow when all are warm.
+//! A stream that begins while a cluster warms at the client, because the previous stream broke between
+//! the cluster and its endpoints. Envoy then states everything except its clusters, which follow when
+//! all are warm.
 
 use super::support::{
     CDS, EDS, LDS, RDS, SDS, Spec, ack, delta, resume, sotw, sotw_ack, subscribe, texts, view,
 };
 use crate::session::{Scope, Session, Variant};
 
-/// What the client holds: `a` warms, in a version that came after its endpoints.
+/// What the client holds: `a` warms, in a version that is newer than its endpoints.
 const HELD: [Spec<'_>; 4] = [(CDS, "a", "2"), (EDS, "a", "1"), (LDS, "out", "1"), (RDS, "r", "a")];
 
-/// What it is to have: meanwhile there is another cluster, and a route to it.
+/// The current view: it has another cluster and a route to it.
 const NOW: [Spec<'_>; 6] = [
     (CDS, "a", "2"),
     (CDS, "new", "1"),
@@ -24,7 +25,7 @@ fn ads() -> Session {
 }
 
 #[test]
-fn endpoints_are_sent_again_to_a_client_that_states_them_before_its_clusters() {
+fn endpoints_are_sent_again_to_a_client_that_states_them_first() {
     let held = [(EDS, "a", "1"), (EDS, "b", "1"), (EDS, "gone", "1")];
     let now = view(&[(CDS, "a", "2"), (CDS, "b", "1"), held[0], held[1]]);
     let request = resume(EDS, &["a", "b", "gone"], &held);
@@ -33,7 +34,7 @@ fn endpoints_are_sent_again_to_a_client_that_states_them_before_its_clusters() {
 }
 
 #[test]
-fn endpoints_are_not_sent_again_to_a_client_whose_clusters_are_warm_or_on_another_stream() {
+fn endpoints_are_not_sent_again_if_clusters_are_warm_or_separate() {
     let now = view(&HELD);
     let mut session = ads();
     session.on_delta(&resume(CDS, &[], &HELD[..1]), Some(&now)).unwrap();
@@ -44,7 +45,7 @@ fn endpoints_are_not_sent_again_to_a_client_whose_clusters_are_warm_or_on_anothe
 }
 
 #[test]
-fn listeners_and_routes_wait_for_clusters_that_the_client_has_not_stated_yet() {
+fn listeners_and_routes_wait_for_unstated_clusters() {
     let mut session = ads();
     let endpoints = session.on_delta(&resume(EDS, &["a"], &HELD[1..2]), Some(&view(&NOW))).unwrap();
     assert_eq!(texts(&endpoints), ["eds +a"]);
@@ -61,10 +62,10 @@ fn listeners_and_routes_wait_for_clusters_that_the_client_has_not_stated_yet() {
     assert_eq!(texts(&step), ["lds +out", "rds +r"]);
 }
 
-/// Envoy states types in the order in which it first asked for them: endpoints come after listeners where its first
-/// clusters had none.
+/// Envoy states types in the order of its first subscriptions: endpoints come after listeners if its
+/// first clusters had none.
 #[test]
-fn a_client_that_states_listeners_first_is_asked_for_the_rest_before_it_is_sent_any() {
+fn a_client_that_states_listeners_first_is_probed_before_updates() {
     let mut session = ads();
     let first = session.on_delta(&resume(LDS, &[], &HELD[2..3]), Some(&view(&NOW))).unwrap();
     assert_eq!(texts(&first), ["lds"], "something to answer, and nothing in it");
@@ -102,7 +103,7 @@ fn a_secret_stays_while_a_cluster_that_was_not_stated_may_refer_to_it() {
 }
 
 #[test]
-fn in_state_of_the_world_listeners_wait_for_clusters_that_the_client_has_not_stated_yet() {
+fn in_sotw_listeners_wait_for_unstated_clusters() {
     let mut session = Session::new(Variant::Sotw, Scope::Aggregated);
     let resumed = |kind, names: &[&str]| {
         let mut request = sotw(kind, names);

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::support::{
-    CDS, EDS, LDS, SDS, Spec, resource, sotw, sotw_ack, sotw_nack, text, texts, touched, view,
+    CDS, EDS, LDS, SDS, Spec, changes, resource, sotw, sotw_ack, sotw_nack, text, texts, view,
 };
 use crate::resource::{ResourceType, Version};
-use crate::session::{Event, Scope, Session, Step, Variant};
-use crate::world::Touched;
+use crate::served_state::Changed;
+use crate::session::{Event, Scope, Session, Step, Variant, Verdict};
 
 const ALL: [Spec<'_>; 6] = [
     (SDS, "cert", "1"),
@@ -29,13 +29,13 @@ fn set_version(specs: &[Spec<'_>]) -> String {
     Version::of_set(resources.iter().map(|r| (&*r.name, r.version))).to_string()
 }
 
-/// The first request of a stream whose client last took `version`.
+/// The first request of a stream whose client last ACKed `version`.
 fn resume(kind: ResourceType, names: &[&str], version: String) -> DiscoveryRequest {
     DiscoveryRequest { version_info: version, ..sotw(kind, names) }
 }
 
-/// Answers everything, with these names for EDS, and tells what came.
-fn settle(session: &mut Session, step: Step, endpoints: &[&str]) -> Vec<String> {
+/// Answers every response, with these names for EDS, and returns them as text.
+fn answer_all(session: &mut Session, step: Step, endpoints: &[&str]) -> Vec<String> {
     let mut queue = VecDeque::from(step.responses);
     let mut seen = Vec::new();
     while let Some(response) = queue.pop_front() {
@@ -47,15 +47,15 @@ fn settle(session: &mut Session, step: Step, endpoints: &[&str]) -> Vec<String> 
 }
 
 #[test]
-fn a_wildcard_response_holds_everything_each_time_and_its_version_is_that_of_the_set() {
+fn a_wildcard_response_holds_everything_with_the_version_of_the_set() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_sotw(&sotw(CDS, &[]), Some(&now)).unwrap();
     assert_eq!(texts(&step), ["cds +a +b"]);
     assert_eq!(step.responses[0].version, set_version(&ALL[1..3]));
-    settle(&mut session, step, &[]);
+    answer_all(&mut session, step, &[]);
     let later = view(&[(CDS, "a", "1"), (CDS, "b", "2"), (CDS, "c", "1")]);
-    let step = session.on_view(&later, &touched(&now, &later));
+    let step = session.on_view(&later, &changes(&now, &later));
     assert_eq!(texts(&step), ["cds +a +b +c"]);
 }
 
@@ -91,14 +91,14 @@ fn a_resume_at_another_version_carries_the_set() {
 }
 
 #[test]
-fn a_cluster_stream_of_its_own_is_answered_on_resume_so_that_the_back_off_resets() {
+fn a_separate_cluster_stream_is_answered_on_resume() {
     let mut session = Session::new(Variant::Sotw, Scope::Only(CDS));
     let step = session.on_sotw(&resume(CDS, &[], set_version(&ALL[1..3])), Some(&view(&ALL))).unwrap();
     assert_eq!(texts(&step), ["cds +a +b"]);
 }
 
 #[test]
-fn a_wildcard_subscription_to_nothing_is_answered_so_that_start_up_goes_on() {
+fn a_wildcard_subscription_without_resources_is_answered() {
     assert_eq!(texts(&ads().on_sotw(&sotw(CDS, &[]), Some(&view(&[]))).unwrap()), ["cds"]);
 }
 
@@ -109,7 +109,7 @@ fn nothing_is_answered_before_there_is_a_view() {
     let version = set_version(&ALL[1..3]);
     assert!(session.on_sotw(&resume(CDS, &[], version), None).unwrap().responses.is_empty());
     assert!(session.on_sotw(&sotw(EDS, &["a"]), None).unwrap().responses.is_empty());
-    assert_eq!(texts(&session.on_view(&view(&ALL), &Touched::Everything)), ["eds +a"]);
+    assert_eq!(texts(&session.on_view(&view(&ALL), &Changed::Everything)), ["eds +a"]);
 }
 
 #[test]
@@ -134,24 +134,24 @@ fn a_name_that_does_not_exist_is_answered_although_the_version_stays() {
 }
 
 #[test]
-fn a_request_that_repeats_itself_is_answered_since_a_cluster_may_be_warming() {
+fn a_repeated_request_is_answered_since_a_cluster_may_be_warming() {
     let mut session = ads();
     let step = session.on_sotw(&sotw(EDS, &["a"]), Some(&view(&ALL))).unwrap();
     let request = sotw_ack(&step.responses[0], &["a"]);
     assert!(session.on_sotw(&request, None).unwrap().responses.is_empty(), "the ACK");
     let step = session.on_sotw(&request, None).unwrap();
     assert_eq!(texts(&step), ["eds +a"]);
-    assert_eq!(settle(&mut session, step, &["a"]).len(), 1, "no loop");
+    assert_eq!(answer_all(&mut session, step, &["a"]).len(), 1, "no loop");
 }
 
 #[test]
-fn stale_nonces_are_ignored_with_all_they_say() {
+fn requests_with_stale_nonces_are_ignored() {
     let mut session = ads();
     let now = view(&ALL);
     let first = session.on_sotw(&sotw(EDS, &["a"]), Some(&now)).unwrap().responses[0].clone();
     session.on_sotw(&sotw_ack(&first, &["a"]), None).unwrap();
     let later = view(&[(EDS, "a", "2"), (EDS, "b", "1")]);
-    let second = session.on_view(&later, &touched(&now, &later)).responses[0].clone();
+    let second = session.on_view(&later, &changes(&now, &later)).responses[0].clone();
     let step = session.on_sotw(&sotw_nack(&first, &["a", "b"], "late"), None).unwrap();
     assert!(step.events.is_empty() && step.responses.is_empty());
     let step = session.on_sotw(&sotw_ack(&second, &["a", "b"]), None).unwrap();
@@ -159,21 +159,23 @@ fn stale_nonces_are_ignored_with_all_they_say() {
 }
 
 #[test]
-fn a_refused_set_is_kept_back_until_something_in_it_changes() {
+fn a_rejected_set_is_held_back_until_a_resource_in_it_changes() {
     let mut session = ads();
     let (one, bad) = (view(&[(LDS, "a", "1"), (LDS, "b", "1")]), view(&[(LDS, "a", "1"), (LDS, "b", "bad")]));
     let step = session.on_sotw(&sotw(LDS, &[]), Some(&one)).unwrap();
-    settle(&mut session, step, &[]);
-    let sent = session.on_view(&bad, &touched(&one, &bad)).responses[0].clone();
+    answer_all(&mut session, step, &[]);
+    let sent = session.on_view(&bad, &changes(&one, &bad)).responses[0].clone();
     let step = session.on_sotw(&sotw_nack(&sent, &[], "no"), None).unwrap();
-    let [Event::Rejected { names, conclusive: true, .. }] = &step.events[..] else {
+    let [Event::Answered { verdict: Verdict::Rejected { names, conclusive: true, .. }, .. }] =
+        &step.events[..]
+    else {
         panic!("{:?}", step.events)
     };
     assert_eq!(names, &["b".into()], "what changed is to blame");
-    assert!(session.on_view(&bad, &Touched::Everything).responses.is_empty());
+    assert!(session.on_view(&bad, &Changed::Everything).responses.is_empty());
     let good = view(&[(LDS, "a", "1"), (LDS, "b", "3")]);
-    let step = session.on_view(&good, &touched(&bad, &good));
-    assert_eq!(settle(&mut session, step, &[]), ["lds +a +b"]);
+    let step = session.on_view(&good, &changes(&bad, &good));
+    assert_eq!(answer_all(&mut session, step, &[]), ["lds +a +b"]);
     assert!(session.status().types[&LDS].rejected.is_empty());
 }
 
@@ -184,7 +186,7 @@ fn while_a_response_is_unanswered_changes_coalesce_to_the_latest() {
     let first = session.on_sotw(&sotw(EDS, &["a"]), Some(&now)).unwrap();
     for content in ["1", "2", "3"] {
         let later = view(&[(EDS, "a", content)]);
-        assert!(session.on_view(&later, &touched(&now, &later)).responses.is_empty());
+        assert!(session.on_view(&later, &changes(&now, &later)).responses.is_empty());
         now = later;
     }
     let second = session.on_sotw(&sotw_ack(&first.responses[0], &["a"]), None).unwrap();
@@ -192,15 +194,15 @@ fn while_a_response_is_unanswered_changes_coalesce_to_the_latest() {
 }
 
 #[test]
-fn a_changed_cluster_is_followed_by_its_endpoints_and_a_changed_listener_is_not() {
+fn a_changed_cluster_is_followed_by_its_endpoints() {
     let mut session = ads();
     let now = view(&ALL);
     let step = session.on_sotw(&sotw(CDS, &[]), Some(&now)).unwrap();
-    settle(&mut session, step, &[]);
+    answer_all(&mut session, step, &[]);
     let step = session.on_sotw(&sotw(EDS, &["a", "b"]), None).unwrap();
-    settle(&mut session, step, &["a", "b"]);
+    answer_all(&mut session, step, &["a", "b"]);
     let later = view(&[(CDS, "a", "2"), (CDS, "b", "1"), (EDS, "a", "1"), (EDS, "b", "1"), (LDS, "in", "2")]);
-    let step = session.on_view(&later, &touched(&now, &later));
+    let step = session.on_view(&later, &changes(&now, &later));
     assert_eq!(texts(&step), ["cds +a +b", "eds +a +b"]);
 }
 

@@ -1,4 +1,4 @@
-//! Views made by hand, requests, and responses in a form that reads well in an assertion.
+//! Hand-made views, requests, and responses as text for assertions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::rpc::Status;
 use imbl::{OrdMap, OrdSet};
 
-use crate::ids::ServiceAccountId;
+use crate::class::ProxyClass;
 use crate::resource::{Resource, ResourceType};
+use crate::served_state::{Changed, Snapshot, View};
 use crate::session::{Response, Step};
-use crate::world::{ProxyClass, Snapshot, Touched, View};
+use smc_types::ids::ServiceAccountId;
 
 pub(super) use ResourceType::{
     Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS,
@@ -30,7 +31,7 @@ pub(super) fn resource((kind, name, content): Spec<'_>) -> Arc<Resource> {
             eds_cluster_config,
             ..Cluster::default()
         };
-        Resource::encode(kind, name, &cluster)
+        Resource::encode(kind, name, &cluster).warming_on(name)
     } else {
         Resource::encode(kind, name, &Any { type_url: content.to_owned(), value: Vec::new() })
     })
@@ -67,7 +68,7 @@ pub(super) fn view_of_class(namespace: &str, specs: &[Spec<'_>]) -> View {
 }
 
 /// Exactly the names by which two views differ.
-pub(super) fn touched(old: &View, new: &View) -> Touched {
+pub(super) fn changes(old: &View, new: &View) -> Changed {
     let mut names = BTreeSet::new();
     for kind in ResourceType::ALL {
         for resource in old.all(kind).chain(new.all(kind)) {
@@ -77,7 +78,7 @@ pub(super) fn touched(old: &View, new: &View) -> Touched {
             }
         }
     }
-    Touched::Names(names)
+    Changed::Names(names)
 }
 
 pub(super) fn delta(kind: ResourceType) -> DeltaDiscoveryRequest {

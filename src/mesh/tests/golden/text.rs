@@ -1,8 +1,9 @@
-//! Envoy's messages as text for people: what is set, by name, with what stands in an `Any` read, too.
+//! Envoy's messages as text for people: the fields that are set, by name, with the content of each `Any`.
 //!
-//! The generated types know how to print themselves for debugging, and nothing else does. That text is read into a
-//! tree here, stripped of everything that is not set, sorted where it comes from a hash map, and laid out. A message or a
-//! choice that stands alone in another becomes a path, `a.b.c`.
+//! The field names come from the `Debug` output of the generated types, because these have no
+//! reflection. It is parsed into a tree, stripped of unset fields, sorted where it comes from a
+//! hash map, and laid out. A message or oneof with a single field becomes a path, `a.b.c`. Only the
+//! versions in the golden files are exact: a field that is set to its default is not shown.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};
@@ -25,17 +26,17 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions
 use prost::{Message, Name};
 use smc_mesh::resource::Version;
 
-/// The first field of what stands in an `Any`: its type, and the beginning of its version.
+/// The name of the first field of the content of an `Any`: its type, and the beginning of its version.
 const ANY: &str = "@any";
 
-/// How a message of one type is decoded and printed for debugging.
+/// Decodes a message of one type and formats it with `Debug`.
 type Reader = fn(&[u8]) -> String;
 
 fn reader<T: Message + Name + Default + Debug>() -> (String, Reader) {
     (T::type_url(), |bytes| format!("{:?}", T::decode(bytes).unwrap()))
 }
 
-/// Every type that translation puts into an `Any`.
+/// Every type that the translation puts into an `Any`.
 fn readers() -> Vec<(String, Reader)> {
     vec![
         reader::<Cluster>(),
@@ -59,10 +60,10 @@ fn readers() -> Vec<(String, Reader)> {
     ]
 }
 
-/// What stood in an `Any` of the texts so far, by type and version. It stands in full the first time only.
+/// The contents of `Any` in the texts so far, by type and version. Each is shown in full the first time only.
 pub(crate) type Seen = BTreeSet<String>;
 
-/// The text of a message, some lines.
+/// The text of a message.
 pub(crate) fn of(type_url: &str, bytes: &[u8], seen: &mut Seen) -> String {
     let mut tree = read(type_url, bytes);
     tree.abridge(seen);
@@ -83,21 +84,21 @@ fn read(type_url: &str, bytes: &[u8]) -> Tree {
     tree
 }
 
-/// What a debug text says.
+/// A parsed debug text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Tree {
-    /// A number, a text, a word.
+    /// A number, a string, an identifier.
     Leaf(String),
-    /// A word with something in it: a choice of several kinds.
+    /// An enum variant with content: a oneof.
     Choice(String, Box<Tree>),
-    /// In order.
+    /// A repeated field.
     List(Vec<Tree>),
-    /// Names and values, of a message or of a map.
+    /// The fields of a message, or the entries of a map.
     Fields(Vec<(String, Tree)>),
 }
 
 impl Tree {
-    /// Whether this is what a field holds that nobody set. An empty message is something: it is there.
+    /// Whether this is the value of an unset field. An empty message is set.
     fn is_unset(&self) -> bool {
         match self {
             Self::Leaf(leaf) => matches!(leaf.as_str(), "None" | "0" | "0.0" | "false" | "\"\""),
@@ -106,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// Leaves nothing but type and version of every `Any` that was seen before.
+    /// Reduces every `Any` that was seen before to its type and version.
     fn abridge(&mut self, seen: &mut Seen) {
         match self {
             Self::Leaf(_) => {}
@@ -127,7 +128,7 @@ impl Tree {
     }
 }
 
-/// Reads one value off the front of a debug text.
+/// Parses one value at the front of a debug text.
 fn parse(rest: &mut &str) -> Tree {
     match rest.as_bytes().first() {
         Some(b'"') => Tree::Leaf(quoted(rest)),
@@ -147,7 +148,7 @@ fn parse(rest: &mut &str) -> Tree {
     }
 }
 
-/// What follows a word: a message's fields, the content of a choice, or nothing.
+/// Parses what follows an identifier: the fields of a message, the content of a variant, or nothing.
 fn named(word: String, rest: &mut &str) -> Tree {
     if rest.starts_with('(') {
         let content = sequence(rest, ')', parse).remove(0);
@@ -179,7 +180,7 @@ fn any(fields: &[(String, Tree)]) -> Tree {
     let url = url.trim_matches('"');
     let mut fields = match read(url, &bytes) {
         Tree::Fields(fields) => fields,
-        // A message without fields is a word.
+        // A message without fields is an identifier.
         _ => Vec::new(),
     };
     let kind = url.rsplit('.').next().unwrap_or(url);
@@ -187,7 +188,7 @@ fn any(fields: &[(String, Tree)]) -> Tree {
     Tree::Fields(fields)
 }
 
-/// Everything up to `close`, which is taken, too.
+/// The items up to and including `close`.
 fn sequence<T>(rest: &mut &str, close: char, item: impl Fn(&mut &str) -> T) -> Vec<T> {
     let mut items = Vec::new();
     *rest = rest[1..].trim_start();
@@ -199,7 +200,7 @@ fn sequence<T>(rest: &mut &str, close: char, item: impl Fn(&mut &str) -> T) -> V
     items
 }
 
-/// A name before a colon, of a field or of an entry.
+/// The name of a field or an entry, before a colon.
 fn key(rest: &mut &str) -> String {
     let key = if rest.starts_with('"') {
         quoted(rest)
@@ -212,7 +213,7 @@ fn key(rest: &mut &str) -> String {
     key
 }
 
-/// A text in quotation marks, as it is written.
+/// A string, with its quotation marks.
 fn quoted(rest: &mut &str) -> String {
     let mut escaped = false;
     let end = rest[1..].find(|c: char| {
@@ -225,7 +226,7 @@ fn quoted(rest: &mut &str) -> String {
     text.to_owned()
 }
 
-/// The width of a line that still stands on its own.
+/// The width up to which a value stays on one line.
 const WIDTH: usize = 140;
 
 fn lay_out(tree: &Tree, indent: usize, out: &mut String) {
@@ -283,7 +284,8 @@ fn inline(tree: &Tree) -> String {
     }
 }
 
-/// A name and what stands in its value as the only thing, as one path: `a.b.c` for `a: { b: C(…) }`.
+/// The path of a name whose value has a single field, and of that field in turn. `a: { b: C(…) }` is
+/// `a.b.c`.
 fn path<'a>(name: &str, mut value: &'a Tree) -> (String, &'a Tree) {
     let mut path = name.to_owned();
     loop {

@@ -1,10 +1,11 @@
-//! The HTTP connection manager, as both listeners use it.
+//! The HTTP connection manager of both listeners.
 //!
-//! Owns what the mesh does to requests, which is as little as it can. What a request asks of Envoy itself
-//! (`x-envoy-retry-on`, `x-envoy-upstream-rq-timeout-ms` and their like) is removed before anything acts on it: Envoy
-//! does so with requests that do not come from an internal address, and no address is. That is its default, and it
-//! must stay one: whoever calls writes the `x-forwarded-for` that an address is read from, so any range that were
-//! called internal could be claimed, and a configuration without ranges means all private ones.
+//! Owns what the mesh does to requests, which is as little as possible. Headers that instruct Envoy
+//! (`x-envoy-retry-on`, `x-envoy-upstream-rq-timeout-ms` and others) are removed before they have
+//! an effect: Envoy removes them from requests that do not come from an internal address, and by
+//! default no address is internal. That must stay so. Envoy reads the address from
+//! `x-forwarded-for`, which the caller writes, so a caller could claim any address; and an internal
+//! address configuration without ranges means all private ranges.
 
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -19,7 +20,7 @@ use super::filter;
 use crate::translate::rbac::{self, Rules};
 use crate::translate::{access_log, proto};
 
-/// What the application sends. Requests pass as they are.
+/// Requests of the application. They pass unchanged.
 pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         access_log: vec![access_log::http()],
@@ -27,11 +28,11 @@ pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
     })
 }
 
-/// What others send to the application: authorised first, and with the caller's identity in
+/// Requests to the application. They are authorised first, and carry the caller's identity in
 /// `x-forwarded-client-cert`, which a caller cannot forge.
 pub(super) fn inbound(stat_prefix: &str, route: &str) -> listener::Filter {
-    // Deny unless the route's own rules allow.
-    let authorise = http_filter(rbac::HTTP_FILTER, Rules::nobody().http_filter());
+    // Denies every request, unless the rules of the route replace these.
+    let authorise = http_filter(rbac::HTTP_FILTER, Rules::none().http_filter());
     pack(hcm::HttpConnectionManager {
         access_log: vec![access_log::http()],
         forward_client_cert_details: manager::ForwardClientCertDetails::SanitizeSet.into(),
@@ -39,14 +40,14 @@ pub(super) fn inbound(stat_prefix: &str, route: &str) -> listener::Filter {
             uri: true,
             ..manager::SetCurrentClientCertDetails::default()
         }),
-        // A rule for /public/.* must not let /public/../private through to an application that
-        // resolves the dots.
+        // A rule for /public/.* must not allow /public/../private, which an application may resolve
+        // to /private.
         normalize_path: Some(proto::switch(true)),
         ..base(stat_prefix, rds(route), vec![authorise, router()])
     })
 }
 
-/// Fixed routes, no log.
+/// Inline routes, without an access log.
 pub(super) fn fixed(stat_prefix: &str, routes: RouteConfiguration) -> listener::Filter {
     pack(base(stat_prefix, RouteSpecifier::RouteConfig(routes), vec![router()]))
 }
@@ -61,8 +62,7 @@ fn base(
         stat_prefix: stat_prefix.to_owned(),
         http_filters: filters,
         route_specifier: Some(routes),
-        // Long quiet streams (gRPC watches, long polls) are the application's business: Envoy's default
-        // would end them after five minutes.
+        // No timeout for idle streams, such as gRPC watches and long polls. Envoy's default is five minutes.
         stream_idle_timeout: Some(proto::seconds(0)),
         server_header_transformation: manager::ServerHeaderTransformation::PassThrough.into(),
         upgrade_configs: vec![manager::UpgradeConfig {

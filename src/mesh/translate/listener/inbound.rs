@@ -1,11 +1,11 @@
-//! The inbound listener: what others dial, chain by chain. Mutual TLS or nothing.
+//! The inbound listener: connections to the application. It accepts mutual TLS only.
 //!
-//! Owns the matching and where policy is enforced:
-//! - HTTP: any identity of the mesh may connect, and each request is authorised by the route's RBAC rules.
-//! - everything else: the TLS handshake itself admits only the identities that are allowed, and the
-//!   application hears of a connection only after it. RBAC alone would be too late: it looks at the
-//!   client's first bytes, and a server that speaks first has by then spoken. It stands behind the
-//!   handshake all the same, so that a resumed session is judged again.
+//! Owns the matching, and where policy is enforced:
+//! - HTTP: any identity of the mesh may connect, and the route's RBAC rules authorise each request.
+//! - other protocols: the TLS handshake admits only the allowed identities, and the proxy connects
+//!   to the application only after it. RBAC alone would be too late: the filter runs on the
+//!   client's first bytes, and a server that speaks first has sent its own by then. RBAC runs after
+//!   the handshake all the same, because a resumed TLS session skips the check of the certificate.
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
@@ -13,11 +13,12 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
-use crate::catalog::AppProtocol;
+use crate::api::core::AppProtocol;
+use crate::names;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
-use crate::translate::{names, tls};
+use crate::translate::tls;
 
 /// One port of the application, in one protocol.
 pub(in crate::translate) struct Chain {
@@ -25,9 +26,9 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) port: u16,
     /// The protocol.
     pub(in crate::translate) protocol: AppProtocol,
-    /// The names that clients ask for by SNI; empty takes all of them.
+    /// The SNI names that it matches; empty matches all.
     pub(in crate::translate) server_names: Vec<String>,
-    /// Who may connect, for what is not HTTP.
+    /// The identities that may connect, for other protocols than HTTP.
     pub(in crate::translate) rules: Rules,
 }
 

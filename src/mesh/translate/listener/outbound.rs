@@ -1,8 +1,8 @@
-//! The outbound listener: what the application dials, chain by chain.
+//! The outbound listener: connections of the application.
 //!
-//! Owns the matching. A connection belongs to a service if its destination is one of the service's
-//! addresses and ports; nothing of what is sent is looked at, so protocols where the server speaks first
-//! are not delayed.
+//! Owns the matching. A connection belongs to a service if its destination is an address and port
+//! of the service. No bytes of the client are read for that, so protocols in which the server
+//! speaks first are not delayed.
 
 use std::net::IpAddr;
 
@@ -12,33 +12,34 @@ use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, original_destination, tcp};
-use crate::translate::names;
+use crate::names;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
 
-/// How a chain carries its connections.
+/// What a chain does with its connections.
 #[derive(Clone)]
 pub(in crate::translate) enum Carriage {
-    /// Requests, by the routes of this name.
+    /// HTTP, with the route configuration of this name.
     Http(String),
-    /// Bytes.
+    /// TCP, to these clusters.
     Tcp(Destination),
 }
 
-/// One service port, or, of a headless service, those of its pods that listen on one port.
+/// A service port, or the pods of a headless service that listen on one port.
 pub(in crate::translate) struct Chain {
-    /// Its name, see [`names::outbound_chain`] and [`names::headless_chain`].
+    /// Its name, of [`names::outbound_chain`] or [`names::headless_chain`].
     pub(in crate::translate) name: String,
-    /// The addresses that lead to it; never empty, and no two chains have the same with the same port.
+    /// The addresses that it matches. Never empty; no two chains have the same address and port.
     pub(in crate::translate) addresses: Vec<IpAddr>,
-    /// The port that leads to it.
+    /// The port that it matches.
     pub(in crate::translate) port: u16,
-    /// How it carries connections.
+    /// What it does with its connections.
     pub(in crate::translate) carriage: Carriage,
 }
 
-/// The listener. With `egress`, what no chain takes passes through to where it was meant to go; without, it is
-/// closed. Who may call nobody has one all the same: a connection that is refused would look like a dead sidecar.
+/// The listener. A connection that no chain matches passes through to its original destination with
+/// `egress`, and is closed without. An identity that may call no service has a listener all the
+/// same: a refused connection would look like a dead sidecar.
 pub(in crate::translate) fn listener(
     chains: Vec<Chain>,
     egress: bool,
@@ -78,8 +79,9 @@ fn chain(chain: Chain) -> listener::FilterChain {
     }
 }
 
-/// Closes what was dialled to the listener's own port: passed through, it would come back here for ever. Without
-/// egress it would be closed like everything else, and is the one chain that a listener must have at least.
+/// Closes connections to the listener's own port, which would otherwise pass through to the
+/// listener itself, in a loop. Without egress they would be closed anyway, but a listener needs at
+/// least one chain.
 fn loop_guard(port: u16) -> listener::FilterChain {
     listener::FilterChain {
         name: "loop-guard".to_owned(),

@@ -1,11 +1,12 @@
-//! The listener that Prometheus reads: one path of Envoy's admin server, in clear text, as OSM has it.
+//! The listener for Prometheus: one path of Envoy's admin server, in clear text, as in OSM.
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 
 use super::{http, listen};
+use crate::names;
 use crate::translate::proto::Families;
-use crate::translate::{names, route};
+use crate::translate::route;
 
 /// `GET /stats/prometheus` and nothing else.
 pub(in crate::translate) fn listener(port: u16, families: Families) -> listener::Listener {

@@ -1,4 +1,4 @@
-//! The TCP proxy, as both listeners use it.
+//! The TCP proxy filter of both listeners.
 
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3 as tcp_proxy;
@@ -9,17 +9,17 @@ use super::filter;
 use crate::translate::route::Destination;
 use crate::translate::{access_log, proto};
 
-/// Carries bytes to `destination`, connecting to it as soon as a client has connected.
+/// Connects to `destination` as soon as a client has connected.
 pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::Filter {
     pack(base(stat_prefix, destination))
 }
 
-/// Carries bytes to `destination`, connecting to it once the client has proved who it is: an application
-/// never hears of a client that it would not be allowed to serve.
+/// Connects to `destination` only after the TLS handshake, so that an application gets no
+/// connection of a client that is not allowed.
 pub(super) fn proxy_after_handshake(stat_prefix: &str, destination: &Destination) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
         upstream_connect_mode: tcp_proxy::UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
-        // Demanded with that mode; none, so what the client sends waits in the socket.
+        // Required with that mode. At 0, early bytes of the client wait in the socket.
         max_early_data_bytes: Some(proto::number(0_u32)),
         ..base(stat_prefix, destination)
     })

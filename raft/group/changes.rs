@@ -1,0 +1,52 @@
+//! Changes of the group's membership and leadership, made on the leader wherever it is.
+
+use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
+
+use super::Group;
+use super::error::MembershipError;
+use super::peers::Leader;
+use crate::membership::{self, ChangeError};
+use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError};
+use crate::types::Replica;
+
+impl Group {
+    /// Adds a replica that runs at `address`, waits until it has caught up, and makes it a voter. A member
+    /// that lost its disk is removed first.
+    pub async fn add(&self, id: ReplicaId, address: String) -> Result<(), MembershipError> {
+        let unknown = Replica { address: address.clone(), incarnation: 0 };
+        let described = self.peers.at(id, unknown).describe(ANSWER).await;
+        let described = described.map_err(|error| {
+            MembershipError::Failed(format!("replica {id} at {address} does not answer: {error}"))
+        })?;
+        let incarnation = described.identity.map_or(0, |identity| identity.incarnation);
+        let replica = pb::Replica { id: id.0, address, incarnation };
+        self.change(pb::change_membership_request::Change::Add(replica)).await
+    }
+
+    /// Removes a replica. It may be gone for good, as long as a quorum is left.
+    pub async fn remove(&self, id: ReplicaId) -> Result<(), MembershipError> {
+        self.change(pb::change_membership_request::Change::Remove(id.0)).await
+    }
+
+    /// Transfers leadership to a replica.
+    pub async fn transfer(&self, to: ReplicaId) -> Result<(), MembershipError> {
+        self.change(pb::change_membership_request::Change::TransferTo(to.0)).await
+    }
+
+    async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
+        match self.peers.leader() {
+            Leader::Me => membership::change(&self.raft, change).await.map_err(|error| match error {
+                ChangeError::Refused(reason) => MembershipError::Refused(reason),
+                error => MembershipError::Failed(error.to_string()),
+            }),
+            Leader::Other(leader) => {
+                leader.change_membership(change, CHANGE_PATIENCE).await.map_err(|error| match error {
+                    CallError::Refused(reason) => MembershipError::Refused(reason),
+                    error => MembershipError::Failed(error.to_string()),
+                })
+            }
+            Leader::Unknown => Err(MembershipError::Failed("the group has no leader".to_owned())),
+        }
+    }
+}

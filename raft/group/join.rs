@@ -1,0 +1,130 @@
+//! How a replica without a group gets into one: it asks the initial members, and founds, joins or waits.
+//!
+//! Owns the requests; [`next_step`] decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc_host::env::Entropy;
+use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::group::peers::Peers;
+use crate::membership::{NextStep, Situation, member, next_step};
+use crate::state::machine::Raft;
+use crate::storage::error::StorageError;
+use crate::storage::identity::{GroupId, Identity};
+use crate::transport::client::{ANSWER, CHANGE_PATIENCE};
+use crate::types::Replica;
+
+/// Pause between two attempts to get into a group.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Brings a replica into a group.
+pub(crate) struct GroupJoin {
+    pub(crate) raft: Raft,
+    pub(crate) identity: Identity,
+    pub(crate) peers: Peers,
+    pub(crate) address: String,
+    pub(crate) initial_members: BTreeMap<ReplicaId, String>,
+    /// Where it is noted that there has been an authority, if so.
+    pub(crate) founded_before: Option<String>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+}
+
+impl GroupJoin {
+    /// Runs until the replica is a voter, or was removed from its group.
+    pub(crate) async fn run(self) {
+        let me = (self.identity.replica, self.identity.incarnation);
+        // With a group id on its disk it began to found a group that no other replica knows yet, and may go
+        // on.
+        let may_found = self.founded_before.is_none() || self.identity.group().is_some();
+        let mut waiting_for = "";
+        while !self.votes() {
+            let initialized = self.raft.is_initialized().await.unwrap_or(true);
+            let described = self.describe_others().await;
+            let initial_members = &self.initial_members;
+            let situation = Situation { me, initialized, may_found, initial_members, described: &described };
+            match next_step(&situation) {
+                NextStep::Found(members) => self.found(members).await,
+                NextStep::Refuse => {
+                    let note = self.founded_before.clone().unwrap_or_default();
+                    self.identity.disk().fail(StorageError::FoundedBefore { note });
+                    return;
+                }
+                NextStep::StayOut => {
+                    warn!(
+                        replica = %me.0,
+                        "was removed from the group; to join again it needs an empty data directory"
+                    );
+                    return;
+                }
+                NextStep::Join(leader, replica) => self.join(leader, replica).await,
+                NextStep::Wait(reason) => {
+                    if reason != waiting_for {
+                        info!(replica = %me.0, "not in a group yet: {reason}");
+                        waiting_for = reason;
+                    }
+                }
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Whether the replica is a voter, as far as it knows: with its present disk, not with one that it had
+    /// before.
+    fn votes(&self) -> bool {
+        member(&self.raft, self.identity.replica)
+            .is_some_and(|(member, voter)| voter && member.incarnation == self.identity.incarnation)
+    }
+
+    /// Asks the other initial members what they are, all at once; those that do not answer are missing.
+    async fn describe_others(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
+        let mut asked = JoinSet::new();
+        for (id, address) in self.initial_members.iter().filter(|(id, _)| **id != self.identity.replica) {
+            let peer = self.peers.at(*id, Replica { address: address.clone(), incarnation: 0 });
+            let id = *id;
+            asked.spawn(async move { Some((id, peer.describe(ANSWER).await.ok()?)) });
+        }
+        asked.join_all().await.into_iter().flatten().collect()
+    }
+
+    async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
+        // A previous attempt may have persisted the group id and crashed before `initialize`; reuse that id.
+        let group = self.identity.group().map_or_else(|| GroupId::draw(&*self.entropy), Ok);
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => {
+                warn!(%error, "cannot draw the id of a new group; will retry");
+                return;
+            }
+        };
+        let ids: Vec<_> = members.keys().map(ToString::to_string).collect();
+        if self.identity.adopt(group).await.is_err() {
+            // The disk has recorded its failure.
+            return;
+        }
+        match self.raft.initialize(members).await {
+            Ok(()) => info!(%group, replicas = ids.join(","), "the group is founded"),
+            Err(error) => warn!(%error, "cannot found the group; will retry"),
+        }
+    }
+
+    async fn join(&self, leader: ReplicaId, replica: Replica) {
+        let me = pb::Replica {
+            id: self.identity.replica.0,
+            address: self.address.clone(),
+            incarnation: self.identity.incarnation,
+        };
+        let leader = self.peers.at(leader, Replica { incarnation: 0, ..replica });
+        let change = pb::change_membership_request::Change::Add(me);
+        match leader.change_membership(change, CHANGE_PATIENCE).await {
+            Ok(()) => info!(replica = %self.identity.replica, "joined the group"),
+            Err(error) => warn!(%error, "cannot join the group yet; will retry"),
+        }
+    }
+}

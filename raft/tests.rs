@@ -1,0 +1,11 @@
+//! Tests of the replicated ledger: on files, and among replicas.
+
+pub(crate) mod commands;
+mod files;
+mod group;
+mod reception;
+mod recovery;
+mod replicas;
+mod suite;
+mod switch;
+mod torn;

@@ -1,0 +1,28 @@
+//! The seeds of a test run, and what a failed one shows.
+
+use std::ops::Range;
+
+use smc_simulation::trace::Trace;
+
+/// The seeds to run: 1 to 20, or as many as `SMC_SEEDS` says, from `SMC_SEED` on.
+#[expect(clippy::disallowed_methods, reason = "a test takes no arguments")]
+pub(crate) fn seeds() -> Range<u64> {
+    let setting = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
+    let first = setting("SMC_SEED").unwrap_or(1_u64);
+    first..first.saturating_add(setting("SMC_SEEDS").unwrap_or(20))
+}
+
+/// Prints the seed and the trace if it is dropped in a panic: the assertion that fails is deep in a task.
+pub(crate) struct PrintOnPanic {
+    pub(crate) seed: u64,
+    pub(crate) trace: Trace,
+}
+
+impl Drop for PrintOnPanic {
+    #[expect(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}:\n{}", self.seed, self.trace.lines().join("\n"));
+        }
+    }
+}

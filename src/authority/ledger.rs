@@ -1,0 +1,50 @@
+//! The ledger: the certificates that the mesh's authority issued, and which of them were claimed
+//! and released.
+//!
+//! Owns the commands and their effect on the state. `apply` is deterministic: it reads no clock,
+//! draws no randomness, makes no key and signs nothing. The time, the serial numbers and the
+//! (sealed) keys come in the command, so that the same log gives byte-identical states everywhere
+//! (docs/design/ledger.md). Raft stores and replicates the log.
+//!
+//! ```text
+//! authority, record, outcome ◄ bounds, command ◄ state ◄ signed, rekey, ca_rotation ◄ apply
+//! ```
+
+mod announcement;
+mod apply;
+mod authority;
+mod bounds;
+mod ca_rotation;
+mod command;
+mod outcome;
+mod record;
+mod rekey;
+mod signed;
+mod state;
+mod typed;
+
+pub use announcement::Announcement;
+pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot, SignedFor};
+pub use bounds::{
+    MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_FORMER_ISSUING,
+    MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_REKEYED_TOGETHER, MAX_RELEASED_TOGETHER,
+    MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+};
+pub use command::{
+    AcknowledgeRoot, Command, EndControllerIssuer, Operation, RecordControllerCertificate,
+    RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
+};
+pub use outcome::{Outcome, Rejection, Reply};
+pub use record::{
+    ControllerCertificateRecord, KeyOwner, ProxyCertificateRecord, ProxyCertificateState, RekeyedKey,
+    ServiceCertificateRecord, SupersededCertificate,
+};
+pub use signed::Signed;
+pub use state::{Ledger, ProxyCertificateCounts, StateHash};
+pub use typed::{
+    AuthorityChange, ClaimProxyCertificate, InitAuthority, LedgerOperation, Prune, Rekey, ReleaseProxy,
+    ReleaseProxyCertificates, RetireCa,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! The effect of each command.
+//!
+//! Owns the conditions of the commands for leaf certificates, and dispatches those for CAs and
+//! keys. Every check comes before the first change: a rejected command changes nothing but the
+//! ledger's time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::authority::{Authority, SignedFor};
+use super::bounds::{
+    MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
+    MAX_RELEASED_TOGETHER, MAX_SERVICE_ACCOUNTS, RELEASED_KEPT, check_key, check_len, check_within,
+};
+use super::command::{
+    AcknowledgeRoot, Command, EndControllerIssuer, Operation, RecordControllerCertificate,
+    RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
+};
+use super::outcome::{Outcome, Rejection, Reply};
+use super::record::{
+    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
+    SupersededCertificate,
+};
+use super::signed::is_ended;
+use super::state::{Ledger, ServiceCertificates};
+use crate::pki::{SerialNumber, Validity};
+use smc_types::ids::ServiceAccountId;
+use smc_types::time::Timestamp;
+
+impl Ledger {
+    /// Applies one command, and returns its effect or the reason for its rejection. A function of
+    /// the state and the command alone.
+    pub fn apply(&mut self, command: &Command) -> Outcome {
+        let at = command.at;
+        self.now = self.now.max(at);
+        match &command.operation {
+            Operation::InitAuthority(authority) => self.init_authority(authority),
+            Operation::RecordServiceCertificate(RecordServiceCertificate { account, replaces, record }) => {
+                self.record_service(account, *replaces, record, at)
+            }
+            Operation::RecordProxyCertificate(RecordProxyCertificate {
+                serial,
+                proxy,
+                service_account,
+                validity,
+                issuer,
+                fingerprint,
+            }) => {
+                let record = ProxyCertificateRecord {
+                    proxy: proxy.clone(),
+                    service_account: service_account.clone(),
+                    validity: *validity,
+                    issued_at: self.now(),
+                    issuer: *issuer,
+                    fingerprint: *fingerprint,
+                    state: ProxyCertificateState::Unclaimed,
+                };
+                self.record_proxy(*serial, record, at)
+            }
+            Operation::RecordControllerCertificate(RecordControllerCertificate { serial, record }) => {
+                self.record_controller(*serial, record, at)
+            }
+            Operation::ClaimProxyCertificate(serial) => self.claim(serial),
+            Operation::ReleaseProxy(proxy) => {
+                let serials = self.by_proxy.get(proxy).cloned().unwrap_or_default();
+                Ok(self.release(Arc::unwrap_or_clone(serials)))
+            }
+            Operation::ReleaseProxyCertificates(serials) => {
+                check_len("the list of serial numbers", serials.len(), MAX_RELEASED_TOGETHER)?;
+                Ok(self.release(serials.iter().copied().collect()))
+            }
+            Operation::Prune => Ok(self.prune(at)),
+            Operation::RotateIssuing(RotateIssuing { replaces, issuing }) => {
+                self.rotate_issuing(*replaces, issuing, at)
+            }
+            Operation::TrustRoot(TrustRoot { beside, root }) => self.trust_root(*beside, root, at),
+            Operation::AcknowledgeRoot(AcknowledgeRoot { replica, root }) => {
+                self.acknowledge_root(*replica, *root)
+            }
+            Operation::SignWithNextRoot(SignWithNextRoot { root, replicas, issuing }) => {
+                self.sign_with_next_root(*root, replicas, issuing, at)
+            }
+            Operation::EndControllerIssuer(EndControllerIssuer { issuing }) => {
+                self.end_controller_issuer(*issuing, at)
+            }
+            Operation::RetireCa(ca) => self.retire_ca(*ca, at),
+            Operation::Rekey(keys) => self.rekey(keys),
+        }
+    }
+
+    fn init_authority(&mut self, authority: &Authority) -> Outcome {
+        if let Some(existing) = &self.authority {
+            return Err(Rejection::AlreadyFounded(existing.trust_domain.clone()));
+        }
+        let Authority { trust_domain, root, issuing, .. } = authority;
+        for ca in [root, issuing] {
+            check_len("the certificate of a CA", ca.certificate_pem.len(), MAX_PEM_LEN)?;
+            check_key(&ca.key)?;
+        }
+        if root.serial == issuing.serial {
+            return Err(Rejection::DuplicateSerial(root.serial));
+        }
+        check_within(root.serial, &root.validity, &root.validity)?;
+        check_within(issuing.serial, &issuing.validity, &root.validity)?;
+        self.serials.extend([root.serial, issuing.serial]);
+        // Fields for rotations are ignored: none is under way at the founding.
+        self.authority = Some(Authority::new(trust_domain.clone(), root.clone(), issuing.clone()));
+        Ok(Reply::Founded)
+    }
+
+    fn record_service(
+        &mut self,
+        account: &ServiceAccountId,
+        replaces: Option<SerialNumber>,
+        record: &ServiceCertificateRecord,
+        at: Timestamp,
+    ) -> Outcome {
+        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
+        check_key(&record.key)?;
+        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
+        let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
+        match self.services.get_mut(account).map(Arc::make_mut) {
+            Some(certificates) => {
+                let current = &certificates.current;
+                if replaces != Some(current.serial) {
+                    return Err(Rejection::ServiceCertificateConflict {
+                        account: account.clone(),
+                        current: current.serial,
+                    });
+                }
+                certificates.superseded.push(SupersededCertificate {
+                    serial: current.serial,
+                    validity: current.validity,
+                    issuer: current.issuer,
+                });
+                certificates.current = record.clone();
+                if let Some(serial) = certificates.forget_one() {
+                    self.serials.remove(&serial);
+                }
+            }
+            None if full => {
+                return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
+            }
+            None => {
+                let certificates = ServiceCertificates { current: record.clone(), superseded: Vec::new() };
+                self.services.insert(account.clone(), Arc::new(certificates));
+            }
+        }
+        self.serials.insert(record.serial);
+        Ok(Reply::Recorded)
+    }
+
+    fn record_proxy(
+        &mut self,
+        serial: SerialNumber,
+        record: ProxyCertificateRecord,
+        at: Timestamp,
+    ) -> Outcome {
+        self.check_issued(SignedFor::Workloads, serial, &record.validity, record.issuer, at)?;
+        if self.proxies.len() >= MAX_PROXY_CERTIFICATES {
+            return Err(Rejection::Full { what: "proxy certificates", max: MAX_PROXY_CERTIFICATES });
+        }
+        let live = self.certificates_of(&record.proxy).filter(|(_, other)| !other.state.is_released());
+        if live.count() >= MAX_CERTIFICATES_PER_PROXY {
+            return Err(Rejection::Full {
+                what: "live certificates of this proxy",
+                max: MAX_CERTIFICATES_PER_PROXY,
+            });
+        }
+        Arc::make_mut(self.by_proxy.entry(record.proxy.clone()).or_default()).insert(serial);
+        self.serials.insert(serial);
+        self.proxies.insert(serial, Arc::new(record));
+        Ok(Reply::Recorded)
+    }
+
+    fn record_controller(
+        &mut self,
+        serial: SerialNumber,
+        record: &ControllerCertificateRecord,
+        at: Timestamp,
+    ) -> Outcome {
+        check_len("the list of names", record.names.len(), MAX_NAMES)?;
+        for name in &record.names {
+            check_len("a name", name.len(), 253)?;
+        }
+        self.check_issued(SignedFor::Controllers, serial, &record.validity, record.issuer, at)?;
+        if self.controllers.len() >= MAX_CONTROLLER_CERTIFICATES {
+            let first =
+                self.controllers.iter().min_by_key(|(serial, old)| (old.validity.not_after, **serial));
+            if let Some(first) = first.map(|(serial, _)| *serial) {
+                self.controllers.remove(&first);
+                self.serials.remove(&first);
+            }
+        }
+        self.serials.insert(serial);
+        self.controllers.insert(serial, Arc::new(record.clone()));
+        Ok(Reply::Recorded)
+    }
+
+    fn claim(&mut self, serial: &SerialNumber) -> Outcome {
+        let at = self.now();
+        let record = self.proxies.get_mut(serial).map(Arc::make_mut);
+        let record = record.ok_or(Rejection::UnknownProxyCertificate(*serial))?;
+        match record.state {
+            ProxyCertificateState::Unclaimed => {
+                record.state = ProxyCertificateState::Claimed { at };
+                Ok(Reply::Claimed { first: true })
+            }
+            ProxyCertificateState::Claimed { .. } => Ok(Reply::Claimed { first: false }),
+            ProxyCertificateState::Released { .. } => Err(Rejection::Released(*serial)),
+        }
+    }
+
+    fn release(&mut self, mut serials: BTreeSet<SerialNumber>) -> Reply {
+        let at = self.now();
+        serials.retain(|serial| match self.proxies.get_mut(serial).map(Arc::make_mut) {
+            Some(record) if !record.state.is_released() => {
+                record.state = ProxyCertificateState::Released { at };
+                true
+            }
+            _ => false,
+        });
+        Reply::Released { serials: serials.into_iter().collect() }
+    }
+
+    /// Uses the command's own time: a single wrong clock can push the ledger's ahead for good.
+    fn prune(&mut self, now: Timestamp) -> Reply {
+        let before = self.serials.len();
+        let ended = self.proxies.iter().filter(|(_, record)| proxy_is_prunable(record, now));
+        for (serial, record) in
+            ended.map(|(serial, record)| (*serial, Arc::clone(record))).collect::<Vec<_>>()
+        {
+            self.proxies.remove(&serial);
+            self.serials.remove(&serial);
+            if let Some(serials) = self.by_proxy.get_mut(&record.proxy).map(Arc::make_mut) {
+                serials.remove(&serial);
+                if serials.is_empty() {
+                    self.by_proxy.remove(&record.proxy);
+                }
+            }
+        }
+        let ended = self.controllers.iter().filter(|(_, record)| is_ended(&record.validity, now));
+        for serial in ended.map(|(serial, _)| *serial).collect::<Vec<_>>() {
+            self.controllers.remove(&serial);
+            self.serials.remove(&serial);
+        }
+        let ended = self.services.iter().filter(|(_, certificates)| service_is_prunable(certificates, now));
+        for account in ended.map(|(account, _)| account.clone()).collect::<Vec<_>>() {
+            let Some(certificates) = self.services.get_mut(&account).map(Arc::make_mut) else { continue };
+            certificates.superseded.retain(|old| {
+                let keep = !is_ended(&old.validity, now);
+                if !keep {
+                    self.serials.remove(&old.serial);
+                }
+                keep
+            });
+            if service_is_prunable(certificates, now) {
+                self.serials.remove(&certificates.current.serial);
+                self.services.remove(&account);
+            }
+        }
+        Reply::Pruned { certificates: before - self.serials.len() }
+    }
+
+    /// Whether [`Operation::Prune`] at `now` would delete anything. Without this check an idle mesh
+    /// would write a log.
+    pub fn is_prunable(&self, now: Timestamp) -> bool {
+        self.proxies.values().any(|record| proxy_is_prunable(record, now))
+            || self.controllers.values().any(|record| is_ended(&record.validity, now))
+            || self.services.values().any(|certificates| service_is_prunable(certificates, now))
+    }
+
+    /// Checks the conditions for every certificate: a fresh serial number, an issuing CA of the
+    /// mesh that signs such certificates and has not ended, and a validity within the issuer's.
+    fn check_issued(
+        &self,
+        what: SignedFor,
+        serial: SerialNumber,
+        validity: &Validity,
+        issuer: SerialNumber,
+        at: Timestamp,
+    ) -> Result<(), Rejection> {
+        let authority = self.authority.as_ref().ok_or(Rejection::NotFounded)?;
+        let Some(ca) = authority.may_sign(what, issuer) else {
+            return Err(match authority.root_of(issuer) {
+                Some(_) => Rejection::RetiredIssuer { serial, issuer },
+                None => Rejection::UnknownIssuer { serial, issuer },
+            });
+        };
+        if ca.validity.not_after < at {
+            return Err(Rejection::CaNotValid(issuer));
+        }
+        if self.serials.contains(&serial) {
+            return Err(Rejection::DuplicateSerial(serial));
+        }
+        check_within(serial, validity, &ca.validity)
+    }
+}
+
+/// Whether pruning deletes any of these. Shortened lifetimes let a superseded certificate outlive
+/// the current one.
+fn service_is_prunable(certificates: &ServiceCertificates, now: Timestamp) -> bool {
+    let ServiceCertificates { current, superseded } = certificates;
+    superseded.iter().any(|old| is_ended(&old.validity, now))
+        || (is_ended(&current.validity, now) && superseded.is_empty())
+}
+
+fn proxy_is_prunable(record: &ProxyCertificateRecord, now: Timestamp) -> bool {
+    let released_long_ago = match record.state {
+        ProxyCertificateState::Released { at } => at.plus(RELEASED_KEPT) < now,
+        ProxyCertificateState::Unclaimed | ProxyCertificateState::Claimed { .. } => false,
+    };
+    released_long_ago || is_ended(&record.validity, now)
+}

@@ -1,0 +1,156 @@
+//! The commands of the replicated log.
+//!
+//! Owns their stored form, which is JSON. A released variant or field keeps its stored name and its
+//! meaning; a new field comes with a serde default, a new variant with a new format version of the
+//! log.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::authority::{Authority, CaCertificate};
+use super::record::{ControllerCertificateRecord, RekeyedKey, ServiceCertificateRecord};
+use crate::pki::{Fingerprint, SerialNumber, Validity};
+use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::time::Timestamp;
+
+/// One entry of the log: an operation and its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The proposing replica's clock. The ledger's own time never goes back: it is the latest `at`
+    /// of all commands.
+    pub at: Timestamp,
+    /// The operation.
+    pub operation: Operation,
+}
+
+/// A change of the ledger. [`super::LedgerOperation`] gives each its type of reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Founds the authority. Of several replicas that start at once, one succeeds.
+    InitAuthority(Box<Authority>),
+    /// Makes a certificate the current one of an identity.
+    RecordServiceCertificate(RecordServiceCertificate),
+    /// Records a proxy certificate as unclaimed.
+    RecordProxyCertificate(RecordProxyCertificate),
+    /// Records a controller's own certificate.
+    RecordControllerCertificate(RecordControllerCertificate),
+    /// Marks a proxy certificate as claimed: a proxy has connected with it. Idempotent.
+    ClaimProxyCertificate(SerialNumber),
+    /// Releases every certificate of a proxy. Idempotent.
+    ReleaseProxy(ProxyName),
+    /// Releases exactly these proxy certificates, at most [`super::MAX_RELEASED_TOGETHER`]. Skips
+    /// serial numbers that are not on record. Idempotent.
+    ReleaseProxyCertificates(Vec<SerialNumber>),
+    /// Deletes the records that have ended at the command's time.
+    Prune,
+    /// Replaces the issuing CA under the same root, and deletes the key of the one before.
+    RotateIssuing(RotateIssuing),
+    /// Trusts a new root beside the one that signs. Requires that there is no former root and no
+    /// other valid next root.
+    TrustRoot(TrustRoot),
+    /// Records that every proxy connected to a replica has acknowledged trust in the next root.
+    AcknowledgeRoot(AcknowledgeRoot),
+    /// Signs under the next root from now on, and deletes the key of the root before. Requires that
+    /// all listed replicas have acknowledged the root, and that no service certificate from before
+    /// its trust is alive.
+    SignWithNextRoot(SignWithNextRoot),
+    /// Ends the signing for controllers under the former root, and deletes the issuing CA's key.
+    /// Requires that no proxy certificate signed under that root is alive.
+    #[serde(rename = "end-vouching")]
+    EndControllerIssuer(EndControllerIssuer),
+    /// Deletes a former issuing CA, or ends the trust in a former root. Requires that nothing it
+    /// signed is alive.
+    RetireCa(SerialNumber),
+    /// Replaces sealed private keys by the same keys under another key-encryption key, at most
+    /// [`super::MAX_REKEYED_TOGETHER`].
+    #[serde(rename = "reseal-keys")]
+    Rekey(Vec<RekeyedKey>),
+}
+
+/// The fields of [`Operation::RecordServiceCertificate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordServiceCertificate {
+    /// The identity.
+    pub account: ServiceAccountId,
+    /// The current certificate that the proposer saw. The command is rejected if the current one
+    /// differs, so that of two replicas that renew at the same moment both end up with the same
+    /// certificate.
+    pub replaces: Option<SerialNumber>,
+    /// The certificate.
+    pub record: Box<ServiceCertificateRecord>,
+}
+
+/// The fields of [`Operation::RecordProxyCertificate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordProxyCertificate {
+    /// The serial number.
+    pub serial: SerialNumber,
+    /// The proxy in the certificate's Common Name.
+    pub proxy: ProxyName,
+    /// The identity of the pod that the certificate is issued for; absent from the oldest commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ServiceAccountId>,
+    /// The certificate's validity.
+    pub validity: Validity,
+    /// The serial number of the CA that signed the certificate.
+    pub issuer: SerialNumber,
+    /// The fingerprint of the whole certificate.
+    pub fingerprint: Fingerprint,
+}
+
+/// The fields of [`Operation::RecordControllerCertificate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordControllerCertificate {
+    /// The serial number.
+    pub serial: SerialNumber,
+    /// The certificate.
+    pub record: Box<ControllerCertificateRecord>,
+}
+
+/// The fields of [`Operation::RotateIssuing`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotateIssuing {
+    /// The signing issuing CA that the proposer saw. Of several replicas that rotate at once, one
+    /// succeeds.
+    pub replaces: SerialNumber,
+    /// The new issuing CA.
+    pub issuing: Box<CaCertificate>,
+}
+
+/// The fields of [`Operation::TrustRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustRoot {
+    /// The signing root that the proposer saw.
+    pub beside: SerialNumber,
+    /// The new root.
+    pub root: Box<CaCertificate>,
+}
+
+/// The fields of [`Operation::AcknowledgeRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcknowledgeRoot {
+    /// The replica.
+    pub replica: u64,
+    /// The next root.
+    pub root: SerialNumber,
+}
+
+/// The fields of [`Operation::SignWithNextRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignWithNextRoot {
+    /// The next root.
+    pub root: SerialNumber,
+    /// The group's members as the proposer saw them.
+    pub replicas: BTreeSet<u64>,
+    /// An issuing CA under that root.
+    pub issuing: Box<CaCertificate>,
+}
+
+/// The fields of [`Operation::EndControllerIssuer`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndControllerIssuer {
+    /// The issuing CA under the former root.
+    pub issuing: SerialNumber,
+}

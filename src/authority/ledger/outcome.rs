@@ -1,0 +1,144 @@
+//! The outcome of an applied command.
+//!
+//! Owns the replies and the rejections. Every replica computes the same outcome; it is not stored.
+
+use thiserror::Error;
+
+use crate::pki::SerialNumber;
+use smc_types::ids::{ServiceAccountId, TrustDomain};
+use smc_types::time::Timestamp;
+
+/// The effect of an applied command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The authority is founded.
+    Founded,
+    /// The certificate is on record and may be handed out.
+    Recorded,
+    /// The certificate is claimed.
+    Claimed {
+        /// Whether it was unclaimed before.
+        first: bool,
+    },
+    /// The certificates are refused from now on.
+    Released {
+        /// The certificates that this command released, sorted.
+        serials: Vec<SerialNumber>,
+    },
+    /// The ended records are deleted.
+    Pruned {
+        /// The number of deleted records.
+        certificates: usize,
+    },
+    /// The authority has changed as requested.
+    AuthorityChanged,
+    /// The authority already was as requested.
+    AuthorityUnchanged,
+    /// The keys are sealed as requested.
+    Rekeyed {
+        /// The number of replaced keys. The others belong to certificates that are no longer
+        /// current.
+        keys: usize,
+    },
+}
+
+/// The outcome of one applied command.
+pub type Outcome = Result<Reply, Rejection>;
+
+/// The reason why a command was not applied. It changed nothing but the ledger's time.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// There is an authority already.
+    #[error("the authority of {0} is already founded")]
+    AlreadyFounded(TrustDomain),
+    /// There is no authority yet.
+    #[error("the authority is not founded yet")]
+    NotFounded,
+    /// The serial number is taken.
+    #[error("serial number {0} is taken")]
+    DuplicateSerial(SerialNumber),
+    /// The certificate's issuer is not a CA of this mesh.
+    #[error("certificate {serial} is signed by {issuer}, which is not an issuing CA of this mesh")]
+    UnknownIssuer {
+        /// The certificate.
+        serial: SerialNumber,
+        /// Its issuer.
+        issuer: SerialNumber,
+    },
+    /// The certificate's issuer is a CA of this mesh that no longer signs such certificates.
+    #[error("certificate {serial} is signed by {issuer}, which no longer signs for this mesh")]
+    RetiredIssuer {
+        /// The certificate.
+        serial: SerialNumber,
+        /// Its issuer.
+        issuer: SerialNumber,
+    },
+    /// The CA is not valid at the command's time.
+    #[error("the CA {0} has ended, or has not begun")]
+    CaNotValid(SerialNumber),
+    /// The CA that the proposer saw sign does not sign.
+    #[error("the CA {expected} is not the one that signs: {current} is")]
+    CaConflict {
+        /// The CA that the proposer saw.
+        expected: SerialNumber,
+        /// The CA that signs.
+        current: SerialNumber,
+    },
+    /// Another root is being introduced or retired.
+    #[error("the root {0} is still being introduced or retired; one root is rotated at a time")]
+    RootRotating(SerialNumber),
+    /// The operation does not apply to this CA, or the CA is not on record.
+    #[error("there is no CA {0} to which this operation applies")]
+    UnknownCa(SerialNumber),
+    /// Proxies may not trust the root yet.
+    #[error("the proxies of replica {replica} have not acknowledged the root {root}")]
+    NotAcknowledged {
+        /// The root.
+        root: SerialNumber,
+        /// One of the replicas that have not acknowledged it.
+        replica: u64,
+    },
+    /// A certificate that is alive depends on the CA.
+    #[error("the CA {ca} is needed until {until} (seconds since 1970)", until = .until.0)]
+    StillNeeded {
+        /// The CA.
+        ca: SerialNumber,
+        /// The end of the last certificate that needs it.
+        until: Timestamp,
+    },
+    /// The certificate's validity is empty or exceeds its issuer's.
+    #[error("certificate {0} is not valid within the life of its issuer")]
+    OutlivesIssuer(SerialNumber),
+    /// The identity's current certificate is not the one that the proposer saw.
+    #[error("the current certificate of {account} is now {current}")]
+    ServiceCertificateConflict {
+        /// The identity.
+        account: ServiceAccountId,
+        /// Its current certificate.
+        current: SerialNumber,
+    },
+    /// There is no proxy certificate with this serial number.
+    #[error("there is no proxy certificate {0}")]
+    UnknownProxyCertificate(SerialNumber),
+    /// The certificate was released.
+    #[error("proxy certificate {0} was released")]
+    Released(SerialNumber),
+    /// A text or a list is too long.
+    #[error("{what} has {len} bytes or entries, at most {max} are taken")]
+    TooLong {
+        /// The text or the list.
+        what: &'static str,
+        /// Its length.
+        len: usize,
+        /// The longest permitted length.
+        max: usize,
+    },
+    /// There are too many records of one kind.
+    #[error("the ledger is full: {max} {what} are on record")]
+    Full {
+        /// The kind.
+        what: &'static str,
+        /// The largest permitted number.
+        max: usize,
+    },
+}

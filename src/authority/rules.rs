@@ -1,0 +1,22 @@
+//! Rules over the ledger: which proxy is admitted, which certificate is due for renewal, which
+//! proxy certificate is orphaned, which step of a CA rotation is next, which warnings an operator
+//! gets.
+//!
+//! Owns these decisions as pure functions of the ledger, the time and the replicas' reports. The
+//! caller carries them out. Each rule has one file.
+
+mod admission;
+mod ca_rotation;
+mod clock_stability;
+mod orphans;
+mod renewal;
+mod warnings;
+
+pub use admission::{
+    Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
+};
+pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
+pub use clock_stability::ClockStability;
+pub use orphans::{CertificateHolder, Orphans, orphaned_certificates};
+pub use renewal::{RenewalPlan, WantedCertificates, earliest_service_end, plan_renewal};
+pub use warnings::{CaWarning, ca_warnings};

@@ -1,0 +1,277 @@
+//! The RPCs of the administration API.
+//!
+//! Owns the lookups; [`super::report`] makes the messages. A call reads a consistent state of the catalog, of
+//! the ledger and of the open streams, but not the three at one moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smc_mesh::served_state::ServedState;
+use smc_mesh::session::Variant;
+use smc_proto::admin::v1::admin_client::AdminClient;
+use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
+use smc_proto::admin::v1::{self as pb};
+use smc_raft::{Group, MembershipError};
+use smc_types::ids::ReplicaId;
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, WorkloadId};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use tracing::info;
+
+use super::{backup, report};
+use crate::ca::{BuiltinCa, CaError, ProxyCertificates, Rotate};
+use crate::enroll::{Applicant, Enroller};
+use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
+use crate::xds::proxies::Proxies;
+use smc_types::causes::causes;
+
+/// An in-process client of the administration API.
+pub type Administration = AdminClient<AdminServer<AdminService>>;
+
+/// The administration API of one replica.
+pub struct AdminService {
+    /// The catalog.
+    pub(crate) ask: MeshHandle,
+    /// The CA, for its state and its rotation.
+    pub(crate) ca: Arc<BuiltinCa>,
+    /// The proxy certificates, for releases.
+    pub(crate) certificates: ProxyCertificates,
+    /// Makes bootstraps.
+    pub(crate) enroller: Enroller,
+    /// The Raft group.
+    pub(crate) group: Arc<Group>,
+    /// The connected proxies.
+    pub(crate) proxies: Proxies,
+    /// The latest served state.
+    pub(crate) worlds: watch::Receiver<Option<Arc<ServedState>>>,
+}
+
+/// A pod that the catalog knows.
+struct KnownPod {
+    proxy: ProxyName,
+    account: ServiceAccountId,
+    in_mesh: bool,
+}
+
+impl AdminService {
+    async fn pod(&self, name: &str) -> Result<KnownPod, Status> {
+        let id: WorkloadId = name.parse().map_err(|error| invalid(&error))?;
+        let found = self
+            .ask
+            .about(move |mesh| {
+                let catalog = mesh.compiler.catalog();
+                let workload = catalog.workload(&id)?;
+                let proxy = workload.proxy_name();
+                let account = workload.service_account.clone();
+                Some(KnownPod { proxy, account, in_mesh: catalog.in_mesh(workload) })
+            })
+            .await
+            .map_err(|gone| shutting_down(&gone))?;
+        found.ok_or_else(|| Status::not_found(format!("there is no Pod {name}")))
+    }
+
+    /// Every proxy that was issued a certificate, is in the mesh or is connected.
+    fn proxy_facts(&self) -> BTreeMap<ProxyName, report::ProxyFacts> {
+        let mut found: BTreeMap<ProxyName, report::ProxyFacts> = BTreeMap::new();
+        self.certificates.ledger().read(|ledger| {
+            for (serial, record) in ledger.proxy_certificates() {
+                let facts = found.entry(record.proxy.clone()).or_default();
+                facts.certificates.push(report::proxy_certificate(serial, record));
+            }
+        });
+        if let Some(world) = self.worlds.borrow().as_ref() {
+            for (proxy, known) in &world.proxies {
+                let facts = found.entry(proxy.clone()).or_default();
+                facts.known = Some((known.workload.clone(), known.class.account.clone()));
+            }
+        }
+        for (proxy, streams) in self.proxies.streams() {
+            let facts = found.entry(proxy).or_default();
+            facts.streams = streams.iter().map(|stream| report::stream(stream, &stream.report())).collect();
+        }
+        found
+    }
+
+    fn proxy_list(&self) -> Vec<pb::Proxy> {
+        let mut proxies: Vec<_> =
+            self.proxy_facts().into_iter().map(|(proxy, facts)| facts.proxy(&proxy)).collect();
+        proxies
+            .sort_by(|a, b| (&a.namespace, &a.workload, &a.uuid).cmp(&(&b.namespace, &b.workload, &b.uuid)));
+        proxies
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn list_proxies(
+        &self,
+        _: Request<pb::ListProxiesRequest>,
+    ) -> Result<Response<pb::ListProxiesResponse>, Status> {
+        Ok(Response::new(pb::ListProxiesResponse { proxies: self.proxy_list() }))
+    }
+
+    async fn get_proxy_config(
+        &self,
+        request: Request<pb::GetProxyConfigRequest>,
+    ) -> Result<Response<pb::GetProxyConfigResponse>, Status> {
+        let workload = request.into_inner().workload;
+        let name = self.pod(&workload).await?.proxy;
+        let streams: Vec<_> =
+            self.proxies.streams_of(&name).iter().map(|s| report::stream_config(s)).collect();
+        if streams.is_empty() {
+            return Err(Status::failed_precondition(format!("the proxy of Pod {workload} is not connected")));
+        }
+        let proxy = self.proxy_facts().remove(&name).map(|facts| facts.proxy(&name));
+        Ok(Response::new(pb::GetProxyConfigResponse { proxy, streams }))
+    }
+
+    async fn bootstrap(
+        &self,
+        request: Request<pb::BootstrapRequest>,
+    ) -> Result<Response<pb::BootstrapResponse>, Status> {
+        let request = request.into_inner();
+        let variant = match request.variant() {
+            pb::Variant::Sotw => Variant::Sotw,
+            pb::Variant::Delta | pb::Variant::Unspecified => Variant::Delta,
+        };
+        let pod = self.pod(&request.workload).await?;
+        if !pod.in_mesh {
+            let text = format!(
+                "Pod {} is not in the mesh: its Namespace lacks the label openservicemesh.io/monitored-by, or \
+                 injection is disabled",
+                request.workload
+            );
+            return Err(Status::failed_precondition(text));
+        }
+        let applicant = Applicant { proxy: pod.proxy, account: pod.account, variant };
+        let enrolled = self.enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;
+        info!(workload = request.workload, serial = %enrolled.serial, "proxy certificate issued");
+        let serial = enrolled.serial.to_string();
+        Ok(Response::new(pb::BootstrapResponse { bootstrap: enrolled.bootstrap, serial }))
+    }
+
+    async fn release_proxy(
+        &self,
+        request: Request<pb::ReleaseProxyRequest>,
+    ) -> Result<Response<pb::ReleaseProxyResponse>, Status> {
+        let text = request.into_inner().proxy;
+        let proxy = match text.parse::<NamespacedName>() {
+            Ok(_) => self.pod(&text).await?.proxy,
+            Err(_) => text.parse().map_err(|error| invalid(&error))?,
+        };
+        let serials = self.certificates.release(&proxy).await.map_err(|error| authority(&error))?;
+        info!(%proxy, released = serials.len(), "proxy released");
+        let released = u32::try_from(serials.len()).unwrap_or(u32::MAX);
+        Ok(Response::new(pb::ReleaseProxyResponse { released }))
+    }
+
+    async fn list_problems(
+        &self,
+        _: Request<pb::ListProblemsRequest>,
+    ) -> Result<Response<pb::ListProblemsResponse>, Status> {
+        let problems = self.ask.about(Mesh::problems).await.map_err(|gone| shutting_down(&gone))?;
+        Ok(Response::new(pb::ListProblemsResponse { problems: report::problems(problems.into_iter()) }))
+    }
+
+    async fn list_services(
+        &self,
+        _: Request<pb::ListServicesRequest>,
+    ) -> Result<Response<pb::ListServicesResponse>, Status> {
+        let services = self.ask.about(|mesh| report::services(mesh.compiler.catalog())).await;
+        let services = services.map_err(|gone| shutting_down(&gone))?;
+        Ok(Response::new(pb::ListServicesResponse { services }))
+    }
+
+    async fn list_policy(
+        &self,
+        _: Request<pb::ListPolicyRequest>,
+    ) -> Result<Response<pb::ListPolicyResponse>, Status> {
+        let policy = self.ask.about(|mesh| report::policy(mesh.compiler.catalog())).await;
+        Ok(Response::new(policy.map_err(|gone| shutting_down(&gone))?))
+    }
+
+    async fn get_ca_status(
+        &self,
+        _: Request<pb::GetCaStatusRequest>,
+    ) -> Result<Response<pb::GetCaStatusResponse>, Status> {
+        let group = self.group.status();
+        let members: Vec<_> = group.members.iter().map(|member| member.id.0).collect();
+        let status = self.ca.status();
+        let root = status.awaited_from(group.replica.0);
+        let distrustful = root.map(|root| self.proxies.distrustful(root)).unwrap_or_default();
+        Ok(Response::new(report::ca_status(status, &self.ca.list(), &members, &distrustful)))
+    }
+
+    async fn rotate_ca(
+        &self,
+        request: Request<pb::RotateCaRequest>,
+    ) -> Result<Response<pb::RotateCaResponse>, Status> {
+        let what = if request.into_inner().root { Rotate::Root } else { Rotate::Issuing };
+        let serial = self.ca.rotate(what).await.map_err(|error| match &error {
+            CaError::Rejected { .. } => Status::failed_precondition(causes(&error)),
+            _ => authority(&error),
+        })?;
+        Ok(Response::new(pb::RotateCaResponse { serial: serial.to_string() }))
+    }
+
+    async fn rekey_ca(
+        &self,
+        _: Request<pb::RekeyCaRequest>,
+    ) -> Result<Response<pb::RekeyCaResponse>, Status> {
+        let keys = self.ca.rekey().await.map_err(|error| authority(&error))?;
+        info!(keys, "rekeyed the private keys");
+        Ok(Response::new(pb::RekeyCaResponse { keys: u32::try_from(keys).unwrap_or(u32::MAX) }))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        _: Request<pb::GetClusterStatusRequest>,
+    ) -> Result<Response<pb::GetClusterStatusResponse>, Status> {
+        Ok(Response::new(report::cluster_status(self.group.status())))
+    }
+
+    async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {
+        let pb::AddReplicaRequest { id, address } = request.into_inner();
+        changed(self.group.add(ReplicaId(id), address).await)
+    }
+
+    async fn remove_replica(&self, request: Request<pb::RemoveReplicaRequest>) -> ClusterChanged {
+        changed(self.group.remove(ReplicaId(request.into_inner().id)).await)
+    }
+
+    async fn transfer_leadership(&self, request: Request<pb::TransferLeadershipRequest>) -> ClusterChanged {
+        changed(self.group.transfer(ReplicaId(request.into_inner().to)).await)
+    }
+
+    type BackupStream = backup::Parts;
+
+    async fn backup(&self, _: Request<pb::BackupRequest>) -> Result<Response<backup::Parts>, Status> {
+        Ok(Response::new(backup::parts(Arc::clone(&self.group))))
+    }
+
+    async fn take_snapshot(&self, _: Request<pb::TakeSnapshotRequest>) -> ClusterChanged {
+        changed(self.group.snapshot().await)
+    }
+}
+
+type ClusterChanged = Result<Response<pb::ChangeClusterResponse>, Status>;
+
+fn changed(result: Result<(), MembershipError>) -> ClusterChanged {
+    match result {
+        Ok(()) => Ok(Response::new(pb::ChangeClusterResponse {})),
+        Err(error @ MembershipError::Refused(_)) => Err(Status::failed_precondition(causes(&error))),
+        Err(error @ MembershipError::Failed(_)) => Err(Status::unavailable(causes(&error))),
+    }
+}
+
+fn invalid(error: &dyn std::error::Error) -> Status {
+    Status::invalid_argument(causes(error))
+}
+
+fn authority(error: &CaError) -> Status {
+    Status::unavailable(format!("certificate authority: {}", causes(error)))
+}
+
+fn shutting_down(gone: &PublisherStopped) -> Status {
+    Status::unavailable(causes(gone))
+}

@@ -1,0 +1,183 @@
+//! The command line of `smc`.
+//!
+//! Owns flags, output and exit codes. Each subcommand calls the module that does the work.
+
+mod backup;
+mod ca;
+mod cluster;
+mod controller;
+mod duration;
+mod mesh;
+mod output;
+mod proxy;
+mod replica;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::admin::client::{Client, ConnectError, connect, connect_patiently};
+use crate::interception::InitArgs;
+use smc_types::causes::causes;
+
+/// The exit codes of `smc`: `sysexits.h` where it has one.
+mod exit {
+    /// The command failed; standard error has the reason.
+    pub(super) const FAILED: u8 = 1;
+    /// The command line is invalid (`EX_USAGE`).
+    pub(super) const USAGE: u8 = 64;
+    /// The command worked and has findings: `smc mesh problems` found errors.
+    pub(super) const FINDINGS: u8 = 79;
+}
+
+/// A service mesh control plane: configures Envoy sidecars from SMI policy.
+#[derive(Debug, Parser)]
+#[command(name = "smc", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a controller.
+    Controller(Box<controller::ControllerArgs>),
+    /// Sidecars: write a bootstrap, list, inspect, release.
+    #[command(subcommand)]
+    Proxy(proxy::ProxyCommand),
+    /// The declared mesh: problems, services, policy.
+    #[command(subcommand)]
+    Mesh(mesh::MeshCommand),
+    /// The certificate authority.
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
+    /// The replicas of the control plane.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// Program traffic interception in the current network namespace.
+    Init(InitArgs),
+}
+
+/// The flag of subcommands that call a controller.
+#[derive(Debug, Clone, Args)]
+struct AdminArgs {
+    /// The controller's administration socket
+    #[arg(long, value_name = "PATH", env = "SMC_ADMIN_SOCKET")]
+    admin_socket: PathBuf,
+}
+
+impl AdminArgs {
+    async fn client(&self) -> Result<Client, ConnectError> {
+        connect(&self.admin_socket).await
+    }
+
+    /// For calls that may take minutes.
+    async fn patient_client(&self) -> Result<Client, ConnectError> {
+        connect_patiently(&self.admin_socket).await
+    }
+}
+
+/// The controller refused the call or failed. The status is no `#[source]`, since its text repeats the
+/// message.
+#[derive(Debug, thiserror::Error)]
+#[error("the controller says: {}", .0.message())]
+struct Refused(tonic::Status);
+
+/// The result of a subcommand.
+type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The result of a subcommand that worked.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Findings,
+}
+
+/// Parses the command line and runs it.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too and are no errors. A failure to print cannot be reported.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match dispatch(cli.command) {
+        Ok(Verdict::Ok) => ExitCode::SUCCESS,
+        Ok(Verdict::Findings) => ExitCode::from(exit::FINDINGS),
+        Err(error) => {
+            output::print_error(&causes(error.as_ref()));
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Outcome {
+    match command {
+        Command::Controller(args) => many_threads()?.block_on(controller::run(*args)),
+        Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
+        Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
+        Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
+        Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),
+        Command::Init(args) => {
+            args.log.start_logging();
+            let dry_run = args.dry_run;
+            crate::interception::run(args.into(), dry_run)?;
+            Ok(Verdict::Ok)
+        }
+    }
+}
+
+/// The operating system refused threads, timers or sockets.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the runtime")]
+struct NoRuntime(#[source] std::io::Error);
+
+fn many_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(NoRuntime)
+}
+
+fn one_thread() -> Result<tokio::runtime::Runtime, NoRuntime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(NoRuntime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_refusal_of_the_controller_is_printed_once() {
+        let refused = Refused(tonic::Status::not_found("there is no Pod a/b"));
+        assert_eq!(causes(&refused), "the controller says: there is no Pod a/b");
+    }
+
+    #[test]
+    fn an_invalid_command_line_is_refused() {
+        let controller = ["smc", "controller", "--mesh-dir", "m", "--data-dir", "d", "--kek-file", "k"];
+        assert!(Cli::try_parse_from(controller).is_ok());
+        for extra in [
+            vec!["--xds-listen", "nowhere"],
+            vec!["--xds-address", "0.0.0.0:1"],
+            vec!["--trust-domain", "Not A Domain"],
+            vec!["--service-cert-lifetime", "soon"],
+            vec!["--log-level", "info,=="],
+            vec!["--frobnicate"],
+        ] {
+            let line = controller.iter().copied().chain(extra.iter().copied());
+            assert!(Cli::try_parse_from(line).is_err(), "{extra:?}");
+        }
+        assert!(Cli::try_parse_from(["smc", "init", "--log-level", "debug", "--log-format", "json"]).is_ok());
+        assert!(
+            Cli::try_parse_from(["smc", "proxy", "bootstrap", "no-slash", "--admin-socket", "s"]).is_err()
+        );
+    }
+}

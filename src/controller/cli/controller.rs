@@ -1,0 +1,262 @@
+//! `smc controller`: runs a replica until SIGTERM or SIGINT.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use smc_host::files::make_directory;
+use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
+use smc_types::host_port::{HostPort, ReplicaAddress};
+use smc_types::ids::MeshNamespace;
+use smc_types::ids::{ReplicaId, TrustDomain};
+use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::replica::ReplicaArgs;
+use super::{Outcome, Verdict, duration};
+use crate::ca::seal::{KeyEncryption, KeyRing};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
+use crate::server::{Server, Storage};
+use crate::sources::DirectorySource;
+use crate::telemetry::LogArgs;
+use smc_host::env::Env;
+
+/// Flags of `smc controller`.
+#[derive(Debug, Args)]
+pub(super) struct ControllerArgs {
+    /// The directory of Kubernetes YAML that declares the mesh; watched for changes
+    #[arg(long, value_name = "DIR")]
+    mesh_dir: PathBuf,
+    /// The directory of the controller's state
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    replica: ReplicaArgs,
+    /// The key-encryption key that seals the certificate authority's keys
+    ///
+    /// FILE.founded beside it records that an authority was founded with it. If the record exists and the
+    /// ledger is empty, the controller does not start: the ledger was lost, and a new authority would cut off
+    /// every sidecar.
+    #[arg(long, value_name = "FILE")]
+    kek_file: PathBuf,
+    /// Another key-encryption key that is accepted while the key changes: the next or the previous one
+    ///
+    /// To change the key, restart the replicas one by one with the next key here, then with the next key as
+    /// --kek-file and the previous one here; run `smc ca rekey`; restart them with the next key only.
+    #[arg(long = "also-kek-file", value_name = "FILE")]
+    other_kek_files: Vec<PathBuf>,
+    /// Create the key-encryption key if the file is missing
+    #[arg(long)]
+    create_kek: bool,
+    /// The address to listen on for proxies
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:15128")]
+    xds_listen: SocketAddr,
+    /// The address in bootstraps; required unless --xds-listen is a single address
+    #[arg(long, value_name = "HOST:PORT")]
+    xds_address: Option<HostPort>,
+    /// The address of a replica in bootstraps, once for each replica, this one included
+    ///
+    /// Bootstraps name all replicas, in an order that differs by sidecar. A sidecar whose replica is gone
+    /// connects to the next one.
+    #[arg(long = "xds-replica", value_name = "N=HOST:PORT", conflicts_with = "xds_address")]
+    xds_replicas: Vec<ReplicaAddress>,
+    /// The unix socket of the administration API [default: DATA_DIR/admin.sock]
+    #[arg(long, value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
+    /// The address to serve /metrics, /healthz and /readyz on [default: not served]
+    #[arg(long, value_name = "ADDR")]
+    metrics_listen: Option<SocketAddr>,
+    /// The trust domain of every identity
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
+    trust_domain: TrustDomain,
+    /// The control plane's own namespace, the only one whose MeshConfig takes effect
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
+    #[command(flatten)]
+    log: LogArgs,
+    /// The lifetime of service certificates, unless MeshConfig sets it
+    #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
+    service_cert_lifetime: Duration,
+    /// How long a pod must be gone, or have another service account, before its certificates are released
+    ///
+    /// A released proxy certificate is refused for good: its sidecar needs a new bootstrap. The grace period
+    /// keeps a short failure of the mesh directory, or of the platform's API, from locking out running
+    /// sidecars.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    release_grace: Duration,
+}
+
+fn by_replica(addresses: Vec<ReplicaAddress>) -> Result<BTreeMap<ReplicaId, HostPort>, ControllerError> {
+    let mut by_replica = BTreeMap::new();
+    for ReplicaAddress { replica, address } in addresses {
+        if by_replica.insert(replica, address).is_some() {
+            return Err(ControllerError::Twice(replica));
+        }
+    }
+    Ok(by_replica)
+}
+
+/// The directory of a replica's ledger.
+pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
+    data_dir.join("ledger")
+}
+
+pub(super) async fn run(args: ControllerArgs) -> Outcome {
+    let ControllerArgs {
+        mesh_dir,
+        data_dir,
+        replica,
+        kek_file,
+        other_kek_files,
+        create_kek,
+        xds_listen,
+        xds_address,
+        xds_replicas,
+        admin_socket,
+        metrics_listen,
+        trust_domain,
+        mesh_namespace,
+        log,
+        service_cert_lifetime,
+        release_grace,
+    } = args;
+    log.start_logging();
+    let signals = Signals::new().map_err(ControllerError::Signals)?;
+    let env = Env::system();
+    let keys = open_keys(data_dir.clone(), kek_file, other_kek_files, create_kek, env.clone()).await?;
+    let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
+    let group = Arc::new(replica.start(ledger, &*keys, &env).await?);
+    let config = Config {
+        xds_listen,
+        xds_address,
+        xds_replicas: by_replica(xds_replicas)?,
+        admin_socket: Some(admin_socket.unwrap_or_else(|| data_dir.join("admin.sock"))),
+        metrics_listen,
+        trust_domain,
+        mesh_namespace,
+        service_cert_lifetime,
+        release_grace,
+        max_connections: connections(open_files()?),
+        answer_limit: ANSWER_LIMIT,
+        idle_limit: IDLE_LIMIT,
+    };
+    let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good")));
+    let served = serve(config, env, Storage { group: Arc::clone(&group), keys, mesh }, signals).await;
+    group.stop().await;
+    served.map(|()| Verdict::Ok)
+}
+
+/// Raises the limit of open files to the hard limit, and returns it. The usual soft limit of 1,024 would
+/// allow that many sidecars; a service manager leaves the hard limit far above.
+fn open_files() -> Result<u64, ControllerError> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(ControllerError::OpenFiles)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(ControllerError::OpenFiles)?;
+    Ok(hard)
+}
+
+/// How many proxies may be connected with this limit of open files. Warns if the limit is low.
+fn connections(open_files: u64) -> usize {
+    let connections = max_connections(open_files);
+    if connections < MAX_CONNECTIONS / 2 {
+        warn!(open_files, connections, "the limit of open files bounds how many proxies can connect");
+    }
+    connections
+}
+
+/// Serves once the replica belongs to a group, until a signal arrives or a task fails.
+async fn serve(config: Config, env: Env, storage: Storage, signals: Signals) -> Result<(), Failure> {
+    let signalled = signals.any();
+    tokio::pin!(signalled);
+    tokio::select! {
+        ready = storage.group.ready() => ready?,
+        () = &mut signalled => return Ok(()),
+    }
+    let shutdown = CancellationToken::new();
+    let handle = Server::start(config, env, storage, shutdown.clone()).await?;
+    let joined = handle.join();
+    tokio::pin!(joined);
+    tokio::select! {
+        ended = &mut joined => ended?,
+        () = &mut signalled => {
+            shutdown.cancel();
+            joined.await?;
+        }
+    }
+    Ok(())
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A replica cannot be started.
+#[derive(Debug, Error)]
+enum ControllerError {
+    /// Signal handlers cannot be installed.
+    #[error("cannot listen for SIGTERM and SIGINT")]
+    Signals(#[source] std::io::Error),
+    /// The limit of open files, which bounds connections, cannot be raised.
+    #[error("cannot raise the limit of open files")]
+    OpenFiles(#[source] nix::Error),
+    /// The flags contradict each other.
+    #[error("--xds-replica names replica {0} twice")]
+    Twice(ReplicaId),
+    /// The opening task panicked, which is a bug.
+    #[error("opening the data directory broke off")]
+    Opening(#[source] tokio::task::JoinError),
+}
+
+/// Creates the data directory and opens the key-encryption key, on a thread that may block.
+async fn open_keys(
+    data_dir: PathBuf,
+    kek_file: PathBuf,
+    other_kek_files: Vec<PathBuf>,
+    create_kek: bool,
+    env: Env,
+) -> Result<Arc<dyn KeyEncryption>, Failure> {
+    let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn KeyEncryption>, Failure> {
+        // Private, since it holds sealed keys and the record of every certificate.
+        make_directory(&data_dir)?;
+        Ok(Arc::new(KeyRing::load(&kek_file, &other_kek_files, create_kek, &env)?))
+    });
+    opened.await.map_err(ControllerError::Opening)?
+}
+
+/// The signals that end a controller.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn any(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smc_types::causes::causes;
+
+    #[tokio::test]
+    async fn a_data_directory_that_cannot_be_made_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let opened = open_keys(file.join("data"), file.join("kek"), Vec::new(), true, Env::system()).await;
+        let error = causes(opened.err().unwrap().as_ref());
+        assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
+    }
+}

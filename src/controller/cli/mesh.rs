@@ -1,0 +1,128 @@
+//! `smc mesh`: the declared mesh, its effect and its problems.
+
+use clap::Subcommand;
+use smc_proto::admin::v1::{
+    ListPolicyRequest, ListPolicyResponse, ListProblemsRequest, ListProblemsResponse, ListServicesRequest,
+    ListServicesResponse, Severity,
+};
+
+use super::output::OutputArgs;
+use super::table::Table;
+use super::{AdminArgs, Outcome, Refused, Verdict};
+
+/// Subcommands of `smc mesh`.
+#[derive(Debug, Subcommand)]
+pub(super) enum MeshCommand {
+    /// List the problems of the declared mesh; exits with 79 if any of them is an error.
+    Problems(QueryArgs),
+    /// List the services, their ports and endpoints.
+    Services(QueryArgs),
+    /// List which service accounts may access which, and how.
+    Policy(QueryArgs),
+}
+
+/// Flags of every subcommand.
+#[derive(Debug, clap::Args)]
+pub(super) struct QueryArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn run(command: MeshCommand) -> Outcome {
+    match command {
+        MeshCommand::Problems(QueryArgs { admin, output }) => {
+            let answer = admin
+                .client()
+                .await?
+                .list_problems(ListProblemsRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, problems)?;
+            let errors = answer.problems.iter().any(|problem| problem.severity() == Severity::Error);
+            Ok(if errors { Verdict::Findings } else { Verdict::Ok })
+        }
+        MeshCommand::Services(QueryArgs { admin, output }) => {
+            let answer = admin
+                .client()
+                .await?
+                .list_services(ListServicesRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, services)?;
+            Ok(Verdict::Ok)
+        }
+        MeshCommand::Policy(QueryArgs { admin, output }) => {
+            let answer =
+                admin.client().await?.list_policy(ListPolicyRequest {}).await.map_err(Refused)?.into_inner();
+            output.print(&answer, policy)?;
+            Ok(Verdict::Ok)
+        }
+    }
+}
+
+fn problems(answer: &ListProblemsResponse) -> String {
+    if answer.problems.is_empty() {
+        return "no problems\n".to_owned();
+    }
+    let mut table = Table::new(["SEVERITY", "OBJECT", "FIELD", "PROBLEM"]);
+    for problem in &answer.problems {
+        let severity = match problem.severity() {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Unspecified => "unknown",
+        };
+        table.row([
+            severity.to_owned(),
+            problem.object.clone(),
+            problem.field.clone(),
+            problem.message.clone(),
+        ]);
+    }
+    table.render()
+}
+
+fn services(answer: &ListServicesResponse) -> String {
+    let mut table =
+        Table::new(["SERVICE", "ADDRESS", "PORT", "PROTOCOL", "ENDPOINTS", "IDENTITIES", "SPLITS"]);
+    for service in &answer.services {
+        let address = if service.headless { "headless".to_owned() } else { service.cluster_ips.join(",") };
+        for port in &service.ports {
+            let name = if port.name.is_empty() { String::new() } else { format!(" ({})", port.name) };
+            table.row([
+                service.name.clone(),
+                address.clone(),
+                format!("{}{name}", port.port),
+                port.protocol.clone(),
+                port.endpoints.join(","),
+                service.service_accounts.join(","),
+                service.splits.join(","),
+            ]);
+        }
+    }
+    table.render()
+}
+
+fn policy(answer: &ListPolicyResponse) -> String {
+    let mut text = String::new();
+    if answer.permissive {
+        text.push_str(
+            "permissive mode: every workload in the mesh may access every other; these rules have no effect\n\n",
+        );
+    }
+    let mut table = Table::new(["SOURCE", "DESTINATION", "PORTS", "REQUESTS", "TRAFFICTARGET"]);
+    for rule in &answer.rules {
+        let ports: Vec<_> = rule.ports.iter().map(ToString::to_string).collect();
+        table.row([
+            rule.source.clone(),
+            rule.destination.clone(),
+            if rule.all_ports { "all".to_owned() } else { ports.join(",") },
+            if rule.any_http { "any".to_owned() } else { rule.http.join("; ") },
+            rule.target.clone(),
+        ]);
+    }
+    text + &table.render()
+}

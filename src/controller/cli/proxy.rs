@@ -1,0 +1,234 @@
+//! `smc proxy`: sidecars.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use smc_host::files::private;
+use smc_proto::admin::v1::{
+    BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
+    ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, Stream, Variant,
+};
+use smc_types::ids::WorkloadId;
+use smc_types::time::Timestamp;
+use thiserror::Error;
+
+use super::output::{self, OutputArgs};
+use super::table::Table;
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
+use smc_host::env::Env;
+
+/// Subcommands of `smc proxy`.
+#[derive(Debug, Subcommand)]
+pub(super) enum ProxyCommand {
+    /// Issue a proxy certificate and write an Envoy bootstrap with it.
+    Bootstrap(BootstrapArgs),
+    /// List the proxies: their certificates, connections, and participation in the mesh.
+    List {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show the resources that a proxy was sent, acknowledged and rejected.
+    Config {
+        #[command(flatten)]
+        pod: Pod,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Release a proxy's certificates: its streams end, and it is refused from then on.
+    Release {
+        /// The pod, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a machine) for a proxy whose pod is gone
+        #[arg(value_name = "NAMESPACE/POD")]
+        proxy: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+/// Flags of `smc proxy bootstrap`.
+#[derive(Debug, Args)]
+pub(super) struct BootstrapArgs {
+    #[command(flatten)]
+    pod: Pod,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// The file to write, readable by its owner only [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The variant of the xDS protocol
+    #[arg(long, default_value = "delta")]
+    variant: VariantArg,
+}
+
+/// The argument that names a pod.
+#[derive(Debug, Args)]
+pub(super) struct Pod {
+    /// The pod
+    #[arg(value_name = "NAMESPACE/POD")]
+    pod: WorkloadId,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum VariantArg {
+    /// Only changes are sent
+    Delta,
+    /// State of the World
+    Sotw,
+}
+
+/// The bootstrap cannot be written.
+#[derive(Debug, Error)]
+#[error("cannot write the bootstrap to {}", path.display())]
+struct WriteError {
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+pub(super) async fn run(command: ProxyCommand) -> Outcome {
+    match command {
+        ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
+        ProxyCommand::List { admin, output } => {
+            let answer = admin
+                .client()
+                .await?
+                .list_proxies(ListProxiesRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, proxies)?;
+        }
+        ProxyCommand::Config { pod, admin, output } => {
+            let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
+            let answer = admin.client().await?.get_proxy_config(request).await.map_err(Refused)?.into_inner();
+            output.print(&answer, config)?;
+        }
+        ProxyCommand::Release { proxy, admin, output } => {
+            let answer = admin
+                .client()
+                .await?
+                .release_proxy(ReleaseProxyRequest { proxy })
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, |ReleaseProxyResponse { released }| {
+                format!("certificates released: {released}\n")
+            })?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+async fn bootstrap(args: BootstrapArgs) -> Outcome {
+    let BootstrapArgs { pod, admin, output, variant } = args;
+    let variant = match variant {
+        VariantArg::Delta => Variant::Delta,
+        VariantArg::Sotw => Variant::Sotw,
+    };
+    let request = BootstrapRequest { workload: pod.pod.to_string(), variant: variant.into() };
+    let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
+    match output {
+        None => output::write(&answer.bootstrap)?,
+        Some(path) => {
+            private::replace(&path, answer.bootstrap.as_bytes())
+                .map_err(|source| WriteError { path, source })?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+fn proxies(answer: &ListProxiesResponse) -> String {
+    let now = Env::system().now();
+    let mut table = Table::new([
+        "POD",
+        "IDENTITY",
+        "IN MESH",
+        "CERTIFICATE",
+        "CONNECTED",
+        "VARIANT",
+        "ACKED",
+        "NACKS",
+        "PROXY",
+    ]);
+    let mut participants = 0;
+    for proxy in &answer.proxies {
+        participants += usize::from(proxy.participant);
+        let acked = proxy.streams.iter().map(|stream| stream.acked_at).max().unwrap_or(0);
+        let rejections: u64 = proxy.streams.iter().map(|stream| stream.rejections).sum();
+        let connected = proxy.streams.first();
+        table.row([
+            if proxy.workload.is_empty() { format!("{}/?", proxy.namespace) } else { proxy.workload.clone() },
+            proxy.service_account.clone(),
+            if proxy.participant { "yes" } else { "no" }.to_owned(),
+            certificate(proxy).to_owned(),
+            connected.map(|stream| ago(now, stream.opened_at)).unwrap_or_default(),
+            connected.map(|stream| variant(stream).to_owned()).unwrap_or_default(),
+            if acked == 0 { String::new() } else { ago(now, acked) },
+            if connected.is_some() { rejections.to_string() } else { String::new() },
+            proxy.uuid.clone(),
+        ]);
+    }
+    format!("{}\nparticipants of the mesh: {participants}\n", table.render())
+}
+
+fn variant(stream: &Stream) -> &'static str {
+    match stream.variant() {
+        Variant::Delta => "delta",
+        Variant::Sotw => "sotw",
+        Variant::Unspecified => "unknown",
+    }
+}
+
+/// The state of the newest certificate, which the proxy should be using.
+fn certificate(proxy: &Proxy) -> &'static str {
+    match proxy.certificates.last().map(smc_proto::admin::v1::ProxyCertificate::state) {
+        None => "none",
+        Some(CertificateState::Unclaimed) => "unclaimed",
+        Some(CertificateState::Claimed) => "claimed",
+        Some(CertificateState::Released) => "released",
+        Some(CertificateState::Unspecified) => "unknown",
+    }
+}
+
+fn config(answer: &GetProxyConfigResponse) -> String {
+    let mut table = Table::new(["STREAM", "TYPE", "RESOURCE", "SENT", "ACKED", "REJECTED"]);
+    for config in &answer.streams {
+        let scope = config.stream.as_ref().map(|stream| stream.scope.clone()).unwrap_or_default();
+        for kind in &config.types {
+            for resource in &kind.resources {
+                let acked =
+                    if resource.acked == resource.sent { "same".to_owned() } else { short(&resource.acked) };
+                let rejected = if resource.rejected.is_empty() {
+                    String::new()
+                } else {
+                    format!("{}: {}", short(&resource.rejected), resource.rejection)
+                };
+                table.row([
+                    scope.clone(),
+                    kind.r#type.clone(),
+                    resource.name.clone(),
+                    short(&resource.sent),
+                    acked,
+                    rejected,
+                ]);
+            }
+        }
+    }
+    table.render()
+}
+
+/// The beginning of a version, enough to distinguish it.
+fn short(version: &str) -> String {
+    version.chars().take(12).collect()
+}
+
+fn ago(now: Timestamp, then: i64) -> String {
+    let span: Duration = now.since(Timestamp(then));
+    format!("{} ago", duration::print(span))
+}

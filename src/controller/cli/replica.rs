@@ -1,0 +1,169 @@
+//! The flags of `smc controller` that say which replica it is, and how it reaches the others.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use smc_raft::{Connections, Group, GroupSecret, Settings, Storage};
+use smc_types::ids::ReplicaId;
+use thiserror::Error;
+
+use crate::ca::seal::KeyEncryption;
+use smc_host::env::Env;
+use smc_types::host_port::{HostPort, ReplicaAddress};
+
+/// The flags of one replica.
+#[derive(Debug, Args)]
+pub(super) struct ReplicaArgs {
+    /// Which replica this is: its ordinal, which never changes
+    #[arg(long, value_name = "N", default_value_t = ReplicaId(0))]
+    replica_id: ReplicaId,
+    /// The address to listen on for other replicas; a replica that is alone needs none
+    #[arg(long, value_name = "ADDR", requires = "initial_members")]
+    raft_listen: Option<SocketAddr>,
+    /// The address that other replicas connect to [default: its --initial-member, or --raft-listen]
+    #[arg(long, value_name = "HOST:PORT", requires = "raft_listen")]
+    raft_address: Option<HostPort>,
+    /// An initial member of the group, once for each, this one included; a later replica asks them to join
+    ///
+    /// When all initial members can be reached and none belongs to a group, the one with the lowest id founds
+    /// it. A replica that returns without its data joins the group of the others.
+    #[arg(
+        long = "initial-member",
+        alias = "founder",
+        value_name = "N=HOST:PORT",
+        id = "initial_members",
+        requires = "raft_listen"
+    )]
+    initial_members: Vec<ReplicaAddress>,
+}
+
+/// What is wrong with the flags.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum ReplicaArgsError {
+    #[error("replica {0} is named twice as --initial-member")]
+    Twice(ReplicaId),
+    #[error("the others need an address of this replica: give --raft-address")]
+    NoAddress,
+}
+
+/// The port of the group cannot be taken.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address} for other replicas")]
+struct CannotListen {
+    address: SocketAddr,
+    #[source]
+    source: std::io::Error,
+}
+
+impl ReplicaArgs {
+    /// Starts the replica on its disk.
+    pub(super) async fn start(
+        self,
+        storage: Storage,
+        keys: &dyn KeyEncryption,
+        env: &Env,
+    ) -> Result<Group, Box<dyn std::error::Error + Send + Sync>> {
+        let listen = self.raft_listen;
+        let settings = Settings {
+            other_secrets: keys.other_group_secrets(),
+            founded_before: keys.founding_note()?,
+            ..self.settings(keys.group_secret())?
+        };
+        let listener = match listen {
+            None => None,
+            Some(address) => {
+                let listening = env.network.listen(address).await;
+                Some(listening.map_err(|source| CannotListen { address, source })?)
+            }
+        };
+        let connections = Connections { network: Arc::clone(&env.network), listener };
+        Ok(Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?)
+    }
+
+    fn settings(self, secret: GroupSecret) -> Result<Settings, ReplicaArgsError> {
+        let Self { replica_id: replica, raft_listen, raft_address, initial_members: named } = self;
+        let mut initial_members = BTreeMap::new();
+        for ReplicaAddress { replica: id, address } in named {
+            if initial_members.insert(id, address.to_string()).is_some() {
+                return Err(ReplicaArgsError::Twice(id));
+            }
+        }
+        let address = match (raft_address, initial_members.get(&replica), raft_listen) {
+            (Some(address), _, _) => address.to_string(),
+            (None, Some(address), _) => address.clone(),
+            (None, None, Some(listen)) if !listen.ip().is_unspecified() => listen.to_string(),
+            (None, None, Some(_)) => return Err(ReplicaArgsError::NoAddress),
+            // A replica that is alone has no peers to reach it.
+            (None, None, None) => "localhost:0".to_owned(),
+        };
+        let mut settings = Settings::new(replica, address, secret);
+        if !initial_members.is_empty() {
+            settings.initial_members = initial_members;
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        replica: ReplicaArgs,
+    }
+
+    fn settings(line: &str) -> Result<Settings, String> {
+        let words = std::iter::once("smc").chain(line.split_whitespace());
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let secret = GroupSecret::new(Zeroizing::new([0; 32]));
+        cli.replica.settings(secret).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_flags_it_is_a_replica_alone() {
+        let alone = settings("").unwrap();
+        assert_eq!(alone.replica, ReplicaId(0));
+        assert_eq!(alone.initial_members.len(), 1);
+    }
+
+    #[test]
+    fn an_initial_member_has_the_address_in_the_list() {
+        // The flag, and its former name.
+        for flag in ["--initial-member", "--founder"] {
+            let line = format!(
+                "--replica-id 1 --raft-listen 0.0.0.0:15129 {flag} 0=smc-0:15129 {flag} 1=smc-1:15129"
+            );
+            let initial = settings(&line).unwrap();
+            assert_eq!(initial.address, "smc-1:15129");
+            assert_eq!(initial.initial_members[&ReplicaId(0)], "smc-0:15129");
+            let later = format!("--replica-id 3 --raft-listen 10.0.0.3:15129 {flag} 0=smc-0:15129");
+            assert_eq!(settings(&later).unwrap().address, "10.0.0.3:15129");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_reason() {
+        for (line, reason) in [
+            ("--raft-listen 0.0.0.0:1", "--initial-member"),
+            ("--initial-member 0=a:1", "--raft-listen"),
+            ("--replica-id 2 --raft-listen 0.0.0.0:1 --initial-member 0=a:1", "--raft-address"),
+            ("--raft-listen 0.0.0.0:1 --initial-member 0=a:1 --initial-member 0=b:1", "named twice"),
+            ("--raft-listen 0.0.0.0:1 --initial-member a", "N=HOST:PORT"),
+            ("--raft-listen 0.0.0.0:1 --initial-member 0=:1", "N=HOST:PORT"),
+            ("--raft-listen 0.0.0.0:1 --initial-member 0=a:0", "N=HOST:PORT"),
+            ("--raft-listen 0.0.0.0:1 --initial-member x=a:1", "N=HOST:PORT"),
+            ("--raft-listen 0.0.0.0:1 --initial-member 0=:::1", "an IPv6 address needs brackets"),
+            ("--raft-listen 0.0.0.0:1 --raft-address a --initial-member 0=a:1", "is not HOST:PORT"),
+        ] {
+            let error = settings(line).unwrap_err();
+            assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+}

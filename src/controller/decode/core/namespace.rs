@@ -1,0 +1,123 @@
+//! `v1` Namespace: whether its pods are in the mesh.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use smc_mesh::api::core::Namespace;
+use smc_types::ids::check_label;
+use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::{Problem, Reading, Subject};
+use smc_types::text::truncated;
+
+/// A namespace with this label belongs to the mesh (OSM's `osm namespace add`). Any value will do: one
+/// control plane serves one mesh.
+pub const MONITORED_BY_LABEL: &str = "openservicemesh.io/monitored-by";
+
+/// A namespace with this label is never part of the mesh, whatever else it carries (OSM's opt-out, used
+/// for the control plane's own namespace).
+pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
+
+/// Whether pods get a sidecar, on a Namespace or on a Pod (which wins): `enabled`, `yes`, `true`,
+/// `disabled`, `no` or `false`, in any case.
+pub const INJECTION_ANNOTATION: &str = "openservicemesh.io/sidecar-injection";
+
+/// Reads a Namespace.
+pub fn read_namespace(namespace: &core::Namespace) -> Reading<Namespace> {
+    let meta = &namespace.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    if let Err(error) = check_label("namespace", &name) {
+        let subject = Subject::Misnamed { kind: Kind::Namespace, name };
+        let problem = Problem::error(subject, "metadata.name", error.to_string());
+        return Reading { object: None, problems: vec![problem] };
+    }
+    let labels = meta.labels.as_ref();
+    let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
+    let (injection, refused) = read_injection(meta.annotations.as_ref());
+    let problem = refused.map(|message| injection_problem(&ObjectRef::Namespace(name.clone()), message));
+    let monitored = has(MONITORED_BY_LABEL) && !has(IGNORE_LABEL);
+    Reading {
+        object: Some(Namespace { name, monitored, injection }),
+        problems: problem.into_iter().collect(),
+    }
+}
+
+/// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known
+/// ones is a refusal: the author wanted something, and without a sidecar no request gets in.
+pub(super) fn read_injection(
+    annotations: Option<&BTreeMap<String, String>>,
+) -> (Option<bool>, Option<String>) {
+    let Some(value) = annotations.and_then(|all| all.get(INJECTION_ANNOTATION)) else { return (None, None) };
+    match value.to_ascii_lowercase().as_str() {
+        "enabled" | "yes" | "true" => (Some(true), None),
+        "disabled" | "no" | "false" => (Some(false), None),
+        _ => {
+            let shown = truncated(value, 40);
+            let message = format!(
+                "{shown:?} is none of enabled, yes, true, disabled, no, false; read as disabled, so without sidecar"
+            );
+            (Some(false), Some(message))
+        }
+    }
+}
+
+/// The problem of an object's sidecar annotation.
+pub(super) fn injection_problem(subject: &ObjectRef, message: String) -> Problem {
+    Problem::error(subject, format!("metadata.annotations[{INJECTION_ANNOTATION}]"), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use smc_types::problem::Severity;
+
+    use super::super::testing::{fields, object};
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_monitored_by_its_label_unless_it_is_to_be_ignored() {
+        for (labels, monitored) in [
+            (json!(null), false),
+            (json!({}), false),
+            (json!({"openservicemesh.io/monitored-by": "osm"}), true),
+            (json!({"openservicemesh.io/monitored-by": ""}), true),
+            (json!({"monitored-by": "osm"}), false),
+            (json!({"openservicemesh.io/monitored-by": "osm", "openservicemesh.io/ignore": "true"}), false),
+        ] {
+            let reading = read_namespace(&object(json!({"metadata": {"name": "shop", "labels": labels}})));
+            assert_eq!(reading.problems, []);
+            let namespace = reading.object.unwrap();
+            assert_eq!((namespace.name.as_str(), namespace.monitored), ("shop", monitored), "{labels}");
+        }
+    }
+
+    #[test]
+    fn the_injection_annotation_has_six_values_and_any_other_disables() {
+        for (value, injection, problems) in [
+            ("enabled", true, 0),
+            ("Yes", true, 0),
+            ("TRUE", true, 0),
+            ("disabled", false, 0),
+            ("no", false, 0),
+            ("false", false, 0),
+            ("enable", false, 1),
+            ("", false, 1),
+        ] {
+            let meta =
+                json!({"name": "shop", "annotations": {"openservicemesh.io/sidecar-injection": value}});
+            let reading = read_namespace(&object(json!({ "metadata": meta })));
+            assert_eq!(reading.object.unwrap().injection, Some(injection), "{value:?}");
+            assert_eq!(reading.problems.len(), problems, "{value:?}");
+        }
+        let silent = read_namespace(&object(json!({"metadata": {"name": "shop"}})));
+        assert_eq!(silent.object.unwrap().injection, None);
+    }
+
+    #[test]
+    fn a_namespace_with_an_impossible_name_is_no_namespace() {
+        for name in [json!(null), json!(""), json!("a.b"), json!("A"), json!("x".repeat(64))] {
+            let reading = read_namespace(&object(json!({"metadata": {"name": name}})));
+            assert_eq!(reading.object, None, "{name}");
+            assert_eq!(fields(&reading.problems), [(Severity::Error, "metadata.name")]);
+        }
+    }
+}

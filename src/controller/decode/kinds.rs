@@ -1,0 +1,354 @@
+//! The kinds and versions that are read, and which function reads each.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use smc_mesh::api::osm::read_mesh_config;
+use smc_mesh::api::smi::{self, SplitVersion};
+use smc_mesh::catalog::Object;
+use smc_types::ids::{InvalidName, NamespacedName};
+use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::{Problem, Reading};
+use thiserror::Error;
+
+use super::core::{self as kubernetes, UnstatedReadiness};
+use super::fields::decode;
+
+/// How the mesh treats a kind.
+#[derive(Clone, Copy)]
+pub(crate) enum Meaning<'a> {
+    /// An object that this reader reads.
+    Object(Reader),
+    /// A list of objects: of the kind given, or of any kind.
+    List(Option<&'a str>),
+    /// A kind that is read only in these versions.
+    OtherVersion(&'static str),
+    /// A kind that the mesh does not read.
+    Foreign,
+}
+
+/// How an object is read: a row of [`READERS`], and the version that the object is written in.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader {
+    row: &'static Row,
+    version: &'static str,
+}
+
+/// One kind that is read.
+struct Row {
+    kind: Kind,
+    group: &'static str,
+    versions: &'static [&'static str],
+    /// The versions, as the problem of another version names them.
+    advertised: &'static str,
+    read: fn(&mut Target<'_>) -> Option<Object>,
+}
+
+/// All kinds that are read. A new kind is one more row.
+const READERS: &[Row] = &[
+    Row {
+        kind: Kind::Namespace,
+        group: "",
+        versions: &["v1"],
+        advertised: "v1",
+        read: |target| target.api(kubernetes::read_namespace).map(Object::Namespace),
+    },
+    Row {
+        kind: Kind::Service,
+        group: "",
+        versions: &["v1"],
+        advertised: "v1",
+        read: |target| target.api(kubernetes::read_service).map(Object::Service),
+    },
+    Row {
+        kind: Kind::ServiceAccount,
+        group: "",
+        versions: &["v1"],
+        advertised: "v1",
+        read: |target| {
+            let read = |account: &core::ServiceAccount| kubernetes::service_account(&account.metadata);
+            target.api(read).map(Object::ServiceAccount)
+        },
+    },
+    Row {
+        kind: Kind::Pod,
+        group: "",
+        versions: &["v1"],
+        advertised: "v1",
+        read: |target| {
+            let read = |pod: &core::Pod| kubernetes::read_pod(pod, UnstatedReadiness::Ready);
+            target.api(read).map(Object::Workload)
+        },
+    },
+    Row {
+        kind: Kind::EndpointSlice,
+        group: "discovery.k8s.io",
+        versions: &["v1"],
+        advertised: "discovery.k8s.io/v1",
+        read: |target| target.api(kubernetes::read_endpoint_slice).map(Object::EndpointSlice),
+    },
+    Row {
+        kind: Kind::TrafficTarget,
+        group: "access.smi-spec.io",
+        versions: &["v1alpha3"],
+        advertised: "access.smi-spec.io/v1alpha3",
+        read: |target| target.custom(smi::read_traffic_target).map(Object::TrafficTarget),
+    },
+    // v1alpha3 and v1alpha4 of HTTPRouteGroup have one shape. v1alpha3 of TCPRoute has no ports, and there
+    // is no UDPRoute before v1alpha4.
+    Row {
+        kind: Kind::HttpRouteGroup,
+        group: "specs.smi-spec.io",
+        versions: &["v1alpha4", "v1alpha3"],
+        advertised: "specs.smi-spec.io/v1alpha4",
+        read: |target| target.custom(smi::read_http_route_group).map(Object::HttpRouteGroup),
+    },
+    Row {
+        kind: Kind::TcpRoute,
+        group: "specs.smi-spec.io",
+        versions: &["v1alpha4"],
+        advertised: "specs.smi-spec.io/v1alpha4",
+        read: |target| target.custom(smi::read_tcp_route).map(Object::TcpRoute),
+    },
+    Row {
+        kind: Kind::UdpRoute,
+        group: "specs.smi-spec.io",
+        versions: &["v1alpha4"],
+        advertised: "specs.smi-spec.io/v1alpha4",
+        read: |target| target.custom(smi::read_udp_route).map(Object::UdpRoute),
+    },
+    Row {
+        kind: Kind::TrafficSplit,
+        group: "split.smi-spec.io",
+        versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
+        advertised: "split.smi-spec.io/v1alpha1 to v1alpha4",
+        read: |target| {
+            let version = SplitVersion::named(target.version)?;
+            let read = |id, spec| smi::read_traffic_split(id, version, spec);
+            target.custom(read).map(Object::TrafficSplit)
+        },
+    },
+    Row {
+        kind: Kind::MeshConfig,
+        group: "config.openservicemesh.io",
+        versions: &["v1alpha2"],
+        advertised: "config.openservicemesh.io/v1alpha2",
+        read: |target| {
+            let config = target.custom(read_mesh_config)?;
+            let ObjectRef::Namespaced(_, id) = target.reference else { return None };
+            Some(Object::MeshConfig(id.clone(), config))
+        },
+    },
+];
+
+/// Looks up an `apiVersion` and a `kind` in the table of kinds.
+pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
+    if (api_version, kind) == ("v1", "List") {
+        return Meaning::List(None);
+    }
+    if let Some(item) = kind.strip_suffix("List")
+        && let Meaning::Object(_) = object_meaning(api_version, item)
+    {
+        return Meaning::List(Some(item));
+    }
+    object_meaning(api_version, kind)
+}
+
+fn object_meaning(api_version: &str, kind: &str) -> Meaning<'static> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let Some(row) = READERS.iter().find(|row| row.group == group && row.kind.as_str() == kind) else {
+        return Meaning::Foreign;
+    };
+    match row.versions.iter().find(|known| **known == version) {
+        Some(version) => Meaning::Object(Reader { row, version }),
+        None => Meaning::OtherVersion(row.advertised),
+    }
+}
+
+/// Why it is unknown which object is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum Unnamed {
+    /// There is no name.
+    #[error("missing or not text, so the object has no name; not read")]
+    Missing(&'static str),
+    /// Its name is invalid.
+    #[error("{0}; the object has no effect")]
+    Invalid(InvalidName),
+}
+
+impl Unnamed {
+    /// Whether the document certainly does not declare an object that was read from it earlier.
+    pub(crate) fn is_certain(&self) -> bool {
+        matches!(self, Self::Invalid(_))
+    }
+
+    /// The field that is wrong.
+    pub(crate) fn field(&self) -> String {
+        match self {
+            Self::Missing(field) => (*field).to_owned(),
+            Self::Invalid(name) if name.what == "namespace" => "metadata.namespace".to_owned(),
+            Self::Invalid(_) => "metadata.name".to_owned(),
+        }
+    }
+}
+
+/// The object that `value` names. Reads only its name and namespace, so that an object whose other fields
+/// are wrong is still identified.
+pub(crate) fn reference(reader: Reader, value: &Value) -> Result<ObjectRef, Unnamed> {
+    let text = |pointer: &str, field| match value.pointer(pointer) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(_) => Err(Unnamed::Missing(field)),
+    };
+    let name = text("/metadata/name", "metadata.name")?.ok_or(Unnamed::Missing("metadata.name"))?;
+    let namespace = text("/metadata/namespace", "metadata.namespace")?;
+    let meta = ObjectMeta { name: Some(name), namespace, ..ObjectMeta::default() };
+    kubernetes::object_ref(reader.row.kind, &meta).map_err(|error| match reader.row.kind {
+        // The name of a Namespace is checked as a namespace, but its field is `name`.
+        Kind::Namespace => Unnamed::Invalid(InvalidName { what: "name", ..error }),
+        _ => Unnamed::Invalid(error),
+    })
+}
+
+/// Reads the object that `reference` names; `None` if it is refused and must have no effect.
+pub(crate) fn convert(
+    reader: Reader,
+    reference: &ObjectRef,
+    value: &Value,
+) -> (Option<Object>, Vec<Problem>) {
+    let mut target = Target { reference, version: reader.version, value, problems: Vec::new() };
+    let object = (reader.row.read)(&mut target);
+    (object, target.problems)
+}
+
+/// An object of a custom resource. Its `spec` is read by [`smc_mesh`].
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomObject {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "metadata")]
+    _metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default, rename = "status")]
+    _status: Value,
+}
+
+/// The object that is being read.
+struct Target<'a> {
+    reference: &'a ObjectRef,
+    version: &'static str,
+    value: &'a Value,
+    problems: Vec<Problem>,
+}
+
+impl Target<'_> {
+    fn api<T: DeserializeOwned, O>(&mut self, read: impl FnOnce(&T) -> Reading<O>) -> Option<O> {
+        let decoded = decode(self.reference, self.value, &mut self.problems)?;
+        let reading = read(&decoded);
+        self.take(reading)
+    }
+
+    fn take<O>(&mut self, reading: Reading<O>) -> Option<O> {
+        self.problems.extend(reading.problems);
+        reading.object
+    }
+
+    fn custom<O>(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<O>) -> Option<O> {
+        let custom: CustomObject = decode(self.reference, self.value, &mut self.problems)?;
+        let ObjectRef::Namespaced(_, id) = self.reference else { return None };
+        self.take(read(id.clone(), custom.spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn described(meaning: Meaning<'_>) -> String {
+        match meaning {
+            Meaning::Object(Reader { row, version }) => format!("{} {version}", row.kind),
+            Meaning::List(Some(kind)) => format!("list of {kind}"),
+            Meaning::List(None) => "any list".to_owned(),
+            Meaning::OtherVersion(versions) => format!("read as {versions}"),
+            Meaning::Foreign => "foreign".to_owned(),
+        }
+    }
+
+    #[test]
+    fn kinds_are_read_in_the_versions_that_the_mesh_knows() {
+        for (api_version, kind, expected) in [
+            ("v1", "Namespace", "Namespace v1"),
+            ("v1", "Service", "Service v1"),
+            ("v1", "ServiceAccount", "ServiceAccount v1"),
+            ("v1", "Pod", "Pod v1"),
+            ("v2", "Pod", "read as v1"),
+            ("discovery.k8s.io/v1", "EndpointSlice", "EndpointSlice v1"),
+            ("discovery.k8s.io/v1beta1", "EndpointSlice", "read as discovery.k8s.io/v1"),
+            ("access.smi-spec.io/v1alpha3", "TrafficTarget", "TrafficTarget v1alpha3"),
+            ("access.smi-spec.io/v1alpha2", "TrafficTarget", "read as access.smi-spec.io/v1alpha3"),
+            ("access.smi-spec.io/v1alpha1", "TrafficTarget", "read as access.smi-spec.io/v1alpha3"),
+            ("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", "HTTPRouteGroup v1alpha4"),
+            ("specs.smi-spec.io/v1alpha3", "HTTPRouteGroup", "HTTPRouteGroup v1alpha3"),
+            ("specs.smi-spec.io/v1alpha2", "HTTPRouteGroup", "read as specs.smi-spec.io/v1alpha4"),
+            ("specs.smi-spec.io/v1alpha4", "TCPRoute", "TCPRoute v1alpha4"),
+            ("specs.smi-spec.io/v1alpha3", "TCPRoute", "read as specs.smi-spec.io/v1alpha4"),
+            ("specs.smi-spec.io/v1alpha4", "UDPRoute", "UDPRoute v1alpha4"),
+            ("split.smi-spec.io/v1alpha1", "TrafficSplit", "TrafficSplit v1alpha1"),
+            ("split.smi-spec.io/v1alpha4", "TrafficSplit", "TrafficSplit v1alpha4"),
+            ("split.smi-spec.io/v1", "TrafficSplit", "read as split.smi-spec.io/v1alpha1 to v1alpha4"),
+            ("config.openservicemesh.io/v1alpha2", "MeshConfig", "MeshConfig v1alpha2"),
+            (
+                "config.openservicemesh.io/v1alpha1",
+                "MeshConfig",
+                "read as config.openservicemesh.io/v1alpha2",
+            ),
+            ("v1", "List", "any list"),
+            ("v1", "PodList", "list of Pod"),
+            ("access.smi-spec.io/v1alpha3", "TrafficTargetList", "list of TrafficTarget"),
+            ("v1", "ConfigMapList", "foreign"),
+            ("v1", "ConfigMap", "foreign"),
+            ("apps/v1", "Deployment", "foreign"),
+            ("example.com/v1", "Service", "foreign"),
+            ("v1", "pod", "foreign"),
+            ("", "", "foreign"),
+            ("/", "Pod", "read as v1"),
+        ] {
+            assert_eq!(described(meaning(api_version, kind)), expected, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_identified_even_when_all_but_its_names_is_wrong() {
+        for (kind, metadata, expected) in [
+            (Kind::Pod, json!({"name": "a", "namespace": "b"}), Ok("Pod b/a")),
+            (Kind::Pod, json!({"name": "a", "labels": 7}), Ok("Pod default/a")),
+            (Kind::Pod, json!({"name": "a", "namespace": ""}), Ok("Pod default/a")),
+            (Kind::Namespace, json!({"name": "a"}), Ok("Namespace a")),
+            (Kind::Pod, json!({}), Err(("metadata.name", false))),
+            (Kind::Pod, json!(null), Err(("metadata.name", false))),
+            (Kind::Pod, json!({"name": 5}), Err(("metadata.name", false))),
+            (Kind::Pod, json!({"name": "a", "namespace": 5}), Err(("metadata.namespace", false))),
+            (Kind::Pod, json!({"name": "A"}), Err(("metadata.name", true))),
+            (Kind::Pod, json!({"name": "a", "namespace": "b.c"}), Err(("metadata.namespace", true))),
+            (Kind::Namespace, json!({"name": "a.b"}), Err(("metadata.name", true))),
+        ] {
+            let Meaning::Object(reader) = meaning("v1", kind.as_str()) else { panic!("{kind}") };
+            let found = reference(reader, &json!({"metadata": metadata, "spec": 1}));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.to_string(), expected),
+                (Err(found), Err((field, certain))) => {
+                    assert_eq!((found.field().as_str(), found.is_certain()), (field, certain));
+                }
+                (found, expected) => panic!("{metadata}: {found:?} instead of {expected:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Enrolment of one workload: a new proxy certificate, and the Envoy bootstrap that carries it.
+//!
+//! Owns the step from an identity to a bootstrap. Does not look the workload up: a Pod under admission has
+//! no name yet (`generateName`), so the caller decides whether the workload is in the mesh and what its
+//! proxy is called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smc_authority::pki::SerialNumber;
+use smc_mesh::bootstrap::Bootstrap;
+use smc_mesh::session::Variant;
+use smc_types::host_port::HostPort;
+use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId};
+
+use crate::ca::{CaError, Issuer};
+
+/// The workload to enrol, and what its Envoy is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Applicant {
+    /// The name of its proxy.
+    pub(crate) proxy: ProxyName,
+    /// The identity of its pod.
+    pub(crate) account: ServiceAccountId,
+    /// The variant of xDS that its Envoy speaks.
+    pub(crate) variant: Variant,
+}
+
+/// An enrolled workload.
+#[derive(Clone)]
+pub(crate) struct Enrolled {
+    /// The Envoy bootstrap as JSON, with the only copy of the proxy's private key.
+    pub(crate) bootstrap: String,
+    /// The serial number of the proxy certificate.
+    pub(crate) serial: SerialNumber,
+}
+
+/// Enrols workloads with one issuer.
+#[derive(Clone)]
+pub(crate) struct Enroller {
+    /// Issues the proxy certificates.
+    pub(crate) issuer: Arc<dyn Issuer>,
+    /// The addresses of the controller's replicas, by id.
+    pub(crate) controllers: BTreeMap<ReplicaId, HostPort>,
+    /// The DNS name in the controllers' certificates.
+    pub(crate) controller_name: String,
+}
+
+impl Enroller {
+    /// Issues a proxy certificate and renders the bootstrap. Each call issues another certificate.
+    pub(crate) async fn enroll(&self, applicant: &Applicant) -> Result<Enrolled, CaError> {
+        let Applicant { proxy, account, variant } = applicant;
+        let issued = self.issuer.issue_proxy(proxy, account).await?;
+        let bootstrap = Bootstrap {
+            proxy,
+            account,
+            controllers: &self.controllers,
+            controller_name: &self.controller_name,
+            chain_pem: &issued.chain_pem,
+            key_pem: &issued.key_pem,
+            roots_pem: &self.issuer.bundle().pem,
+            variant: *variant,
+        };
+        Ok(Enrolled { bootstrap: format!("{:#}\n", bootstrap.json()), serial: issued.serial })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use smc_types::ids::{ProxyUuid, WorkloadId};
+
+    use super::*;
+    use crate::ca::tests::fake::FakeIssuer;
+
+    fn enroller() -> (Arc<FakeIssuer>, Enroller) {
+        let issuer = Arc::new(FakeIssuer::new());
+        let controllers = BTreeMap::from([(ReplicaId(0), "10.0.0.9:15128".parse().unwrap())]);
+        let enroller = Enroller {
+            issuer: Arc::<FakeIssuer>::clone(&issuer),
+            controllers,
+            controller_name: "controller.smc".to_owned(),
+        };
+        (issuer, enroller)
+    }
+
+    fn applicant(variant: Variant) -> Applicant {
+        let workload = WorkloadId::new("shop", "buyer").unwrap();
+        Applicant {
+            proxy: ProxyName::new(ProxyUuid::derived(&workload), "shop").unwrap(),
+            account: ServiceAccountId::new("shop", "buyer").unwrap(),
+            variant,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bootstrap_carries_the_certificate_that_was_issued_for_it() {
+        let (issuer, enroller) = enroller();
+        let applicant = applicant(Variant::Delta);
+        let enrolled = enroller.enroll(&applicant).await.unwrap();
+        let issued = issuer.proxies.lock().unwrap().clone();
+        let [(proxy, account, certificate)] = issued.as_slice() else { panic!("{issued:?}") };
+        assert_eq!((proxy, account), (&applicant.proxy, &applicant.account));
+        assert_eq!(enrolled.serial, certificate.serial);
+        let bootstrap: Value = serde_json::from_str(&enrolled.bootstrap).unwrap();
+        assert_eq!(bootstrap["node"]["id"], applicant.proxy.to_string());
+        let tls = &bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"]["common_tls_context"];
+        let own = &tls["tls_certificates"][0];
+        assert_eq!(own["certificate_chain"]["inline_string"], certificate.chain_pem);
+        assert_eq!(own["private_key"]["inline_string"], certificate.key_pem.as_str());
+        assert_eq!(tls["validation_context"]["trusted_ca"]["inline_string"], issuer.bundle().pem);
+        assert!(enrolled.bootstrap.contains("10.0.0.9") && enrolled.bootstrap.contains("controller.smc"));
+    }
+
+    #[tokio::test]
+    async fn the_variant_of_the_envoy_decides_the_api_type() {
+        let (_, enroller) = enroller();
+        for (variant, api) in [(Variant::Delta, "DELTA_GRPC"), (Variant::Sotw, "GRPC")] {
+            let bootstrap = enroller.enroll(&applicant(variant)).await.unwrap().bootstrap;
+            let bootstrap: Value = serde_json::from_str(&bootstrap).unwrap();
+            assert_eq!(bootstrap["dynamic_resources"]["ads_config"]["api_type"], api);
+        }
+    }
+
+    #[tokio::test]
+    async fn every_enrolment_issues_another_certificate() {
+        let (_, enroller) = enroller();
+        let applicant = applicant(Variant::Delta);
+        let first = enroller.enroll(&applicant).await.unwrap();
+        assert_ne!(first.serial, enroller.enroll(&applicant).await.unwrap().serial);
+    }
+}

@@ -1,0 +1,22 @@
+//! SMC, the Service Mesh Controller: the shell around [`smc_mesh`].
+//!
+//! Owns sockets, streams, files, processes and tasks: all I/O. Policy, xDS resources and admission are pure
+//! functions of [`smc_mesh`] and [`smc_authority`]. Time, randomness and storage are passed in
+//! ([`smc_host::env::Env`], [`server::Storage`]), so that a whole replica can run inside a test.
+
+pub mod admin;
+pub mod ca;
+pub mod cli;
+pub mod config;
+pub mod decode;
+mod enroll;
+pub mod interception;
+mod problems;
+mod publisher;
+mod registry;
+pub mod restore;
+pub mod server;
+pub mod sources;
+mod tasks;
+pub mod telemetry;
+pub mod xds;

@@ -1,0 +1,280 @@
+//! One controller replica: how its parts are wired, started, supervised and stopped.
+//!
+//! ```text
+//! source ─batches→ publisher ─served states→ xds streams → proxies
+//!                   ↑      └wanted→ renewer ─certificates┐
+//!                   ├────────────────────────────────────┘
+//!                   └─roots─ CA keeper
+//! ```
+//!
+//! Owns the wiring. Every part starts its own tasks, and a task that ends early ends the replica with an
+//! error that names the task: half a replica would serve stale state and seem healthy. Time, randomness and
+//! storage are passed in, so that a test or a simulation can run several replicas in one process.
+
+mod addresses;
+mod health;
+mod shutdown;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use smc_authority::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
+use smc_host::network::{Listener, Network};
+use smc_mesh::translate::{Compiler, Settings};
+use smc_raft::{Group, ReplicatedLedger};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, AdminService, AdminSocket, Administration, SocketError};
+use crate::ca::keeper::CaKeeper;
+use crate::ca::metrics::CertificateMetrics;
+use crate::ca::renewal::Renewer;
+use crate::ca::seal::KeyEncryption;
+use crate::ca::tls::ServerTls;
+use crate::ca::{BuiltinCa, CaError, CaSettings, ControllerNames, Issuer, ProxyCertificates};
+use crate::config::Config;
+use crate::enroll::Enroller;
+use crate::publisher::{InputSenders, Published, Publisher};
+use crate::registry::admission::ProxyAdmission;
+use crate::registry::orphan_releaser::OrphanReleaser;
+use crate::registry::release_watcher::ReleaseWatcher;
+use crate::sources::Source;
+pub use crate::tasks::TaskEnded;
+use crate::tasks::Tasks;
+use crate::telemetry::{self, Metrics};
+use crate::xds;
+use crate::xds::proxies::Proxies;
+use addresses::{addresses_for_proxies, certificate_names};
+use shutdown::Stages;
+use smc_host::env::Env;
+use trust::ReplicaTrust;
+
+/// The state of a replica, and the source of its mesh.
+pub struct Storage {
+    /// This replica's member of the Raft group that keeps the ledger. The caller stops it after the server.
+    pub group: Arc<Group>,
+    /// Seals the keys of the CA.
+    pub keys: Arc<dyn KeyEncryption>,
+    /// The source of the declared mesh.
+    pub mesh: Box<dyn Source>,
+}
+
+/// Why a replica did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The lifetime of service certificates is out of bounds.
+    #[error("the lifetime of service certificates is not usable")]
+    Lifetime(#[from] InvalidLifetime),
+    /// No address for bootstraps is configured or can be derived.
+    #[error(
+        "bootstraps need an address that proxies can connect to; give one, since the replica listens on all"
+    )]
+    NoAddress,
+    /// A port cannot be opened.
+    #[error("cannot listen on {address} for {purpose}")]
+    Listen {
+        /// The use of the port.
+        purpose: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The administration socket cannot be opened.
+    #[error(transparent)]
+    Admin(#[from] SocketError),
+    /// The CA cannot be opened.
+    #[error("cannot open the certificate authority")]
+    Authority(#[source] CaError),
+    /// The controller's own certificate cannot be issued.
+    #[error("cannot issue the controller's own certificate")]
+    OwnCertificate(#[source] CaError),
+}
+
+/// Why a running replica ended before its shutdown was requested.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// A task returned or failed.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
+}
+
+/// The addresses that a running replica listens on.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// The xDS port.
+    pub xds: SocketAddr,
+    /// The metrics port.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// A running replica. Dropping it aborts everything; [`Handle::join`] ends it in order.
+pub struct Handle {
+    addresses: Addresses,
+    administration: Administration,
+    proxies: Proxies,
+    metrics: Metrics,
+    tasks: Tasks,
+    stages: Stages,
+}
+
+impl Handle {
+    /// The addresses it listens on.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// The administration without a socket.
+    pub fn administration(&self) -> Administration {
+        self.administration.clone()
+    }
+
+    /// The connected proxies.
+    pub fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Runs until the shutdown that was passed to [`Server::start`] is requested, or a task ends by itself.
+    /// Then drains: streams end with OK, connections with GOAWAY, and the tasks after them. Returns within
+    /// ten seconds of the request, whatever the proxies do.
+    pub async fn join(self) -> Result<(), ServerError> {
+        shutdown::run(self.tasks, self.stages).await
+    }
+}
+
+/// Starts replicas.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a replica. It listens when this returns, and answers proxies once its source has synced.
+    /// `shutdown` ends it, provided that the handle is joined.
+    pub async fn start(
+        config: Config,
+        env: Env,
+        storage: Storage,
+        shutdown: CancellationToken,
+    ) -> Result<Handle, StartError> {
+        let Config {
+            xds_listen,
+            xds_address,
+            xds_replicas,
+            admin_socket,
+            metrics_listen,
+            trust_domain,
+            mesh_namespace,
+            service_cert_lifetime,
+            release_grace,
+            max_connections,
+            answer_limit,
+            idle_limit,
+        } = config;
+        let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
+        let listener = listen(&*env.network, "xDS", xds_listen).await?;
+        let xds = listener.address();
+        let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
+        let admin_socket = bind_admin(admin_socket).await?;
+        let Storage { group, keys, mesh: source } = storage;
+        let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
+        let (ca, tls) =
+            authority(&group, keys, &env, settings, certificate_names(controllers.values())).await?;
+
+        let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
+        let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
+        let certificates = ProxyCertificates::new(Arc::clone(&ledger), env.clone());
+        let metrics = Metrics::new();
+        let proxies = Proxies::new(max_connections, metrics.clone());
+        let stages = Stages::new(shutdown);
+        let mut tasks = Tasks::new(stages.stopping.clone());
+
+        let compiler = Compiler::new(Settings { mesh_namespace, ..Settings::new(trust_domain) });
+        let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
+        let Published { served, wanted, problems, mesh } = published;
+        let InputSenders { batches, certificates: issued, bundle } = inputs;
+        tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));
+        CertificateMetrics::new(&ledger, &ca, &tls, &wanted, &metrics).start(&mut tasks);
+        Renewer { issuer: Arc::clone(&issuer), env: env.clone(), wanted, issued }.start(&mut tasks);
+        let trust = ReplicaTrust { mesh: mesh.clone(), tls: Arc::clone(&tls), proxies: proxies.clone() };
+        CaKeeper::start(
+            Arc::clone(&ca),
+            Arc::clone(&group),
+            bundle,
+            Box::new(trust),
+            env.clone(),
+            &mut tasks,
+        );
+        tls.start_renewal(&mut tasks);
+        // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
+        ReleaseWatcher::start(ledger, proxies.clone(), &mut tasks);
+        let context = xds::context::Context {
+            served: served.clone(),
+            admission: ProxyAdmission::new(certificates.clone(), env.clone()),
+            proxies: proxies.clone(),
+            problems,
+            env: env.clone(),
+            metrics: metrics.clone(),
+            tasks: stages.streams.clone(),
+            answer_limit,
+            idle_limit,
+            draining: stages.draining.clone(),
+        };
+        xds::start(listener, tls, context, stages.closing.clone(), &mut tasks);
+        OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
+        health::start(group.failure(), served.clone(), xds, &mut tasks);
+        let enroller = Enroller { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned() };
+        let worlds = served.clone();
+        let service =
+            AdminService { ask: mesh, ca, certificates, enroller, group, proxies: proxies.clone(), worlds };
+        let administration = admin::start(service, admin_socket, &mut tasks);
+        let mut addresses = Addresses { xds, metrics: None };
+        if let Some(address) = metrics_listen {
+            let draining = stages.draining.clone();
+            let ready = move || !draining.is_cancelled() && served.borrow().is_some();
+            let listener = listen(&*env.network, "metrics", address).await?;
+            addresses.metrics = Some(listener.address());
+            telemetry::start(listener, metrics.clone(), ready, &mut tasks);
+        }
+        Ok(Handle { addresses, administration, proxies, metrics, tasks, stages })
+    }
+}
+
+/// Opens the CA, and issues the server's certificate.
+async fn authority(
+    group: &Arc<Group>,
+    keys: Arc<dyn KeyEncryption>,
+    env: &Env,
+    settings: CaSettings,
+    names: ControllerNames,
+) -> Result<(Arc<BuiltinCa>, Arc<ServerTls>), StartError> {
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(group);
+    let ca = BuiltinCa::open(ledger, keys, env.clone(), settings).await.map_err(StartError::Authority)?;
+    let ca = Arc::new(ca);
+    let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
+    let tls = ServerTls::start(issuer, env.clone(), names).await.map_err(StartError::OwnCertificate)?;
+    Ok((ca, Arc::new(tls)))
+}
+
+async fn bind_admin(path: Option<PathBuf>) -> Result<Option<AdminSocket>, SocketError> {
+    match path {
+        Some(path) => Ok(Some(AdminSocket::bind(&path).await?)),
+        None => Ok(None),
+    }
+}
+
+async fn listen(
+    network: &dyn Network,
+    purpose: &'static str,
+    address: SocketAddr,
+) -> Result<Box<dyn Listener>, StartError> {
+    network.listen(address).await.map_err(|source| StartError::Listen { purpose, address, source })
+}

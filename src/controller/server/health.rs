@@ -1,0 +1,69 @@
+//! Two tasks that watch the state of a replica: its storage, and its readiness.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use smc_mesh::served_state::ServedState;
+use smc_raft::StorageError;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::tasks::Tasks;
+
+/// Starts both tasks.
+pub(super) fn start(
+    failure: watch::Receiver<Option<Arc<StorageError>>>,
+    served: watch::Receiver<Option<Arc<ServedState>>>,
+    xds: SocketAddr,
+    tasks: &mut Tasks,
+) {
+    tasks.spawn_fallible("storage", |stopping| storage(failure, stopping));
+    tasks.spawn("readiness", |stopping| readiness(served, xds, stopping));
+}
+
+/// The ledger accepts no commands any more.
+#[derive(Debug, Error)]
+enum StorageFailed {
+    /// The storage failed.
+    #[error("the ledger's storage failed")]
+    Storage(#[source] Arc<StorageError>),
+    /// The writer ended without an error, as after a panic. The replica would seem healthy, but claim and
+    /// renew nothing.
+    #[error("the ledger's writer has ended")]
+    WriterEnded,
+}
+
+/// Fails when the storage does.
+async fn storage(
+    mut failure: watch::Receiver<Option<Arc<StorageError>>>,
+    stopping: CancellationToken,
+) -> Result<(), StorageFailed> {
+    loop {
+        if let Some(error) = failure.borrow_and_update().clone() {
+            return Err(StorageFailed::Storage(error));
+        }
+        tokio::select! {
+            () = stopping.cancelled() => return Ok(()),
+            changed = failure.changed() => if changed.is_err() && !stopping.is_cancelled() {
+                return Err(StorageFailed::WriterEnded);
+            },
+        }
+    }
+}
+
+/// Logs once that the replica serves proxies.
+async fn readiness(
+    mut served: watch::Receiver<Option<Arc<ServedState>>>,
+    xds: SocketAddr,
+    stopping: CancellationToken,
+) {
+    tokio::select! {
+        () = stopping.cancelled() => return,
+        synced = served.wait_for(Option::is_some) => if synced.is_ok() {
+            info!(%xds, "ready");
+        },
+    }
+    stopping.cancelled().await;
+}

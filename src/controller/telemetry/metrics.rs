@@ -1,0 +1,250 @@
+//! The metrics of one replica, in the OpenMetrics text format.
+//!
+//! Owns their names, labels and buckets. Every label has few values: `smc proxy` and `smc mesh` show what is
+//! known per proxy and per object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use smc_mesh::resource::ResourceType;
+use smc_mesh::session::Variant;
+use smc_types::problem::{Problem, Severity};
+use smc_types::time::Timestamp;
+
+/// One label and its value.
+type Label = [(&'static str, &'static str); 1];
+type Counters = Family<Label, Counter>;
+type Gauges = Family<Label, Gauge>;
+type Histograms = Family<Label, Histogram, fn() -> Histogram>;
+
+/// The metrics of one replica. Cheap to clone; every replica of a process has its own.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    proxies: Gauge,
+    streams: Gauges,
+    streams_ended: Counters,
+    pushes: Counters,
+    pushed_resources: Counters,
+    acks: Counters,
+    nacks: Counters,
+    convergence: Histograms,
+    recompute: Histogram,
+    problems: Gauges,
+    handshakes_failed: Counter,
+    connections: Gauge,
+    connections_refused: Counter,
+    refusals: Counters,
+    certificates: Gauges,
+    expiry: Gauges,
+}
+
+/// 100 µs to about 26 s.
+fn latency() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("smc");
+        let mut metrics = Self {
+            registry: Arc::default(),
+            proxies: Gauge::default(),
+            streams: Gauges::default(),
+            streams_ended: Counters::default(),
+            pushes: Counters::default(),
+            pushed_resources: Counters::default(),
+            acks: Counters::default(),
+            nacks: Counters::default(),
+            convergence: Histograms::new_with_constructor(latency),
+            recompute: latency(),
+            problems: Gauges::default(),
+            handshakes_failed: Counter::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            refusals: Counters::default(),
+            certificates: Gauges::default(),
+            expiry: Gauges::default(),
+        };
+        let m = &metrics;
+        registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
+        registry.register("xds_streams", "Open xDS streams", m.streams.clone());
+        registry.register("xds_streams_ended", "Ended xDS streams by reason", m.streams_ended.clone());
+        registry.register("xds_pushes", "Responses sent", m.pushes.clone());
+        registry.register("xds_pushed_resources", "Resources sent", m.pushed_resources.clone());
+        registry.register("xds_acks", "Responses acknowledged", m.acks.clone());
+        registry.register("xds_nacks", "Responses rejected by a proxy", m.nacks.clone());
+        let help = "From sending a response to its acknowledgement";
+        registry.register("xds_convergence_seconds", help, m.convergence.clone());
+        let help = "From a change of the mesh to its new resources";
+        registry.register("recompute_seconds", help, m.recompute.clone());
+        registry.register("problems", "Problems of the declared mesh", m.problems.clone());
+        let help = "Connections that did not authenticate";
+        registry.register("handshake_failures", help, m.handshakes_failed.clone());
+        let help = "Open connections, including those in the TLS handshake";
+        registry.register("connections", help, m.connections.clone());
+        let help = "Connections closed because there were too many";
+        registry.register("connections_refused", help, m.connections_refused.clone());
+        registry.register("refusals", "Proxies refused by reason", m.refusals.clone());
+        registry.register("certificates", "Certificates in the ledger", m.certificates.clone());
+        let help = "When the first certificate in use of its kind expires, seconds since the epoch";
+        registry.register("certificate_expiry_timestamp_seconds", help, m.expiry.clone());
+        metrics.registry = Arc::new(registry);
+        metrics
+    }
+
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail. If an encoder failed, the text would lack the `# EOF` that
+        // OpenMetrics requires, and the scraper would refuse it.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    pub(crate) fn proxies_connected(&self, count: usize) {
+        self.proxies.set(gauge_value(count));
+    }
+
+    pub(crate) fn stream_opened(&self, variant: Variant) {
+        self.streams.get_or_create(&[("variant", variant_name(variant))]).inc();
+    }
+
+    pub(crate) fn stream_ended(&self, variant: Variant, reason: &'static str) {
+        self.streams.get_or_create(&[("variant", variant_name(variant))]).dec();
+        self.streams_ended.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    pub(crate) fn pushed(&self, kind: ResourceType, resources: usize) {
+        self.pushes.get_or_create(&of(kind)).inc();
+        self.pushed_resources.get_or_create(&of(kind)).inc_by(u64::try_from(resources).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn acked(&self, kind: ResourceType, since_pushed: Option<Duration>) {
+        self.acks.get_or_create(&of(kind)).inc();
+        if let Some(span) = since_pushed {
+            self.convergence.get_or_create(&of(kind)).observe(span.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn rejected(&self, kind: ResourceType) {
+        self.nacks.get_or_create(&of(kind)).inc();
+    }
+
+    pub(crate) fn recomputed(&self, span: Duration) {
+        self.recompute.observe(span.as_secs_f64());
+    }
+
+    pub(crate) fn problems(&self, problems: &[Problem]) {
+        for (severity, label) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
+            let count = problems.iter().filter(|problem| problem.severity == severity).count();
+            self.problems.get_or_create(&[("severity", label)]).set(gauge_value(count));
+        }
+    }
+
+    pub(crate) fn handshake_failed(&self) {
+        self.handshakes_failed.inc();
+    }
+
+    pub(crate) fn connections(&self, count: usize) {
+        self.connections.set(gauge_value(count));
+    }
+
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    pub(crate) fn certificates(&self, state: &'static str, count: usize) {
+        self.certificates.get_or_create(&[("kind", state)]).set(gauge_value(count));
+    }
+
+    /// Removes the gauge if there is no certificate of that kind: a stale one would read as expired.
+    pub(crate) fn certificate_expiry(&self, kind: &'static str, at: Option<Timestamp>) {
+        let label = [("kind", kind)];
+        match at {
+            Some(at) => _ = self.expiry.get_or_create(&label).set(at.0),
+            None => _ = self.expiry.remove(&label),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+fn of(kind: ResourceType) -> Label {
+    [("type", kind.short())]
+}
+
+/// A variant's name in metrics and tables.
+fn variant_name(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Sotw => "sotw",
+        Variant::Delta => "delta",
+    }
+}
+
+fn gauge_value(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_types::problem::Subject;
+
+    use super::*;
+
+    #[test]
+    fn the_text_is_open_metrics_and_has_what_was_counted() {
+        let metrics = Metrics::new();
+        metrics.pushed(ResourceType::Cluster, 3);
+        metrics.problems(&[Problem::error(Subject::Mesh, "", "bad")]);
+        let text = metrics.text();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        for line in [
+            "smc_xds_pushes_total{type=\"cds\"} 1",
+            "smc_xds_pushed_resources_total{type=\"cds\"} 3",
+            "smc_problems{severity=\"error\"} 1",
+            "smc_problems{severity=\"warning\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_expiry_is_shown_while_there_is_a_certificate() {
+        let metrics = Metrics::new();
+        metrics.certificate_expiry("service", Some(Timestamp(7)));
+        let line = "smc_certificate_expiry_timestamp_seconds{kind=\"service\"} 7";
+        assert!(metrics.text().contains(line), "{}", metrics.text());
+        metrics.certificate_expiry("service", None);
+        assert!(!metrics.text().contains("kind=\"service\""), "{}", metrics.text());
+    }
+
+    #[test]
+    fn two_replicas_in_one_process_count_apart() {
+        let (one, other) = (Metrics::new(), Metrics::new());
+        one.handshake_failed();
+        assert!(one.text().contains("smc_handshake_failures_total 1"));
+        assert!(other.text().contains("smc_handshake_failures_total 0"));
+    }
+}

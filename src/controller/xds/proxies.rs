@@ -1,0 +1,240 @@
+//! The connections of this replica, and the streams of admitted proxies on them.
+//!
+//! Owns the table of both, and requests the end of those that [`smc_mesh::connections`] evicts. Does
+//! not end them itself: the task of a connection or stream does.
+
+mod ending;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use smc_authority::pki::SerialNumber;
+use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
+use smc_mesh::served_state::ServedState;
+use smc_types::ids::{ProxyName, WorkloadId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::open_stream::{OpenStream, StopReason};
+use super::rate_limit::RateLimit;
+use crate::telemetry::Metrics;
+use smc_host::sync::lock;
+
+/// The connections and open streams of one replica. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Proxies {
+    table: Arc<Mutex<Table>>,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// The bounds: which connections and streams stay.
+    bounds: Connections,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// The root of the last [`Proxies::update_trust`].
+    trust_checked: Option<SerialNumber>,
+    /// The streams of each proxy, oldest first.
+    streams: BTreeMap<ProxyName, BTreeMap<StreamId, Arc<OpenStream>>>,
+}
+
+/// One connection, shared by its task, its streams and the table. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    id: ConnectionId,
+    /// The address of the peer.
+    pub(super) peer: SocketAddr,
+    /// Cancelled to close it gracefully: no new streams, and the open ones may finish.
+    pub(super) close: CancellationToken,
+    /// Cancelled to drop it at once.
+    pub(super) abort: CancellationToken,
+    /// The rate limit of its proxy, shared by all connections of the proxy.
+    pub(super) rate_limit: RateLimit,
+    /// The number of streams of an admitted proxy on it.
+    streams: watch::Sender<usize>,
+}
+
+impl Proxies {
+    /// An empty table for at most `max_connections` connections.
+    pub(crate) fn new(max_connections: usize, metrics: Metrics) -> Self {
+        let bounds = Connections::new(max_connections);
+        let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
+        let table = Table { bounds, connections, trust_checked: None, streams };
+        Self { table: Arc::new(Mutex::new(table)), metrics }
+    }
+
+    /// All open streams, by proxy, oldest first.
+    pub fn streams(&self) -> BTreeMap<ProxyName, Vec<Arc<OpenStream>>> {
+        let table = lock(&self.table);
+        table
+            .streams
+            .iter()
+            .map(|(proxy, streams)| (proxy.clone(), streams.values().cloned().collect()))
+            .collect()
+    }
+
+    /// The open streams of one proxy, oldest first.
+    pub fn streams_of(&self, proxy: &ProxyName) -> Vec<Arc<OpenStream>> {
+        lock(&self.table)
+            .streams
+            .get(proxy)
+            .map(|streams| streams.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Updates, for every stream, whether the proxy has ACKed the secrets of `served`, whose trust
+    /// bundle contains `root`. O(streams).
+    pub(crate) fn update_trust(&self, root: SerialNumber, served: &ServedState) {
+        lock(&self.table).trust_checked = Some(root);
+        self.streams().values().flatten().for_each(|stream| stream.update_trust(root, served));
+    }
+
+    /// The workloads of connected proxies that did not trust `root` at the last [`Self::update_trust`].
+    /// Empty before the first update for `root`, when no proxy can have received it.
+    pub(crate) fn distrustful(&self, root: SerialNumber) -> BTreeSet<WorkloadId> {
+        if lock(&self.table).trust_checked != Some(root) {
+            return BTreeSet::new();
+        }
+        let streams = self.streams().into_values().flatten();
+        streams
+            .filter(|stream| !stream.trusts(root))
+            .map(|stream| stream.admission.workload.clone())
+            .collect()
+    }
+
+    /// Adds an accepted connection. It closes when `closing` is cancelled; dropping the guard removes it.
+    pub(super) fn accept(
+        &self,
+        peer: SocketAddr,
+        closing: &CancellationToken,
+    ) -> Result<ConnectionGuard, TooManyConnections> {
+        let mut table = lock(&self.table);
+        let (id, evicted) = table.bounds.accept()?;
+        if let Some(evicted) = evicted {
+            self.evict(&table, evicted);
+        }
+        let connection = Connection {
+            id,
+            peer,
+            close: closing.child_token(),
+            abort: CancellationToken::new(),
+            rate_limit: RateLimit::new(Instant::now()),
+            streams: watch::Sender::new(0),
+        };
+        table.connections.insert(id, connection.clone());
+        self.metrics.connections(table.connections.len());
+        drop(table);
+        Ok(ConnectionGuard { proxies: self.clone(), connection })
+    }
+
+    fn evict(&self, table: &Table, id: ConnectionId) {
+        self.metrics.connection_refused();
+        if let Some(connection) = table.connections.get(&id) {
+            info!(peer = %connection.peer, "too many connections; closing an older one");
+            connection.abort.cancel();
+        }
+    }
+
+    /// Adds a stream of an admitted proxy, and ends the streams that it supersedes. Dropping the guard
+    /// removes it. `None` if the connection is closed.
+    pub(super) fn enter(
+        &self,
+        connection: &Connection,
+        stream: OpenStream,
+    ) -> Result<Option<StreamGuard>, Excess> {
+        let proxy = stream.admission.proxy.clone();
+        let stream = Arc::new(stream);
+        let mut table = lock(&self.table);
+        let Some(Opened { stream: id, ended }) = table.bounds.open_stream(connection.id, stream.scope)?
+        else {
+            return Ok(None);
+        };
+        let streams = table.streams.entry(proxy.clone()).or_default();
+        for older in ended.iter().filter_map(|older| streams.get(older)) {
+            older.stop(StopReason::Superseded);
+        }
+        streams.insert(id, Arc::clone(&stream));
+        connection.streams.send_modify(|streams| *streams += 1);
+        self.metrics.proxies_connected(table.streams.len());
+        self.metrics.stream_opened(stream.variant);
+        drop(table);
+        let (proxies, connection) = (self.clone(), connection.clone());
+        Ok(Some(StreamGuard { proxies, connection, proxy, id, stream }))
+    }
+}
+
+/// A connection's entry in the table, removed on drop.
+#[derive(Debug)]
+pub(super) struct ConnectionGuard {
+    proxies: Proxies,
+    pub(super) connection: Connection,
+}
+
+impl ConnectionGuard {
+    /// Records the proxy and the certificate of the connection.
+    pub(super) fn identify(&mut self, proxy: &ProxyName, serial: SerialNumber) {
+        let mut table = lock(&self.proxies.table);
+        let others = table.bounds.of(proxy).filter_map(|id| table.connections.get(&id));
+        if let Some(other) = others.last() {
+            self.connection.rate_limit = other.rate_limit.clone();
+        }
+        let id = self.connection.id;
+        let evicted = table.bounds.identify(id, proxy, serial);
+        if let Some(own) = table.connections.get_mut(&id) {
+            own.rate_limit = self.connection.rate_limit.clone();
+        }
+        if let Some(evicted) = evicted {
+            self.proxies.evict(&table, evicted);
+        }
+    }
+
+    /// The number of streams on the connection, as it changes.
+    pub(super) fn streams(&self) -> watch::Receiver<usize> {
+        self.connection.streams.subscribe()
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        let mut table = lock(&self.proxies.table);
+        table.bounds.close(self.connection.id);
+        table.connections.remove(&self.connection.id);
+        self.proxies.metrics.connections(table.connections.len());
+    }
+}
+
+/// A stream's entry in the table, removed on drop.
+#[derive(Debug)]
+pub(super) struct StreamGuard {
+    proxies: Proxies,
+    connection: Connection,
+    proxy: ProxyName,
+    id: StreamId,
+    /// The stream itself.
+    pub(super) stream: Arc<OpenStream>,
+}
+
+impl StreamGuard {
+    /// Records the memory that the names of the stream take, in bytes.
+    pub(super) fn hold(&self, bytes: usize) -> Result<(), Excess> {
+        lock(&self.proxies.table).bounds.hold(self.id, bytes)
+    }
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        let mut table = lock(&self.proxies.table);
+        table.bounds.end_stream(self.id);
+        self.connection.streams.send_modify(|streams| *streams -= 1);
+        if let Some(streams) = table.streams.get_mut(&self.proxy) {
+            streams.remove(&self.id);
+            if streams.is_empty() {
+                table.streams.remove(&self.proxy);
+            }
+        }
+        self.proxies.metrics.proxies_connected(table.streams.len());
+    }
+}

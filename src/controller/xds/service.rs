@@ -1,0 +1,157 @@
+//! The xDS RPCs: ADS and the separate service of each type, both variants, all on one driver.
+//!
+//! Owns the paths of Envoy's discovery services. Their unary `Fetch…` forms and unknown paths are
+//! answered with `UNIMPLEMENTED`: nothing in a mesh polls.
+//!
+//! The routing is hand-written because the generated services fix prost's codec, which would encode
+//! every shared resource again for every proxy.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use smc_mesh::resource::ResourceType;
+use smc_mesh::session::{Response, Scope, Variant, max_request_bytes};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Status, Streaming};
+
+use super::codec::{Received, XdsCodec};
+use super::context::Context as StreamContext;
+use super::stream::{self, Discovery};
+
+/// Responses queued for a slow reader before the stream stops following new states: at least one per
+/// type, so that the first push never blocks itself, and few, because a blocked stream continues with
+/// the newest state.
+const OUTBOUND_QUEUE: usize = 8;
+
+/// The RPCs of one replica. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct XdsService {
+    context: Arc<StreamContext>,
+}
+
+impl XdsService {
+    pub(crate) fn new(context: Arc<StreamContext>) -> Self {
+        Self { context }
+    }
+
+    /// Answers one HTTP/2 request. An error is a gRPC status in the response.
+    pub(super) async fn call(&self, request: http::Request<Incoming>) -> http::Response<Body> {
+        match rpc(request.uri().path()) {
+            Some((Variant::Sotw, scope)) => self.stream::<DiscoveryRequest>(scope, request).await,
+            Some((Variant::Delta, scope)) => self.stream::<DeltaDiscoveryRequest>(scope, request).await,
+            None => Status::unimplemented("SMC serves the streaming xDS services only").into_http(),
+        }
+    }
+
+    async fn stream<R: Discovery>(
+        &self,
+        scope: Scope,
+        request: http::Request<Incoming>,
+    ) -> http::Response<Body> {
+        let open = Open { context: Arc::clone(&self.context), scope };
+        let request = request.map(BodyExt::boxed);
+        Grpc::new(XdsCodec::<R>::default())
+            .apply_max_message_size_config(Some(max_request_bytes(scope)), None)
+            .streaming(open, request)
+            .await
+    }
+}
+
+/// The variant and scope of a path.
+fn rpc(path: &str) -> Option<(Variant, Scope)> {
+    const ONE_TYPE: [(&str, &str, ResourceType); 5] = [
+        ("cluster.v3.ClusterDiscoveryService", "Clusters", ResourceType::Cluster),
+        ("endpoint.v3.EndpointDiscoveryService", "Endpoints", ResourceType::Endpoint),
+        ("listener.v3.ListenerDiscoveryService", "Listeners", ResourceType::Listener),
+        ("route.v3.RouteDiscoveryService", "Routes", ResourceType::Route),
+        ("secret.v3.SecretDiscoveryService", "Secrets", ResourceType::Secret),
+    ];
+    let (service, method) = path.strip_prefix("/envoy.service.")?.split_once('/')?;
+    let (variant, what) = match method.strip_prefix("Delta") {
+        Some(what) => (Variant::Delta, what),
+        None => (Variant::Sotw, method.strip_prefix("Stream")?),
+    };
+    if (service, what) == ("discovery.v3.AggregatedDiscoveryService", "AggregatedResources") {
+        return Some((variant, Scope::Aggregated));
+    }
+    let (_, _, kind) = ONE_TYPE.into_iter().find(|&(s, w, _)| (s, w) == (service, what))?;
+    Some((variant, Scope::Only(kind)))
+}
+
+/// Opens one stream. Its driver runs as a separate task, which notices a stalled reader.
+struct Open {
+    context: Arc<StreamContext>,
+    scope: Scope,
+}
+
+impl<R: Discovery> StreamingService<Received<R>> for Open {
+    type Response = Response;
+    type ResponseStream = Outbound;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Outbound>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<Streaming<Received<R>>>) -> Self::Future {
+        let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
+        let opened = stream::open(Arc::clone(&self.context), self.scope, request, sender);
+        Box::pin(async move {
+            opened?;
+            Ok(tonic::Response::new(Outbound(ReceiverStream::new(receiver))))
+        })
+    }
+}
+
+/// The responses of the driver, as a stream for tonic.
+pub(super) struct Outbound(ReceiverStream<Result<Response, Status>>);
+
+impl Stream for Outbound {
+    type Item = Result<Response, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0).poll_next(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_streaming_service_is_served_in_both_variants_and_nothing_else() {
+        let ads = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
+        assert_eq!(
+            rpc(&format!("{ads}/StreamAggregatedResources")),
+            Some((Variant::Sotw, Scope::Aggregated))
+        );
+        assert_eq!(
+            rpc(&format!("{ads}/DeltaAggregatedResources")),
+            Some((Variant::Delta, Scope::Aggregated))
+        );
+        let table = [
+            ("cluster.v3.Cluster", "Clusters", ResourceType::Cluster),
+            ("endpoint.v3.Endpoint", "Endpoints", ResourceType::Endpoint),
+            ("listener.v3.Listener", "Listeners", ResourceType::Listener),
+            ("route.v3.Route", "Routes", ResourceType::Route),
+            ("secret.v3.Secret", "Secrets", ResourceType::Secret),
+        ];
+        for (service, what, kind) in table {
+            let path = |verb| format!("/envoy.service.{service}DiscoveryService/{verb}{what}");
+            assert_eq!(rpc(&path("Stream")), Some((Variant::Sotw, Scope::Only(kind))));
+            assert_eq!(rpc(&path("Delta")), Some((Variant::Delta, Scope::Only(kind))));
+            assert_eq!(rpc(&path("Fetch")), None);
+        }
+        for unknown in
+            ["/", "", "/envoy.service.", "/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime"]
+        {
+            assert_eq!(rpc(unknown), None, "{unknown}");
+        }
+        assert_eq!(rpc("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamEndpoints"), None);
+    }
+}

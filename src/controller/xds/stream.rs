@@ -1,0 +1,410 @@
+//! The driver of one xDS stream: passes requests and new states to the session, and its responses to
+//! the proxy.
+//!
+//! Owns the stream's limits in time and rate, and its end. The protocol is in [`smc_mesh::session`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use prost::Message;
+use smc_mesh::resource::ResourceType;
+use smc_mesh::served_state::{Changed, ServedState, View};
+use smc_mesh::session::{
+    Event, ProtocolError, RejectedResource, Response, Scope, Session, Step, Variant, Verdict,
+};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval, sleep_until, timeout};
+use tonic::{Request, Status, Streaming};
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use super::codec::Received;
+use super::context::{Context, Peer};
+use super::end_reason::EndReason;
+use super::open_stream::OpenStream;
+use super::proxies::StreamGuard;
+use crate::problems::{MAX_REJECTIONS_PER_PROXY, Rejection, StreamProblems};
+use crate::registry::admission::NotAdmitted;
+use smc_host::timer::until;
+
+/// How often the admission of an open stream is checked again without another cause: catches a
+/// certificate that expired while the stream was open.
+const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
+
+/// How long the queue of a stream may take to accept its final status.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The number of names of rejected resources in a log line. There may be thousands in one response.
+const MAX_LOGGED_NAMES: usize = 8;
+
+/// The length of a user agent, in characters.
+const MAX_USER_AGENT: usize = 1024;
+
+/// A request of either variant.
+pub(super) trait Discovery: Message + Default + 'static {
+    /// The variant of the request.
+    const VARIANT: Variant;
+
+    /// The sender; Envoy states it in the first request only.
+    fn node(&self) -> Option<&Node>;
+
+    /// Passes the request to the session.
+    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError>;
+}
+
+impl Discovery for DiscoveryRequest {
+    const VARIANT: Variant = Variant::Sotw;
+
+    fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError> {
+        session.on_sotw(self, view)
+    }
+}
+
+impl Discovery for DeltaDiscoveryRequest {
+    const VARIANT: Variant = Variant::Delta;
+
+    fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError> {
+        session.on_delta(self, view)
+    }
+}
+
+/// The queue of a stream's responses.
+type Outbound = mpsc::Sender<Result<Response, Status>>;
+
+/// Opens a stream for an authenticated peer: spawns its driver and returns. An error while draining.
+pub(super) fn open<R: Discovery>(
+    context: Arc<Context>,
+    scope: Scope,
+    request: Request<Streaming<Received<R>>>,
+    outbound: Outbound,
+) -> Result<(), Status> {
+    if context.draining.is_cancelled() {
+        return Err(NotAdmitted::Draining.status());
+    }
+    let peer =
+        request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
+    let span = info_span!("stream", peer = %peer.connection.peer, proxy = tracing::field::Empty);
+    let tasks = context.tasks.clone();
+    let driver = Driver { context, scope, peer, requests: request.into_inner(), outbound };
+    tasks.spawn(driver.run().instrument(span));
+    Ok(())
+}
+
+struct Driver<R> {
+    context: Arc<Context>,
+    scope: Scope,
+    peer: Peer,
+    requests: Streaming<Received<R>>,
+    outbound: Outbound,
+}
+
+impl<R: Discovery> Driver<R> {
+    /// Runs the stream to its end.
+    async fn run(mut self) {
+        let reason = match self.enter().await {
+            Err(reason) => reason,
+            Ok(guard) => {
+                let reason = self.drive(&guard).await;
+                self.context.metrics.stream_ended(R::VARIANT, reason.reason());
+                reason
+            }
+        };
+        match &reason {
+            EndReason::NotAdmitted(refused) => {
+                self.context.metrics.refused(refused.reason());
+                warn!(%reason, "proxy refused");
+            }
+            EndReason::Stalled | EndReason::Protocol(_) | EndReason::Superseded => {
+                warn!(%reason, "stream ended");
+            }
+            _ => info!(%reason, "stream ended"),
+        }
+        if let Some(status) = reason.status() {
+            let sent = timeout(CLOSE_TIMEOUT, self.outbound.send(Err(status))).await;
+            if sent.is_err() || matches!(reason, EndReason::Stalled) {
+                self.peer.connection.abort.cancel();
+            }
+        }
+        if matches!(reason, EndReason::Moved) {
+            // Without a GOAWAY Envoy would open its next stream on the same connection.
+            self.peer.connection.close.cancel();
+        }
+    }
+
+    /// Admits the peer and adds the stream to the table of proxies.
+    async fn enter(&mut self) -> Result<StreamGuard, EndReason> {
+        let mut served = self.context.served.clone();
+        let admission = tokio::select! {
+            () = self.context.draining.cancelled() => return Err(EndReason::Draining),
+            () = self.outbound.closed() => return Err(EndReason::Closed),
+            admitted = self.context.admission.admit(&self.peer.certificate, &mut served) => admitted?,
+        };
+        tracing::Span::current().record("proxy", tracing::field::display(&admission.workload));
+        let now = self.context.env.now();
+        let connection = &self.peer.connection;
+        let stream = OpenStream::new(admission, R::VARIANT, self.scope, connection.peer, now);
+        let guard = self.context.proxies.enter(connection, stream)?.ok_or(EndReason::Closed)?;
+        // A release between the admission and the entry did not find this stream to end it.
+        self.recheck()?;
+        info!(variant = ?R::VARIANT, scope = ?self.scope, "stream opened");
+        Ok(guard)
+    }
+
+    async fn drive(&mut self, guard: &StreamGuard) -> EndReason {
+        let stream = &*guard.stream;
+        let served = self.context.served.clone();
+        let problems = self.context.problems.stream(stream.admission.workload.clone());
+        let mut progress =
+            StreamProgress { served, seen: None, unanswered: BTreeMap::new(), held: 0, problems };
+        let rate_limit = self.peer.connection.rate_limit.clone();
+        let mut recheck = interval(RECHECK_INTERVAL);
+        let context = Arc::clone(&self.context);
+        // The state may already have a view for the proxy; a session without a subscription sends nothing.
+        progress.served.mark_changed();
+        loop {
+            let ready_at = rate_limit.ready_at(Instant::now());
+            let stepped = tokio::select! {
+                // The first that is ready: an end before a new state, and a new state before the next
+                // request.
+                biased;
+                () = context.draining.cancelled() => return EndReason::Draining,
+                reason = stream.stopped() => return reason.into(),
+                () = self.outbound.closed() => return EndReason::Closed,
+                () = until(progress.deadline(context.answer_limit)) => return EndReason::Stalled,
+                _ = recheck.tick() => match self.recheck() {
+                    Ok(()) => continue,
+                    Err(refused) => return refused.into(),
+                },
+                changed = progress.served.changed() => match changed {
+                    Ok(()) => self.on_state(stream, &mut progress),
+                    Err(_) => return EndReason::Draining,
+                },
+                request = next_request(&mut self.requests, ready_at) => match request {
+                    Ok(Some(Received { request, bytes })) => {
+                        rate_limit.take(Instant::now(), bytes);
+                        Self::on_request(stream, &mut progress, &request)
+                    }
+                    Ok(None) => return EndReason::Closed,
+                    Err(status) => return status.into(),
+                },
+            };
+            let delivered = match stepped {
+                Ok(step) => self.deliver(guard, &mut progress, step).await,
+                Err(reason) => return reason,
+            };
+            if let Err(reason) = delivered {
+                return reason;
+            }
+        }
+    }
+
+    /// Passes the proxy's view of a new state to the session.
+    fn on_state(&self, stream: &OpenStream, progress: &mut StreamProgress) -> Result<Step, EndReason> {
+        let Some(served) = progress.served.borrow_and_update().clone() else { return Ok(Step::default()) };
+        let proxy = &stream.admission.proxy;
+        let same = served.proxies.get(proxy).is_some_and(|known| {
+            known.class.account == stream.admission.service_account
+                && known.workload == stream.admission.workload
+        });
+        if !same {
+            // Either the certificate no longer fits, because the pod is gone or is another one, or the
+            // pod has another name.
+            self.recheck()?;
+            return Err(EndReason::Renamed);
+        }
+        let Some(view) = served.view(proxy) else { return Ok(Step::default()) };
+        let changed = progress.changed(&served, &view);
+        let step = stream.state().session.on_view(&view, &changed);
+        progress.seen = Some((served.generation, view));
+        Ok(step)
+    }
+
+    fn on_request(
+        stream: &OpenStream,
+        progress: &mut StreamProgress,
+        request: &R,
+    ) -> Result<Step, EndReason> {
+        let mut state = stream.state();
+        if let Some(node) = request.node() {
+            stream.admission.check_node(&node.id).map_err(NotAdmitted::from)?;
+            state.user_agent = user_agent(node);
+        }
+        let view = progress.seen.as_ref().map(|(_, view)| view);
+        Ok(request.step(&mut state.session, view)?)
+    }
+
+    /// Records the events of a step and sends its responses, unless the proxy exceeds its limits.
+    async fn deliver(
+        &self,
+        guard: &StreamGuard,
+        progress: &mut StreamProgress,
+        step: Step,
+    ) -> Result<(), EndReason> {
+        let stream = &*guard.stream;
+        let held = stream.state().session.held_bytes();
+        if held != progress.held {
+            progress.held = held;
+            guard.hold(held)?;
+        }
+        let rejected = step
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Answered { verdict: Verdict::Rejected { .. }, .. }));
+        for event in step.events {
+            self.note(stream, progress, event);
+        }
+        if rejected || progress.problems.reported() {
+            progress.problems.set(rejections(stream, progress.seen.as_ref().map(|(_, view)| view)));
+        }
+        for response in step.responses {
+            let (kind, count) = (response.kind, response.resources.len() + response.removed.len());
+            self.send(stream, response).await?;
+            progress.unanswered.insert(kind, Instant::now());
+            self.context.metrics.pushed(kind, count);
+        }
+        Ok(())
+    }
+
+    async fn send(&self, stream: &OpenStream, response: Response) -> Result<(), EndReason> {
+        let response = match self.outbound.try_send(Ok(response)) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Err(EndReason::Closed),
+            Err(TrySendError::Full(response)) => response,
+        };
+        tokio::select! {
+            biased;
+            () = self.context.draining.cancelled() => Err(EndReason::Draining),
+            reason = stream.stopped() => Err(reason.into()),
+            sent = timeout(self.context.answer_limit, self.outbound.send(response)) => match sent {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) => Err(EndReason::Closed),
+                Err(_) => Err(EndReason::Stalled),
+            },
+        }
+    }
+
+    fn note(&self, stream: &OpenStream, progress: &mut StreamProgress, event: Event) {
+        let proxy = &stream.admission.workload;
+        match event {
+            Event::Subscribed { kind } => debug!(%proxy, kind = kind.short(), "subscribed"),
+            Event::Answered { kind, verdict } => self.note_verdict(stream, progress, kind, &verdict),
+            Event::UnknownType { url } => warn!(%proxy, url = printable(&url), "type not served"),
+        }
+    }
+
+    fn note_verdict(
+        &self,
+        stream: &OpenStream,
+        progress: &mut StreamProgress,
+        kind: ResourceType,
+        verdict: &Verdict,
+    ) {
+        let proxy = &stream.admission.workload;
+        let sent_at = progress.unanswered.remove(&kind);
+        match verdict {
+            Verdict::Acked { resources, removed, .. } => {
+                self.context.metrics.acked(kind, sent_at.map(|at| at.elapsed()));
+                stream.state().acked_at = Some(self.context.env.now());
+                debug!(%proxy, kind = kind.short(), resources, removed, "update acknowledged");
+            }
+            Verdict::Rejected { names, message, conclusive, .. } => {
+                self.context.metrics.rejected(kind);
+                stream.state().rejections += 1;
+                let (message, count) = (printable(message), names.len());
+                let names = &names[..count.min(MAX_LOGGED_NAMES)];
+                warn!(%proxy, kind = kind.short(), count, ?names, message, conclusive, "update rejected");
+            }
+        }
+    }
+
+    /// Checks that the peer would still be admitted.
+    fn recheck(&self) -> Result<(), NotAdmitted> {
+        let served = self.context.served.borrow().clone();
+        self.context.admission.check(&self.peer.certificate, served.as_deref())?;
+        Ok(())
+    }
+}
+
+/// How far a stream has followed the served states and its proxy the responses.
+struct StreamProgress {
+    served: watch::Receiver<Option<Arc<ServedState>>>,
+    /// The generation and view that the session has.
+    seen: Option<(u64, View)>,
+    /// When the unanswered response of each type was sent. The session has at most one per type.
+    unanswered: BTreeMap<ResourceType, Instant>,
+    /// The memory of the session's names as last recorded in the table, in bytes.
+    held: usize,
+    /// The resources that the proxy rejected and still lacks.
+    problems: StreamProblems,
+}
+
+impl StreamProgress {
+    /// The deadline for the oldest unanswered response; `None` if all are answered.
+    fn deadline(&self, limit: Duration) -> Option<Instant> {
+        self.unanswered.values().min().map(|&sent| sent + limit)
+    }
+
+    /// What differs between the session's view and `view` of `served`.
+    fn changed(&self, served: &ServedState, view: &View) -> Changed {
+        match &self.seen {
+            Some((generation, seen)) if seen.class == view.class => {
+                served.changed_since(*generation, &view.class)
+            }
+            _ => Changed::Everything,
+        }
+    }
+}
+
+/// The resources that the proxy rejected and still lacks, with the objects that `view` says they are made of.
+fn rejections(stream: &OpenStream, view: Option<&View>) -> Vec<Rejection> {
+    let rejected = stream.state().session.rejected(MAX_REJECTIONS_PER_PROXY);
+    let rejection = |RejectedResource { kind, name, message }| Rejection {
+        resource: format!("{}/{name}", kind.short()),
+        reason: printable(&message),
+        made_of: view
+            .and_then(|view| view.get(kind, &name))
+            .map(|resource| Arc::clone(&resource.made_of))
+            .unwrap_or_default(),
+    };
+    rejected.into_iter().map(rejection).collect()
+}
+
+/// The next request, read no earlier than `ready_at`.
+async fn next_request<R>(
+    requests: &mut Streaming<Received<R>>,
+    ready_at: Instant,
+) -> Result<Option<Received<R>>, Status> {
+    sleep_until(ready_at).await;
+    requests.message().await
+}
+
+/// Envoy's name and version, as it states them.
+fn user_agent(node: &Node) -> String {
+    let version = match &node.user_agent_version_type {
+        Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
+        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build
+            .version
+            .map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch))
+            .unwrap_or_default(),
+        None => String::new(),
+    };
+    let text: String = format!("{} {version}", node.user_agent_name).chars().take(MAX_USER_AGENT).collect();
+    printable(&text).trim().to_owned()
+}
+
+/// Text from a peer, fit for a log line: without control characters.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

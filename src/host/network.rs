@@ -1,0 +1,82 @@
+//! The network of a process: TCP, or a simulated one.
+//!
+//! Owns dialling and listening, for every port of a replica. Does not secure a connection: TLS is
+//! the caller's.
+
+use std::io;
+use std::net::SocketAddr;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// The network: the real one, or a simulated one.
+pub trait Network: Send + Sync {
+    /// Connects to `HOST:PORT`. The caller bounds the time.
+    fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Io>>>;
+
+    /// Listens on a port; port 0 takes a free one.
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
+}
+
+/// A listening port. Dropping it closes the port.
+pub trait Listener: Send {
+    /// The port's address.
+    fn address(&self) -> SocketAddr;
+
+    /// The next connection and its peer's address. An error concerns that connection alone.
+    /// Cancel-safe: a cancelled call loses no connection.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>>;
+}
+
+/// TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tcp;
+
+impl Network for Tcp {
+    fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            Ok(Box::new(without_delay(stream)) as Box<dyn Io>)
+        })
+    }
+
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let listener = TcpListener::bind(address).await?;
+            let address = listener.local_addr()?;
+            Ok(Box::new(TcpPort { listener, address }) as Box<dyn Listener>)
+        })
+    }
+}
+
+struct TcpPort {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener for TcpPort {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+        Box::pin(async {
+            let (stream, peer) = self.listener.accept().await?;
+            Ok((Box::new(without_delay(stream)) as Box<dyn Io>, peer))
+        })
+    }
+}
+
+/// Disables Nagle's algorithm, so that a heartbeat or a small response does not wait for earlier
+/// acknowledgements.
+fn without_delay(stream: TcpStream) -> TcpStream {
+    // A socket that refuses the option is slower, not wrong.
+    let _ = stream.set_nodelay(true);
+    stream
+}

@@ -1,0 +1,156 @@
+//! Kubernetes' own kinds: Namespace, Service, Pod (as [`Workload`]) and EndpointSlice.
+//!
+//! Owns what the mesh needs of each. A source converts the Kubernetes API object into it, and reports the
+//! parts that it cannot convert.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+
+/// A namespace, and whether its pods are in the mesh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name, a DNS-1123 label.
+    pub name: String,
+    /// Whether it carries the label `openservicemesh.io/monitored-by`: only then can its pods be in the mesh.
+    pub monitored: bool,
+    /// Whether its annotation asks for or refuses sidecars for the pods that say nothing themselves.
+    pub injection: Option<bool>,
+}
+
+/// A Service: a name, virtual addresses, and ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// The name of the object.
+    pub id: ServiceId,
+    /// `spec.clusterIPs`; empty for a headless service and for one that has no address yet.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Whether `spec.clusterIP` is `None`: clients connect to the addresses of its pods.
+    pub headless: bool,
+    /// The labels of the pods behind it; empty means that EndpointSlices alone say what is behind it.
+    pub selector: BTreeMap<String, String>,
+    /// Its TCP ports in declared order, one entry per port number. UDP and SCTP ports are reported by the
+    /// source and left out, since the mesh does not carry them.
+    pub ports: Vec<ServicePort>,
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePort {
+    /// The port's name; `None` is allowed for a single port.
+    pub name: Option<String>,
+    /// The port that clients connect to, 1 to 65535.
+    pub port: u16,
+    /// The port in the pod.
+    pub target: TargetPort,
+    /// Its protocol.
+    pub protocol: AppProtocol,
+}
+
+/// `targetPort` of a service port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetPort {
+    /// This port of every pod.
+    Number(u16),
+    /// The container port of this name, which may differ from pod to pod.
+    Name(String),
+}
+
+/// The protocol of a port: from `appProtocol`, else from the prefix of the port's name, else HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AppProtocol {
+    /// HTTP/1.1, or HTTP/2 where the client begins it.
+    Http,
+    /// HTTP/2 without TLS, thus also gRPC.
+    Http2,
+    /// TCP where the client speaks first.
+    Tcp,
+    /// TCP where the server speaks first, so nothing may be sniffed before connecting.
+    TcpServerFirst,
+    /// The application's own TLS, carried through.
+    Https,
+}
+
+impl AppProtocol {
+    /// Its name, as configuration and reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Http2 => "http2",
+            Self::Tcp => "tcp",
+            Self::TcpServerFirst => "tcp-server-first",
+            Self::Https => "https",
+        }
+    }
+
+    /// Whether the mesh reads requests on it, and HTTP rules thus apply.
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Http2)
+    }
+}
+
+/// A Pod, later also a machine outside Kubernetes, with its identity and addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// The name of the object.
+    pub id: WorkloadId,
+    /// The UUID of its sidecar: the label `osm-proxy-uuid`, or derived from the name.
+    pub proxy: ProxyUuid,
+    /// Its identity.
+    pub service_account: ServiceAccountId,
+    /// Its labels, which service selectors look at.
+    pub labels: BTreeMap<String, String>,
+    /// `status.podIPs`, at most one per address family.
+    pub ips: Vec<IpAddr>,
+    /// Named container ports.
+    pub ports: BTreeMap<String, u16>,
+    /// Whether it may be sent traffic: the Ready condition, and not terminating.
+    pub ready: bool,
+    /// Whether the pod itself asks for or refuses a sidecar by its annotation; `None` leaves it to the
+    /// namespace. A `hostNetwork` pod always refuses.
+    pub injection: Option<bool>,
+}
+
+impl Workload {
+    /// The name of its sidecar, in its own namespace.
+    pub fn proxy_name(&self) -> ProxyName {
+        ProxyName::of(self.proxy, &self.id)
+    }
+}
+
+/// Endpoints of a service, as Kubernetes or another controller lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// The slice's own name.
+    pub id: NamespacedName,
+    /// The service it belongs to: the label `kubernetes.io/service-name`.
+    pub service: ServiceId,
+    /// Ports, matched to service ports by name.
+    pub ports: Vec<SlicePort>,
+    /// Addresses.
+    pub endpoints: Vec<SliceEndpoint>,
+}
+
+/// One port of an EndpointSlice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlicePort {
+    /// The service port's name; `None` matches the unnamed port.
+    pub name: Option<String>,
+    /// The port at the endpoint.
+    pub port: u16,
+}
+
+/// One endpoint of an EndpointSlice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SliceEndpoint {
+    /// Its addresses, all of the slice's family.
+    pub addresses: Vec<IpAddr>,
+    /// `conditions.ready`; absent means ready (EndpointSlice API).
+    pub ready: bool,
+    /// The pod behind it, where the slice says so.
+    pub workload: Option<WorkloadId>,
+}

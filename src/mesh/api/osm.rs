@@ -1,0 +1,5 @@
+//! Open Service Mesh's configuration API.
+
+mod mesh_config;
+
+pub use mesh_config::{MeshConfig, read_mesh_config};

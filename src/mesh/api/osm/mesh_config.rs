@@ -1,0 +1,307 @@
+//! `config.openservicemesh.io/v1alpha2` MeshConfig, the singleton `osm-mesh-config`.
+//!
+//! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
+//! reported when its value asks for an effect.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::reading::{Fields, Findings, Node};
+use smc_authority::pki::Lifetimes;
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
+use smc_types::text::truncated;
+
+/// The name of the one MeshConfig that counts.
+const SINGLETON: &str = "osm-mesh-config";
+
+/// Mesh-wide settings. The default holds while there is no MeshConfig: deny.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MeshConfig {
+    /// `traffic.enablePermissiveTrafficPolicyMode`: every identity in the mesh may call every other. SMI
+    /// access policy has no effect, mTLS stays.
+    pub permissive: bool,
+    /// `traffic.enableEgress`: connections to addresses that are no service of the mesh pass through.
+    pub egress: bool,
+    /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None`
+    /// means the controller's flag.
+    pub service_cert_validity: Option<Duration>,
+}
+
+/// Fields of a section, each with the values that ask for nothing.
+type Section = &'static [(&'static str, &'static [&'static str])];
+
+/// OSM's fields that SMC does not obey, by section, with the values that ask for nothing: false, zero,
+/// empty, and what OSM's own installation presets. Values are compared as JSON text.
+const NOT_OBEYED: &[(&str, Section)] = &[
+    (
+        "sidecar",
+        &[
+            ("enablePrivilegedInitContainer", &[]),
+            ("logLevel", &["\"error\""]),
+            ("envoyImage", &[]),
+            ("envoyWindowsImage", &[]),
+            ("initContainerImage", &[]),
+            ("maxDataPlaneConnections", &[]),
+            ("configResyncInterval", &["\"0s\""]),
+            ("resources", &[]),
+            ("tlsMinProtocolVersion", &["\"TLSv1_2\""]),
+            ("tlsMaxProtocolVersion", &["\"TLSv1_3\""]),
+            ("cipherSuites", &[]),
+            ("ecdhCurves", &[]),
+        ],
+    ),
+    (
+        "traffic",
+        &[
+            ("outboundIPRangeExclusionList", &[]),
+            ("outboundIPRangeInclusionList", &[]),
+            ("outboundPortExclusionList", &[]),
+            ("inboundPortExclusionList", &[]),
+            ("inboundExternalAuthorization", &[]),
+            ("networkInterfaceExclusionList", &[]),
+        ],
+    ),
+    ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[]), ("tracing", &[])]),
+    ("certificate", &[("certKeyBitSize", &["2048"]), ("ingressGateway", &[])]),
+    (
+        "featureFlags",
+        &[
+            ("enableWASMStats", &["true"]),
+            ("enableEgressPolicy", &["true"]),
+            ("enableMulticlusterMode", &[]),
+            ("enableSnapshotCacheMode", &[]),
+            ("enableAsyncProxyServiceMapping", &[]),
+            ("enableIngressBackendPolicy", &["true"]),
+            ("enableEnvoyActiveHealthChecks", &[]),
+            ("enableRetryPolicy", &[]),
+        ],
+    ),
+];
+
+/// Those fields that exclude traffic from interception. Interception is set up by `smc init` before a pod
+/// has an Envoy, so they are obeyed by the program that starts the pod.
+const OF_INTERCEPTION: [&str; 4] = [
+    "outboundIPRangeExclusionList",
+    "outboundIPRangeInclusionList",
+    "outboundPortExclusionList",
+    "inboundPortExclusionList",
+];
+
+/// Reads the `spec` of a MeshConfig. One of another name than the singleton's has no effect.
+pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> {
+    let singleton = id.name() == SINGLETON;
+    let mut findings = Findings::new(Kind::MeshConfig, id);
+    if !singleton {
+        findings.error("metadata.name", format!("must be {SINGLETON}; this one has no effect"));
+        return findings.into_reading(None);
+    }
+    let config = read(Node::spec(spec), &mut findings);
+    findings.into_reading(config)
+}
+
+/// A switch that cannot be read stays off; the others still count.
+fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
+    let mut spec = spec.object(findings)?;
+    let mut config = MeshConfig::default();
+    for &(section, not_obeyed) in NOT_OBEYED {
+        let Some(mut fields) = spec.take(section).and_then(|node| node.object(findings)) else { continue };
+        match section {
+            "traffic" => {
+                config.permissive = switch(&mut fields, "enablePermissiveTrafficPolicyMode", findings);
+                config.egress = switch(&mut fields, "enableEgress", findings);
+            }
+            "certificate" => config.service_cert_validity = validity(&mut fields, findings),
+            _ => {}
+        }
+        for &(name, quiet) in not_obeyed {
+            let Some(node) = fields.take(name) else { continue };
+            if !asks_for_nothing(&node.value) && !quiet.contains(&node.value.to_string().as_str()) {
+                let message = if OF_INTERCEPTION.contains(&name) {
+                    "is not obeyed by the controller; it holds for a pod if the program that starts it passes it to `smc init`"
+                } else {
+                    "is known from OSM, but not obeyed by SMC; it has no effect"
+                };
+                findings.warning(&node.path, message);
+            }
+        }
+        fields.finish(findings);
+    }
+    spec.finish(findings);
+    Some(config)
+}
+
+fn switch(fields: &mut Fields, name: &str, findings: &mut Findings) -> bool {
+    fields.take(name).and_then(|node| node.boolean(findings)).unwrap_or(false)
+}
+
+fn asks_for_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        // A block with `enable: false` asks for nothing, whatever its other fields.
+        Value::Object(fields) => {
+            fields.get("enable") == Some(&Value::Bool(false)) || fields.values().all(asks_for_nothing)
+        }
+    }
+}
+
+fn validity(fields: &mut Fields, findings: &mut Findings) -> Option<Duration> {
+    let node = fields.take("serviceCertValidityDuration")?;
+    let path = node.path.clone();
+    let text = node.text(findings)?;
+    let duration = duration(&text).filter(|duration| Lifetimes::with_service(*duration).is_ok());
+    if duration.is_none() {
+        let text = truncated(&text, 40);
+        let message =
+            format!("is {text:?}, which is no duration from 10s to 720h; the controller's flag holds");
+        findings.error(&path, message);
+    }
+    duration
+}
+
+/// A duration as Go writes it: numbers with units, such as `1h30m` or `1.5h`.
+fn duration(text: &str) -> Option<Duration> {
+    // No duration in use is longer, and all sums below stay far from overflow.
+    if text.is_empty() || text.len() > 32 {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|&at| at > 0)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let seconds = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" | "μs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
+        total = total.checked_add(part)?;
+        rest = tail;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: Value) -> Reading<MeshConfig> {
+        read_mesh_config("osm-system/osm-mesh-config".parse().unwrap(), spec)
+    }
+
+    fn fields(reading: &Reading<MeshConfig>) -> Vec<&str> {
+        reading.problems.iter().map(|problem| problem.field.as_str()).collect()
+    }
+
+    #[test]
+    fn an_empty_mesh_config_leaves_every_switch_off() {
+        assert_eq!(read(json!({})), Reading { object: Some(MeshConfig::default()), problems: vec![] });
+    }
+
+    #[test]
+    fn the_switches_that_count_are_read() {
+        let reading = read(json!({
+            "traffic": {"enablePermissiveTrafficPolicyMode": true, "enableEgress": true},
+            "certificate": {"serviceCertValidityDuration": "24h"},
+        }));
+        let validity = Some(Duration::from_hours(24));
+        let expected = MeshConfig { permissive: true, egress: true, service_cert_validity: validity };
+        assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
+    }
+
+    #[test]
+    fn a_switch_of_the_wrong_type_stays_off_and_is_named() {
+        let reading =
+            read(json!({"traffic": {"enablePermissiveTrafficPolicyMode": "true", "enableEgress": true}}));
+        assert_eq!(reading.object.as_ref().map(|c| (c.permissive, c.egress)), Some((false, true)));
+        assert_eq!(fields(&reading), ["spec.traffic.enablePermissiveTrafficPolicyMode"]);
+    }
+
+    #[test]
+    fn what_osm_presets_passes_silently() {
+        let reading = read(json!({
+            "sidecar": {"enablePrivilegedInitContainer": false, "logLevel": "error", "maxDataPlaneConnections": 0,
+                "configResyncInterval": "0s", "resources": {}, "tlsMinProtocolVersion": "TLSv1_2"},
+            "traffic": {"enableEgress": false, "outboundPortExclusionList": [],
+                "inboundExternalAuthorization": {"enable": false, "timeout": "1s"}},
+            "observability": {"osmLogLevel": "info", "tracing": {"enable": false, "port": 9411}},
+            "certificate": {"certKeyBitSize": 2048},
+            "featureFlags": {"enableWASMStats": true, "enableRetryPolicy": false},
+        }));
+        assert_eq!(reading.problems, []);
+    }
+
+    #[test]
+    fn a_known_field_that_is_not_obeyed_and_an_unknown_one_are_reported() {
+        let reading = read(json!({
+            "sidecar": {"cipherSuites": ["a"], "colour": "red"},
+            "traffic": {"outboundPortExclusionList": [22]},
+            "featureFlags": {"enableRetryPolicy": true},
+            "mesh": {},
+        }));
+        assert_eq!(reading.object, Some(MeshConfig::default()));
+        assert_eq!(
+            fields(&reading),
+            [
+                "spec.sidecar.cipherSuites",
+                "spec.sidecar.colour",
+                "spec.traffic.outboundPortExclusionList",
+                "spec.featureFlags.enableRetryPolicy",
+                "spec.mesh",
+            ]
+        );
+        assert!(reading.problems[0].message.contains("OSM") && !reading.problems[1].message.contains("OSM"));
+    }
+
+    /// The lab obeys them, so "it has no effect" would be wrong.
+    #[test]
+    fn the_lists_of_interception_are_said_to_be_for_whoever_starts_the_pod() {
+        for name in OF_INTERCEPTION {
+            let reading = read(json!({"traffic": {name: ["10.0.0.0/8"]}}));
+            assert_eq!(fields(&reading), [format!("spec.traffic.{name}")]);
+            let message = &reading.problems[0].message;
+            assert!(message.contains("smc init") && !message.contains("no effect"), "{message}");
+            assert_eq!(read(json!({"traffic": {name: []}})).problems, [], "{name}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, seconds) in
+            [("48h", 172_800), ("1h30m", 5400), ("1.5h", 5400), ("90s", 90), ("60000ms", 60)]
+        {
+            assert_eq!(duration(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "48", "h", "-1h", "1d", "1h30", "1..5h", ".h", "1h 30m", &"9".repeat(40)] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+        for bad in [json!("0s"), json!("9s"), json!("721h"), json!("100000h"), json!(48), json!("soon")] {
+            let reading = read(json!({"certificate": {"serviceCertValidityDuration": bad}}));
+            assert_eq!(reading.object, Some(MeshConfig::default()), "{bad}");
+            assert_eq!(fields(&reading), ["spec.certificate.serviceCertValidityDuration"], "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mesh_config_of_another_name_has_no_effect() {
+        let permissive = json!({"traffic": {"enablePermissiveTrafficPolicyMode": true}});
+        let reading = read_mesh_config("shop/config".parse().unwrap(), permissive);
+        assert_eq!(reading.object, None);
+        assert_eq!(fields(&reading), ["metadata.name"]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The declared mesh: the objects that sources reported, and queries over them.
+//!
+//! Owns the objects, the indexes over them, and which identities, services and proxies an event affects.
+//! Does not know Envoy, streams or time.
+//!
+//! `object` is the vocabulary; `apply` takes events and works out what they affect; `index` and `backends`
+//! hold what follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
+//! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
+
+mod affected;
+mod apply;
+mod backends;
+mod inbound;
+mod index;
+mod object;
+mod outbound;
+mod problems;
+mod query;
+mod splits;
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use affected::Affected;
+pub use object::{Endpoint, Object, SourceEvent};
+pub use splits::{SplitArm, SplitPlan};
+
+use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
+use crate::api::osm::MeshConfig;
+use crate::api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
+
+/// The objects that sources reported last. Two catalogs with the same objects are equal, in whatever order
+/// and by whatever intermediate states the objects came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Catalog {
+    mesh_namespace: MeshNamespace,
+    namespaces: BTreeMap<String, Namespace>,
+    services: BTreeMap<ServiceId, Service>,
+    service_accounts: BTreeSet<ServiceAccountId>,
+    workloads: BTreeMap<WorkloadId, Workload>,
+    slices: BTreeMap<NamespacedName, EndpointSlice>,
+    traffic_targets: BTreeMap<NamespacedName, TrafficTarget>,
+    http_route_groups: BTreeMap<NamespacedName, HttpRouteGroup>,
+    tcp_routes: BTreeMap<NamespacedName, TcpRoute>,
+    udp_routes: BTreeMap<NamespacedName, UdpRoute>,
+    traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
+    mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
+    index: index::Index,
+}
+
+impl Catalog {
+    /// An empty catalog, for which the MeshConfig of this namespace counts.
+    pub fn new(mesh_namespace: MeshNamespace) -> Self {
+        Self { mesh_namespace, ..Self::default() }
+    }
+}

@@ -1,0 +1,168 @@
+//! The identities that may connect to an identity.
+//!
+//! Owns which grants count at a destination, and permissive mode. What one TrafficTarget grants is decided
+//! by [`crate::policy`].
+
+use std::collections::BTreeSet;
+
+use super::Catalog;
+use crate::api::smi::{HttpRouteGroup, TcpRoute};
+use crate::class::InboundPort;
+use crate::policy::{Grant, InboundAccess, Routes, grant};
+use smc_types::ids::{NamespacedName, ServiceAccountId};
+
+impl Routes for Catalog {
+    fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
+        self.http_route_groups.get(name)
+    }
+
+    fn tcp_route(&self, name: &NamespacedName) -> Option<&TcpRoute> {
+        self.tcp_routes.get(name)
+    }
+}
+
+impl Catalog {
+    /// What TrafficTargets grant at a destination, sorted by target. If empty, all are denied, which is the
+    /// default.
+    pub fn grants(&self, destination: &ServiceAccountId) -> Vec<Grant> {
+        self.traffic_targets_for(destination).filter_map(|target| grant(self, target)).collect()
+    }
+
+    /// The identities that may use an inbound port of the destination's workloads: in SMI mode, by those of
+    /// its grants that can apply on that port and protocol.
+    pub fn inbound_access(&self, destination: &ServiceAccountId, port: &InboundPort) -> InboundAccess {
+        if self.mesh_config().permissive {
+            return InboundAccess::AnyoneInMesh;
+        }
+        let mut grants = self.grants(destination);
+        grants.retain(|grant| grant.applies_to(port.port, port.protocol));
+        InboundAccess::Grants(grants)
+    }
+
+    /// The identities that may reach `destination` on some port by some request. In permissive mode, all
+    /// that run in the mesh.
+    pub fn allowed_inbound_accounts(&self, destination: &ServiceAccountId) -> BTreeSet<ServiceAccountId> {
+        if self.mesh_config().permissive {
+            return self.accounts().cloned().collect();
+        }
+        self.grants(destination).into_iter().flat_map(|grant| grant.sources).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The rules of access v1alpha3, cited as issue 2 point 2 lists them.
+
+    use super::*;
+    use crate::api::core::AppProtocol;
+    use crate::api::smi::Rule;
+    use crate::catalog::fixtures::{
+        account, accounts, group, http_rule, permissive, target, tcp_route, tcp_rule,
+    };
+    use crate::policy::HttpAccess;
+
+    /// [`routes`] and one target with these rules.
+    fn with(rules: &[Rule]) -> Catalog {
+        let mut catalog = routes();
+        catalog.declare(target("shop/t", "shop/server", &["shop/client"], rules));
+        catalog
+    }
+
+    /// Routes `/a`, `/b` in `shop/ab`, `/c` in `shop/c`, port 80 in `shop/80`.
+    fn routes() -> Catalog {
+        Catalog::of([group("shop/ab", &["/a", "/b"]), group("shop/c", &["/c"]), tcp_route("shop/80", &[80])])
+    }
+
+    fn granted(catalog: &Catalog) -> Vec<(Option<BTreeSet<u16>>, HttpAccess)> {
+        let grants = catalog.grants(&account("shop/server"));
+        grants.into_iter().map(|grant| (grant.ports, grant.http)).collect()
+    }
+
+    fn access(catalog: &Catalog, port: u16, protocol: AppProtocol) -> InboundAccess {
+        let port = InboundPort { port, protocol, services: BTreeSet::new() };
+        catalog.inbound_access(&account("shop/server"), &port)
+    }
+
+    /// TrafficTarget: deny by default.
+    #[test]
+    fn without_a_target_nobody_gets_in() {
+        assert_eq!(access(&routes(), 80, AppProtocol::Http), InboundAccess::Grants(vec![]));
+    }
+
+    /// Only HTTPRouteGroups: any HTTP port; never a port that is not HTTP.
+    #[test]
+    fn routes_apply_to_http_ports_only_and_ports_to_every_protocol() {
+        use AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
+        for (rules, port, protocols) in [
+            (vec![http_rule("shop/c", None)], 80, &[Http, Http2][..]),
+            (vec![http_rule("shop/c", None)], 12345, &[Http, Http2][..]),
+            (vec![tcp_rule("shop/80")], 80, &[Http, Http2, Tcp, TcpServerFirst, Https][..]),
+            (vec![tcp_rule("shop/80")], 81, &[][..]),
+            (vec![tcp_rule("shop/80"), http_rule("shop/c", None)], 80, &[Http, Http2][..]),
+            (vec![tcp_rule("shop/80"), http_rule("shop/c", None)], 81, &[][..]),
+        ] {
+            let catalog = with(&rules);
+            for protocol in [Http, Http2, Tcp, TcpServerFirst, Https] {
+                let InboundAccess::Grants(grants) = access(&catalog, port, protocol) else {
+                    panic!("permissive")
+                };
+                let expected = protocols.contains(&protocol);
+                assert_eq!(!grants.is_empty(), expected, "{rules:?} on {port} {protocol:?}");
+                assert!(grants.iter().all(|grant| grant.sources == accounts(&["shop/client"])));
+            }
+        }
+    }
+
+    /// TrafficTarget: additive; overlapping routes OR their sources.
+    #[test]
+    fn targets_that_overlap_all_grant_each_for_its_own_sources() {
+        let mut catalog = routes();
+        catalog.declare(target(
+            "shop/one",
+            "shop/server",
+            &["shop/a"],
+            &[http_rule("shop/ab", Some(&["/a"]))],
+        ));
+        catalog.declare(target(
+            "shop/two",
+            "shop/server",
+            &["shop/b", "away/c"],
+            &[http_rule("shop/ab", None)],
+        ));
+        let grants = catalog.grants(&account("shop/server"));
+        let seen: Vec<_> = grants.iter().map(|grant| (grant.target.name(), grant.sources.clone())).collect();
+        assert_eq!(seen, [("one", accounts(&["shop/a"])), ("two", accounts(&["away/c", "shop/b"]))]);
+    }
+
+    /// TrafficTarget: namespaces.
+    #[test]
+    fn a_target_opens_nothing_outside_its_own_namespace_and_rules_are_looked_up_in_it() {
+        let mut catalog = routes();
+        catalog.declare(tcp_route("evil/any", &[]));
+        catalog.declare(target("evil/t", "shop/server", &["evil/client"], &[tcp_rule("evil/any")]));
+        assert_eq!(granted(&catalog), []);
+        let problems = catalog.problems();
+        assert!(
+            problems.iter().any(|p| p.subject.to_string() == "TrafficTarget evil/t"
+                && p.field == "spec.destination.namespace")
+        );
+    }
+
+    /// Permissive mode as a switch in MeshConfig.
+    #[test]
+    fn in_permissive_mode_anyone_in_the_mesh_gets_in_whatever_targets_say() {
+        let mut catalog = with(&[tcp_rule("shop/80")]);
+        catalog.declare(permissive("osm-system", true));
+        assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::AnyoneInMesh);
+        catalog.declare(permissive("osm-system", false));
+        assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::Grants(vec![]));
+    }
+
+    #[test]
+    fn a_target_is_read_from_the_latest_state_of_its_routes() {
+        let mut catalog = with(&[tcp_rule("shop/late")]);
+        assert_eq!(granted(&catalog), []);
+        catalog.declare(tcp_route("shop/late", &[7]));
+        assert_eq!(granted(&catalog), [(Some(BTreeSet::from([7])), HttpAccess::Any)]);
+    }
+}

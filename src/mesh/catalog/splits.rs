@@ -1,0 +1,226 @@
+//! TrafficSplit: where requests to a root service go.
+//!
+//! Owns the meaning of split v1alpha1 to v1alpha4: which splits of a root count, in which order, and which
+//! of their backends can be used. Access is not decided here: a leaf stays directly reachable, and each
+//! leaf's own sidecar decides on access.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Catalog;
+use crate::api::core::ServicePort;
+use crate::api::smi::{HttpMatch, TrafficSplit};
+use smc_types::ids::ServiceId;
+
+/// How traffic to one port of a root service is distributed. The arms are tried in order; the last one
+/// takes everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitPlan {
+    /// The arms; never empty, and only the last has no `matches`.
+    pub arms: Vec<SplitArm>,
+}
+
+/// One arm: the requests it takes and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitArm {
+    /// It takes requests that match any of these (sorted, not empty); `None` takes everything.
+    pub matches: Option<Vec<HttpMatch>>,
+    /// Existing services that have the port, with their shares, none of them zero; sorted, never empty.
+    /// The root itself may be among them.
+    pub weights: Vec<(ServiceId, u32)>,
+}
+
+impl Catalog {
+    /// How traffic to `port` of `root` is split; `None` if no split applies and all of it goes to the root.
+    ///
+    /// Splits of one root are merged in the order of their names. Those with `matches` come first, each an
+    /// arm; then the first split without `matches` takes the rest, or the root if there is none. Splits with
+    /// `matches` are left out for a port that is not HTTP. A split without a usable backend is left out: the
+    /// specification leaves all-zero weights undefined, and without the split the traffic goes to the root.
+    pub fn split_plan(&self, root: &ServiceId, port: &ServicePort) -> Option<SplitPlan> {
+        let splits = self.splits_of(root);
+        let mut arms = Vec::new();
+        for split in splits.iter().filter(|split| !split.matches.is_empty() && port.protocol.is_http()) {
+            let (matches, weights) = (matches(self, split), weights(self, split, port));
+            if !matches.is_empty() && !weights.is_empty() {
+                arms.push(SplitArm { matches: Some(matches), weights });
+            }
+        }
+        let rest = splits
+            .iter()
+            .filter(|split| split.matches.is_empty())
+            .map(|split| weights(self, split, port))
+            .find(|weights| !weights.is_empty());
+        match rest {
+            Some(weights) => arms.push(SplitArm { matches: None, weights }),
+            None if arms.is_empty() => return None,
+            None => arms.push(SplitArm { matches: None, weights: vec![(root.clone(), 1)] }),
+        }
+        Some(SplitPlan { arms })
+    }
+}
+
+/// The matches of all groups that a split names. A group that does not exist contributes nothing, so a
+/// split whose groups are all missing takes no request.
+fn matches(catalog: &Catalog, split: &TrafficSplit) -> Vec<HttpMatch> {
+    let groups = split.matches.iter().filter_map(|name| catalog.http_route_groups.get(name));
+    let matches: BTreeSet<HttpMatch> = groups.flat_map(|group| group.matches.values().cloned()).collect();
+    matches.into_iter().collect()
+}
+
+/// The backends that can be used for `port` of the root: those that exist, have the same port, and have a
+/// weight.
+fn weights(catalog: &Catalog, split: &TrafficSplit, port: &ServicePort) -> Vec<(ServiceId, u32)> {
+    let mut weights: BTreeMap<ServiceId, u32> = BTreeMap::new();
+    for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
+        let service = catalog.service(&backend.service);
+        if service.is_some_and(|service| service.ports.iter().any(|own| own.port == port.port)) {
+            let weight = weights.entry(backend.service.clone()).or_insert(0);
+            *weight = weight.saturating_add(backend.weight);
+        }
+    }
+    weights.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! The rules of split v1alpha1 to v1alpha4, cited as issue 2 point 2 lists them.
+
+    use super::*;
+    use crate::api::core::AppProtocol;
+    use crate::catalog::Object;
+    use crate::catalog::fixtures::{group, http_match, port, service, service_id, split};
+
+    /// Services `root`, `v1`, `v2` with ports 80 (HTTP) and 90 (TCP); groups `canary` and `beta`.
+    fn shop() -> Catalog {
+        let ports = [port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)];
+        let services = ["shop/root", "shop/v1", "shop/v2"];
+        let mut catalog = Catalog::of(services.map(|id| Object::Service(service(id, "x", &ports))));
+        catalog.declare(group("shop/canary", &["/canary"]));
+        catalog.declare(group("shop/beta", &["/beta"]));
+        catalog
+    }
+
+    type Arms = Vec<(Option<Vec<&'static str>>, Vec<(&'static str, u32)>)>;
+
+    fn plan(catalog: &Catalog, number: u16) -> Option<SplitPlan> {
+        let root = service_id("shop/root");
+        let port = catalog.service(&root)?.ports.iter().find(|port| port.port == number)?.clone();
+        catalog.split_plan(&root, &port)
+    }
+
+    fn arms(arms: Arms) -> SplitPlan {
+        let arm = |(matches, weights): (Option<Vec<&str>>, Vec<(&str, u32)>)| SplitArm {
+            matches: matches.map(|paths| paths.into_iter().map(http_match).collect()),
+            weights: weights.into_iter().map(|(service, weight)| (service_id(service), weight)).collect(),
+        };
+        SplitPlan { arms: arms.into_iter().map(arm).collect() }
+    }
+
+    #[test]
+    fn without_a_split_everything_goes_to_the_root() {
+        assert_eq!(plan(&shop(), 80), None);
+    }
+
+    /// TrafficSplit: weights; zero weights.
+    #[test]
+    fn traffic_goes_to_the_leaves_by_weight_and_zero_gets_nothing() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v2", 10), ("shop/v1", 90)], &[]));
+        let expected = Some(arms(vec![(None, vec![("shop/v1", 90), ("shop/v2", 10)])]));
+        assert_eq!((plan(&catalog, 80), plan(&catalog, 90)), (expected.clone(), expected));
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v1", 0), ("shop/v2", 10)], &[]));
+        assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/v2", 10)])])));
+    }
+
+    /// TrafficSplit: all-zero weights are undefined; the split is treated as absent, and reported.
+    #[test]
+    fn a_split_without_any_weight_is_absent_and_reported() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v1", 0), ("shop/v2", 0)], &[]));
+        assert_eq!(plan(&catalog, 80), None);
+        assert!(
+            catalog
+                .problems()
+                .iter()
+                .any(|p| p.subject.to_string() == "TrafficSplit shop/s" && p.field == "spec.backends")
+        );
+    }
+
+    /// TrafficSplit: a backend that does not exist yet, or lacks the root's port, is left out until it does.
+    #[test]
+    fn a_backend_that_is_not_there_or_lacks_the_port_is_left_out_and_reported() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v1", 50), ("shop/v3", 50)], &[]));
+        let alone = Some(arms(vec![(None, vec![("shop/v1", 50)])]));
+        assert_eq!(plan(&catalog, 80), alone);
+        catalog.declare(Object::Service(service("shop/v3", "x", &[port(90, AppProtocol::Tcp)])));
+        assert_eq!(plan(&catalog, 80), alone);
+        assert_eq!(plan(&catalog, 90), Some(arms(vec![(None, vec![("shop/v1", 50), ("shop/v3", 50)])])));
+        let reported = catalog.problems();
+        assert!(
+            reported
+                .iter()
+                .any(|p| p.field == "spec.backends[1].service" && p.message.contains("lacks port 80"))
+        );
+        catalog.declare(split("shop/s", "shop/root", &[("shop/gone", 50)], &[]));
+        assert_eq!(plan(&catalog, 80), None);
+    }
+
+    /// TrafficSplit: `matches`; unmatched traffic goes to the root.
+    #[test]
+    fn only_matching_requests_are_split_and_the_rest_goes_to_the_root() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/canary"]));
+        let expected = Some(arms(vec![
+            (Some(vec!["/beta", "/canary"]), vec![("shop/v2", 1)]),
+            (None, vec![("shop/root", 1)]),
+        ]));
+        assert_eq!(plan(&catalog, 80), expected);
+        assert_eq!(plan(&catalog, 90), None, "matches cannot be applied to a TCP port");
+    }
+
+    /// TrafficSplit: several groups, one of which is missing; all of which are.
+    #[test]
+    fn a_group_that_is_missing_contributes_no_match_and_never_splits_everything() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/gone"]));
+        let expected =
+            Some(arms(vec![(Some(vec!["/beta"]), vec![("shop/v2", 1)]), (None, vec![("shop/root", 1)])]));
+        assert_eq!(plan(&catalog, 80), expected);
+        catalog.declare(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/gone"]));
+        assert_eq!(plan(&catalog, 80), None);
+        assert!(
+            catalog.problems().iter().any(|p| p.field == "spec.matches" && p.message.contains("shop/gone"))
+        );
+    }
+
+    /// TrafficSplit: several splits of one root.
+    #[test]
+    fn splits_of_one_root_are_merged_by_name_those_with_matches_first() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/a", "shop/root", &[("shop/v1", 1)], &[]));
+        catalog.declare(split("shop/b", "shop/root", &[("shop/v2", 1)], &[]));
+        catalog.declare(split("shop/c", "shop/root", &[("shop/v2", 3)], &["shop/canary"]));
+        catalog.declare(split("shop/d", "shop/root", &[("shop/root", 4)], &["shop/beta"]));
+        let expected = Some(arms(vec![
+            (Some(vec!["/canary"]), vec![("shop/v2", 3)]),
+            (Some(vec!["/beta"]), vec![("shop/root", 4)]),
+            (None, vec![("shop/v1", 1)]),
+        ]));
+        assert_eq!(plan(&catalog, 80), expected);
+        assert_eq!(plan(&catalog, 90), Some(arms(vec![(None, vec![("shop/v1", 1)])])));
+        let reported: Vec<_> = catalog.problems().into_iter().filter(|p| p.field == "spec.service").collect();
+        assert_eq!(
+            reported.iter().map(|p| p.subject.to_string()).collect::<Vec<_>>(),
+            ["TrafficSplit shop/b"]
+        );
+    }
+
+    /// TrafficSplit: a root may be among its own backends.
+    #[test]
+    fn the_root_may_keep_a_share_of_its_traffic() {
+        let mut catalog = shop();
+        catalog.declare(split("shop/s", "shop/root", &[("shop/root", 9), ("shop/v1", 1)], &[]));
+        assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/root", 9), ("shop/v1", 1)])])));
+    }
+}

@@ -1,0 +1,89 @@
+//! The facts about one resource, while it is read.
+//!
+//! Owns what both readers of content share: references, faults, the clients of a listener, and the form of
+//! an identity.
+
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+use envoy_types::pb::google::protobuf::UInt32Value;
+
+use super::Facts;
+use crate::resource::ResourceType;
+
+/// The listener of connections from the application.
+const OUTBOUND_LISTENER: &str = "outbound-listener";
+/// The listener of Envoy's statistics.
+const STATISTICS_LISTENER: &str = "inbound-prometheus-listener";
+
+/// The clients of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Client {
+    /// The application beside the proxy.
+    Application,
+    /// A reader of the statistics, such as Prometheus.
+    Scraper,
+    /// Any other client.
+    Others,
+}
+
+impl Client {
+    pub(super) fn of(listener: &str) -> Self {
+        match listener {
+            OUTBOUND_LISTENER => Self::Application,
+            STATISTICS_LISTENER => Self::Scraper,
+            _ => Self::Others,
+        }
+    }
+}
+
+/// Collects the facts about one resource.
+#[derive(Default)]
+pub(super) struct Reader {
+    pub(super) facts: Facts,
+}
+
+impl Reader {
+    /// Adds a fault.
+    pub(super) fn fault(&mut self, fault: impl Into<String>) {
+        self.facts.faults.push(fault.into());
+    }
+
+    /// Adds a reference to another resource.
+    pub(super) fn refer(&mut self, kind: ResourceType, name: &str) {
+        if name.is_empty() {
+            self.fault(format!("refers to a {} without a name", kind.short()));
+        } else {
+            self.facts.references.insert((kind, name.into()));
+        }
+    }
+
+    /// Checks Envoy's bounds: at least one cluster, and weights that sum to 1 to 2³²−1.
+    pub(super) fn weights<'a>(&mut self, parts: impl Iterator<Item = (&'a str, u32)>) {
+        let mut sum = 0_u64;
+        for (cluster, weight) in parts {
+            sum += u64::from(weight);
+            self.refer(ResourceType::Cluster, cluster);
+        }
+        if sum == 0 || sum > u64::from(u32::MAX) {
+            self.fault(format!("has weights that sum to {sum}"));
+        }
+    }
+}
+
+/// Whether a matcher accepts one SPIFFE ID, or a prefix of SPIFFE IDs that includes the whole trust domain.
+pub(super) fn names_identities(matcher: &StringMatcher) -> bool {
+    let Some(pattern) = &matcher.match_pattern else { return false };
+    let (text, is_prefix) = match pattern {
+        MatchPattern::Exact(text) => (text, false),
+        MatchPattern::Prefix(text) => (text, true),
+        _ => return false,
+    };
+    let Some((domain, path)) = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    !domain.is_empty() && (is_prefix || !path.is_empty())
+}
+
+/// The number in a wrapper.
+pub(super) fn wrapped(number: UInt32Value) -> u32 {
+    number.value
+}

@@ -1,0 +1,12 @@
+//! The semantics of SMI access policy: what a TrafficTarget grants.
+//!
+//! Owns the reading of access v1alpha3 as pure functions over the objects of [`crate::api`]. The catalog
+//! decides which targets count ([`crate::catalog`]); [`crate::translate`] writes the result for Envoy.
+//!
+//! Three rules hold everywhere. Policy is additive: what any rule allows is allowed, and nothing else is.
+//! The destination enforces; a source is configured only with what it needs to connect. What cannot
+//! be read or found narrows what is allowed, never widens it.
+
+mod grants;
+
+pub use grants::{Grant, HttpAccess, InboundAccess, Routes, grant};

@@ -1,0 +1,63 @@
+//! Changes of a Delta subscription: names added and removed.
+
+use std::sync::Arc;
+
+use super::entries::Entry;
+use super::held::Held;
+use super::stale::Stale;
+use super::{DeltaState, WILDCARD};
+use crate::session::type_state::Context;
+
+impl DeltaState {
+    pub(super) fn subscribe(&mut self, name: &str, context: &Context<'_>) {
+        if name == WILDCARD {
+            self.response_due |= !self.wildcard;
+            self.wildcard = true;
+            self.stale = Stale::Everything;
+            return;
+        }
+        let name = self.intern(name, context);
+        match self.entries.get_mut(&name) {
+            Some(entry) => entry.subscribed = true,
+            None => self.entries.insert(Arc::clone(&name), Entry { subscribed: true, held: Held::Nothing }),
+        }
+        self.must_answer.insert(Arc::clone(&name));
+        self.stale.add(name);
+    }
+
+    pub(super) fn unsubscribe(&mut self, name: &str) {
+        if name == WILDCARD {
+            self.wildcard = false;
+            self.entries.retain_subscribed();
+            self.must_answer.retain(|name| self.entries.contains(name));
+            self.to_send.retain(|name| self.entries.contains(name));
+            self.to_remove.retain(|name| self.entries.contains(name));
+            self.rejected.retain(|name, _| self.entries.contains(name));
+            self.stale = Stale::Everything;
+            return;
+        }
+        let Some((name, mut entry)) = self.entries.remove(name) else { return };
+        if self.wildcard {
+            // Envoy cannot tell whether the wildcard still covers the resource: answer with it, or with
+            // a removal.
+            entry.subscribed = false;
+            self.entries.insert(Arc::clone(&name), entry);
+            self.must_answer.insert(Arc::clone(&name));
+            self.stale.add(name);
+        } else {
+            // Dropped everywhere at once, not at the next comparison: a client that leaves a response
+            // unanswered delays that, and could meanwhile fill memory with names that no bound counts.
+            self.must_answer.remove(&name);
+            self.to_send.remove(&name);
+            self.to_remove.remove(&name);
+            self.rejected.remove(&name);
+            self.stale.remove(&name);
+        }
+    }
+
+    /// The name as shared with the view, or a copy.
+    pub(super) fn intern(&self, name: &str, context: &Context<'_>) -> Arc<str> {
+        let resource = context.view.and_then(|view| view.get(self.kind, name));
+        resource.map_or_else(|| name.into(), |resource| Arc::clone(&resource.name))
+    }
+}

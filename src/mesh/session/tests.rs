@@ -1,0 +1,13 @@
+//! The protocol as scenarios (`delta`, `sotw`, `ordering`, `resuming`, `acked`), its bounds (`bounds`),
+//! the bytes (`encoding`), and properties that hold with a model of Envoy (`model`, `properties`).
+
+mod acked;
+mod bounds;
+mod delta;
+mod encoding;
+mod model;
+mod ordering;
+mod properties;
+mod resuming;
+mod sotw;
+mod support;

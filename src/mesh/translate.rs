@@ -1,0 +1,39 @@
+//! The translation of the mesh to Envoy's configuration: listeners, routes, clusters, endpoints, secrets.
+//!
+//! Owns every Envoy message that SMC makes, one file for each xDS type, and the [`Compiler`] that
+//! keeps them up to date. [`crate::policy`] decides access, [`crate::session`] speaks the xDS
+//! protocol. Equal meshes give equal bytes, whatever the order of events.
+//!
+//! ```text
+//! listener ──► route ──► cluster ──► endpoint          outbound: the services that an identity may call
+//!     └─────────────────────┴──► secret               inbound:  the ports of the application
+//! ```
+//!
+//! Design:
+//! - The destination address selects the service. No host name is matched on the outbound side.
+//! - Both ends authenticate: a client accepts only the identities behind the service that it
+//!   called, a server only identities of the mesh. The server decides what they may do.
+//! - A connection without a matching rule is closed or refused. It passes through only if egress is on.
+
+mod access_log;
+mod cluster;
+mod compiler;
+mod draft;
+mod endpoint;
+mod endpoints;
+mod http_match;
+mod inbound;
+mod intern;
+mod listener;
+mod outbound;
+mod proto;
+mod provenance;
+mod rbac;
+mod route;
+mod secret;
+mod settings;
+mod tls;
+
+pub use compiler::{Compiler, Input};
+pub use settings::Settings;
+pub use smc_authority::pki::{ServiceCertificate, TrustBundle};

@@ -1,0 +1,110 @@
+//! Headless services: clients dial a pod, and Kubernetes translates no port.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
+
+use crate::api::core::{AppProtocol, Service, ServicePort, TargetPort, Workload};
+use crate::catalog::fixtures::{namespace, permissive, pod, port, service, slice};
+use crate::catalog::{Object, SourceEvent};
+use crate::names;
+use crate::resource::ResourceType;
+use crate::served_state::View;
+use crate::translate::{Compiler, Input, Settings};
+use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_types::ids::TrustDomain;
+
+/// Two pods behind headless services. Only the second has a container port of the name.
+fn mesh(services: Vec<Service>) -> Compiler {
+    let mut named = pod("shop/p2", "shop/p2", "pods", "10.1.0.2");
+    named.ports.insert("web".to_owned(), 9090);
+    let pods = [pod("shop/p1", "shop/p1", "pods", "10.1.0.1"), named];
+    let headless = |service| Service { headless: true, cluster_ips: Vec::new(), ..service };
+    let objects = [namespace("shop"), permissive("osm-system", true)]
+        .into_iter()
+        .chain(pods.map(Object::Workload))
+        .chain(services.into_iter().map(headless).map(Object::Service));
+    let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
+    compiler.apply([Input::Bundle(TrustBundle { pem: "roots".to_owned() })]);
+    let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
+    compiler.apply([Input::Certificate("shop/p1".parse().unwrap(), certificate)]);
+    compiler.apply(objects.map(upsert));
+    compiler
+}
+
+fn upsert(object: Object) -> Input {
+    Input::Source(SourceEvent::Upsert(object))
+}
+
+fn to(target: TargetPort, number: u16) -> ServicePort {
+    ServicePort { target, ..port(number, AppProtocol::Tcp) }
+}
+
+fn view(compiler: &Compiler) -> View {
+    let own: Workload = pod("shop/p1", "shop/p1", "pods", "10.1.0.1");
+    compiler.served_state().view(&own.proxy_name()).unwrap()
+}
+
+fn get<T: Message + Default>(view: &View, kind: ResourceType, name: &str) -> T {
+    let any = Any::decode(&*view.get(kind, name).unwrap().any).unwrap();
+    T::decode(&*any.value).unwrap()
+}
+
+/// The addresses and ports that chains match, after a check that no two chains match the same.
+fn dialled(compiler: &Compiler) -> BTreeSet<(String, u32)> {
+    let listener: Listener = get(&view(compiler), ResourceType::Listener, names::OUTBOUND_LISTENER);
+    let matches = listener.filter_chains.into_iter().filter_map(|chain| chain.filter_chain_match);
+    let all: Vec<_> = matches
+        .flat_map(|matched| {
+            let port = matched.destination_port.unwrap().value;
+            matched.prefix_ranges.into_iter().map(move |range| (range.address_prefix, port))
+        })
+        .collect();
+    let distinct: BTreeSet<_> = all.iter().cloned().collect();
+    assert_eq!(distinct.len(), all.len(), "{all:?}");
+    distinct
+}
+
+fn at(expected: &[(&str, u32)]) -> BTreeSet<(String, u32)> {
+    expected.iter().map(|(ip, port)| ((*ip).to_owned(), *port)).collect()
+}
+
+#[test]
+fn a_headless_service_is_dialled_at_the_port_that_its_pods_listen_on() {
+    let compiler = mesh(vec![service("shop/pods", "pods", &[to(TargetPort::Number(8080), 80)])]);
+    assert_eq!(dialled(&compiler), at(&[("10.1.0.1", 8080), ("10.1.0.2", 8080)]));
+    let cluster: Cluster = get(&view(&compiler), ResourceType::Cluster, "shop/pods|80|pod");
+    assert!(cluster.lb_config.is_none(), "what was dialled is what is meant");
+    assert!(cluster.transport_socket.is_some(), "mutual TLS all the same");
+}
+
+#[test]
+fn a_port_by_name_is_dialled_at_the_port_that_each_pod_gives_the_name() {
+    let mut compiler =
+        mesh(vec![service("shop/pods", "pods", &[to(TargetPort::Name("web".to_owned()), 80)])]);
+    assert_eq!(dialled(&compiler), at(&[("10.1.0.2", 9090)]));
+    let mut later = pod("shop/p1", "shop/p1", "pods", "10.1.0.1");
+    later.ports.insert("web".to_owned(), 7070);
+    compiler.apply([upsert(Object::Workload(later))]);
+    assert_eq!(dialled(&compiler), at(&[("10.1.0.1", 7070), ("10.1.0.2", 9090)]));
+}
+
+#[test]
+fn of_two_headless_ports_to_one_pod_port_the_first_matches() {
+    let ports = [to(TargetPort::Number(8080), 80), to(TargetPort::Number(8080), 81)];
+    let compiler = mesh(vec![service("shop/pods", "pods", &ports)]);
+    assert_eq!(dialled(&compiler), at(&[("10.1.0.1", 8080), ("10.1.0.2", 8080)]));
+    assert!(view(&compiler).get(ResourceType::Cluster, "shop/pods|81|pod").is_none());
+}
+
+#[test]
+fn an_endpoint_slice_says_where_the_pods_of_a_headless_service_are_dialled() {
+    let mut compiler = mesh(vec![service("shop/other", "nothing", &[port(80, AppProtocol::Tcp)])]);
+    assert_eq!(dialled(&compiler), at(&[]));
+    let slice = slice("shop/s", "shop/other", &[("p80", 6060)], &["10.1.0.2"]);
+    compiler.apply([upsert(Object::EndpointSlice(slice))]);
+    assert_eq!(dialled(&compiler), at(&[("10.1.0.2", 6060)]));
+}

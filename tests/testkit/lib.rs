@@ -1,0 +1,15 @@
+//! What tests of several packages share.
+//!
+//! Owns the spelling of small meshes ([`mesh`]) and a client of the discovery service ([`ads`]). Asserts
+//! nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
+
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "fixtures are right, or the test fails"
+)]
+
+pub mod ads;
+pub mod mesh;

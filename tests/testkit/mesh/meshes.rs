@@ -1,0 +1,196 @@
+//! The meshes of the golden snapshots, which a real Envoy also validates.
+//!
+//! Together they have every kind of resource that the translation makes, and every branch of it
+//! that changes bytes.
+
+use serde_json::json;
+use smc_mesh::api::core::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
+use smc_mesh::translate::{Compiler, Input};
+
+use super::{
+    Object, SourceEvent, certify, compiler, group, mesh_config, namespace, pod, pod_that, service, split,
+    target, tcp,
+};
+
+/// A mesh, and the pods whose configuration is tested.
+pub struct Mesh {
+    /// Its subject, and the name of its golden file.
+    pub name: &'static str,
+    /// The identities that have certificates.
+    pub accounts: Vec<String>,
+    /// The pods whose configuration is tested.
+    pub pods: Vec<String>,
+    /// The objects.
+    pub inputs: Vec<Input>,
+}
+
+impl Mesh {
+    /// Compiled, with these certificates.
+    pub fn compile(&self, roots: &str, chain: &str, key: &str) -> Compiler {
+        let mut compiler = compiler(roots);
+        compiler.apply(self.accounts.iter().map(|account| certify(account, chain, key)));
+        compiler.apply(self.inputs.iter().cloned());
+        compiler
+    }
+}
+
+/// All meshes.
+pub fn all() -> Vec<Mesh> {
+    vec![
+        http_routes_and_tcp_ports(),
+        every_form_of_expression_that_is_read(),
+        nothing_is_allowed(),
+        permissive_with_egress(),
+        splits_by_weight_and_by_match(),
+        both_address_families_and_headless_services(),
+        several_protocols_on_one_port_and_shared_addresses(),
+        the_longest_names(),
+    ]
+}
+
+fn shop(name: &'static str, inputs: Vec<Input>) -> Mesh {
+    let mut all = vec![
+        namespace("shop"),
+        pod("shop/a", "shop/a", "a", &["10.1.0.1"]),
+        pod("shop/b1", "shop/b1", "b", &["10.1.0.2"]),
+        pod("shop/b2", "shop/b2", "b", &["10.1.0.3"]),
+        pod("shop/db", "shop/db", "db", &["10.1.0.4"]),
+    ];
+    all.extend(inputs);
+    let pods: Vec<String> = ["a", "b1", "b2", "db"].map(|name| format!("shop/{name}")).into();
+    Mesh { name, accounts: pods.clone(), pods, inputs: all }
+}
+
+fn http_routes_and_tcp_ports() -> Mesh {
+    let matches = json!([
+        {"name": "buy", "pathRegex": "/buy/[a-z]+(/.*)?", "methods": ["GET", "HEAD"]},
+        {"name": "user", "pathRegex": "/", "headers": [{"user-agent": "curl/.*"}, {"host": "b(\\.shop)?"}]},
+        {"name": "any", "methods": ["*"]},
+        {"name": "large", "pathRegex": "/([a-z0-9]{1,20}/){5}[^/]+"},
+    ]);
+    let of_db = [(3306, 3306, TcpServerFirst), (5432, 5432, Tcp), (443, 8443, Https)];
+    shop(
+        "http_routes_and_tcp_ports",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/db", "db", &["10.9.0.2"], &of_db),
+            group("shop/routes", &matches),
+            tcp("shop/mysql", &[3306]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a", "shop/db"], &[("HTTPRouteGroup", "routes")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "mysql")]),
+            target("shop/to-db-too", "shop/db", &["shop/b1"], &[("TCPRoute", "all")]),
+        ],
+    )
+}
+
+fn every_form_of_expression_that_is_read() -> Mesh {
+    let forms = [
+        "",
+        "()",
+        "^$",
+        "(?:)*|b",
+        "[[:alpha:]_]*?",
+        r"[^/\d\x7f]+",
+        r"\x41\x{41}\a\t\.\/\_",
+        "(?P<name>a){2,3}",
+        "(?i:a)b",
+        r"^\Aa\bb\Bc\z$",
+        "(a|b||c)?",
+    ];
+    let matches: Vec<_> = forms
+        .iter()
+        .enumerate()
+        .map(|(i, form)| json!({"name": i.to_string(), "pathRegex": form, "headers": [{"x-value": form}]}))
+        .collect();
+    let routes = group("shop/forms", &json!(matches));
+    let Input::Source(SourceEvent::Upsert(Object::HttpRouteGroup(read))) = &routes else {
+        panic!("a group is a group")
+    };
+    assert_eq!(read.matches.len(), forms.len(), "none of them is refused");
+    shop(
+        "every_form_of_expression_that_is_read",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+            routes,
+            split("shop/s", "b", &[("b", 1)], &["forms"]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "forms")]),
+        ],
+    )
+}
+
+fn nothing_is_allowed() -> Mesh {
+    let ports = [(80, 8080, Http), (90, 9090, Tcp)];
+    shop("nothing_is_allowed", vec![service("shop/b", "b", &["10.9.0.1"], &ports)])
+}
+
+fn permissive_with_egress() -> Mesh {
+    shop(
+        "permissive_with_egress",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
+            service("shop/nobody", "nobody", &["10.9.0.3"], &[(80, 8080, Http)]),
+            mesh_config(true, true),
+        ],
+    )
+}
+
+fn splits_by_weight_and_by_match() -> Mesh {
+    let ports = [(80, 8080, Http), (90, 9090, Tcp)];
+    shop(
+        "splits_by_weight_and_by_match",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &ports),
+            service("shop/b-v1", "b", &["10.9.0.2"], &ports),
+            service("shop/db", "db", &["10.9.0.3"], &ports),
+            group("shop/beta", &json!([{"name": "beta", "headers": [{"x-beta": "yes|true"}]}])),
+            tcp("shop/all", &[]),
+            split("shop/s1", "b", &[("b-v1", 1_000_000), ("db", 1_000_000)], &["beta"]),
+            split("shop/s2", "b", &[("b-v1", 90), ("db", 10), ("gone", 5), ("b", 0)], &[]),
+            // db is a backend that a may not call.
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+        ],
+    )
+}
+
+fn both_address_families_and_headless_services() -> Mesh {
+    let mesh = shop("both_address_families_and_headless_services", Vec::new());
+    let inputs = vec![
+        namespace("shop"),
+        pod("shop/a", "shop/a", "a", &["10.1.0.1", "fd00::1"]),
+        pod("shop/b1", "shop/b1", "b", &["fd00::2"]),
+        pod("shop/b2", "shop/b2", "b", &["10.1.0.3", "fd00::3"]),
+        pod_that("shop/db", "shop/db", "db", &[], false),
+        service("shop/b", "b", &["10.9.0.1", "fd00:9::1"], &[(80, 8080, Http), (90, 9090, Tcp)]),
+        service("shop/b-pods", "b", &[], &[(8080, 8080, Http), (90, 9090, Tcp)]),
+        service("shop/db", "db", &["fd00:9::2"], &[(80, 8080, Http2)]),
+        mesh_config(true, false),
+    ];
+    Mesh { inputs, ..mesh }
+}
+
+fn several_protocols_on_one_port_and_shared_addresses() -> Mesh {
+    shop(
+        "several_protocols_on_one_port_and_shared_addresses",
+        vec![
+            service("shop/b-http", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+            service("shop/b-grpc", "b", &["10.9.0.2"], &[(80, 8080, Http2), (81, 8080, Tcp)]),
+            service("shop/b-tcp", "b", &["10.9.0.3"], &[(80, 8080, Tcp)]),
+            service("shop/b-same", "b", &["10.9.0.3"], &[(80, 8080, Http)]),
+            mesh_config(true, true),
+        ],
+    )
+}
+
+fn the_longest_names() -> Mesh {
+    let long = "x".repeat(63);
+    let account = format!("{long}/{long}.{long}.{long}");
+    let pod_name = format!("{long}/p");
+    let inputs = vec![
+        namespace(&long),
+        pod(&pod_name, &account, "a", &["10.1.0.1"]),
+        service(&account, "a", &["10.9.0.1"], &[(65535, 65535, TcpServerFirst), (80, 8080, Http)]),
+        mesh_config(true, true),
+    ];
+    Mesh { name: "the_longest_names", accounts: vec![account], pods: vec![pod_name], inputs }
+}

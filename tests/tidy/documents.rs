@@ -1,0 +1,165 @@
+//! What the documents say of the tree: the files and tests that they name exist, and the code map
+//! is complete.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::sources::{files, read, root, rust_files};
+
+/// All documents for people.
+fn documents() -> Vec<String> {
+    let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md"];
+    top.map(ToOwned::to_owned).into_iter().chain(files("docs", "md")).collect()
+}
+
+/// What stands between backticks, line by line, outside of blocks of code.
+fn quoted(text: &str) -> Vec<&str> {
+    let mut code = false;
+    let lines = text.lines().filter(|line| {
+        code ^= line.starts_with("```");
+        !code
+    });
+    lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+/// The names of all tests of the workspace.
+fn test_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in rust_files() {
+        let mut in_test = false;
+        for line in read(&file).lines().map(str::trim_start) {
+            in_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+            if let Some((_, rest)) = line.split_once("fn ").filter(|_| in_test) {
+                names.extend(rest.split(['(', '<']).next().map(ToOwned::to_owned));
+                in_test = false;
+            }
+        }
+    }
+    names
+}
+
+/// A rule of `docs/smi.md`: its first line, the files after "code:" and the tests after "tests:".
+#[derive(Default)]
+struct Rule<'a> {
+    title: &'a str,
+    code: Vec<&'a str>,
+    tests: Vec<&'a str>,
+}
+
+fn rules(text: &str) -> Vec<Rule<'_>> {
+    let mut rules: Vec<Rule<'_>> = Vec::new();
+    let mut section = "";
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("- ") {
+            rules.push(Rule { title, ..Rule::default() });
+            section = "";
+        }
+        let Some(rule) = rules.last_mut().filter(|_| line.starts_with("  ")) else { continue };
+        if let Some((named, _)) = line.strip_prefix("  - ").and_then(|line| line.split_once(':')) {
+            section = named;
+        }
+        match section {
+            "code" => rule.code.extend(quoted(line)),
+            "tests" => rule.tests.extend(quoted(line)),
+            _ => {}
+        }
+    }
+    rules
+}
+
+#[test]
+fn every_rule_of_the_smi_index_names_files_and_tests_that_exist() {
+    let (index, existing) = (read("docs/smi.md"), test_names());
+    let rules = rules(&index);
+    assert!(rules.len() > 50, "the index is read: {} rules", rules.len());
+    let mut wrong = Vec::new();
+    for Rule { title, code, tests } in &rules {
+        if code.is_empty() || tests.is_empty() {
+            wrong.push(format!("{title}: names {} files and {} tests", code.len(), tests.len()));
+        }
+        for file in code.iter().filter(|file| !root().join(file).is_file()) {
+            wrong.push(format!("{title}: there is no file {file}"));
+        }
+        for test in tests.iter().filter(|test| !existing.contains(**test)) {
+            wrong.push(format!("{title}: there is no test {test}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_that_a_document_names_is_there() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        let text = read(&document);
+        let directory = root().join(&document).parent().unwrap().to_owned();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !directory.join(path).exists() {
+                wrong.push(format!("{document}: the link {link}"));
+            }
+        }
+        let top =
+            ["src/", "raft/", "proto/", "simulation/", "tests/", "benches/", "docs/", ".ci/", ".cargo/"];
+        for name in quoted(&text).into_iter().filter(|name| top.iter().any(|top| name.starts_with(top))) {
+            let path = name.split("::").next().unwrap_or_default();
+            if !root().join(path).exists() {
+                wrong.push(format!("{document}: {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The longest that ARCHITECTURE.md may be, in lines: it is the way in, and details have documents
+/// of their own.
+const MAX_ARCHITECTURE: usize = 150;
+
+#[test]
+fn the_code_map_is_short_and_names_every_package_and_layer() {
+    let map = read("ARCHITECTURE.md");
+    assert!(map.lines().count() <= MAX_ARCHITECTURE, "{} lines", map.lines().count());
+    let named: BTreeSet<&str> =
+        quoted(&map).into_iter().map(|name| name.trim_end_matches('/').trim_end_matches(".rs")).collect();
+    let mut missing = Vec::new();
+    for directory in ["src", "raft", "tests"] {
+        for entry in fs::read_dir(root().join(directory)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{directory}/{}", entry.file_name().into_string().unwrap());
+            if entry.path().is_dir() && !named.contains(path.as_str()) {
+                missing.push(path);
+            }
+        }
+    }
+    missing.sort();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not name {}", missing.join(", "));
+}
+
+#[test]
+fn the_tests_that_design_documents_name_exist() {
+    let existing = test_names();
+    let mut wrong = Vec::new();
+    for document in files("docs/design", "md") {
+        let text = read(&document);
+        // In the paragraph that begins with "Test:", a name of several words is a test's.
+        let mut named = false;
+        let paragraphs: String = text
+            .lines()
+            .filter(|line| {
+                named =
+                    line.starts_with("- **Test:**") || named && !line.is_empty() && !line.starts_with("- **");
+                named
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let tests = quoted(&paragraphs).into_iter().filter(|name| {
+            name.split('_').count() > 3
+                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        });
+        for test in tests.filter(|test| !existing.contains(*test)) {
+            wrong.push(format!("{document}: there is no {test}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,112 @@
+//! Which package may use which (ARCHITECTURE.md, docs/design/packages.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sources::read;
+
+/// Every package, where it is, and what it may use. Tests of a package may use `smc-testkit` as well.
+const MAY_USE: &[(&str, &str, &[&str])] = &[
+    ("smc-proto", "proto", &[]),
+    ("smc-types", "src/types", &[]),
+    ("smc-host", "src/host", &["smc-types"]),
+    ("smc-authority", "src/authority", &["smc-types"]),
+    ("smc-mesh", "src/mesh", &["smc-types", "smc-authority"]),
+    ("smc-raft", "raft", &["smc-types", "smc-host", "smc-authority", "smc-proto"]),
+    ("smc", ".", &["smc-types", "smc-host", "smc-authority", "smc-mesh", "smc-raft", "smc-proto"]),
+];
+
+/// What only one part of the workspace may depend on.
+const AT_HOME: &[(&str, &[&str])] = &[
+    ("openraft", &["smc-raft"]),
+    ("rocksdb", &["smc-raft"]),
+    ("k8s-openapi", &["smc", "smc-lab"]),
+    ("envoy-types", &["smc-mesh", "smc", "smc-testkit", "smc-tests", "smc-simulation", "smc-benches"]),
+];
+
+/// Packages that decide: no runtime, no network, no randomness.
+const PURE: [&str; 3] = ["smc-types", "smc-authority", "smc-mesh"];
+
+const OF_THE_SHELL: [&str; 8] = ["tokio", "tonic", "hyper", "rustls", "rcgen", "ring", "rand", "nix"];
+
+/// The packages named in `[dependencies]` of the manifest in `directory`.
+fn dependencies(directory: &str) -> BTreeSet<String> {
+    let manifest = read(&format!("{directory}/Cargo.toml"));
+    let mut section = "";
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if section == "dependencies" {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            if !name.is_empty() && !name.starts_with('#') {
+                found.insert(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The directories of all members of the workspace, with their names.
+fn members() -> BTreeMap<String, String> {
+    let manifest = read("Cargo.toml");
+    let list = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
+    let directories = list.split(',').map(|directory| directory.trim().trim_matches('"'));
+    let named = directories.filter(|directory| !directory.is_empty()).map(|directory| {
+        let manifest = read(&format!("{directory}/Cargo.toml"));
+        let package = manifest.split_once("[package]").unwrap().1;
+        let name = package.split_once("name = \"").and_then(|(_, rest)| rest.split_once('"')).unwrap().0;
+        (name.to_owned(), directory.to_owned())
+    });
+    named.collect()
+}
+
+#[test]
+fn packages_use_only_those_to_their_left() {
+    let members = members();
+    let mut wrong = Vec::new();
+    for (package, directory, may_use) in MAY_USE {
+        assert_eq!(members.get(*package).map(String::as_str), Some(*directory), "{package} has moved");
+        for used in dependencies(directory).iter().filter(|used| members.contains_key(*used)) {
+            if !may_use.contains(&used.as_str()) {
+                wrong.push(format!("{package} uses {used}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_packages_have_no_runtime_and_libraries_stay_at_home() {
+    let members = members();
+    let mut wrong = Vec::new();
+    for (package, directory) in &members {
+        let used = dependencies(directory);
+        if PURE.contains(&package.as_str()) {
+            let shell = OF_THE_SHELL.into_iter().filter(|library| used.contains(*library));
+            wrong.extend(shell.map(|library| format!("{package} decides, and uses {library}")));
+        }
+        for (library, homes) in AT_HOME {
+            if used.contains(*library) && !homes.contains(&package.as_str()) {
+                wrong.push(format!("{package} uses {library}, which is for {} alone", homes.join(", ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_package_stands_in_the_folder_of_another() {
+    let members = members();
+    let directories: Vec<&String> = members.values().filter(|directory| *directory != ".").collect();
+    let mut wrong = Vec::new();
+    for inner in &directories {
+        // `tests` is a package of tests alone: the programs that they use stand in folders of its
+        // own beside them.
+        for outer in directories.iter().filter(|outer| outer.as_str() != "tests") {
+            if inner.starts_with(&format!("{outer}/")) {
+                wrong.push(format!("{inner} is in {outer}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

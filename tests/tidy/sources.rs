@@ -1,0 +1,44 @@
+//! The files of the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The root of the repository: cargo starts tests in the directory of their package. A path that is
+/// compiled in could be that of another clone that shares the build directory.
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from("../..")
+}
+
+/// The text of a file, named from the root.
+pub(crate) fn read(file: &str) -> String {
+    let path = root().join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every file below `directory` with this extension, named from the root, sorted.
+pub(crate) fn files(directory: &str, extension: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(&root().join(directory), extension, &mut found);
+    found.sort();
+    found
+}
+
+/// Every Rust file of the workspace.
+pub(crate) fn rust_files() -> Vec<String> {
+    let directories = ["proto", "src", "raft", "simulation", "tests", "benches"];
+    directories.iter().flat_map(|directory| files(directory, "rs")).collect()
+}
+
+fn collect(directory: &Path, extension: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                collect(&path, extension, found);
+            }
+        } else if path.extension().is_some_and(|found| found == extension) {
+            let path = path.strip_prefix(root()).unwrap();
+            found.push(path.to_str().unwrap().to_owned());
+        }
+    }
+}

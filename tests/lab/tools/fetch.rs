@@ -1,6 +1,5 @@
 //! Owns `smc-lab fetch`: an HTTP client that reports every request as JSON.
 
-use smc_types::causes::causes;
 use std::io;
 use std::time::Duration;
 
@@ -11,10 +10,12 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use smc_types::causes::causes;
+use smc_types::duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{duration, grpc};
+use super::grpc;
 use crate::{Failure, FetchResult, LabError};
 
 /// Limit of a response body that goes into the report.
@@ -42,7 +43,7 @@ pub struct FetchArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COUNT)))]
     count: u32,
     /// Pause between requests: 20ms, 1s.
-    #[arg(long, default_value = "0ms", value_parser = duration)]
+    #[arg(long, default_value = "0ms", value_parser = duration::parse)]
     interval: Duration,
     /// Use HTTP/2 with prior knowledge.
     #[arg(long)]
@@ -54,7 +55,7 @@ pub struct FetchArgs {
     #[arg(long)]
     keep_alive: bool,
     /// Time limit of each request, until the whole response has arrived.
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
     timeout: Duration,
     /// Print each result when it arrives, on a line of its own, instead of one array at the end.
     #[arg(long)]

@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use clap::Args;
+use smc_types::duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::OwnedReadHalf;
 
-use super::duration;
 use crate::TcpResult;
 
 /// Longest line of a server, in bytes.
@@ -30,7 +30,7 @@ pub struct TcpArgs {
     #[arg(long, conflicts_with = "send")]
     stdin: bool,
     /// Time limit of each step.
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
     timeout: Duration,
 }
 

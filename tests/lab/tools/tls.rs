@@ -12,11 +12,10 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use smc_types::duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::duration;
 use crate::TcpResult;
 
 /// Limit of the reply that goes into the report, in bytes.
@@ -40,7 +39,7 @@ pub struct TlsArgs {
     #[arg(long, default_value = "", value_name = "TEXT")]
     send: String,
     /// Time limit of the whole exchange.
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
     timeout: Duration,
 }
 

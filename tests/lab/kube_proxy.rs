@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use smc_types::ids::NamespacedName;
+use smc_types::text::truncated;
 
 use super::mesh_files::{MeshFiles, PodStatus};
 use super::plan::container_port;
@@ -157,7 +158,7 @@ pub(super) fn nat_table(services: &BTreeMap<NamespacedName, ServiceView>, ipv6: 
         String::from("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n");
     let mut hairpins = Vec::new();
     for (name, view) in services {
-        let comment: String = name.to_string().chars().take(MAX_COMMENT).collect();
+        let comment = truncated(&name.to_string(), MAX_COMMENT);
         for virtual_ip in view.virtual_ips.iter().filter(|ip| ip.is_ipv6() == ipv6) {
             for ServicePort { protocol, port } in &view.ports {
                 let targets: Vec<(&IpAddr, u16)> = view

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::ledger::{Ledger, ProxyCertificateState};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain, WorkloadId};
+use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
 /// The contents of a peer's certificate. Its chain is verified; the contents are not.
@@ -167,7 +168,7 @@ impl Admission {
         if node_id == self.proxy.to_string() {
             return Ok(());
         }
-        Err(Refusal::OtherNode { proxy: self.proxy.clone(), node: node_id.chars().take(128).collect() })
+        Err(Refusal::OtherNode { proxy: self.proxy.clone(), node: truncated(node_id, 128) })
     }
 }
 
@@ -247,7 +248,7 @@ pub fn admit(
 
 /// The single Common Name, in the canonical form.
 fn proxy_name(common_names: &[String]) -> Result<ProxyName, Refusal> {
-    let shown = common_names.join(" and ").chars().take(160).collect();
+    let shown = truncated(&common_names.join(" and "), 160);
     let [text] = common_names else { return Err(Refusal::BadName(shown)) };
     match text.parse::<ProxyName>() {
         Ok(name) if name.to_string() == *text => Ok(name),

@@ -11,6 +11,7 @@ use rcgen::{
 };
 use smc_authority::pki::{SerialNumber, Validity};
 use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
 use super::issuer::ControllerNames;
@@ -30,7 +31,7 @@ pub(super) fn issuing(serial: SerialNumber, validity: &Validity) -> Profile {
 /// The name contains the serial number, since chains are built by name and two CAs must differ.
 fn authority(role: &str, path_length: u8, serial: SerialNumber, validity: &Validity) -> Profile {
     let mut params = basics(serial, validity)?;
-    let digits: String = serial.to_string().chars().take(16).collect();
+    let digits = truncated(&serial.to_string(), 16);
     params.distinguished_name.push(DnType::OrganizationName, "SMC");
     params.distinguished_name.push(DnType::CommonName, format!("{role} {digits}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(path_length));

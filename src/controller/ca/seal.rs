@@ -17,6 +17,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
 use smc_authority::pki::{SealedKey, SerialNumber};
 use smc_raft::GroupSecret;
+use smc_types::text::truncated;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -121,7 +122,7 @@ impl LocalKey {
         let mut hash = digest::Context::new(&digest::SHA256);
         hash.update(b"smc key-encryption key id\0");
         hash.update(bytes);
-        let id = HEXLOWER.encode(hash.finish().as_ref()).chars().take(16).collect();
+        let id = truncated(&HEXLOWER.encode(hash.finish().as_ref()), 16);
         // 32 bytes are always a valid key; ring's type cannot express that.
         let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| NoEntropy)?;
         let group_secret = GroupSecret::derived_from(bytes, b"smc replicas 1").map_err(|_| NoEntropy)?;

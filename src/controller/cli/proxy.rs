@@ -10,6 +10,7 @@ use smc_proto::admin::v1::{
     ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, Stream, Variant,
 };
 use smc_types::ids::WorkloadId;
+use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 use thiserror::Error;
 
@@ -225,7 +226,7 @@ fn config(answer: &GetProxyConfigResponse) -> String {
 
 /// The beginning of a version, enough to distinguish it.
 fn short(version: &str) -> String {
-    version.chars().take(12).collect()
+    truncated(version, 12)
 }
 
 fn ago(now: Timestamp, then: i64) -> String {

@@ -16,6 +16,7 @@ use smc_mesh::served_state::{Changed, ServedState, View};
 use smc_mesh::session::{
     Event, ProtocolError, RejectedResource, Response, Scope, Session, Step, Variant, Verdict,
 };
+use smc_types::text::truncated;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until, timeout};
@@ -400,8 +401,8 @@ fn user_agent(node: &Node) -> String {
             .unwrap_or_default(),
         None => String::new(),
     };
-    let text: String = format!("{} {version}", node.user_agent_name).chars().take(MAX_USER_AGENT).collect();
-    printable(&text).trim().to_owned()
+    let text = format!("{} {version}", node.user_agent_name);
+    printable(&truncated(&text, MAX_USER_AGENT)).trim().to_owned()
 }
 
 /// Text from a peer, fit for a log line: without control characters.

@@ -6,6 +6,7 @@
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
+use smc_types::text::truncated;
 
 use super::documents::Document;
 
@@ -38,7 +39,7 @@ pub(super) struct YamlError {
 pub(super) fn parse(document: &Document<'_>) -> Result<Value, YamlError> {
     serde_saphyr::from_str_with_options(document.text, options()).map_err(|error| {
         let error = error.without_snippet();
-        let message: String = UserMessageFormatter.format_message(error).chars().take(MAX_MESSAGE).collect();
+        let message = truncated(&UserMessageFormatter.format_message(error), MAX_MESSAGE);
         let message = format!("not YAML: {}", message.replace('\n', " "));
         match error.location().filter(|location| location.line() > 0) {
             Some(location) => {

@@ -160,6 +160,24 @@ mod tests {
         assert_eq!(causes(&refused), "the controller says: there is no Pod a/b");
     }
 
+    /// As for `smc controller`: what other replicas could not connect to must not reach the disk.
+    #[test]
+    fn a_new_group_takes_only_an_address_to_connect_to() {
+        let restore = ["smc", "cluster", "restore", "f", "--data-dir", "d", "--kek-file", "k"];
+        let recover = ["smc", "cluster", "recover", "--data-dir", "d"];
+        for line in [&restore[..], &recover] {
+            let parsed = |address| Cli::try_parse_from(line.iter().chain(&["--raft-address", address]));
+            for good in ["smc-0:15129", "127.0.0.1:1", "[fd00::1]:15129"] {
+                assert!(parsed(good).is_ok(), "{good}");
+            }
+            for bad in ["smc-0", "smc-0:0", "smc-0:http", ":1", "0.0.0.0:1", "fd00::1:1", "http://a:1"] {
+                let error = parsed(bad).err().unwrap_or_else(|| panic!("{bad:?}")).to_string();
+                assert!(error.contains("invalid address"), "{error}");
+            }
+            assert!(Cli::try_parse_from(line).is_ok());
+        }
+    }
+
     #[test]
     fn an_invalid_command_line_is_refused() {
         let controller = ["smc", "controller", "--mesh-dir", "m", "--data-dir", "d", "--kek-file", "k"];

@@ -10,11 +10,13 @@ use smc_host::files::private::Replacement;
 use smc_host::files::sync_name;
 use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
 use smc_raft::{Inspection, Storage, inspect, recover, restore};
+use smc_types::host_port::HostPort;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
 use super::controller::ledger_directory;
 use super::output;
+use super::replica::NO_PEERS;
 use super::{AdminArgs, Outcome, Refused, Verdict};
 use crate::ca::seal::KeyRing;
 use crate::restore::read_restorable;
@@ -47,8 +49,8 @@ pub(super) struct RestoreArgs {
     #[arg(long, value_name = "N", default_value = "0")]
     replica_id: ReplicaId,
     /// The address that other replicas connect to; not needed for a single replica
-    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:0")]
-    raft_address: String,
+    #[arg(long, value_name = "HOST:PORT")]
+    raft_address: Option<HostPort>,
 }
 
 /// Flags of `smc cluster recover`.
@@ -59,7 +61,7 @@ pub(super) struct RecoverArgs {
     data_dir: PathBuf,
     /// The address that other replicas connect to [default: the previous one]
     #[arg(long, value_name = "HOST:PORT")]
-    raft_address: Option<String>,
+    raft_address: Option<HostPort>,
     /// Make the change. Data that only the lost replicas had is lost for good
     #[arg(long)]
     confirm: bool,
@@ -108,6 +110,7 @@ pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
 
 pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
     let RestoreArgs { file: path, data_dir, kek_file, other_kek_files, replica_id, raft_address } = args;
+    let raft_address = raft_address.map_or_else(|| NO_PEERS.to_owned(), |address| address.to_string());
     let env = Env::system();
     let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
     let backup = read_restorable(&path, &keys)?;
@@ -132,6 +135,7 @@ pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
         ))?;
         return Ok(Verdict::Ok);
     }
+    let raft_address = raft_address.map(|address| address.to_string());
     let (inspection, group) = recover(storage, raft_address, &*Env::system().entropy).await?;
     output::write(&format!(
         "{}replica {} is the only member of the new group {group}\n",

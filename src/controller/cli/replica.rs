@@ -39,6 +39,9 @@ pub(super) struct ReplicaArgs {
     initial_members: Vec<ReplicaAddress>,
 }
 
+/// The address of a replica that is alone: it has no peers to reach it.
+pub(super) const NO_PEERS: &str = "localhost:0";
+
 /// What is wrong with the flags.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum ReplicaArgsError {
@@ -95,8 +98,7 @@ impl ReplicaArgs {
             (None, Some(address), _) => address.clone(),
             (None, None, Some(listen)) if !listen.ip().is_unspecified() => listen.to_string(),
             (None, None, Some(_)) => return Err(ReplicaArgsError::NoAddress),
-            // A replica that is alone has no peers to reach it.
-            (None, None, None) => "localhost:0".to_owned(),
+            (None, None, None) => NO_PEERS.to_owned(),
         };
         let mut settings = Settings::new(replica, address, secret);
         if !initial_members.is_empty() {

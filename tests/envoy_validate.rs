@@ -179,7 +179,7 @@ fn envoy_takes_every_snapshot_of_every_mesh() {
 }
 
 #[test]
-fn envoy_takes_the_bootstrap_of_both_variants_and_of_every_kind_of_address() {
+fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
     let (root, chain, key) = certificates();
     let workload: WorkloadId = "shop/a".parse().unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ const FAILOVER_FROM_INBOUND: Duration = Duration::from_millis(1200 + 1500);
 const PARTITIONED: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_partitioned_leader_acknowledges_nothing_and_nothing_acknowledged_is_lost() {
+fn a_partitioned_leader_acknowledges_nothing_and_no_ack_is_lost() {
     run_all(Partition::Both);
 }
 

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_named_as_the_certificate_and_the_controller_must_prove_its_name() {
+    fn the_node_has_the_certificates_name_and_the_controller_proves_its_own() {
         let bootstrap = made("c:5", Variant::Delta);
         let id = bootstrap["node"]["id"].as_str().unwrap();
         assert_eq!(id.parse::<ProxyName>().unwrap().to_string(), id);

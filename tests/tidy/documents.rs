@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::sources::{files, read, root, rust_files};
+use crate::sources::{files, read, root, test_names};
 
 /// All documents for people.
 fn documents() -> Vec<String> {
@@ -20,22 +20,6 @@ fn quoted(text: &str) -> Vec<&str> {
         !code
     });
     lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
-}
-
-/// The names of all tests of the workspace.
-fn test_names() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for file in rust_files() {
-        let mut in_test = false;
-        for line in read(&file).lines().map(str::trim_start) {
-            in_test |= line == "#[test]" || line.starts_with("#[tokio::test");
-            if let Some((_, rest)) = line.split_once("fn ").filter(|_| in_test) {
-                names.extend(rest.split(['(', '<']).next().map(ToOwned::to_owned));
-                in_test = false;
-            }
-        }
-    }
-    names
 }
 
 /// A rule of `docs/smi.md`: its first line, the files after "code:" and the tests after "tests:".

@@ -1,6 +1,7 @@
-//! The words of comments, and their width. CONTRIBUTING.md has the rules that no test can judge.
+//! The words of comments, their width, and the length of the names of tests. CONTRIBUTING.md has the
+//! rules that no test can judge.
 
-use crate::sources::{files, read, rust_files};
+use crate::sources::{files, read, rust_files, test_names};
 
 /// The widest comment, in columns: the width that rustfmt keeps for code, which does not wrap comments.
 const MAX_COLUMNS: usize = 110;
@@ -63,4 +64,15 @@ fn comments_are_not_too_wide() {
         }
     }
     assert!(wrong.is_empty(), "comments wider than {MAX_COLUMNS} columns:\n{}", wrong.join("\n"));
+}
+
+/// The longest name of a test, in characters. Its doc comment says the rest.
+const MAX_TEST_NAME: usize = 70;
+
+#[test]
+fn the_names_of_tests_are_short_sentences() {
+    let names = test_names();
+    assert!(names.len() > 500, "the tests are found: {}", names.len());
+    let long: Vec<_> = names.into_iter().filter(|name| name.len() > MAX_TEST_NAME).collect();
+    assert!(long.is_empty(), "names of tests over {MAX_TEST_NAME} characters: {long:#?}");
 }

@@ -1,5 +1,6 @@
-//! The files of the repository.
+//! The files of the repository, and the tests in them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,22 @@ pub(crate) fn files(directory: &str, extension: &str) -> Vec<String> {
 pub(crate) fn rust_files() -> Vec<String> {
     let directories = ["proto", "src", "raft", "simulation", "tests", "benches"];
     directories.iter().flat_map(|directory| files(directory, "rs")).collect()
+}
+
+/// The names of all tests of the workspace.
+pub(crate) fn test_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in rust_files() {
+        let mut in_test = false;
+        for line in read(&file).lines().map(str::trim_start) {
+            in_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+            if let Some((_, rest)) = line.split_once("fn ").filter(|_| in_test) {
+                names.extend(rest.split(['(', '<']).next().map(ToOwned::to_owned));
+                in_test = false;
+            }
+        }
+    }
+    names
 }
 
 fn collect(directory: &Path, extension: &str, found: &mut Vec<String>) {

@@ -52,8 +52,9 @@ mod tests {
     use super::testing::object;
     use super::*;
 
+    /// The label is the namespace's; an annotation may refuse.
     #[test]
-    fn a_pod_is_in_the_mesh_by_its_namespaces_label_unless_an_annotation_refuses_and_the_pods_own_wins() {
+    fn a_label_puts_a_pod_into_the_mesh_and_the_pods_own_annotation_wins() {
         let annotated = |value: Option<&str>| match value {
             Some(value) => json!({INJECTION_ANNOTATION: value}),
             None => Value::Null,

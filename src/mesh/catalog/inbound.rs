@@ -136,7 +136,7 @@ mod tests {
 
     /// TrafficTarget: namespaces.
     #[test]
-    fn a_target_opens_nothing_outside_its_own_namespace_and_rules_are_looked_up_in_it() {
+    fn a_target_and_its_rules_stay_within_its_own_namespace() {
         let mut catalog = routes();
         catalog.declare(tcp_route("evil/any", &[]));
         catalog.declare(target("evil/t", "shop/server", &["evil/client"], &[tcp_rule("evil/any")]));

@@ -104,7 +104,7 @@ mod tests {
 
     /// TrafficSplit: root and leaf services; leaves stay directly reachable.
     #[test]
-    fn the_root_of_a_split_is_callable_where_a_leaf_is_and_leaves_stay_callable() {
+    fn a_split_root_is_callable_where_a_leaf_is_and_leaves_stay_callable() {
         let mut catalog = shop();
         catalog.declare(split("shop/s", "shop/root", &[("shop/v1", 1), ("shop/v2", 1)], &[]));
         let expected =
@@ -127,7 +127,7 @@ mod tests {
 
     /// Permissive mode: every identity in the mesh may call every other.
     #[test]
-    fn in_permissive_mode_everybody_may_call_every_service_that_has_something_in_the_mesh_behind_it() {
+    fn in_permissive_mode_every_service_with_a_mesh_workload_is_callable() {
         let mut catalog = shop();
         catalog.declare(permissive("osm-system", true));
         let services: Vec<_> =

@@ -181,7 +181,7 @@ mod tests {
 
     /// TrafficSplit: several groups, one of which is missing; all of which are.
     #[test]
-    fn a_group_that_is_missing_contributes_no_match_and_never_splits_everything() {
+    fn a_missing_group_contributes_no_match_and_never_splits_everything() {
         let mut catalog = shop();
         catalog.declare(split("shop/s", "shop/root", &[("shop/v2", 1)], &["shop/beta", "shop/gone"]));
         let expected =

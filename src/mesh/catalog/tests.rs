@@ -44,7 +44,7 @@ fn inbound(port: u16, protocol: AppProtocol, services: &[&str]) -> InboundPort {
 }
 
 #[test]
-fn endpoints_are_the_ready_pods_that_the_selector_matches_in_the_service_s_namespace() {
+fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("other"));
     catalog.declare(Object::Workload(pod("other/w", "other/web", "web", "10.0.1.1")));
@@ -62,8 +62,9 @@ fn endpoints_are_the_ready_pods_that_the_selector_matches_in_the_service_s_names
     assert_eq!(catalog.workloads_behind(&service_id("shop/web")).count(), 3, "ready or not");
 }
 
+/// The pod's annotation decides, or else the namespace's.
 #[test]
-fn a_pod_is_in_the_mesh_if_its_namespace_is_monitored_and_its_annotation_or_else_the_namespaces_agrees() {
+fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(Object::Workload(Workload {
         injection: Some(false),
@@ -87,8 +88,9 @@ fn a_pod_is_in_the_mesh_if_its_namespace_is_monitored_and_its_annotation_or_else
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");
 }
 
+/// A pod without a port of that name has no endpoint.
 #[test]
-fn a_named_target_port_is_resolved_pod_by_pod_and_a_pod_without_it_has_no_endpoint() {
+fn a_named_target_port_is_resolved_for_each_pod() {
     let mut catalog = Catalog::of(shop());
     let named = ServicePort { target: TargetPort::Name("http".to_owned()), ..port(80, Http) };
     catalog.declare(Object::Service(service("shop/web", "web", &[named])));
@@ -148,7 +150,7 @@ fn endpoint_slices_take_precedence_over_the_selector() {
 }
 
 #[test]
-fn a_slice_serves_a_service_without_selector_and_makes_its_pods_inbound_ports() {
+fn a_slice_serves_a_service_without_selector_and_opens_inbound_ports() {
     let mut catalog = Catalog::of(shop());
     let bare = super::Service { selector: [].into(), ..service("shop/bare", "", &[port(90, Tcp)]) };
     catalog.declare(Object::Service(bare));
@@ -192,7 +194,7 @@ fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
 }
 
 #[test]
-fn a_pod_in_more_than_one_service_lists_every_port_and_service_also_when_protocols_disagree() {
+fn a_pod_of_several_services_lists_each_also_when_protocols_disagree() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(Object::Service(service("shop/also", "web", &[port(80, Http), port(81, Http)])));
     catalog.declare(Object::Service(service("shop/raw", "web", &[port(80, Tcp)])));
@@ -230,7 +232,7 @@ fn a_sidecar_that_two_pods_of_a_namespace_claim_is_nobody_s() {
 }
 
 #[test]
-fn a_pod_of_another_namespace_that_copies_a_uuid_changes_nothing_for_the_first() {
+fn a_uuid_copied_in_another_namespace_changes_nothing_for_the_first() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("evil"));
     let problems = catalog.problems();
@@ -311,7 +313,7 @@ fn another_pod_of_a_class_touches_endpoints_and_its_own_sidecar_only() {
 }
 
 #[test]
-fn a_pod_of_a_new_account_behind_a_service_touches_that_account_and_the_callers() {
+fn a_pod_of_a_new_account_touches_that_account_and_the_callers() {
     let mut catalog = Catalog::of(shop());
     let canary = pod("shop/w3", "shop/canary", "web", "10.0.0.3");
     let expected = Affected {
@@ -343,8 +345,9 @@ fn a_target_touches_its_destination_and_the_sources_it_had_and_has() {
     assert_eq!(affected, accounts_only(&["shop/client", "shop/other", "shop/web"]));
 }
 
+/// A source depends on it if all that it may call hangs on the route.
 #[test]
-fn a_route_touches_the_destinations_that_use_it_and_the_sources_if_all_they_had_hangs_on_it() {
+fn a_route_touches_its_destinations_and_sources_that_depend_on_it() {
     let mut catalog = Catalog::of(shop());
     assert_eq!(catalog.declare(tcp_route("shop/any", &[80])), accounts_only(&["shop/web"]));
     assert_eq!(catalog.declare(tcp_route("shop/unused", &[80])), Affected::default());
@@ -369,8 +372,9 @@ fn a_service_touches_its_callers_and_those_behind_it() {
     assert_eq!(affected.proxies.len(), 2);
 }
 
+/// The policy meant is access policy.
 #[test]
-fn in_permissive_mode_access_policy_touches_nobody_and_a_service_everybody() {
+fn in_permissive_mode_policy_touches_nothing_and_a_service_all() {
     let mut catalog = Catalog::of(shop());
     assert!(catalog.declare(permissive("osm-system", true)).everything);
     assert_eq!(catalog.withdraw(Kind::TrafficTarget, "shop/t"), Affected::default());

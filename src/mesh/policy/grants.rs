@@ -174,7 +174,7 @@ mod tests {
 
     /// TrafficTarget: rules with and without `matches`.
     #[test]
-    fn absent_matches_mean_all_named_matches_mean_those_and_an_empty_list_means_none() {
+    fn absent_matches_mean_all_and_an_empty_list_means_none() {
         for (matches, expected) in [
             (None, Some(&["/a", "/b"][..])),
             (Some(&["/b"][..]), Some(&["/b"][..])),

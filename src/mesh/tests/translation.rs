@@ -501,7 +501,7 @@ fn an_endpoint_change_changes_that_service_and_nothing_else() {
 }
 
 #[test]
-fn a_proxy_waits_for_its_certificate_and_a_new_one_changes_only_the_secret() {
+fn a_proxy_waits_for_its_certificate_and_renewal_changes_only_the_secret() {
     let mut compiler = compiler("roots");
     compiler.apply([namespace("shop"), pod("shop/a", "shop/a", "a", &["10.1.0.1"])]);
     assert!(view(&compiler, "shop/a").is_none());

@@ -122,7 +122,7 @@ async fn a_service_certificate_opens_a_connection_and_gets_nothing() {
 }
 
 #[tokio::test]
-async fn the_controllers_own_certificate_and_no_certificate_do_not_pass_the_handshake() {
+async fn neither_the_controllers_own_nor_no_certificate_passes_the_handshake() {
     let dir = TempDir::new().unwrap();
     let test = test_ca(dir.path()).await;
     let server = server(&test).await;

@@ -131,7 +131,7 @@ fn believes(roots: &TrustBundle, chain_pem: &str, now: Timestamp) -> bool {
 }
 
 #[tokio::test]
-async fn a_rotated_issuing_ca_signs_on_every_replica_and_what_was_signed_before_stays_good() {
+async fn a_rotated_issuing_ca_signs_on_every_replica_and_old_leaves_stay_good() {
     let dir = TempDir::new().unwrap();
     let replicas = Replicas::start(dir.path()).await;
     let (old_proxy, old_workload) = (replicas.bootstrap("old").await, replicas.workload("old").await);
@@ -258,7 +258,7 @@ async fn a_root_is_rotated_although_the_process_dies_after_every_step() {
 }
 
 #[tokio::test]
-async fn a_root_that_is_not_acknowledged_is_warned_of_once_nothing_else_is_missing() {
+async fn an_unacknowledged_root_is_warned_of_once_nothing_else_is_missing() {
     let dir = TempDir::new().unwrap();
     let replicas = Replicas::start(dir.path()).await;
     replicas.workload("v1").await;

@@ -124,7 +124,7 @@ async fn an_identity_that_appears_is_served_and_one_that_is_gone_is_not_renewed(
 }
 
 #[tokio::test]
-async fn a_shorter_lifetime_holds_at_once_and_a_longer_one_from_the_next_renewal() {
+async fn a_shorter_lifetime_holds_at_once_and_a_longer_one_from_renewal_on() {
     let dir = TempDir::new().unwrap();
     let test = test_ca(dir.path()).await;
     let life = || {

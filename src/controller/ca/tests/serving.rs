@@ -6,7 +6,7 @@ use super::*;
 use crate::ca::tls::ServerTls;
 
 #[tokio::test]
-async fn the_controllers_certificate_is_renewed_in_time_and_after_a_clock_that_ran_ahead() {
+async fn the_controllers_certificate_is_renewed_also_after_a_clock_ran_ahead() {
     let dir = TempDir::new().unwrap();
     let test = test_ca(dir.path()).await;
     let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&test.ca);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_account_is_the_named_one_then_the_deprecated_field_then_default() {
+    fn the_service_account_is_the_named_one_then_the_old_field_then_default() {
         for (spec, account) in [
             (json!({}), "shop/default"),
             (json!({"serviceAccountName": ""}), "shop/default"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_the_condition_unless_the_pod_has_no_address_or_is_not_running() {
+    fn readiness_is_the_condition_of_a_running_pod_with_an_address() {
         let ready = |status: &str| json!({"type": "Ready", "status": status});
         let ip = "10.0.0.1";
         for (meta, status, with_silence_ready, with_silence_not_ready) in [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn named_ports_come_from_containers_and_from_init_containers_that_keep_running() {
+    fn named_ports_come_from_containers_that_keep_running_init_ones_included() {
         let reading = read(pod(
             json!({}),
             json!({

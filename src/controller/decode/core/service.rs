@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_cannot_be_carried_is_reported_and_left_out_and_the_others_stand() {
+    fn a_port_that_cannot_be_carried_is_reported_and_the_others_stand() {
         let good = json!({"name": "good", "port": 80});
         for (bad, field, severity) in [
             (json!({"name": "x", "port": 0}), "spec.ports[1].port", Error),

@@ -260,7 +260,7 @@ fn a_name_that_no_object_can_have_is_an_error_that_leaves_nothing_open() {
 }
 
 #[test]
-fn unknown_kinds_are_warnings_and_other_versions_of_known_kinds_are_errors() {
+fn unknown_kinds_are_warnings_and_unknown_versions_are_errors() {
     let manifest = read_text(
         "
 apiVersion: apps/v1
@@ -321,8 +321,9 @@ fn files_of_absurd_size_and_files_that_are_no_text_are_not_read() {
     assert_eq!((declared(&marked).len(), marked.problems.len()), (1, 0));
 }
 
+/// They are cut off; one problem says how many.
 #[test]
-fn documents_items_and_problems_beyond_their_bounds_are_cut_off_and_counted() {
+fn documents_items_and_problems_beyond_their_bounds_are_counted() {
     let documents =
         "--- {apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}\n".repeat(MAX_OBJECTS + 1);
     let manifest = read_text(&documents);

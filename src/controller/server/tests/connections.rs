@@ -15,7 +15,7 @@ use super::{BUYER, STORE};
 use crate::xds::open_stream::{OpenStream, StopReason};
 
 #[tokio::test]
-async fn a_connection_without_a_stream_is_closed_after_its_time_and_one_with_a_stream_stays() {
+async fn a_connection_without_a_stream_is_closed_and_one_with_a_stream_stays() {
     let idle = Duration::from_millis(500);
     let replica = Replica::start_with(Limits { idle, ..Limits::default() }).await;
     let (buyer, store) = (replica.bootstrap(BUYER).await, replica.bootstrap(STORE).await);
@@ -70,7 +70,7 @@ async fn a_proxy_that_moves_ends_its_stream_with_ok_and_loses_its_connection() {
 }
 
 #[tokio::test]
-async fn a_proxy_has_a_bounded_number_of_connections_and_the_oldest_without_a_stream_makes_room() {
+async fn connections_are_bounded_and_the_oldest_without_a_stream_makes_room() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
     let (mut client, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
@@ -90,7 +90,7 @@ async fn a_proxy_has_a_bounded_number_of_connections_and_the_oldest_without_a_st
 
 /// Every workload has a service certificate, and its root is the one that the handshake trusts.
 #[tokio::test]
-async fn a_service_certificate_is_told_that_it_is_none_of_a_proxy_and_keeps_no_connection() {
+async fn a_service_certificate_is_refused_by_name_and_keeps_no_connection() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
     let mut client = Client::connect(&replica, &buyer).await;

@@ -73,7 +73,7 @@ async fn a_flood_of_requests_is_read_slowly_and_the_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_request_beyond_the_limit_and_one_that_is_none_end_their_stream_with_the_reason() {
+async fn a_request_too_large_or_malformed_ends_its_stream_with_the_reason() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
     let mut honest = Honest::connect(&replica).await;
@@ -127,7 +127,7 @@ async fn garbage_behind_a_good_handshake_ends_its_connection() {
 
 /// The client's kernel accepts no more bytes, so neither a response nor the end of the stream gets through.
 #[tokio::test]
-async fn a_peer_with_a_closed_window_is_dropped_with_all_it_held_and_the_others_are_served() {
+async fn a_peer_with_a_closed_window_is_dropped_and_the_others_are_served() {
     let answer = Duration::from_secs(2);
     let replica = Replica::start_with(Limits { answer, ..Limits::default() }).await;
     let buyer = replica.bootstrap(BUYER).await;

@@ -152,7 +152,7 @@ async fn the_aggregated_service_speaks_state_of_the_world_too() {
 
 /// A restarted proxy's old connection may be half-open: its streams must not shut the new ones out.
 #[tokio::test]
-async fn a_proxy_has_a_bounded_number_of_separate_streams_and_those_of_an_older_connection_make_room() {
+async fn separate_streams_are_bounded_and_an_older_connections_make_room() {
     let replica = Replica::start().await;
     let buyer = replica.bootstrap(BUYER).await;
     let channel = buyer.connect(replica.xds).await.unwrap();

@@ -24,7 +24,7 @@ async fn refusal(directory: &Path, adjust: impl FnOnce(&mut Config)) -> StartErr
 }
 
 #[tokio::test]
-async fn a_replica_that_listens_on_all_addresses_must_be_told_the_one_for_proxies() {
+async fn a_replica_that_listens_on_all_addresses_needs_the_one_for_proxies() {
     let directory = tempfile::tempdir().unwrap();
     let error = refusal(directory.path(), |config| config.xds_listen = "0.0.0.0:0".parse().unwrap()).await;
     assert!(matches!(error, StartError::NoAddress), "{error:?}");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_declaration_stands_and_the_others_are_reported_with_both_places() {
+    fn the_first_declaration_stands_and_the_others_name_both_places() {
         let pod = |ip: &str| {
             format!("--- {{apiVersion: v1, kind: Pod, metadata: {{name: p}}, status: {{podIP: {ip}}}}}\n")
         };

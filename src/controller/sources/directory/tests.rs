@@ -187,8 +187,9 @@ async fn a_config_map_swap_is_one_change() {
     source.end().await;
 }
 
+/// It goes when the file is mended without it.
 #[tokio::test]
-async fn what_a_file_declared_stays_while_it_is_broken_and_goes_when_it_is_mended_without() {
+async fn what_a_file_declared_stays_while_it_is_broken() {
     let mut source = Running::start(|mesh| {
         fs::write(mesh.join("a.yaml"), account("a") + &account("b")).unwrap();
     });
@@ -238,7 +239,7 @@ async fn a_directory_that_was_never_there_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn the_source_ends_without_a_receiver_and_when_shut_down_on_a_full_channel() {
+async fn the_source_ends_without_a_receiver_and_on_shutdown_with_a_full_channel() {
     let source = Running::start(|_| {});
     drop(source.batches);
     timeout(TIMEOUT, source.task).await.unwrap().unwrap().unwrap();

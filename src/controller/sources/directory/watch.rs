@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_is_woken_by_changes_below_the_directory_and_not_by_its_own_reading() {
+    async fn a_watch_is_woken_by_changes_below_it_and_not_by_its_own_reading() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("below")).unwrap();
         fs::write(directory.path().join("below/a.yaml"), "a").unwrap();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_matches_is_remarked_upon_and_one_too_large_has_no_effect() {
+    fn a_group_without_matches_is_reported_and_one_too_large_is_void() {
         assert!(read(&json!([])).object.unwrap().matches.is_empty());
         assert_eq!(read(&json!([])).problems[0].field, "spec.matches");
         assert_eq!(read(&json!(vec![json!({"name": "a"}); 257])).object, None);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_may_be_named_by_any_of_its_host_names_in_the_namespace_of_the_split() {
+    fn a_split_names_a_service_by_any_host_name_in_its_namespace() {
         let root = |name: &str| {
             let backends = json!([{"service": "v1", "weight": 1}]);
             let reading = read(SplitVersion::V1Alpha4, json!({"service": name, "backends": backends}));
@@ -316,8 +316,9 @@ mod tests {
         assert_eq!(reading.problems[0].field, "spec.backends[1].service");
     }
 
+    /// Without its matches it would split every request.
     #[test]
-    fn matches_that_cannot_be_read_take_the_split_out_of_effect_since_it_would_split_everything() {
+    fn matches_that_cannot_be_read_take_the_split_out_of_effect() {
         let spec = |matches: &Value| {
             let backends = json!([{"service": "v1", "weight": 1}]);
             json!({"service": "root", "backends": backends, "matches": matches})

@@ -237,8 +237,9 @@ mod tests {
         assert_eq!(reading.problems[0].field, "spec.rules[0].matches");
     }
 
+    /// The rule may have restricted the target.
     #[test]
-    fn a_rule_that_cannot_be_read_takes_the_target_out_of_effect_since_it_may_have_restricted_it() {
+    fn a_rule_that_cannot_be_read_takes_the_target_out_of_effect() {
         let good = json!({"kind": "HTTPRouteGroup", "name": "routes"});
         for (bad, field) in [
             (json!({"kind": "GRPCRoute", "name": "x"}), "spec.rules[1].kind"),

@@ -131,7 +131,7 @@ fn a_class_of_which_a_half_was_never_good_waits() {
 }
 
 #[test]
-fn an_identity_that_left_and_returns_is_not_served_the_certificate_that_it_had() {
+fn an_identity_that_left_and_returns_is_not_served_its_old_certificate() {
     let mut compiler = empty();
     compiler.apply(before());
     let pod = pod("shop/a", "shop/a", "a", "10.1.0.1");

@@ -101,7 +101,7 @@ fn of_two_headless_ports_to_one_pod_port_the_first_matches() {
 }
 
 #[test]
-fn an_endpoint_slice_says_where_the_pods_of_a_headless_service_are_dialled() {
+fn a_slice_says_where_the_pods_of_a_headless_service_are_dialled() {
     let mut compiler = mesh(vec![service("shop/other", "nothing", &[port(80, AppProtocol::Tcp)])]);
     assert_eq!(dialled(&compiler), at(&[]));
     let slice = slice("shop/s", "shop/other", &[("p80", 6060)], &["10.1.0.2"]);

@@ -232,9 +232,9 @@ impl Server {
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
         let enroller = Enroller { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned() };
-        let worlds = served.clone();
+        let (connected, state) = (proxies.clone(), served.clone());
         let service =
-            AdminService { ask: mesh, ca, certificates, enroller, group, proxies: proxies.clone(), worlds };
+            AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served: state };
         let administration = admin::start(service, admin_socket, &mut tasks);
         let mut addresses = Addresses { xds, metrics: None };
         if let Some(address) = metrics_listen {

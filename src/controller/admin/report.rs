@@ -222,13 +222,13 @@ fn http_match(route: &HttpMatch) -> String {
     parts.join(" ")
 }
 
-/// `members` are the replicas of the group. `awaited_proxies` are the workloads connected to this replica
-/// that have not ACKed a trust bundle with the new root, for which its rotation waits.
+/// `members` are the replicas of the group. `unacknowledged_proxies` are the workloads connected to this
+/// replica that have not ACKed a trust bundle with the new root, for which its rotation waits.
 pub(super) fn ca_status(
     status: AuthorityStatus,
     issued: &[Issued],
     members: &[u64],
-    awaited_proxies: &BTreeSet<WorkloadId>,
+    unacknowledged_proxies: &BTreeSet<WorkloadId>,
 ) -> pb::GetCaStatusResponse {
     let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
     let signing = |ca: &&CaStatus| !ca.root && ca.state == CaState::Signing;
@@ -237,7 +237,9 @@ pub(super) fn ca_status(
         roots: status.cas.iter().filter(|ca| ca.root).map(authority).collect(),
         issuer: status.cas.iter().find(signing).map(authority),
         authorities: status.cas.iter().map(certificate_authority).collect(),
-        root_rotation: status.root_rotation.map(|rotation| root_rotation(rotation, members, awaited_proxies)),
+        root_rotation: status
+            .root_rotation
+            .map(|rotation| root_rotation(rotation, members, unacknowledged_proxies)),
         service_certificates: services
             .map(|one| pb::ServiceCertificate {
                 service_account: one.name.clone(),
@@ -268,7 +270,7 @@ fn certificate_authority(ca: &CaStatus) -> pb::CertificateAuthority {
     let state = match ca.state {
         CaState::Next => pb::AuthorityState::Next,
         CaState::Signing => pb::AuthorityState::Signing,
-        CaState::ControllerIssuer => pb::AuthorityState::Vouching,
+        CaState::ControllerIssuer => pb::AuthorityState::ControllerIssuer,
         CaState::Former => pb::AuthorityState::Former,
     };
     pb::CertificateAuthority {
@@ -289,7 +291,7 @@ fn certificate_authority(ca: &CaStatus) -> pb::CertificateAuthority {
 fn root_rotation(
     rotation: RootRotation,
     members: &[u64],
-    awaited_proxies: &BTreeSet<WorkloadId>,
+    unacknowledged_proxies: &BTreeSet<WorkloadId>,
 ) -> pb::RootRotation {
     let (root, signing) = (rotation.root.to_string(), rotation.introduction.is_none());
     let Some(Introduction { acknowledged, earliest }) = rotation.introduction else {
@@ -298,10 +300,10 @@ fn root_rotation(
     pb::RootRotation {
         root,
         signing,
-        awaited: members.iter().copied().filter(|member| !acknowledged.contains(member)).collect(),
+        unacknowledged: members.iter().copied().filter(|member| !acknowledged.contains(member)).collect(),
         acknowledged: acknowledged.into_iter().collect(),
         earliest: earliest.0,
-        awaited_proxies: awaited_proxies.iter().map(ToString::to_string).collect(),
+        unacknowledged_proxies: unacknowledged_proxies.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -31,7 +31,7 @@ pub type Administration = AdminClient<AdminServer<AdminService>>;
 /// The administration API of one replica.
 pub struct AdminService {
     /// The catalog.
-    pub(crate) ask: MeshHandle,
+    pub(crate) mesh: MeshHandle,
     /// The CA, for its state and its rotation.
     pub(crate) ca: Arc<BuiltinCa>,
     /// The proxy certificates, for releases.
@@ -43,7 +43,7 @@ pub struct AdminService {
     /// The connected proxies.
     pub(crate) proxies: Proxies,
     /// The latest served state.
-    pub(crate) worlds: watch::Receiver<Option<Arc<ServedState>>>,
+    pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
 }
 
 /// A pod that the catalog knows.
@@ -57,7 +57,7 @@ impl AdminService {
     async fn pod(&self, name: &str) -> Result<KnownPod, Status> {
         let id: WorkloadId = name.parse().map_err(|error| invalid(&error))?;
         let found = self
-            .ask
+            .mesh
             .about(move |mesh| {
                 let catalog = mesh.compiler.catalog();
                 let workload = catalog.workload(&id)?;
@@ -79,8 +79,8 @@ impl AdminService {
                 facts.certificates.push(report::proxy_certificate(serial, record));
             }
         });
-        if let Some(world) = self.worlds.borrow().as_ref() {
-            for (proxy, known) in &world.proxies {
+        if let Some(state) = self.served.borrow().as_ref() {
+            for (proxy, known) in &state.proxies {
                 let facts = found.entry(proxy.clone()).or_default();
                 facts.known = Some((known.workload.clone(), known.class.account.clone()));
             }
@@ -169,7 +169,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListProblemsRequest>,
     ) -> Result<Response<pb::ListProblemsResponse>, Status> {
-        let problems = self.ask.about(Mesh::problems).await.map_err(|gone| shutting_down(&gone))?;
+        let problems = self.mesh.about(Mesh::problems).await.map_err(|gone| shutting_down(&gone))?;
         Ok(Response::new(pb::ListProblemsResponse { problems: report::problems(problems.into_iter()) }))
     }
 
@@ -177,7 +177,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListServicesRequest>,
     ) -> Result<Response<pb::ListServicesResponse>, Status> {
-        let services = self.ask.about(|mesh| report::services(mesh.compiler.catalog())).await;
+        let services = self.mesh.about(|mesh| report::services(mesh.compiler.catalog())).await;
         let services = services.map_err(|gone| shutting_down(&gone))?;
         Ok(Response::new(pb::ListServicesResponse { services }))
     }
@@ -186,7 +186,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListPolicyRequest>,
     ) -> Result<Response<pb::ListPolicyResponse>, Status> {
-        let policy = self.ask.about(|mesh| report::policy(mesh.compiler.catalog())).await;
+        let policy = self.mesh.about(|mesh| report::policy(mesh.compiler.catalog())).await;
         Ok(Response::new(policy.map_err(|gone| shutting_down(&gone))?))
     }
 
@@ -197,7 +197,7 @@ impl Admin for AdminService {
         let group = self.group.status();
         let members: Vec<_> = group.members.iter().map(|member| member.id.0).collect();
         let status = self.ca.status();
-        let root = status.awaited_from(group.replica.0);
+        let root = status.root_unacknowledged_by(group.replica.0);
         let distrustful = root.map(|root| self.proxies.distrustful(root)).unwrap_or_default();
         Ok(Response::new(report::ca_status(status, &self.ca.list(), &members, &distrustful)))
     }

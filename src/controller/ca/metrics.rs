@@ -46,7 +46,7 @@ impl CertificateMetrics {
 
     /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
-        tasks.spawn("certificate census", |stopping| self.run(stopping));
+        tasks.spawn("certificate metrics", |stopping| self.run(stopping));
     }
 
     async fn run(self, stopping: CancellationToken) {

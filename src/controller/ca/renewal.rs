@@ -73,7 +73,7 @@ pub struct Renewer {
 impl Renewer {
     /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
-        tasks.spawn("certificate rotation", |stopping| self.run(stopping));
+        tasks.spawn("certificate renewal", |stopping| self.run(stopping));
     }
 
     /// Runs until `shutdown`, or until the receiver of certificates is dropped. Failed issuances are

@@ -88,7 +88,7 @@ pub struct AuthorityStatus {
 
 impl AuthorityStatus {
     /// The next root, if the proxies of this replica have not acknowledged it yet.
-    pub fn awaited_from(&self, replica: u64) -> Option<SerialNumber> {
+    pub fn root_unacknowledged_by(&self, replica: u64) -> Option<SerialNumber> {
         let rotation = self.root_rotation.as_ref()?;
         let acknowledged = &rotation.introduction.as_ref()?.acknowledged;
         (!acknowledged.contains(&replica)).then_some(rotation.root)

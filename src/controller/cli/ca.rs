@@ -136,7 +136,7 @@ fn status(answer: &GetCaStatusResponse) -> String {
 fn state(ca: &CertificateAuthority) -> &'static str {
     match ca.state() {
         AuthorityState::Next => " (next)",
-        AuthorityState::Vouching => " (for controllers)",
+        AuthorityState::ControllerIssuer => " (for controllers)",
         AuthorityState::Former => " (former)",
         AuthorityState::Signing | AuthorityState::Unspecified => "",
     }
@@ -151,8 +151,8 @@ fn progress(rotation: &RootRotation, now: Timestamp) -> String {
         );
     }
     let mut waits = Vec::new();
-    if !rotation.awaited.is_empty() {
-        let replicas: Vec<_> = rotation.awaited.iter().map(ToString::to_string).collect();
+    if !rotation.unacknowledged.is_empty() {
+        let replicas: Vec<_> = rotation.unacknowledged.iter().map(ToString::to_string).collect();
         waits.push(format!("for the proxies of replicas {}", replicas.join(", ")));
     }
     if Timestamp(rotation.earliest) >= now {
@@ -163,12 +163,13 @@ fn progress(rotation: &RootRotation, now: Timestamp) -> String {
         waits.push("for the leader".to_owned());
     }
     let waits = waits.join(" and ");
-    format!("rotation: the root {root} is trusted, and waits {waits}\n{}", awaited_proxies(rotation))
+    format!("rotation: the root {root} is trusted, and waits {waits}\n{}", unacknowledged_proxies(rotation))
 }
 
 /// The workloads that a root rotation waits for, of those connected to the replica that was called.
-fn awaited_proxies(rotation: &RootRotation) -> String {
-    let (named, others) = rotation.awaited_proxies.split_at(rotation.awaited_proxies.len().min(MAX_NAMES));
+fn unacknowledged_proxies(rotation: &RootRotation) -> String {
+    let (named, others) =
+        rotation.unacknowledged_proxies.split_at(rotation.unacknowledged_proxies.len().min(MAX_NAMES));
     if named.is_empty() {
         return String::new();
     }

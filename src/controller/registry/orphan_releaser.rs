@@ -44,7 +44,7 @@ impl OrphanReleaser {
 
     /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
-        tasks.spawn("departures", |stopping| self.run(stopping));
+        tasks.spawn("orphaned certificates", |stopping| self.run(stopping));
     }
 
     async fn run(self, stopping: CancellationToken) {

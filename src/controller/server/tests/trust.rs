@@ -55,7 +55,7 @@ async fn waits_for(replica: &Replica, workloads: &[&str]) {
         loop {
             let status = replica.admin().await.get_ca_status(pb::GetCaStatusRequest {}).await.unwrap();
             let rotation = status.into_inner().root_rotation.expect("a rotation of the root");
-            named = rotation.awaited_proxies;
+            named = rotation.unacknowledged_proxies;
             if named == workloads {
                 break;
             }

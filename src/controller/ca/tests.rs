@@ -4,6 +4,7 @@ mod admission;
 mod ca_rotation;
 pub(crate) mod fake;
 mod founding;
+mod intercepted;
 mod issuing;
 mod rekey;
 mod renewal;
@@ -107,15 +108,4 @@ fn names() -> ControllerNames {
         dns: vec!["smc-controller.smc-system".to_owned(), "localhost".to_owned()],
         ips: vec!["127.0.0.1".parse().unwrap()],
     }
-}
-
-/// The text of an error and its causes.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

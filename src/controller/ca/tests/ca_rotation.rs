@@ -3,19 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use futures_util::future::BoxFuture;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use smc_authority::ledger::Outcome;
 use smc_authority::ledger::{Command, Operation, Rejection, SignedFor};
 use smc_authority::pki::{SerialNumber, TrustBundle};
 use smc_authority::rules::{WantedCertificates, plan_renewal};
-use smc_raft::{ProposeError, SharedLedger};
 use tempfile::TempDir;
 
 use super::admission::{client_at, handshake};
+use super::intercepted::intercepted;
 use super::*;
 use crate::ca::tls::ServerTls;
 use crate::ca::{CaState, IssuedProxy, Rotate};
@@ -276,50 +274,35 @@ async fn an_unacknowledged_root_is_warned_of_once_nothing_else_is_missing() {
     assert_eq!(replicas.cas[1].warnings(), Vec::<String>::new());
 }
 
-/// A ledger in which another replica rotates the issuing CA between a signature and its record.
-struct Interloper {
-    ledger: Arc<dyn ReplicatedLedger>,
-    other: Mutex<Option<Arc<BuiltinCa>>>,
+/// Whether this records a certificate.
+fn records(command: &Command) -> bool {
+    matches!(
+        command.operation,
+        Operation::RecordServiceCertificate(_)
+            | Operation::RecordProxyCertificate(_)
+            | Operation::RecordControllerCertificate(_)
+    )
 }
 
-impl ReplicatedLedger for Interloper {
-    fn propose(&self, commands: Vec<Command>) -> BoxFuture<'_, Result<Vec<Outcome>, ProposeError>> {
-        let records = |command: &Command| {
-            matches!(
-                command.operation,
-                Operation::RecordServiceCertificate(_)
-                    | Operation::RecordProxyCertificate(_)
-                    | Operation::RecordControllerCertificate(_)
-            )
-        };
-        let other = commands.iter().any(records).then(|| self.other.lock().unwrap().take()).flatten();
-        Box::pin(async move {
-            if let Some(other) = other {
-                other.rotate(Rotate::Issuing).await.unwrap();
-            }
-            self.ledger.propose(commands).await
-        })
-    }
-
-    fn barrier(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
-        self.ledger.barrier()
-    }
-
-    fn local(&self) -> &SharedLedger {
-        self.ledger.local()
-    }
-}
-
+/// Another replica rotates the issuing CA between a signature and its record.
 #[tokio::test]
 async fn what_a_retired_ca_signed_is_signed_again() {
     let dir = TempDir::new().unwrap();
     let replicas = Replicas::start(dir.path()).await;
-    let ledger = Interloper { ledger: Arc::clone(&replicas.ledger), other: Mutex::default() };
-    let ledger = Arc::new(ledger);
+    let other: Arc<Mutex<Option<Arc<BuiltinCa>>>> = Arc::default();
+    let next = Arc::clone(&other);
+    let ledger = intercepted(Arc::clone(&replicas.ledger), move |commands| {
+        let other = commands.iter().any(records).then(|| next.lock().unwrap().take()).flatten();
+        Box::pin(async move {
+            if let Some(other) = other {
+                other.rotate(Rotate::Issuing).await.unwrap();
+            }
+            Ok(())
+        })
+    });
     let keys = Arc::<LocalKey>::clone(&replicas.keys);
-    let seam: Arc<dyn ReplicatedLedger> = Arc::<Interloper>::clone(&ledger);
-    let ca = BuiltinCa::open(seam, keys, replicas.env.clone(), settings("cluster.local")).await.unwrap();
-    let interlope = || *ledger.other.lock().unwrap() = Some(Arc::clone(&replicas.cas[0]));
+    let ca = BuiltinCa::open(ledger, keys, replicas.env.clone(), settings("cluster.local")).await.unwrap();
+    let interlope = || *other.lock().unwrap() = Some(Arc::clone(&replicas.cas[0]));
     let mut chains = Vec::new();
     interlope();
     chains.push(ca.issue_service(&account("v1"), None).await.unwrap().certificate.chain_pem);

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::BoxFuture;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use smc_authority::ledger::Outcome;
-use smc_authority::ledger::{Command, ProxyCertificateState, Rejection};
+use smc_authority::ledger::{ProxyCertificateState, Rejection};
 use smc_authority::pki::BACKDATE;
 use smc_authority::rules::service_identity;
-use smc_raft::{ProposeError, SharedLedger};
+use smc_raft::ProposeError;
+use smc_types::causes::causes;
 use tempfile::TempDir;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::intercepted::intercepted;
 use super::*;
 use crate::ca::verify::peer_certificate;
 use crate::ca::{Announcement, IssuedKind};
@@ -134,11 +134,11 @@ async fn a_ledger_of_another_trust_domain_or_another_key_is_refused() {
     drop(test_ca(dir.path()).await);
     let (env, _) = fixed::env(START, 2);
     let error = open(dir.path(), &env, "other.example").await.err().unwrap();
-    assert_eq!(whole(&error), "the ledger is of the trust domain cluster.local, not other.example");
+    assert_eq!(causes(&error), "the ledger is of the trust domain cluster.local, not other.example");
 
     std::fs::remove_file(dir.path().join("kek")).unwrap();
     let error = open(dir.path(), &env, "cluster.local").await.err().unwrap();
-    assert!(whole(&error).contains("sealed with the key-encryption key"), "{}", whole(&error));
+    assert!(causes(&error).contains("sealed with the key-encryption key"), "{}", causes(&error));
 }
 
 #[tokio::test]
@@ -241,41 +241,21 @@ async fn everything_on_record_is_listed_and_counted() {
     assert!(status.cas.len() == 2 && status.state_hash.len() == 64);
 }
 
-/// A ledger that can be set to commit nothing.
-struct Stubborn {
-    ledger: Group,
-    refuses: AtomicBool,
-}
-
-impl ReplicatedLedger for Stubborn {
-    fn propose(&self, commands: Vec<Command>) -> BoxFuture<'_, Result<Vec<Outcome>, ProposeError>> {
-        if self.refuses.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Err(ProposeError::Closed)));
-        }
-        self.ledger.propose(commands)
-    }
-
-    fn barrier(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
-        self.ledger.barrier()
-    }
-
-    fn local(&self) -> &SharedLedger {
-        self.ledger.local()
-    }
-}
-
 #[tokio::test]
 async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     let dir = TempDir::new().unwrap();
     let (env, _) = fixed::env(START, 1);
     let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-    let ledger = group(&dir.path().join("ledger")).await;
-    let ledger = Arc::new(Stubborn { ledger, refuses: AtomicBool::new(false) });
-    let seam: Arc<dyn ReplicatedLedger> = Arc::<Stubborn>::clone(&ledger);
-    let ca = BuiltinCa::open(seam, keys, env.clone(), settings("cluster.local")).await.unwrap();
+    let refuses = Arc::new(AtomicBool::new(false));
+    let refused = Arc::clone(&refuses);
+    let ledger = intercepted(ledger(dir.path()).await, move |_| {
+        let refused = refused.load(Ordering::SeqCst);
+        Box::pin(async move { if refused { Err(ProposeError::Closed) } else { Ok(()) } })
+    });
+    let ca = BuiltinCa::open(ledger, keys, env.clone(), settings("cluster.local")).await.unwrap();
     let proxies = proxies(&ca, &env);
     let mut heard = ca.announcements();
-    ledger.refuses.store(true, Ordering::SeqCst);
+    refuses.store(true, Ordering::SeqCst);
     for error in [
         ca.issue_service(&account("v1"), None).await.unwrap_err(),
         ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap_err(),
@@ -287,6 +267,6 @@ async fn a_certificate_whose_record_is_not_committed_does_not_leave() {
     }
     assert!(heard.try_recv().is_err());
     assert_eq!(ca.service(&account("v1")).unwrap(), None);
-    ledger.refuses.store(false, Ordering::SeqCst);
+    refuses.store(false, Ordering::SeqCst);
     ca.issue_service(&account("v1"), None).await.unwrap();
 }

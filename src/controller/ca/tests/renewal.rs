@@ -1,16 +1,14 @@
 //! The renewer: every identity has a certificate in time, and none is published twice.
 
-use futures_util::future::BoxFuture;
-use smc_authority::ledger::Outcome;
 use smc_authority::ledger::{Command, Operation, RecordServiceCertificate};
 use smc_authority::pki::ServiceCertificate;
 use smc_authority::rules::WantedCertificates;
-use smc_raft::{ProposeError, SharedLedger};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::intercepted::intercepted;
 use super::*;
 use crate::ca::pruning::Pruner;
 use crate::ca::renewal::Renewer;
@@ -197,37 +195,12 @@ async fn a_clock_that_is_far_ahead_deletes_no_record() {
     assert!(test.ca.ledger().local().read(|ledger| ledger.proxy_certificate(&serial).is_some()));
 }
 
-/// A ledger that delays the records of one identity.
-struct Slow {
-    ledger: Arc<dyn ReplicatedLedger>,
-    account: ServiceAccountId,
-    time: watch::Receiver<bool>,
-}
-
-impl ReplicatedLedger for Slow {
-    fn propose(&self, commands: Vec<Command>) -> BoxFuture<'_, Result<Vec<Outcome>, ProposeError>> {
-        let is_slow = |command: &Command| match &command.operation {
-            Operation::RecordServiceCertificate(RecordServiceCertificate { account, .. }) => {
-                *account == self.account
-            }
-            _ => false,
-        };
-        let mut time = self.time.clone();
-        Box::pin(async move {
-            if commands.iter().any(is_slow) {
-                time.wait_for(|is_up| *is_up).await.unwrap();
-            }
-            self.ledger.propose(commands).await
-        })
-    }
-
-    fn barrier(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
-        self.ledger.barrier()
-    }
-
-    fn local(&self) -> &SharedLedger {
-        self.ledger.local()
-    }
+/// Whether this records a service certificate of the account.
+fn records(command: &Command, of: &ServiceAccountId) -> bool {
+    matches!(
+        &command.operation,
+        Operation::RecordServiceCertificate(RecordServiceCertificate { account, .. }) if account == of
+    )
 }
 
 #[tokio::test]
@@ -236,8 +209,18 @@ async fn a_slow_issuance_delays_no_other_identity() {
     let (env, clock) = fixed::env(START, 1);
     let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
     let (time, is_up) = watch::channel(false);
-    let ledger = Slow { ledger: ledger(dir.path()).await, account: account("slow"), time: is_up };
-    let ca = BuiltinCa::open(Arc::new(ledger), keys, env.clone(), settings("cluster.local")).await.unwrap();
+    let slow = account("slow");
+    let ledger = intercepted(ledger(dir.path()).await, move |commands| {
+        let waits = commands.iter().any(|command| records(command, &slow));
+        let mut time = is_up.clone();
+        Box::pin(async move {
+            if waits {
+                time.wait_for(|is_up| *is_up).await.unwrap();
+            }
+            Ok(())
+        })
+    });
+    let ca = BuiltinCa::open(ledger, keys, env.clone(), settings("cluster.local")).await.unwrap();
     let test = TestCa { ca: Arc::new(ca), env, clock };
     let mut running = run(&test, &["quick", "slow"]);
     assert_eq!(running.next().await.0, "quick");

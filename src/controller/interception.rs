@@ -10,7 +10,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use clap::Args;
 use smc_mesh::interception::{
-    Family, Interception, InterceptionError, IpNet, Jumps, Parameters, parse_cidr, restore_input,
+    Family, INBOUND_PORT, Interception, InterceptionError, IpNet, Jumps, OUTBOUND_PORT, PROXY_UID,
+    Parameters, parse_cidr, restore_input,
 };
 
 use crate::telemetry::LogArgs;
@@ -26,13 +27,13 @@ const LOCK_WAIT_SECONDS: &str = "5";
 #[derive(Args, Clone, Debug)]
 pub struct InitArgs {
     /// User id the proxy runs as; its own traffic is not intercepted.
-    #[arg(long, default_value_t = 1500, value_name = "UID")]
+    #[arg(long, default_value_t = PROXY_UID, value_name = "UID")]
     pub proxy_uid: u32,
     /// Port of the proxy's outbound listener.
-    #[arg(long, default_value_t = 15001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = OUTBOUND_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub outbound_port: u16,
     /// Port of the proxy's inbound listener.
-    #[arg(long, default_value_t = 15003, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = INBOUND_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub inbound_port: u16,
     /// Destination port that is reached directly, without the proxy (repeatable).
     #[arg(long = "exclude-outbound-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]

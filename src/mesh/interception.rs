@@ -27,6 +27,12 @@ pub use cidr::{CidrError, parse_cidr};
 pub use ipnet::IpNet;
 pub use rules::{Jumps, restore_input};
 
+/// The user the proxy runs as, unless a parameter names another. OSM's.
+pub const PROXY_UID: u32 = 1500;
+/// The proxy's listener for the application's connections, unless a parameter names another port.
+pub const OUTBOUND_PORT: u16 = 15001;
+/// The proxy's listener for connections to the application, unless a parameter names another port.
+pub const INBOUND_PORT: u16 = 15003;
 /// The proxy's Prometheus listener. Scrapers are outside the mesh.
 pub const METRICS_PORT: u16 = 15010;
 /// The ports of rewritten liveness, readiness, startup and TCP probes. The kubelet is outside the mesh.
@@ -61,7 +67,8 @@ pub struct Interception {
     include_outbound_cidrs: BTreeSet<IpNet>,
 }
 
-/// The unchecked parameters of [`Interception::new`], as flags or annotations give them.
+/// The unchecked parameters of [`Interception::new`], as flags or annotations give them. The flags are a
+/// struct of the command line: this package knows no parser of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The user the proxy runs as; its traffic is not intercepted.
@@ -83,9 +90,9 @@ pub struct Parameters {
 impl Default for Parameters {
     fn default() -> Self {
         Self {
-            proxy_uid: 1500,
-            outbound_port: 15001,
-            inbound_port: 15003,
+            proxy_uid: PROXY_UID,
+            outbound_port: OUTBOUND_PORT,
+            inbound_port: INBOUND_PORT,
             exclude_outbound_ports: Vec::new(),
             exclude_inbound_ports: Vec::new(),
             exclude_outbound_cidrs: Vec::new(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smc_mesh::interception::ADMIN_PORT;
+use smc_mesh::interception::{ADMIN_PORT, PROXY_UID};
 use smc_types::ids::NamespacedName;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
@@ -23,8 +23,6 @@ use super::plan::{Check, ContainerPlan, PodPlan, Probe};
 use super::state_dir::StateDir;
 use super::{LabError, network, process};
 
-/// Envoy's user, whose traffic interception excludes.
-const ENVOY_UID: u32 = 1500;
 /// Wait before a failed setup is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// Interval of bootstrap requests until the controller knows the Pod.
@@ -260,8 +258,8 @@ impl PodTask {
             tokio::time::sleep(BOOTSTRAP_RETRY).await;
         }
         // The bootstrap holds the proxy's key, so only Envoy's user may read it.
-        let uid = nix::unistd::Uid::from_raw(ENVOY_UID);
-        let gid = nix::unistd::Gid::from_raw(ENVOY_UID);
+        let uid = nix::unistd::Uid::from_raw(PROXY_UID);
+        let gid = nix::unistd::Gid::from_raw(PROXY_UID);
         nix::unistd::chown(&file, Some(uid), Some(gid))
             .map_err(|errno| LabError::file("change the owner of", &file)(errno.into()))?;
         let cluster = format!("{service_account}.{}", name.namespace());
@@ -287,8 +285,8 @@ impl PodTask {
             name: "envoy".to_owned(),
             argv,
             env: BTreeMap::from([("PATH".to_owned(), config::PATH.to_owned())]),
-            uid: ENVOY_UID,
-            gid: ENVOY_UID,
+            uid: PROXY_UID,
+            gid: PROXY_UID,
             probe: Some(Probe {
                 check: Check::Http { port: ADMIN_PORT, path: "/ready".to_owned() },
                 initial_delay: Duration::ZERO,

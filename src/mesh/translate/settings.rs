@@ -1,8 +1,8 @@
 //! The settings of the translation: trust domain, mesh namespace, the sidecar's ports.
 //!
-//! Owns these values. The ports must agree with those of `smc init`.
+//! Owns these values. The ports are those to which `smc init` redirects (`interception.rs`).
 
-use crate::interception::{ADMIN_PORT, METRICS_PORT};
+use crate::interception::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT};
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::TrustDomain;
 
@@ -27,8 +27,8 @@ impl Settings {
         Self {
             trust_domain,
             mesh_namespace: MeshNamespace::default(),
-            outbound_port: 15001,
-            inbound_port: 15003,
+            outbound_port: OUTBOUND_PORT,
+            inbound_port: INBOUND_PORT,
             prometheus_port: Some(METRICS_PORT),
         }
     }

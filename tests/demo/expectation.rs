@@ -20,8 +20,8 @@ pub enum Expected {
     /// The server's sidecar answers 403: the caller may connect, but not make this request.
     Forbidden,
     /// The caller does not get through. The mesh may stop it at its own sidecar, which refuses the
-    /// connection (no upstream service at all), closes it (no service at that address) or has no
-    /// route (404); or at the server's sidecar (closed, or 403). Calls that are allowed show that
+    /// connection (no listener yet), closes it (no service that the caller may use at that address) or
+    /// has no route (404); or at the server's sidecar (closed, or 403). Calls that are allowed show that
     /// the server itself works.
     Refused,
 }

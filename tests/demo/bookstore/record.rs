@@ -73,7 +73,7 @@ pub enum CallError {
     #[error("name not resolved")]
     #[serde(rename = "name not resolved")]
     NameNotResolved,
-    /// No program listens on the port; or the client's sidecar has no upstream service at all.
+    /// No program listens on the port; or the client's sidecar has no listener yet.
     #[error("connection refused")]
     #[serde(rename = "connection refused")]
     ConnectionRefused,

@@ -1,9 +1,15 @@
 //! Envoy's messages as text for people: the fields that are set, by name, with the content of each `Any`.
 //!
-//! The field names come from the `Debug` output of the generated types, because these have no
-//! reflection. It is parsed into a tree, stripped of unset fields, sorted where it comes from a
-//! hash map, and laid out. A message or oneof with a single field becomes a path, `a.b.c`. Only the
-//! versions in the golden files are exact: a field that is set to its default is not shown.
+//! The field names come from the `Debug` output of the generated types. `envoy-types` derives neither
+//! serde nor reflection and exports no descriptors; to have them, tests would compile Envoy's 500
+//! proto files once more, for a text that nothing but a person reads. The output is parsed into a
+//! tree, stripped of unset fields, sorted where it comes from a hash map, and laid out. A message or
+//! oneof with a single field becomes a path, `a.b.c`.
+//!
+//! What is pinned does not pass through `Debug`: a version is a hash of the encoded bytes, and
+//! [`super::snapshots`] checks that it is that of the message shown. A prost that prints otherwise
+//! moves lines of text and no version, so that the difference shows what it is. A field that is set
+//! to its default is not shown; only its version tells it from one that is not set.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smc_authority::ledger::Ledger;
 use smc_authority::pki::SerialNumber;
+use smc_testkit::eventually::{self, Patience};
 use smc_types::ids::ServiceAccountId;
-use tokio::time::{sleep, timeout};
 
 use crate::replica::Replica;
 use crate::trace::Trace;
@@ -23,12 +23,7 @@ const POLL: Duration = Duration::from_millis(5);
 ///
 /// If it does not hold within `limit`.
 pub async fn eventually(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            sleep(POLL).await;
-        }
-    };
-    assert!(timeout(limit, waiting).await.is_ok(), "not within {limit:?}: {what}");
+    eventually::eventually(Patience { limit, pause: POLL }, what, async || holds()).await;
 }
 
 /// Waits until all replicas have applied the same log, and checks that no acknowledged proxy certificate is

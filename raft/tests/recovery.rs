@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::group::open;
-use super::replicas::{Cluster, address, entropy, eventually_async};
+use super::replicas::{Cluster, address, entropy, eventually};
 use crate::group::Group;
 use crate::recovery::backup::{self, Backup};
 use crate::recovery::{RecoveryError, inspect, recover, restore};
@@ -90,7 +90,7 @@ async fn a_group_that_lost_all_disks_is_restored_from_a_backup_and_grows() {
     commit(cluster.group(1), vec![issue(101)]).await;
     for id in [0, 1] {
         let group = cluster.group(id);
-        eventually_async("a barrier", || group.barrier()).await;
+        eventually("a barrier", || group.barrier()).await;
         assert!((2..50).all(|n| holds(group, n)) && holds(group, 101), "replica {id}");
         assert!(!holds(group, 100), "it is later than the backup");
         assert_ne!(group.status().group, before);
@@ -157,7 +157,7 @@ async fn the_last_replica_of_three_recovers_with_all_it_has_and_grows() {
     commit(cluster.group(emptied), vec![issue(100)]).await;
     for id in [survivor, emptied] {
         let group = cluster.group(id);
-        eventually_async("a barrier", || group.barrier()).await;
+        eventually("a barrier", || group.barrier()).await;
         assert!((2..50).all(|n| holds(group, n)) && holds(group, 100), "replica {id}");
         assert_eq!(group.status().group, Some(new));
     }

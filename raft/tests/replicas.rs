@@ -12,6 +12,7 @@ use smc_host::env::Entropy;
 use smc_host::env::fixed::SeededEntropy;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::change_membership_request::Change;
+use smc_testkit::eventually::{self, Look, Patience};
 use tokio::time::{Instant, sleep, timeout};
 use zeroize::Zeroizing;
 
@@ -29,7 +30,7 @@ use crate::types::Replica;
 use smc_types::ids::ReplicaId;
 
 /// The timeout of every wait, for a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };
 
 /// A different sequence for each replica and start.
 pub(super) fn entropy() -> Arc<dyn Entropy> {
@@ -108,12 +109,12 @@ impl Cluster {
             let first = leaders.next().flatten()?;
             leaders.all(|leader| leader == Some(first)).then_some(first.0)
         };
-        eventually("one leader", || agreed().filter(|leader| self.running.contains_key(leader))).await
+        eventually("one leader", async || agreed().filter(|leader| self.running.contains_key(leader))).await
     }
 
     /// The index of the last membership change, once all running replicas agree on one.
     async fn membership_index(&self) -> u64 {
-        eventually("one membership index", || {
+        eventually("one membership index", async || {
             let mut indexes = self.running.values().map(|group| group.status().membership_index);
             let first = indexes.next().filter(|index| *index > 0)?;
             indexes.all(|index| index == first).then_some(first)
@@ -129,10 +130,10 @@ impl Cluster {
     /// equal.
     pub(super) async fn converge(&self) {
         for group in self.running.values() {
-            eventually_async("a barrier", || group.barrier()).await;
+            eventually("a barrier", || group.barrier()).await;
         }
         let last = self.running.values().map(|group| group.status().applied).max();
-        eventually("the last entry everywhere", || {
+        eventually("the last entry everywhere", async || {
             self.running.values().all(|group| Some(group.status().applied) >= last).then_some(())
         })
         .await;
@@ -147,30 +148,9 @@ fn voters(group: &Group) -> Vec<u64> {
     status.members.iter().filter(|member| member.voter).map(|member| member.id.0).collect()
 }
 
-async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never came");
-        sleep(Duration::from_millis(10)).await;
-    }
-}
-
-pub(super) async fn eventually_async<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
-where
-    E: std::fmt::Display,
-    F: Future<Output = Result<T, E>>,
-{
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match attempt().await {
-            Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < deadline, "{what} never came: {error}"),
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
+/// Waits until a look finds something.
+pub(super) async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
+    eventually::eventually(PATIENCE, what, look).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,7 +181,7 @@ async fn an_isolated_leader_continues_with_a_follower_that_cannot_lead() {
         async move { commit(&alone, vec![issue(2)]).await }
     });
     // Without this entry, which the others do not have, none of them is elected by the leader.
-    eventually("an entry", || (alone.status().last > before).then_some(())).await;
+    eventually("an entry", async || (alone.status().last > before).then_some(())).await;
     for id in &followers {
         cluster.crash(*id).await;
     }
@@ -223,7 +203,7 @@ async fn a_leader_that_is_a_quorum_by_itself_never_stops_sending() {
         cluster.start(id).await;
         cluster.group(id).ready().await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(1), "replica {id} waited for {:?}", began.elapsed());
-        eventually_async("a removal", || cluster.group(0).remove(ReplicaId(id))).await;
+        eventually("a removal", || cluster.group(0).remove(ReplicaId(id))).await;
         cluster.running.remove(&id).unwrap().stop().await;
     }
 }
@@ -266,7 +246,7 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_later() {
     let lost = cluster.group(old).propose(vec![issue(2)]);
     let (lost, ()) = tokio::join!(lost, async {
         let group = cluster.group(others[0]);
-        eventually_async("a new leader", || group.propose(vec![issue(3)])).await;
+        eventually("a new leader", || group.propose(vec![issue(3)])).await;
     });
     lost.unwrap_err();
     let term = cluster.group(others[0]).status().term;
@@ -288,7 +268,7 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
     // It waits for longer than several elections take.
     cluster.group(cut).barrier().await.unwrap_err();
     cluster.switch.plug_in(&address(cut));
-    eventually_async("a barrier", || cluster.group(cut).barrier()).await;
+    eventually("a barrier", || cluster.group(cut).barrier()).await;
     assert!(holds(cluster.group(cut), 2));
     assert_eq!(
         cluster.group(leader).status().term,
@@ -319,13 +299,13 @@ async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
     // It knows no initial member to ask, and still learns from the leader.
     let initial_members = std::mem::take(&mut cluster.initial_members);
     let learner = cluster.start(1).await;
-    eventually("a log", || (learner.status().last > 0).then_some(())).await;
+    eventually("a log", async || (learner.status().last > 0).then_some(())).await;
     drop(learner);
     cluster.crash(1).await;
     cluster.initial_members = initial_members;
     cluster.start(1).await;
     let voters = || voters(cluster.group(0));
-    eventually("two voters", || (voters() == [0, 1]).then_some(())).await;
+    eventually("two voters", async || (voters() == [0, 1]).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -353,7 +333,7 @@ async fn an_interrupted_membership_change_is_finished() {
         }
     }
     let others: Vec<_> = [0, 1, 2].into_iter().filter(|id| *id != gone).collect();
-    eventually("a group without it", || {
+    eventually("a group without it", async || {
         (membership::unfinished(&group.raft).is_none() && voters(group) == others).then_some(())
     })
     .await;
@@ -386,12 +366,12 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
         cluster.start(id.into()).await;
         cluster.group(id.into()).ready().await.unwrap();
     }
-    eventually("five voters", || (voters(cluster.group(4)).len() == 5).then_some(())).await;
+    eventually("five voters", async || (voters(cluster.group(4)).len() == 5).then_some(())).await;
     cluster.converge().await;
     let five = cluster.membership_index().await;
     let applied = cluster.group(3).status().applied;
     cluster.group(3).snapshot().await.unwrap();
-    eventually("a snapshot", || (cluster.group(3).status().snapshot >= applied).then_some(())).await;
+    eventually("a snapshot", async || (cluster.group(3).status().snapshot >= applied).then_some(())).await;
     cluster.crash(3).await;
     cluster.start(3).await;
     assert_eq!(cluster.membership_index().await, five, "no member came or left");
@@ -400,7 +380,7 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
         cluster.running.remove(&id).unwrap().stop().await;
         cluster.leader().await;
     }
-    eventually("three voters", || (voters(cluster.group(4)).len() == 3).then_some(())).await;
+    eventually("three voters", async || (voters(cluster.group(4)).len() == 3).then_some(())).await;
     assert!(cluster.membership_index().await > five);
     commit(cluster.group(3), vec![issue(200)]).await;
     cluster.converge().await;
@@ -422,7 +402,7 @@ async fn a_replica_that_lost_its_disk_is_replaced_and_nothing_else_is_lost() {
     assert!((2..20).all(|n| holds(cluster.group(lost), n)));
     // It votes: without one of the others there is still a quorum.
     cluster.crash(1).await;
-    eventually_async("a commit", || cluster.group(lost).propose(vec![issue(30)])).await;
+    eventually("a commit", || cluster.group(lost).propose(vec![issue(30)])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -445,7 +425,7 @@ async fn a_new_replica_is_brought_up_to_date_by_a_snapshot() {
         commit(cluster.group(0), (0..10).map(|i| issue(2 + 10 * n + i)).collect()).await;
     }
     cluster.group(0).snapshot().await.unwrap();
-    eventually("a snapshot", || (cluster.group(0).status().snapshot > 600).then_some(())).await;
+    eventually("a snapshot", async || (cluster.group(0).status().snapshot > 600).then_some(())).await;
     let disk = Disk::new(Arc::new(cluster.disks[&0].clone()));
     let header: pb::SnapshotHeader = disk.record(SNAPSHOT).unwrap().unwrap();
     assert!(header.chunks > 1, "{} bytes are one chunk", header.bytes);

@@ -15,10 +15,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use smc::admin::client::{Client, connect};
+use smc_host::env::fixed::SeededEntropy;
 use smc_proto::admin::v1 as pb;
+use smc_testkit::eventually::{self, Patience};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::linearizable::State;
 use crate::proxy;
@@ -30,12 +32,12 @@ pub(crate) const PODS: u64 = 100;
 /// Time limit of every wait, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A small random number generator (SplitMix64): a seed determines the schedule.
-pub(crate) struct Random(u64);
+/// Random numbers below a bound: a seed determines the schedule.
+pub(crate) struct Random(SeededEntropy);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SeededEntropy::new(seed))
     }
 
     pub(crate) fn seed() -> u64 {
@@ -43,11 +45,7 @@ impl Random {
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.0.draw() % bound
     }
 }
 
@@ -74,15 +72,9 @@ fn owner_among(running: Running) -> OwnerOf {
 }
 
 /// Waits until `attempt` returns a value.
-pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = attempt().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        sleep(Duration::from_millis(50)).await;
-    }
+pub(crate) async fn eventually<T>(what: &str, attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let pause = Duration::from_millis(50);
+    eventually::eventually(Patience { limit: PATIENCE, pause }, what, attempt).await
 }
 
 /// An issued proxy certificate.

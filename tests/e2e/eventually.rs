@@ -5,33 +5,27 @@ use std::time::Duration;
 
 use serde_json::Value;
 use smc_lab::{FetchResult, LabHandle};
+use smc_testkit::eventually::{self, Patience};
 use tokio::time::Instant;
 
 use crate::{SETTLE, get};
 
+/// The pause between checks, each of which runs a process.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Waits until `condition` returns `Ok`; panics with its last `Err` after [`SETTLE`].
-pub(crate) async fn eventually<F>(what: &str, condition: impl FnMut() -> F)
-where
-    F: Future<Output = Result<(), String>>,
-{
-    eventually_by(Instant::now() + SETTLE, what, condition).await;
+pub(crate) async fn eventually(what: &str, condition: impl AsyncFnMut() -> Result<(), String>) {
+    eventually::eventually(Patience { limit: SETTLE, pause: PAUSE }, what, condition).await;
 }
 
 /// Waits until `condition` returns `Ok`; panics with its last `Err` after `deadline`.
-pub(crate) async fn eventually_by<F>(deadline: Instant, what: &str, mut condition: impl FnMut() -> F)
-where
-    F: Future<Output = Result<(), String>>,
-{
-    let started = Instant::now();
-    loop {
-        match condition().await {
-            Ok(()) => return,
-            Err(last) if Instant::now() >= deadline => {
-                panic!("{what}: not within {:?}; last: {last}", started.elapsed())
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
+pub(crate) async fn eventually_by(
+    deadline: Instant,
+    what: &str,
+    condition: impl AsyncFnMut() -> Result<(), String>,
+) {
+    let limit = deadline.saturating_duration_since(Instant::now());
+    eventually::eventually(Patience { limit, pause: PAUSE }, what, condition).await;
 }
 
 /// Waits until a GET has this outcome.

@@ -1,7 +1,8 @@
 //! What tests of several packages share.
 //!
-//! Owns the spelling of small meshes ([`mesh`]) and a client of the discovery service ([`ads`]). Asserts
-//! nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
+//! Owns the spelling of small meshes ([`mesh`]), a client of the discovery service ([`ads`]) and the wait
+//! for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is wrong: a test
+//! fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -12,4 +13,5 @@
 )]
 
 pub mod ads;
+pub mod eventually;
 pub mod mesh;

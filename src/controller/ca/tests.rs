@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use smc_authority::pki::Lifetimes;
 use smc_raft::{Group, GroupError, ReplicatedLedger, StorageError};
+use smc_testkit::eventually::{Patience, eventually};
 use smc_types::ids::ReplicaId;
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_types::time::Timestamp;
@@ -52,18 +53,15 @@ async fn ledger(dir: &Path) -> Arc<dyn ReplicatedLedger> {
 
 /// The ledger of a single replica. Waits until an earlier owner has closed it.
 pub(crate) async fn group(path: &Path) -> Group {
-    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
-    loop {
+    let patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };
+    eventually(patience, "the ledger", async || {
         let storage = smc_raft::Storage::Directory(path.to_owned());
         match Group::alone(ReplicaId(0), storage, Env::system().entropy).await {
-            Ok(group) => return group,
-            Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => {
-                assert!(tokio::time::Instant::now() < deadline, "{error}");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            Err(error) => panic!("{error}"),
+            Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => Err(error),
+            started => Ok(started.unwrap()),
         }
-    }
+    })
+    .await
 }
 
 async fn ca_at(dir: &Path, start: Timestamp, seed: u64) -> TestCa {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::{ack, nack, subscribe};
-use tokio::time::{sleep, timeout};
+use smc_testkit::eventually::{Patience, eventually};
 
 use super::client::Client;
 use super::replica::{PATIENCE, Replica};
@@ -50,18 +50,12 @@ async fn a_root_names_the_proxies_that_it_waits_for() {
 
 /// Waits until the CA's status names exactly these workloads as blocking the root.
 async fn waits_for(replica: &Replica, workloads: &[&str]) {
-    let mut named = Vec::new();
-    let waiting = async {
-        loop {
-            let status = replica.admin().await.get_ca_status(pb::GetCaStatusRequest {}).await.unwrap();
-            let rotation = status.into_inner().root_rotation.expect("a rotation of the root");
-            named = rotation.unacknowledged_proxies;
-            if named == workloads {
-                break;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let waited = timeout(PATIENCE, waiting).await;
-    assert!(waited.is_ok(), "it waits for {named:?}, not for {workloads:?}");
+    let patience = Patience { limit: PATIENCE, pause: Duration::from_millis(50) };
+    eventually(patience, &format!("a root that waits for {workloads:?}"), async || {
+        let status = replica.admin().await.get_ca_status(pb::GetCaStatusRequest {}).await.unwrap();
+        let rotation = status.into_inner().root_rotation.expect("a rotation of the root");
+        let named = rotation.unacknowledged_proxies;
+        if named == workloads { Ok(()) } else { Err(format!("{named:?}")) }
+    })
+    .await;
 }

@@ -100,6 +100,11 @@ impl Calls {
         self.results.values().sum()
     }
 
+    /// Returns the number of calls that the application answered, and not a proxy.
+    pub fn answered(&self) -> u64 {
+        self.results.iter().filter(|(observed, _)| observed.by_application).map(|(_, count)| count).sum()
+    }
+
     fn add(&mut self, call: &Call) {
         *self.results.entry(Observed::of(call)).or_default() += 1;
         for (value, counts) in

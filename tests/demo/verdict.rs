@@ -101,12 +101,7 @@ pub fn judge(observations: &Observations) -> Vec<Mismatch> {
 fn judge_breaches(tally: &Tally, mismatches: &mut Vec<Mismatch>) {
     for (edge, calls) in &tally.calls {
         let denied = expectation_of(edge).is_none_or(|expectation| !expectation.expected.is_allowed());
-        let answered: u64 = calls
-            .results
-            .iter()
-            .filter(|(observed, _)| observed.by_application)
-            .map(|(_, count)| count)
-            .sum();
+        let answered = calls.answered();
         if denied && answered > 0 {
             mismatches.push(Mismatch::Breach(edge.clone(), answered));
         }
@@ -146,12 +141,7 @@ fn judge_settled(settled: &Tally, mismatches: &mut Vec<Mismatch>) {
                 mismatches.push(Mismatch::UnexpectedIdentity(edge.clone(), other.clone(), *count));
             }
             // A 200 without the identity header does not show an identity.
-            let answered: u64 = calls
-                .results
-                .iter()
-                .filter(|(observed, _)| observed.by_application)
-                .map(|(_, count)| count)
-                .sum();
+            let answered = calls.answered();
             if seen < answered {
                 mismatches.push(Mismatch::UnexpectedIdentity(
                     edge,

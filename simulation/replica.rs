@@ -1,6 +1,5 @@
 //! One simulated host that runs a controller replica.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use smc_host::env::fixed::SeededEntropy;
 use smc_host::sync::lock;
 use smc_proto::admin::v1::{BootstrapRequest, BootstrapResponse};
 use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicatedLedger, Settings};
+use smc_testkit::shop::key_file;
 use smc_types::host_port::{Host, HostPort};
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::ReplicaId;
@@ -88,8 +88,7 @@ impl Replica {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let kek = directory.path().join("kek");
         let key: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
-        std::fs::write(&kek, key).unwrap();
-        std::fs::set_permissions(&kek, std::fs::Permissions::from_mode(0o600)).unwrap();
+        key_file(&kek, key);
         let random = SeededEntropy::new(seed.wrapping_add(id));
         // Long enough for power to be lost during a sync.
         let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + random.draw() % 6));

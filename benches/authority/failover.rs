@@ -4,7 +4,6 @@
 //! `smc proxy bootstrap` does, and the first response counts. So the request is sent after the leader has
 //! died, and its record is committed without it.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -16,6 +15,7 @@ use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::{Result, percentile_ms};
 use smc_host::env::Env;
 use smc_proto::admin::v1::{BootstrapRequest, GetClusterStatusRequest};
+use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -83,19 +83,8 @@ async fn issue(mut client: Client, pod: usize) -> Result<()> {
 impl Controllers {
     fn start() -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let mut mesh = String::from(
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}\n\
-             ---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: buyer, namespace: shop}\n",
-        );
-        for pod in 0..PODS {
-            write!(
-                mesh,
-                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{pod}, namespace: shop}}\n\
-                 spec: {{serviceAccountName: buyer, containers: [{{name: app, image: app}}]}}\n"
-            )?;
-        }
         fs::create_dir(directory.path().join("mesh"))?;
-        fs::write(directory.path().join("mesh/mesh.yaml"), mesh)?;
+        fs::write(directory.path().join("mesh/mesh.yaml"), shop::manifest(u64::try_from(PODS)?))?;
         crate::trio::key(directory.path())?;
         // A killed controller returns to its port. The operating system chose the port, on a random loopback
         // address, where no other process is likely to take it in the meantime.

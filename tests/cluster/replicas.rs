@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use smc::admin::client::{Client, connect};
 use smc_host::env::fixed::SeededEntropy;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::eventually::{self, Patience};
+use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -93,8 +93,7 @@ fn program() -> PathBuf {
 /// Writes a key-encryption key that repeats one byte, given in hexadecimal.
 fn key_file(directory: &Path, name: &str, byte: &str) -> PathBuf {
     let file = directory.join(name);
-    std::fs::write(&file, byte.repeat(32)).unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    shop::key_file(&file, byte.repeat(32));
     file
 }
 
@@ -120,19 +119,7 @@ impl Replicas {
     pub(crate) async fn start(count: u64, net: u64) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::create_dir(directory.path().join("mesh")).unwrap();
-        let mut mesh = String::from(
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}\n\
-             ---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: buyer, namespace: shop}\n",
-        );
-        for pod in 0..PODS {
-            write!(
-                mesh,
-                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{pod}, namespace: shop}}\n\
-                 spec: {{serviceAccountName: buyer, containers: [{{name: app, image: app}}]}}\n"
-            )
-            .unwrap();
-        }
-        std::fs::write(directory.path().join("mesh/mesh.yaml"), mesh).unwrap();
+        std::fs::write(directory.path().join("mesh/mesh.yaml"), shop::manifest(PODS)).unwrap();
         let key = key_file(directory.path(), "kek", "07");
         let running: Running = Arc::new(Mutex::new((0..count).map(|_| None).collect()));
         let routes = (0..count).map(|replica| {

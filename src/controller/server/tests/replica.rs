@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use smc_host::network::{Network, Tcp};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, MemoryDisk, Settings};
 use smc_testkit::ads::Credentials;
+use smc_testkit::shop::key_file;
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::ReplicaId;
 use smc_types::ids::TrustDomain;
@@ -149,10 +149,7 @@ impl Replica {
         let mut starting = JoinSet::new();
         for (replica, listener) in listeners {
             let directory = declared();
-            // Not a secret for production.
-            std::fs::write(directory.path().join("kek"), [7; 32]).unwrap();
-            let private = std::fs::Permissions::from_mode(0o600);
-            std::fs::set_permissions(directory.path().join("kek"), private).unwrap();
+            key_file(&directory.path().join("kek"), [7; 32]);
             let env = Env::system();
             let secret = LocalKey::load(&directory.path().join("kek"), &env).unwrap().group_secret();
             let settings = Settings {

@@ -28,6 +28,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use affected::Affected;
+pub use inbound::Admitted;
 pub use object::{Endpoint, Object, SourceEvent};
 pub use splits::{SplitArm, SplitPlan};
 

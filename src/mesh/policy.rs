@@ -7,6 +7,9 @@
 //! The destination enforces; a source is configured only with what it needs to connect. What cannot
 //! be read or found narrows what is allowed, never widens it.
 
+mod bounds;
 mod grants;
 
-pub use grants::{Grant, HttpAccess, InboundAccess, Routes, grant};
+pub(crate) use bounds::match_bytes;
+pub use bounds::{Estimate, Fit, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
+pub use grants::{Grant, HttpAccess, InboundAccess, Routes, allows_something, grant, grants};

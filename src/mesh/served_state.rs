@@ -33,6 +33,25 @@ pub struct Snapshot {
     pub routes: OrdMap<Arc<str>, Arc<Resource>>,
 }
 
+impl Snapshot {
+    /// The resource of this type and name. Never endpoints: the [`ServedState`] holds those.
+    pub fn get(&self, kind: ResourceType, name: &str) -> Option<&Arc<Resource>> {
+        match kind {
+            ResourceType::Secret => self.secrets.get(name),
+            ResourceType::Cluster => self.clusters.get(name),
+            ResourceType::Endpoint => None,
+            ResourceType::Listener => self.listeners.get(name),
+            ResourceType::Route => self.routes.get(name),
+        }
+    }
+
+    /// All resources, except for endpoints.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let (first, second) = (self.secrets.values(), self.clusters.values());
+        first.chain(second).chain(self.listeners.values()).chain(self.routes.values())
+    }
+}
+
 /// The resources that one recomputation added, changed or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {

@@ -13,7 +13,7 @@ use super::{Affected, Catalog, Object, SourceEvent};
 use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
 use crate::api::osm::MeshConfig;
 use crate::api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
-use crate::policy::grant;
+use crate::policy::allows_something;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 
@@ -180,10 +180,24 @@ impl Catalog {
     }
 
     fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Affected {
-        if self.http_route_groups.get(id) == new.as_ref() {
+        let old = self.http_route_groups.get(id);
+        if old == new.as_ref() {
             return Affected::default();
         }
-        let mut affected = self.around_route(RuleKind::HttpRouteGroup, id, |catalog| {
+        let changed = changed_matches(old, new.as_ref());
+        let begins_or_ends = old.is_some() != new.is_some();
+        let concerns = |target: &TrafficTarget| {
+            let mut rules =
+                target.rules.iter().filter(|rule| rule.kind == RuleKind::HttpRouteGroup && rule.name == *id);
+            rules.any(|rule| {
+                begins_or_ends
+                    || rule
+                        .matches
+                        .as_ref()
+                        .is_none_or(|names| names.iter().any(|name| changed.contains(name)))
+            })
+        };
+        let mut affected = self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
             match new {
                 Some(new) => catalog.http_route_groups.insert(id.clone(), new),
                 None => catalog.http_route_groups.remove(id),
@@ -201,41 +215,47 @@ impl Catalog {
         if self.tcp_routes.get(id) == new.as_ref() {
             return Affected::default();
         }
-        self.around_route(RuleKind::TcpRoute, id, |catalog| {
-            match new {
-                Some(new) => catalog.tcp_routes.insert(id.clone(), new),
-                None => catalog.tcp_routes.remove(id),
-            };
-        })
+        self.around_route(
+            RuleKind::TcpRoute,
+            id,
+            |_| true,
+            |catalog| {
+                match new {
+                    Some(new) => catalog.tcp_routes.insert(id.clone(), new),
+                    None => catalog.tcp_routes.remove(id),
+                };
+            },
+        )
     }
 
     /// Changes a route object and returns the affected accounts of the targets that refer to it: the
-    /// destination if the target's grant differs, the sources if the target starts or stops to grant
-    /// anything.
+    /// destination if the change `concerns` the target, the sources if the target starts or stops to grant
+    /// anything. Builds no grant: a target's cost is that of its own rules, and not of the matches.
     fn around_route(
         &mut self,
         kind: RuleKind,
         id: &NamespacedName,
+        concerns: impl Fn(&TrafficTarget) -> bool,
         change: impl FnOnce(&mut Self),
     ) -> Affected {
         let targets = self.index.targets_using.get(&(kind, id.clone())).cloned().unwrap_or_default();
-        let grants = |catalog: &Self| -> Vec<_> {
+        let granting = |catalog: &Self| -> Vec<bool> {
             let targets = targets.iter().filter_map(|target| catalog.traffic_targets.get(target));
-            targets.map(|target| grant(catalog, target)).collect()
+            targets.map(|target| allows_something(catalog, target)).collect()
         };
-        let before = grants(self);
+        let before = granting(self);
         change(self);
-        let after = grants(self);
+        let after = granting(self);
         let mut affected = Affected::default();
         if self.mesh_config().permissive {
             return affected;
         }
         let targets = targets.iter().filter_map(|target| self.traffic_targets.get(target));
         for (target, (before, after)) in targets.zip(before.into_iter().zip(after)) {
-            if before != after {
+            if (before || after) && concerns(target) {
                 affected.accounts.insert(target.destination.clone());
             }
-            if before.is_some() != after.is_some() {
+            if before != after {
                 affected.accounts.extend(target.sources.iter().cloned());
             }
         }
@@ -394,6 +414,13 @@ impl Catalog {
             .flat_map(|account| self.allowed_inbound_accounts(account))
             .collect()
     }
+}
+
+/// The names whose match differs between two states of a group.
+fn changed_matches<'a>(old: Option<&'a HttpRouteGroup>, new: Option<&'a HttpRouteGroup>) -> BTreeSet<String> {
+    let get = |group: Option<&'a HttpRouteGroup>, name: &str| group.and_then(|group| group.matches.get(name));
+    let names = old.into_iter().chain(new).flat_map(|group| group.matches.keys());
+    names.filter(|name| get(old, name) != get(new, name)).cloned().collect()
 }
 
 /// The workloads of which the service targets other ports than before.

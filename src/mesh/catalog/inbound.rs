@@ -4,11 +4,12 @@
 //! by [`crate::policy`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::Catalog;
 use crate::api::smi::{HttpRouteGroup, TcpRoute};
-use crate::class::InboundPort;
-use crate::policy::{Grant, InboundAccess, Routes, grant};
+use crate::class::{InboundPort, ProxyClass};
+use crate::policy::{self, Estimate, Grant, InboundAccess, Routes};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 
 impl Routes for Catalog {
@@ -25,7 +26,25 @@ impl Catalog {
     /// What TrafficTargets grant at a destination, sorted by target. If empty, all are denied, which is the
     /// default.
     pub fn grants(&self, destination: &ServiceAccountId) -> Vec<Grant> {
-        self.traffic_targets_for(destination).filter_map(|target| grant(self, target)).collect()
+        policy::grants(self, self.traffic_targets_for(destination))
+    }
+
+    /// What the configuration of the inbound ports of a class takes, before it is made.
+    pub fn inbound_estimate(&self, class: &ProxyClass) -> Estimate<'_> {
+        if self.mesh_config().permissive {
+            return Estimate::of_ports(&class.inbound);
+        }
+        Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
+    }
+
+    /// The identities that may use the inbound ports of a class, without what does not fit into `allowance`
+    /// bytes.
+    pub fn admitted(&self, class: &ProxyClass, allowance: u64) -> Admitted {
+        let fit = self.inbound_estimate(class).fit(allowance);
+        let kept = || self.traffic_targets_for(&class.account).filter(|t| !fit.left_out.contains(&t.id));
+        let grants = (!self.mesh_config().permissive)
+            .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect());
+        Admitted { grants, ports: fit.ports, left_out: fit.left_out }
     }
 
     /// The identities that may use an inbound port of the destination's workloads: in SMI mode, by those of
@@ -34,9 +53,8 @@ impl Catalog {
         if self.mesh_config().permissive {
             return InboundAccess::AnyoneInMesh;
         }
-        let mut grants = self.grants(destination);
-        grants.retain(|grant| grant.applies_to(port.port, port.protocol));
-        InboundAccess::Grants(grants)
+        let grants = Some(self.grants(destination).into_iter().map(Arc::new).collect());
+        Admitted { grants, ports: usize::MAX, left_out: BTreeSet::new() }.access(port)
     }
 
     /// The identities that may reach `destination` on some port by some request. In permissive mode, all
@@ -45,7 +63,29 @@ impl Catalog {
         if self.mesh_config().permissive {
             return self.accounts().cloned().collect();
         }
-        self.grants(destination).into_iter().flat_map(|grant| grant.sources).collect()
+        let targets = self.traffic_targets_for(destination);
+        let granting = targets.filter(|target| policy::allows_something(self, target));
+        granting.flat_map(|target| target.sources.iter().cloned()).collect()
+    }
+}
+
+/// What may be written out of the policy for one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The grants, sorted by target; `None` in permissive mode.
+    grants: Option<Vec<Arc<Grant>>>,
+    /// How many ports of the class, from the first.
+    pub ports: usize,
+    /// The TrafficTargets that are left out, for their size.
+    pub left_out: BTreeSet<NamespacedName>,
+}
+
+impl Admitted {
+    /// The identities that may use a port, by those of the grants that can apply on it.
+    pub fn access(&self, port: &InboundPort) -> InboundAccess {
+        let Some(grants) = &self.grants else { return InboundAccess::AnyoneInMesh };
+        let grants = grants.iter().filter(|grant| grant.applies_to(port.port, port.protocol));
+        InboundAccess::Grants(grants.cloned().collect())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Catalog;
-use crate::policy::grant;
+use crate::policy::allows_something;
 use smc_types::ids::{ServiceAccountId, ServiceId};
 
 impl Catalog {
@@ -17,7 +17,7 @@ impl Catalog {
             return self.accounts().cloned().collect();
         }
         let targets = self.traffic_targets_from(source);
-        let granted = targets.filter(|target| grant(self, target).is_some());
+        let granted = targets.filter(|target| allows_something(self, target));
         granted.map(|target| target.destination.clone()).collect()
     }
 

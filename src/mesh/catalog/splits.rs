@@ -9,7 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Catalog;
 use crate::api::core::ServicePort;
 use crate::api::smi::{HttpMatch, TrafficSplit};
-use smc_types::ids::ServiceId;
+use crate::policy::match_bytes;
+use smc_types::ids::{NamespacedName, ServiceId};
+
+/// The most that the splits of one root may take, in bytes, on all of its ports, which share it equally. Each
+/// match is a route that names each backend, and every client of the root holds them: on a service of three
+/// ports it is some 300 matches of 300 bytes, with two backends.
+pub(super) const MAX_OF_A_ROOT: u64 = 512 * 1024;
+
+/// What a route, and a backend in a route, take besides the names and patterns in them.
+const ROUTE_BYTES: u64 = 64;
+const BACKEND_BYTES: u64 = 32;
 
 /// How traffic to one port of a root service is distributed. The arms are tried in order; the last one
 /// takes everything.
@@ -36,8 +46,12 @@ impl Catalog {
     /// arm; then the first split without `matches` takes the rest, or the root if there is none. Splits with
     /// `matches` are left out for a port that is not HTTP. A split without a usable backend is left out: the
     /// specification leaves all-zero weights undefined, and without the split the traffic goes to the root.
+    ///
+    /// A split that is too large for the port is left out, too.
     pub fn split_plan(&self, root: &ServiceId, port: &ServicePort) -> Option<SplitPlan> {
-        let splits = self.splits_of(root);
+        let mut splits = self.splits_of(root);
+        let too_large = self.too_large(root, port);
+        splits.retain(|split| !too_large.contains(&split.id));
         let mut arms = Vec::new();
         for split in splits.iter().filter(|split| !split.matches.is_empty() && port.protocol.is_http()) {
             let (matches, weights) = (matches(self, split), weights(self, split, port));
@@ -56,6 +70,39 @@ impl Catalog {
             None => arms.push(SplitArm { matches: None, weights: vec![(root.clone(), 1)] }),
         }
         Some(SplitPlan { arms })
+    }
+}
+
+impl Catalog {
+    /// The splits of a root that do not fit on this port beside the smaller ones. Of equals, those fit that
+    /// sort first by name.
+    pub(super) fn too_large(&self, root: &ServiceId, port: &ServicePort) -> BTreeSet<NamespacedName> {
+        let ports = self.services.get(root).map_or(1, |service| service.ports.len().max(1));
+        let mut left = MAX_OF_A_ROOT / u64::try_from(ports).unwrap_or(u64::MAX);
+        let splits = self.splits_of(root).into_iter();
+        let splits = splits.filter(|split| split.matches.is_empty() || port.protocol.is_http());
+        let mut sizes: Vec<_> = splits.map(|split| (self.split_bytes(split), &split.id)).collect();
+        sizes.sort_unstable();
+        let too_large = sizes.into_iter().filter(|(bytes, _)| match left.checked_sub(*bytes) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        });
+        too_large.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// What a split takes on one port, from above.
+    fn split_bytes(&self, split: &TrafficSplit) -> u64 {
+        let length = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let name = |service: &ServiceId| length(service.namespace().len() + service.name().len());
+        let backends = split.backends.iter().map(|backend| BACKEND_BYTES + name(&backend.service));
+        let backends: u64 = backends.sum::<u64>() + ROUTE_BYTES;
+        let groups = split.matches.iter().filter_map(|name| self.http_route_groups.get(name));
+        let matches = groups.flat_map(|group| group.matches.values());
+        let routes = matches.map(|http| match_bytes(http).saturating_add(backends));
+        routes.fold(backends, u64::saturating_add)
     }
 }
 
@@ -222,5 +269,28 @@ mod tests {
         let mut catalog = shop();
         catalog.declare(split("shop/s", "shop/root", &[("shop/root", 9), ("shop/v1", 1)], &[]));
         assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/root", 9), ("shop/v1", 1)])])));
+    }
+
+    /// The product of matches, backends and ports is bounded.
+    #[test]
+    fn a_split_that_is_too_large_is_left_out_and_smaller_ones_are_not() {
+        let many: Vec<_> = (0..256).map(|i| format!("/{i}/{}", "x".repeat(900))).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let mut catalog = shop();
+        catalog.declare(group("shop/many", &many));
+        let weights = [("shop/v1", 1)];
+        catalog.declare(split("shop/a-large", "shop/root", &weights, &["shop/many"]));
+        catalog.declare(split("shop/b-small", "shop/root", &weights, &["shop/canary"]));
+        catalog.declare(split("shop/c-rest", "shop/root", &[("shop/v2", 1)], &[]));
+        let expected =
+            arms(vec![(Some(vec!["/canary"]), vec![("shop/v1", 1)]), (None, vec![("shop/v2", 1)])]);
+        assert_eq!(plan(&catalog, 80), Some(expected));
+        let problems = catalog.problems();
+        let found = problems.iter().filter(|problem| problem.message.contains("too many"));
+        assert_eq!(found.map(|p| p.subject.to_string()).collect::<Vec<_>>(), ["TrafficSplit shop/a-large"]);
+        // On fewer ports it fits.
+        catalog.declare(Object::Service(service("shop/root", "x", &[port(80, AppProtocol::Http)])));
+        assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 3);
+        assert!(catalog.problems().iter().all(|problem| !problem.message.contains("too many")));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Owns the meaning of `rules` (access v1alpha3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::api::core::AppProtocol;
 use crate::api::smi::{HttpMatch, HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
@@ -35,12 +36,12 @@ pub struct Grant {
 }
 
 /// The requests that a grant allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HttpAccess {
     /// Any request, and any protocol other than HTTP.
     Any,
-    /// Only HTTP requests that match one of these. Sorted, never empty.
-    Only(Vec<HttpMatch>),
+    /// Only HTTP requests that match one of these. Sorted, never empty. Grants with the same rules share it.
+    Only(Arc<[HttpMatch]>),
 }
 
 /// The identities that may use one inbound port.
@@ -49,7 +50,7 @@ pub enum InboundAccess {
     /// Permissive mode: every identity of the mesh.
     AnyoneInMesh,
     /// The identities that one of these grants allows, sorted by target. If empty, all are denied.
-    Grants(Vec<Grant>),
+    Grants(Vec<Arc<Grant>>),
 }
 
 impl Grant {
@@ -64,6 +65,9 @@ impl Grant {
     }
 }
 
+/// The HTTP rules of a target, sorted: targets with equal ones allow the same requests.
+pub(super) type HttpRules<'a> = BTreeSet<(&'a NamespacedName, Option<&'a BTreeSet<String>>)>;
+
 /// What one TrafficTarget grants; `None` if it allows nothing.
 ///
 /// - A target in another namespace than its destination grants nothing: one namespace must not open
@@ -74,23 +78,58 @@ impl Grant {
 /// - A rule whose object is missing contributes the empty set of its kind, so it only narrows.
 /// - UDPRoutes contribute nothing: the mesh does not carry UDP.
 pub fn grant(routes: &impl Routes, target: &TrafficTarget) -> Option<Grant> {
-    if target.id.namespace() != target.destination.namespace() {
-        return None;
+    grants(routes, [target]).pop()
+}
+
+/// What each of these TrafficTargets grants, in their order, without those that allow nothing. The matches
+/// of equal rules are read once.
+pub fn grants<'a>(routes: &impl Routes, targets: impl IntoIterator<Item = &'a TrafficTarget>) -> Vec<Grant> {
+    let mut read: BTreeMap<HttpRules<'a>, HttpAccess> = BTreeMap::new();
+    let granting = targets.into_iter().filter(|target| allows_something(routes, target));
+    let grants = granting.map(|target| {
+        let rules = http_rules(target);
+        let http = read.entry(rules).or_insert_with_key(|rules| http_access(routes, rules)).clone();
+        let (ports, routes) = (ports(routes, target), existing(routes, &target.rules));
+        Grant { target: target.id.clone(), sources: target.sources.clone(), ports, http, routes }
+    });
+    grants.collect()
+}
+
+/// Whether a TrafficTarget grants anything. Builds nothing: the cost is that of the target's own rules.
+pub fn allows_something(routes: &impl Routes, target: &TrafficTarget) -> bool {
+    let of = |kind| target.rules.iter().filter(move |rule| rule.kind == kind);
+    let (mut tcp, mut http) = (of(RuleKind::TcpRoute).peekable(), of(RuleKind::HttpRouteGroup).peekable());
+    if (tcp.peek().is_none() && http.peek().is_none())
+        || target.id.namespace() != target.destination.namespace()
+        || target.sources.is_empty()
+    {
+        return false;
     }
-    let tcp: Vec<&Rule> = target.rules.iter().filter(|rule| rule.kind == RuleKind::TcpRoute).collect();
-    let http: Vec<&Rule> = target.rules.iter().filter(|rule| rule.kind == RuleKind::HttpRouteGroup).collect();
-    if (tcp.is_empty() && http.is_empty()) || target.sources.is_empty() {
-        return None;
-    }
-    let ports = if tcp.is_empty() { None } else { ports(routes, &tcp) };
-    let http = if http.is_empty() { HttpAccess::Any } else { HttpAccess::Only(matches(routes, &http)) };
-    let no_port = ports.as_ref().is_some_and(BTreeSet::is_empty);
-    let no_route = matches!(&http, HttpAccess::Only(matches) if matches.is_empty());
-    if no_port || no_route {
-        return None;
-    }
-    let routes = existing(routes, &target.rules);
-    Some(Grant { target: target.id.clone(), sources: target.sources.clone(), ports, http, routes })
+    // A route without ports means all ports.
+    let some_port = tcp.peek().is_none() || tcp.any(|rule| routes.tcp_route(&rule.name).is_some());
+    let has_match = |rule: &Rule| {
+        let group = routes.http_route_group(&rule.name);
+        group.is_some_and(|group| match &rule.matches {
+            None => !group.matches.is_empty(),
+            Some(names) => names.iter().any(|name| group.matches.contains_key(name)),
+        })
+    };
+    some_port && (http.peek().is_none() || http.any(has_match))
+}
+
+/// The HTTP rules of a target.
+pub(super) fn http_rules(target: &TrafficTarget) -> HttpRules<'_> {
+    let http = target.rules.iter().filter(|rule| rule.kind == RuleKind::HttpRouteGroup);
+    http.map(|rule| (&rule.name, rule.matches.as_ref())).collect()
+}
+
+/// The matches that one rule allows.
+pub(super) fn matches_of<'a>(
+    group: &'a HttpRouteGroup,
+    names: Option<&BTreeSet<String>>,
+) -> impl Iterator<Item = &'a HttpMatch> {
+    let named = move |name: &str| names.is_none_or(|names| names.contains(name));
+    group.matches.iter().filter(move |(name, _)| named(name)).map(|(_, route)| route)
 }
 
 /// The existing objects among those that rules name.
@@ -106,8 +145,13 @@ fn existing(routes: &impl Routes, rules: &[Rule]) -> BTreeSet<ObjectRef> {
     existing.collect()
 }
 
-/// The ports of several TCPRoutes together; `None` if one of them means all ports by an empty list.
-fn ports(routes: &impl Routes, rules: &[&Rule]) -> Option<BTreeSet<u16>> {
+/// The ports of the TCPRoutes of a target together; `None` if it names no TCPRoute, or one that means all
+/// ports by an empty list.
+pub(super) fn ports(routes: &impl Routes, target: &TrafficTarget) -> Option<BTreeSet<u16>> {
+    let rules: Vec<_> = target.rules.iter().filter(|rule| rule.kind == RuleKind::TcpRoute).collect();
+    if rules.is_empty() {
+        return None;
+    }
     let mut ports = BTreeSet::new();
     for route in rules.iter().filter_map(|rule| routes.tcp_route(&rule.name)) {
         if route.ports.is_empty() {
@@ -120,14 +164,13 @@ fn ports(routes: &impl Routes, rules: &[&Rule]) -> Option<BTreeSet<u16>> {
 
 /// The matches of several HTTPRouteGroup rules together. A rule without `matches` means all matches of its
 /// group; a name that the group lacks contributes nothing.
-fn matches(routes: &impl Routes, rules: &[&Rule]) -> Vec<HttpMatch> {
-    let mut all = BTreeSet::new();
-    for rule in rules {
-        let Some(group) = routes.http_route_group(&rule.name) else { continue };
-        let named = |name: &str| rule.matches.as_ref().is_none_or(|names| names.contains(name));
-        all.extend(group.matches.iter().filter(|(name, _)| named(name)).map(|(_, route)| route.clone()));
+fn http_access(routes: &impl Routes, rules: &HttpRules<'_>) -> HttpAccess {
+    if rules.is_empty() {
+        return HttpAccess::Any;
     }
-    all.into_iter().collect()
+    let groups = rules.iter().filter_map(|&(name, names)| Some((routes.http_route_group(name)?, names)));
+    let all: BTreeSet<&HttpMatch> = groups.flat_map(|(group, names)| matches_of(group, names)).collect();
+    HttpAccess::Only(all.into_iter().cloned().collect())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::allotment::Allotments;
 use super::draft::{self, Draft, Part};
 use super::endpoints::EndpointTable;
 use super::intern::Interner;
@@ -50,6 +51,8 @@ pub struct Compiler {
     certificates: BTreeMap<ServiceAccountId, ServiceCertificate>,
     classes: BTreeMap<Arc<ProxyClass>, Class>,
     endpoints: EndpointTable,
+    /// How much policy each class may be served.
+    allotments: Allotments,
     /// How many classes are served with each outbound half, by its number.
     halves: BTreeMap<u64, usize>,
     next_half: u64,
@@ -107,6 +110,7 @@ impl Compiler {
             certificates: BTreeMap::new(),
             classes: BTreeMap::new(),
             endpoints: EndpointTable::default(),
+            allotments: Allotments::default(),
             halves: BTreeMap::new(),
             next_half: 0,
             interner: Interner::default(),
@@ -183,15 +187,14 @@ impl Compiler {
             classes.extend(self.classes.keys().cloned());
         }
         classes.extend(self.classes_of(&affected.accounts));
+        let mut inbound: BTreeSet<_> = self.classes_of(certified).into_iter().collect();
+        inbound.extend(self.allot(&classes));
         // The outbound half is kept, unless the class was never compiled or has faults.
         let (kept, fresh): (Vec<_>, Vec<_>) =
-            self.classes_of(certified).into_iter().filter(|class| !classes.contains(class)).partition(
-                |class| {
-                    self.classes
-                        .get(class)
-                        .is_some_and(|state| state.outbound.is_some() && state.faults.is_empty())
-                },
-            );
+            inbound.into_iter().filter(|class| !classes.contains(class)).partition(|class| {
+                let state = self.classes.get(class);
+                state.is_some_and(|state| state.outbound.is_some() && state.faults.is_empty())
+            });
         classes.extend(fresh);
         let keeping = kept.into_iter().map(|class| (class, true));
         let mut round = Round::new();
@@ -204,6 +207,11 @@ impl Compiler {
                 continue;
             };
             let Differences { names, provenance } = differences(before, &snapshot);
+            for (kind, name) in &names {
+                if let Some(old) = before.get(*kind, name) {
+                    self.interner.released(old);
+                }
+            }
             if provenance || !names.is_empty() {
                 served.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
             }
@@ -217,13 +225,22 @@ impl Compiler {
         }
         affected.endpoints.iter().for_each(|service| self.endpoints.mark(service));
         changes.endpoints = self.endpoints.refresh(&self.catalog, &mut served, &mut self.interner);
-        self.interner.sweep();
-        if changes.is_empty() && !provenance_changed {
-            return false;
+        let changed = provenance_changed || !changes.is_empty();
+        if changed {
+            served.record(changes);
+            self.served = Arc::new(served);
         }
-        served.record(changes);
-        self.served = Arc::new(served);
-        true
+        // Once nothing here refers to the old state.
+        self.interner.sweep();
+        changed
+    }
+
+    /// Sets the demands of classes that may have others than before. Returns the classes whose share differs.
+    fn allot(&mut self, classes: &BTreeSet<Arc<ProxyClass>>) -> Vec<Arc<ProxyClass>> {
+        for class in classes {
+            self.allotments.set(class, Some(self.catalog.inbound_estimate(class).demand()));
+        }
+        self.allotments.settle()
     }
 
     /// The classes of these identities that have proxies.
@@ -274,7 +291,9 @@ impl Compiler {
                 fresh.remove(&class);
                 let gone = self.classes.remove(&class);
                 self.release(gone.and_then(|gone| gone.outbound));
-                if served.snapshots.remove(&class).is_some() {
+                self.allotments.set(&class, None);
+                if let Some(old) = served.snapshots.remove(&class) {
+                    old.resources().for_each(|resource| self.interner.released(resource));
                     changes.whole.insert(class);
                 }
             }
@@ -364,7 +383,8 @@ impl Compiler {
 
     fn inbound_half(&mut self, class: &ProxyClass) -> Option<Part> {
         let bundle = self.bundle.as_ref()?;
-        Some(inbound::translate(&self.catalog, &self.settings, bundle, class, &mut self.interner))
+        let share = self.allotments.share(class);
+        Some(inbound::translate(&self.catalog, &self.settings, bundle, class, share, &mut self.interner))
     }
 
     fn acquire(&mut self, half: &OutboundHalf) {
@@ -430,5 +450,7 @@ fn differences(before: &Snapshot, after: &Snapshot) -> Differences {
     Differences { names, provenance }
 }
 
+#[cfg(test)]
+mod sizes;
 #[cfg(test)]
 mod tests;

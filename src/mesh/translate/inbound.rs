@@ -13,7 +13,7 @@ use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::{cluster, route, secret};
-use crate::catalog::Catalog;
+use crate::catalog::{Admitted, Catalog};
 use crate::class::InboundPort;
 use crate::class::ProxyClass;
 use crate::names;
@@ -21,15 +21,16 @@ use crate::policy::InboundAccess;
 use crate::resource::ResourceType;
 use smc_authority::pki::TrustBundle;
 use smc_types::ids::ServiceAccountId;
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
-/// Translates the ports of a class.
+/// Translates the ports of a class, as far as they and their policy fit into `share` bytes.
 pub(super) fn translate(
     catalog: &Catalog,
     settings: &Settings,
     bundle: &TrustBundle,
     class: &ProxyClass,
+    share: u64,
     interner: &mut Interner,
 ) -> Part {
     let mut draft = Draft::new(interner);
@@ -40,7 +41,9 @@ pub(super) fn translate(
     }
     let mut chains = Vec::new();
     let mut listener_objects = Objects::new();
-    for port in &class.inbound {
+    let admitted = catalog.admitted(class, share);
+    report_left_out(class, &admitted, share, &mut draft);
+    for port in class.inbound.iter().take(admitted.ports) {
         if settings.is_sidecars(port.port) {
             for service in &port.services {
                 let message = format!("leads to port {}, which is the sidecar's own; left out", port.port);
@@ -49,7 +52,7 @@ pub(super) fn translate(
             continue;
         }
         let Some(server_names) = server_names(class, port, &mut draft) else { continue };
-        let access = catalog.inbound_access(&class.account, port);
+        let access = admitted.access(port);
         let name = names::local_cluster(port.port, port.protocol);
         let local = cluster::local(port.port, port.protocol, families.loopback());
         let mut objects = provenance::services(port);
@@ -82,6 +85,24 @@ pub(super) fn translate(
         draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics, &none);
     }
     draft.finish()
+}
+
+/// Reports what does not fit. The rest is in force.
+fn report_left_out(class: &ProxyClass, admitted: &Admitted, share: u64, draft: &mut Draft<'_>) {
+    let account = &class.account;
+    for target in &admitted.left_out {
+        let message = format!(
+            "allows nothing: with it, the rules for the ports of {account} would take more than {share} bytes"
+        );
+        let object = ObjectRef::Namespaced(Kind::TrafficTarget, target.clone());
+        draft.report(Problem::error(object, "spec.rules", message));
+    }
+    let beyond: BTreeSet<_> = class.inbound.iter().skip(admitted.ports).flat_map(|p| &p.services).collect();
+    for service in beyond {
+        let message =
+            format!("leads to ports of {account} beyond its first {}, which are closed", admitted.ports);
+        draft.report(Problem::error(ObjectRef::from(service), "spec.ports", message));
+    }
 }
 
 /// The identities that may connect; `None` means every identity of the mesh.

@@ -1,11 +1,11 @@
-//! Inbound access policy as Envoy RBAC: one ALLOW policy for each TrafficTarget. Overlapping
-//! targets are OR-ed, and a request that no target allows is denied.
+//! Inbound access policy as Envoy RBAC: ALLOW policies, one for all TrafficTargets with the same rules.
+//! Overlapping targets are OR-ed, and a request that no target allows is denied.
 //!
 //! Owns the mapping from grants to principals and permissions. The generated messages hold policies
 //! in a hash map, whose order would change the bytes and thus the version. Equivalent messages with
 //! an ordered map are encoded instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3 as http_rbac;
@@ -21,7 +21,7 @@ use string_matcher::MatchPattern;
 use super::settings::Settings;
 use super::{http_match, secret};
 use crate::api::smi::HttpMatch;
-use crate::policy::{HttpAccess, InboundAccess};
+use crate::policy::{Grant, HttpAccess, InboundAccess};
 
 /// The name of the HTTP filter, to which per-route configuration refers.
 pub(super) const HTTP_FILTER: &str = "envoy.filters.http.rbac";
@@ -66,49 +66,38 @@ impl Rules {
         Self { action: rbac::rbac::Action::Allow.into(), policies: BTreeMap::new() }
     }
 
-    /// The rules of `access` for requests.
+    /// The rules of `access` for requests: one policy for all grants of the same requests.
     pub(super) fn http(access: &InboundAccess, settings: &Settings) -> Self {
-        Self::of(access, settings, |http| match http {
-            HttpAccess::Any => vec![anything()],
-            HttpAccess::Only(matches) => matches.iter().map(request).collect(),
-        })
+        let mut alike: BTreeMap<&HttpAccess, Vec<&Grant>> = BTreeMap::new();
+        for grant in grants(access) {
+            alike.entry(&grant.http).or_default().push(grant);
+        }
+        let policies = alike.into_iter().filter_map(|(http, grants)| {
+            let permissions = match http {
+                HttpAccess::Any => vec![anything()],
+                HttpAccess::Only(matches) => matches.iter().map(request).collect(),
+            };
+            allow(permissions, &grants, settings)
+        });
+        Self::of(access, settings, policies)
     }
 
     /// The rules of `access` for connections. Its grants are those of the port, so each source may connect.
     pub(super) fn connection(access: &InboundAccess, settings: &Settings) -> Self {
-        Self::of(access, settings, |_| vec![anything()])
+        let grants: Vec<_> = grants(access).collect();
+        Self::of(access, settings, allow(vec![anything()], &grants, settings))
     }
 
     fn of(
         access: &InboundAccess,
         settings: &Settings,
-        permissions: impl Fn(&HttpAccess) -> Vec<Permission>,
+        policies: impl IntoIterator<Item = (String, Policy)>,
     ) -> Self {
-        let grants = match access {
-            InboundAccess::AnyoneInMesh => {
-                let anyone = MatchPattern::Prefix(secret::mesh_prefix(settings));
-                let policy = policy(vec![anything()], vec![authenticated(anyone)]);
-                return Self {
-                    policies: BTreeMap::from([("anyone-in-mesh".to_owned(), policy)]),
-                    ..Self::none()
-                };
-            }
-            InboundAccess::Grants(grants) => grants,
-        };
-        let mut rules = Self::none();
-        for grant in grants {
-            let permissions = permissions(&grant.http);
-            let principals: Vec<_> = grant
-                .sources
-                .iter()
-                .map(|source| authenticated(MatchPattern::Exact(settings.trust_domain.spiffe_id(source))))
-                .collect();
-            // Envoy refuses a policy without permissions or principals, and it would allow nothing.
-            if !permissions.is_empty() && !principals.is_empty() {
-                rules.policies.insert(grant.target.to_string(), policy(permissions, principals));
-            }
-        }
-        rules
+        let anyone = (*access == InboundAccess::AnyoneInMesh).then(|| {
+            let anyone = MatchPattern::Prefix(secret::mesh_prefix(settings));
+            ("anyone-in-mesh".to_owned(), policy(vec![anything()], vec![authenticated(anyone)]))
+        });
+        Self { policies: policies.into_iter().chain(anyone).collect(), ..Self::none() }
     }
 
     /// The configuration of the HTTP filter.
@@ -127,6 +116,30 @@ impl Rules {
         let filter = NetworkRbac { rules: Some(self), stat_prefix: stat_prefix.to_owned() };
         Any { type_url: network_rbac::Rbac::type_url(), value: filter.encode_to_vec() }
     }
+}
+
+fn grants(access: &InboundAccess) -> impl Iterator<Item = &Grant> {
+    match access {
+        InboundAccess::AnyoneInMesh => &[][..],
+        InboundAccess::Grants(grants) => grants,
+    }
+    .iter()
+    .map(|grant| &**grant)
+}
+
+/// The policy that allows `permissions` to the sources of all of these grants, under the name of the first
+/// of them.
+fn allow(permissions: Vec<Permission>, grants: &[&Grant], settings: &Settings) -> Option<(String, Policy)> {
+    let sources: BTreeSet<_> = grants.iter().flat_map(|grant| &grant.sources).collect();
+    let principals: Vec<_> = sources
+        .into_iter()
+        .map(|source| authenticated(MatchPattern::Exact(settings.trust_domain.spiffe_id(source))))
+        .collect();
+    // Envoy refuses a policy without permissions or principals, and it would allow nothing.
+    if permissions.is_empty() || principals.is_empty() {
+        return None;
+    }
+    Some((grants.first()?.target.to_string(), policy(permissions, principals)))
 }
 
 fn policy(permissions: Vec<Permission>, principals: Vec<Principal>) -> Policy {

@@ -4,6 +4,7 @@ use super::named;
 use crate::api::core::Service;
 use crate::api::smi::TrafficSplit;
 use crate::catalog::Catalog;
+use crate::catalog::splits::MAX_OF_A_ROOT;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
@@ -49,6 +50,16 @@ fn check_backends(
     object: &ObjectRef,
     problems: &mut Vec<Problem>,
 ) {
+    if let Some(port) = root.ports.iter().find(|port| catalog.too_large(&root.id, port).contains(&split.id)) {
+        let message = format!(
+            "names too many matches and backends for the {} ports of {}, such as {}; the split has no effect \
+             there: together, the splits of a service may take {MAX_OF_A_ROOT} bytes",
+            root.ports.len(),
+            root.id,
+            port.port
+        );
+        problems.push(Problem::error(object, "spec", message));
+    }
     for port in root.ports.iter().filter(|port| !split.matches.is_empty() && !port.protocol.is_http()) {
         let message = format!("cannot be applied to port {} of {}, which is not HTTP", port.port, root.id);
         problems.push(Problem::warning(object, "spec.matches", message));

@@ -1,0 +1,192 @@
+//! Meshes in which a few objects stand for very much policy.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::api::core::AppProtocol::{Http, Tcp};
+use crate::api::core::ServicePort;
+use crate::catalog::Object;
+use crate::catalog::fixtures::{
+    group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
+};
+use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
+use smc_types::ids::TrustDomain;
+use smc_types::object_ref::{Kind, ObjectRef};
+
+fn upsert(object: Object) -> Input {
+    Input::Source(SourceEvent::Upsert(object))
+}
+
+fn remove(kind: Kind, name: &str) -> Input {
+    Input::Source(SourceEvent::Remove(ObjectRef::Namespaced(kind, name.parse().unwrap())))
+}
+
+/// A pod of its own identity behind a service of its own, at 10.`at`.
+fn workload(id: &str, at: &str, ports: &[ServicePort]) -> Vec<Input> {
+    let name = id.split_once('/').unwrap().1;
+    let mut service = service(id, name, ports);
+    service.cluster_ips = vec![format!("10.9.{at}").parse().unwrap()];
+    let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
+    vec![
+        upsert(Object::Workload(pod(id, id, name, &format!("10.1.{at}")))),
+        upsert(Object::Service(service)),
+        Input::Certificate(id.parse().unwrap(), certificate),
+    ]
+}
+
+/// A group of so many matches of 900 bytes, which differ between editions.
+fn large_group(id: &str, matches: usize, edition: usize) -> Input {
+    let paths: Vec<_> = (0..matches).map(|i| format!("/{edition}/{i}/{}", "x".repeat(890))).collect();
+    upsert(group(id, &paths.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+/// The mesh of a security review, with so many targets for `shop/server` and so many service ports, beside a
+/// neighbour in another namespace.
+fn greedy(targets: usize, ports: u16, matches: usize) -> Compiler {
+    let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
+    let ports: Vec<_> = (0..ports).map(|i| port(8000 + i, Http)).collect();
+    let mut inputs = vec![
+        Input::Bundle(TrustBundle { pem: "roots".to_owned() }),
+        upsert(namespace("shop")),
+        upsert(namespace("calm")),
+    ];
+    inputs.extend(workload("calm/server", "1.1", &[port(80, Http)]));
+    inputs.extend(workload("calm/client", "1.2", &[]));
+    inputs.push(upsert(group("calm/all", &["/"])));
+    inputs.push(upsert(target("calm/t", "calm/server", &["calm/client"], &[http_rule("calm/all", None)])));
+    inputs.extend(workload("shop/server", "2.1", &ports));
+    inputs.push(large_group("shop/large", matches, 0));
+    inputs.extend((0..targets).map(|i| {
+        let (id, source) = (format!("shop/t{i:03}"), format!("shop/client-{i}"));
+        upsert(target(&id, "shop/server", &[&source], &[http_rule("shop/large", None)]))
+    }));
+    compiler.apply(inputs);
+    compiler
+}
+
+/// The encoded bytes of all distinct resources that are served, in both forms.
+fn served_bytes(compiler: &Compiler) -> usize {
+    let served = compiler.served_state();
+    let all = served.snapshots.values().flat_map(|snapshot| snapshot.resources());
+    let distinct: BTreeMap<_, _> =
+        all.map(|one| (Arc::as_ptr(one), one.any.len() + one.delta.len())).collect();
+    distinct.values().sum()
+}
+
+fn snapshot(compiler: &Compiler, account: &str) -> Arc<Snapshot> {
+    let served = compiler.served_state();
+    let mut snapshots = served.snapshots.iter();
+    let found = snapshots.find(|(class, _)| class.account.to_string() == account);
+    Arc::clone(found.unwrap_or_else(|| panic!("{account} is served")).1)
+}
+
+fn left_out(compiler: &Compiler) -> Vec<String> {
+    let problems =
+        compiler.problems().into_iter().filter(|problem| problem.message.contains("take more than"));
+    problems.map(|problem| problem.subject.to_string()).collect()
+}
+
+/// The bytes that a class's ports and policy take: routes, the inbound listener, and its validation contexts.
+fn written(snapshot: &Snapshot) -> usize {
+    let inbound = |resource: &&Arc<Resource>| {
+        !resource.name.starts_with("outbound") && !resource.name.contains("outbound:")
+    };
+    snapshot.resources().filter(inbound).map(|resource| resource.any.len()).sum()
+}
+
+#[test]
+fn a_few_objects_do_not_stand_for_gigabytes() {
+    let compiler = greedy(200, 100, 256);
+    let bytes = served_bytes(&compiler);
+    let bound = 2 * usize::try_from(MAX_IDENTITY).unwrap() + 64 * 1024;
+    assert!(bytes <= bound, "{bytes} bytes are served");
+    let names = left_out(&compiler);
+    assert_eq!(names.len(), 200, "each target takes more than there is");
+    assert_eq!(names[0], "TrafficTarget shop/t000");
+    // The offender's ports are there, and closed. Its neighbour is served.
+    let server = snapshot(&compiler, "shop/server");
+    assert_eq!(server.routes.keys().filter(|name| name.starts_with("inbound_")).count(), 100);
+    assert!(server.routes.values().all(|route| route.any.len() < 1024), "nothing is allowed");
+    let calm = greedy(0, 1, 1);
+    assert_eq!(snapshot(&compiler, "calm/server"), snapshot(&calm, "calm/server"));
+    assert_eq!(snapshot(&compiler, "calm/client"), snapshot(&calm, "calm/client"));
+}
+
+#[test]
+fn targets_with_the_same_rules_share_one_policy() {
+    let one = written(&snapshot(&greedy(1, 1, 256), "shop/server"));
+    let compiler = greedy(100, 1, 256);
+    let hundred = written(&snapshot(&compiler, "shop/server"));
+    assert!(hundred < one + 100 * 100, "{one} bytes of one target, {hundred} of a hundred");
+    assert_eq!(left_out(&compiler), [""; 0]);
+}
+
+#[test]
+fn memory_goes_back_when_policy_goes() {
+    let mut compiler = greedy(50, 4, 1);
+    let before = compiler.interner.size();
+    for edition in 1..=14 {
+        compiler.apply([large_group("shop/large", 256, edition)]);
+        assert_eq!(left_out(&compiler), [""; 0]);
+        let (_, _, encoded) = compiler.interner.size();
+        assert!(encoded < 3 << 20, "{encoded} bytes are held after {edition} edits");
+    }
+    compiler.apply([large_group("shop/large", 1, 0)]);
+    assert_eq!(compiler.interner.size(), before);
+    compiler.apply((0..50).map(|i| remove(Kind::TrafficTarget, &format!("shop/t{i:03}"))));
+    compiler.apply([remove(Kind::HttpRouteGroup, "shop/large")]);
+    let (_, bytes, encoded) = compiler.interner.size();
+    assert!(bytes < before.1 + (256 << 10) && encoded < before.2, "{bytes} and {encoded}, before {before:?}");
+}
+
+#[test]
+fn a_namespace_is_cut_to_its_bound_and_given_back_what_it_frees() {
+    let mut compiler = greedy(0, 1, 1);
+    let identities = 12;
+    let account = |i: usize| format!("shop/a{i:02}");
+    let mut inputs = vec![large_group("shop/large", 256, 0)];
+    for i in 0..identities {
+        // Seven ports of 230 KB each; twelve identities of that are more than a namespace may have.
+        let ports: Vec<_> = (0..7).map(|number| port(8000 + number, Http)).collect();
+        inputs.extend(workload(&account(i), &format!("3.{i}"), &ports));
+        let source = format!("shop/client-{i}");
+        let rules = [http_rule("shop/large", None)];
+        inputs.push(upsert(target(&format!("shop/t{i:02}"), &account(i), &[&source], &rules)));
+    }
+    compiler.apply(inputs);
+    let cut = left_out(&compiler);
+    assert_eq!(cut.len(), identities, "all want the same");
+    let bytes = served_bytes(&compiler);
+    assert!(bytes <= 2 * usize::try_from(MAX_NAMESPACE).unwrap() + 64 * 1024, "{bytes}");
+    assert!(!snapshot(&compiler, "calm/server").routes.is_empty());
+    // Without one half, the other half is within the bound.
+    compiler.apply((0..identities / 2).map(|i| remove(Kind::Pod, &account(i))));
+    assert_eq!(left_out(&compiler), [""; 0]);
+    let served = written(&snapshot(&compiler, &account(identities - 1)));
+    assert!(served > 7 * 256 * 900, "{served}");
+}
+
+#[test]
+fn the_estimate_is_not_below_what_is_written() {
+    for (targets, ports, matches) in [(0, 1, 1), (1, 1, 1), (1, 8, 3), (40, 1, 1), (40, 3, 20), (3, 9, 100)] {
+        let mut compiler = greedy(targets, ports, matches);
+        let sources: Vec<_> = (0..50).map(|i| format!("shop/{i}")).collect();
+        let sources: Vec<_> = sources.iter().map(String::as_str).collect();
+        let mut extra = vec![
+            upsert(tcp_route("shop/tcp", &[8000])),
+            upsert(target("shop/tcp", "shop/server", &sources, &[tcp_rule("shop/tcp")])),
+        ];
+        extra.extend(workload("shop/server", "2.1", &[port(8000, Tcp), port(8001, Http)]));
+        for step in [vec![], extra] {
+            compiler.apply(step);
+            assert_eq!(left_out(&compiler), [""; 0]);
+            for (class, snapshot) in &compiler.served_state().snapshots {
+                let demand = usize::try_from(compiler.catalog().inbound_estimate(class).demand()).unwrap();
+                // Two kilobytes do not depend on policy: certificate, statistics.
+                let written = written(snapshot).saturating_sub(2048);
+                assert!(written <= demand, "{}: {written} bytes, {demand} estimated", class.account);
+                assert!(demand <= 3 * written + 4096, "{}: {written}, {demand}", class.account);
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! hold what follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
 //! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
 
+mod addresses;
 mod affected;
 mod apply;
 mod backends;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::backends::Backends;
 use super::index::{Sidecar, selects};
-use super::{Affected, Catalog, Object, SourceEvent};
+use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
 use crate::api::osm::MeshConfig;
 use crate::api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
@@ -126,6 +126,11 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
+        let mut disputed = addresses::moved(old, new.as_ref());
+        if old.map(|old| old.headless) != new.as_ref().map(|new| new.headless) {
+            disputed.extend(addresses::moved_pods(self.index.backends.get(id), None));
+        }
+        let mut changed = self.claiming(&disputed);
         let same_selector = old.map(|old| &old.selector) == new.as_ref().map(|new| &new.selector);
         if let Some(old) = self.services.remove(id) {
             self.index.file_service(&old, false);
@@ -137,8 +142,9 @@ impl Catalog {
         if !same_selector {
             self.select_pods_of(id);
         }
-        let changed = BTreeSet::from([id.clone()]);
-        self.refresh(&changed, &changed, BTreeSet::new())
+        changed.extend(self.claiming(&disputed));
+        changed.insert(id.clone());
+        self.refresh(&BTreeSet::from([id.clone()]), &changed, BTreeSet::new())
     }
 
     fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Affected {
@@ -341,6 +347,7 @@ impl Catalog {
         let mut affected = Affected::default();
         let mut rewired = changed.clone();
         let mut fresh: Vec<(&ServiceId, Option<Backends>)> = Vec::new();
+        let mut disputed = BTreeSet::new();
         for id in services {
             let service = self.services.get(id);
             let new = service.map(|service| Backends::of(self, service));
@@ -360,14 +367,18 @@ impl Catalog {
                 rewired.insert(id.clone());
             }
             workloads.extend(changed_targets(old, new.as_ref()));
+            disputed.extend(addresses::moved_pods(old, new.as_ref()));
             fresh.push((id, new));
         }
+        // Another service may lose an address of its pods, or get it back.
+        rewired.extend(self.claiming(&disputed));
         for id in &rewired {
             affected.accounts.extend(self.accounts_mentioning(id));
         }
         for (id, new) in fresh {
             self.index.set_backends(id, new);
         }
+        rewired.extend(self.claiming(&disputed));
         for id in &rewired {
             affected.accounts.extend(self.accounts_mentioning(id));
         }

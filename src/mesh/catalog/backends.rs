@@ -145,7 +145,7 @@ impl Catalog {
         endpoint: &SliceEndpoint,
         ip: IpAddr,
     ) -> Option<&Workload> {
-        let key = (slice.id.namespace().to_owned(), ip);
+        let key = (ip, slice.id.namespace().to_owned());
         let candidates = self.index.at_address.get(&key)?.iter();
         let candidates: Vec<&Workload> = candidates
             .filter(|id| endpoint.workload.as_ref().is_none_or(|meant| meant == *id))

@@ -40,7 +40,9 @@ pub(super) struct Index {
     /// Slices by the addresses they hold, per namespace.
     slices_at: BTreeMap<(String, IpAddr), BTreeSet<NamespacedName>>,
     /// Workloads by address, per namespace.
-    pub(super) at_address: BTreeMap<(String, IpAddr), BTreeSet<WorkloadId>>,
+    pub(super) at_address: BTreeMap<(IpAddr, String), BTreeSet<WorkloadId>>,
+    /// Services by virtual address.
+    pub(super) services_at: BTreeMap<IpAddr, BTreeSet<ServiceId>>,
 
     /// The backends of each service; one entry per service.
     pub(super) backends: BTreeMap<ServiceId, Backends>,
@@ -94,12 +96,15 @@ impl Index {
             set(&mut self.labelled, label, workload.id.clone(), present);
         }
         for &ip in &workload.ips {
-            set(&mut self.at_address, (namespace.to_owned(), ip), workload.id.clone(), present);
+            set(&mut self.at_address, (ip, namespace.to_owned()), workload.id.clone(), present);
         }
     }
 
-    /// Adds or removes a service under its selector.
+    /// Adds or removes a service under its selector and its virtual addresses.
     pub(super) fn file_service(&mut self, service: &Service, present: bool) {
+        for &ip in service.cluster_ips.iter().filter(|_| !service.headless) {
+            set(&mut self.services_at, ip, service.id.clone(), present);
+        }
         if let Some((key, value)) = service.selector.first_key_value() {
             let label = (service.id.namespace().to_owned(), key.clone(), value.clone());
             set(&mut self.by_selector, label, service.id.clone(), present);

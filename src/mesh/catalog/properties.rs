@@ -218,7 +218,7 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
         let behind = catalog.accounts_behind(service);
         writeln!(text, "  {declared:?} {behind:?}").unwrap();
         for port in declared.iter().flat_map(|service| &service.ports) {
-            writeln!(text, "  {:?}", catalog.headless_addresses(service, port)).unwrap();
+            writeln!(text, "  {:?}", declared.map(|service| catalog.dialled(service, port))).unwrap();
         }
     };
     for (service, accounts) in catalog.outbound_services(id) {

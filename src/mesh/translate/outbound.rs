@@ -151,16 +151,13 @@ impl Walk<'_> {
         self.draft.add_eds_cluster(&message, &endpoints, set);
     }
 
-    /// The addresses of a service port, by destination port, without those that an earlier service
-    /// or port has. Of a headless service they are the pods' addresses, and the port is each pod's
-    /// own. Services come sorted by name, so the result does not depend on the order of events. The
-    /// catalog reports virtual addresses of two services; headless services may share pods.
+    /// The addresses of a service port, by destination port, without those that an earlier service or port
+    /// of the namespace has. Of a headless service they are the pods' addresses, and the port is each pod's
+    /// own. Services come sorted by name, so the result does not depend on the order of events. The catalog
+    /// decides between namespaces, and reports virtual addresses of two services; headless services may
+    /// share pods.
     fn dialled(&mut self, service: &Service, port: &ServicePort) -> BTreeMap<u16, Vec<IpAddr>> {
-        let addresses = if service.headless {
-            self.catalog.headless_addresses(&service.id, port)
-        } else {
-            service.cluster_ips.iter().map(|&ip| (ip, port.port)).collect()
-        };
+        let addresses = self.catalog.dialled(service, port);
         let mut free: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (ip, number) in addresses {
             if self.taken.insert((ip, number)) {

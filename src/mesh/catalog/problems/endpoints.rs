@@ -22,7 +22,7 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
             problems.push(Problem::error(object, "metadata.labels.osm-proxy-uuid", message));
         }
     }
-    for ((_, ip), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {
+    for ((ip, _), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {
         // A pod that ends may keep its address in its status: only those that run are in conflict.
         let running = workloads.iter().filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.ready);
         let running: Vec<_> = running.filter(|pod| catalog.in_mesh(pod)).collect();

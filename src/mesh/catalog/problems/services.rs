@@ -15,12 +15,17 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for service in catalog.services.values() {
         check_service(catalog, service, problems);
         for &ip in &service.cluster_ips {
-            if let Some(other) = addresses.insert(ip, &service.id) {
+            let object = || named(Kind::Service, service.id.as_name());
+            if let Some(rival) = catalog.rival_of_address(&service.id, ip) {
+                let message =
+                    format!("has {ip}, which is Service {rival}'s too: callers reach neither there");
+                problems.push(Problem::error(object(), "spec.clusterIPs", message));
+            } else if let Some(other) = addresses.insert(ip, &service.id) {
                 let message = format!("has {ip}, which is Service {other}'s: callers cannot tell them apart");
-                let object = named(Kind::Service, service.id.as_name());
-                problems.push(Problem::error(object, "spec.clusterIPs", message));
+                problems.push(Problem::error(object(), "spec.clusterIPs", message));
             }
         }
+        check_pods_addresses(catalog, service, problems);
     }
     for class in catalog.index.classes.values().flat_map(BTreeMap::keys) {
         for (one, other) in class.inbound.iter().zip(class.inbound.iter().skip(1)) {
@@ -29,6 +34,18 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
                 report_protocols(other, one, problems);
             }
         }
+    }
+}
+
+/// Reports that callers of a headless service do not reach a pod of it at the pod's address.
+fn check_pods_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec<Problem>) {
+    let addresses = service.ports.iter().flat_map(|port| catalog.headless_addresses(&service.id, port));
+    let mut rivals = addresses.filter_map(|at| Some((at.0, catalog.rival_of_pods(&service.id, at)?)));
+    if let Some((ip, rival)) = rivals.next() {
+        let message =
+            format!("matches a pod at {ip}, which is an address of Service {rival}; it is not reached there");
+        let object = named(Kind::Service, service.id.as_name());
+        problems.push(Problem::error(object, "spec.selector", message));
     }
 }
 

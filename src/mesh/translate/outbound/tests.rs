@@ -108,3 +108,33 @@ fn a_slice_says_where_the_pods_of_a_headless_service_are_dialled() {
     compiler.apply([upsert(Object::EndpointSlice(slice))]);
     assert_eq!(dialled(&compiler), at(&[("10.1.0.2", 6060)]));
 }
+
+/// A pod of another namespace whose status has the virtual address of a service.
+#[test]
+fn a_callers_connections_stay_with_the_service_that_has_the_address() {
+    let mut compiler = mesh(Vec::new());
+    let evil = Service {
+        headless: true,
+        cluster_ips: Vec::new(),
+        ..service("aaa/evil", "evil", &[to(TargetPort::Number(80), 80)])
+    };
+    let web = service("shop/web", "pods", &[to(TargetPort::Number(80), 80)]);
+    assert_eq!(web.cluster_ips, ["10.96.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    let whose = |compiler: &Compiler| {
+        let listener: Listener = get(&view(compiler), ResourceType::Listener, names::OUTBOUND_LISTENER);
+        let chains = listener.filter_chains.into_iter().filter(|chain| {
+            let ranges = chain.filter_chain_match.iter().flat_map(|matched| &matched.prefix_ranges);
+            ranges.clone().any(|range| range.address_prefix == "10.96.0.1")
+        });
+        chains.map(|chain| chain.name).collect::<Vec<_>>()
+    };
+    compiler.apply([namespace("aaa"), Object::Service(web)].map(upsert));
+    let before = whose(&compiler);
+    assert_eq!(before.len(), 1);
+    let pod = Object::Workload(pod("aaa/evil", "aaa/evil", "evil", "10.96.0.1"));
+    compiler.apply([pod, Object::Service(evil)].map(upsert));
+    assert_eq!(whose(&compiler), before);
+    let problems = compiler.problems();
+    let report = problems.iter().find(|problem| problem.subject.to_string() == "Service aaa/evil").unwrap();
+    assert!(report.message.contains("10.96.0.1") && report.message.contains("shop/web"), "{report}");
+}

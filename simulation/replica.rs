@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smc::admin::Administration;
 use smc::ca::seal::{KeyEncryption, LocalKey};
-use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
+use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
 use smc::server::{Server, Storage};
 use smc_authority::ledger::Ledger;
 use smc_host::env::Env;
@@ -214,6 +214,7 @@ impl Replica {
             mesh_namespace: MeshNamespace::default(),
             service_cert_lifetime: Duration::from_hours(48),
             release_grace: RELEASE_GRACE,
+            sidecars: SidecarLimits::default(),
             max_connections: 64,
             answer_limit: ANSWER_LIMIT,
             idle_limit: IDLE_LIMIT,

@@ -201,6 +201,7 @@ fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
                 key_pem: &key,
                 roots_pem: &root,
                 variant,
+                inbound_connections: bootstrap::INBOUND_CONNECTIONS,
             };
             std::fs::write(&path, bootstrap.json().to_string()).unwrap();
             if let Err(said) = judge(&path) {

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
+use smc_mesh::translate::STREAM_DURATION;
 use smc_types::host_port::HostPort;
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::{ReplicaId, TrustDomain};
@@ -35,6 +37,8 @@ pub struct Config {
     /// How long a pod must be gone, or have another service account, before its proxy certificates are
     /// released, which is irreversible; see [`RELEASE_GRACE`].
     pub release_grace: Duration,
+    /// What sidecars let others do.
+    pub sidecars: SidecarLimits,
     /// The limit of open connections of proxies; see [`smc_mesh::connections::max_connections`].
     pub max_connections: usize,
     /// How long a proxy may leave a response unanswered before its connection is closed; see
@@ -42,6 +46,21 @@ pub struct Config {
     pub answer_limit: Duration,
     /// How long a connection may have no stream of an admitted proxy before it is closed; see [`IDLE_LIMIT`].
     pub idle_limit: Duration,
+}
+
+/// What sidecars let others do, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SidecarLimits {
+    /// Connections to the inbound port, of strangers, too. Holds for new bootstraps.
+    pub inbound_connections: u32,
+    /// How long a request may take. Zero means without end; a year is the most.
+    pub stream_duration: Duration,
+}
+
+impl Default for SidecarLimits {
+    fn default() -> Self {
+        Self { inbound_connections: INBOUND_CONNECTIONS, stream_duration: STREAM_DURATION }
+    }
 }
 
 /// The default grace: long enough for an operator to restore a directory that was moved away, or for a

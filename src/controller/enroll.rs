@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use smc_authority::pki::SerialNumber;
+use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber};
 use smc_mesh::bootstrap::Bootstrap;
 use smc_mesh::session::Variant;
 use smc_types::host_port::HostPort;
@@ -44,9 +44,20 @@ pub(crate) struct Enroller {
     pub(crate) controllers: BTreeMap<ReplicaId, HostPort>,
     /// The DNS name in the controllers' certificates.
     pub(crate) controller_name: String,
+    /// The most connections to a sidecar's inbound port.
+    pub(crate) inbound_connections: u32,
 }
 
 impl Enroller {
+    /// An enroller with the controllers' own name.
+    pub(crate) fn new(
+        issuer: Arc<dyn Issuer>,
+        controllers: BTreeMap<ReplicaId, HostPort>,
+        inbound_connections: u32,
+    ) -> Self {
+        Self { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned(), inbound_connections }
+    }
+
     /// Issues a proxy certificate and renders the bootstrap. Each call issues another certificate.
     pub(crate) async fn enroll(&self, applicant: &Applicant) -> Result<Enrolled, CaError> {
         let Applicant { proxy, account, variant } = applicant;
@@ -60,6 +71,7 @@ impl Enroller {
             key_pem: &issued.key_pem,
             roots_pem: &self.issuer.bundle().pem,
             variant: *variant,
+            inbound_connections: self.inbound_connections,
         };
         Ok(Enrolled { bootstrap: format!("{:#}\n", bootstrap.json()), serial: issued.serial })
     }
@@ -80,6 +92,7 @@ mod tests {
             issuer: Arc::<FakeIssuer>::clone(&issuer),
             controllers,
             controller_name: "controller.smc".to_owned(),
+            inbound_connections: 100,
         };
         (issuer, enroller)
     }

@@ -22,10 +22,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use smc_authority::pki::{CONTROLLER_IDENTITY, InvalidLifetime, Lifetimes};
+use smc_authority::pki::{InvalidLifetime, Lifetimes};
 use smc_host::network::{Listener, Network};
 use smc_mesh::translate::{Compiler, Settings};
 use smc_raft::{Group, ReplicatedLedger};
+use smc_types::ids::{MeshNamespace, TrustDomain};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +37,7 @@ use crate::ca::renewal::Renewer;
 use crate::ca::seal::KeyEncryption;
 use crate::ca::tls::ServerTls;
 use crate::ca::{BuiltinCa, CaError, CaSettings, ControllerNames, Issuer, ProxyCertificates};
-use crate::config::Config;
+use crate::config::{Config, SidecarLimits};
 use crate::enroll::Enroller;
 use crate::publisher::{InputSenders, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
@@ -152,6 +153,12 @@ impl Handle {
     }
 }
 
+/// The compiler of an empty mesh.
+fn compiler(trust_domain: TrustDomain, mesh_namespace: MeshNamespace, sidecars: SidecarLimits) -> Compiler {
+    let stream_duration = sidecars.stream_duration;
+    Compiler::new(Settings { mesh_namespace, stream_duration, ..Settings::new(trust_domain) })
+}
+
 /// Starts replicas.
 #[derive(Debug)]
 pub struct Server;
@@ -175,6 +182,7 @@ impl Server {
             mesh_namespace,
             service_cert_lifetime,
             release_grace,
+            sidecars,
             max_connections,
             answer_limit,
             idle_limit,
@@ -197,7 +205,7 @@ impl Server {
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
 
-        let compiler = Compiler::new(Settings { mesh_namespace, ..Settings::new(trust_domain) });
+        let compiler = compiler(trust_domain, mesh_namespace, sidecars);
         let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
         let Published { served, wanted, problems, mesh } = published;
         let InputSenders { batches, certificates: issued, bundle } = inputs;
@@ -231,7 +239,7 @@ impl Server {
         xds::start(listener, tls, context, stages.closing.clone(), &mut tasks);
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
-        let enroller = Enroller { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned() };
+        let enroller = Enroller::new(issuer, controllers, sidecars.inbound_connections);
         let (connected, state) = (proxies.clone(), served.clone());
         let service =
             AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served: state };

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::interception::ADMIN_PORT;
+use crate::names;
 use crate::session::Variant;
 use crate::shard::ring;
 use smc_types::host_port::{Host, HostPort};
@@ -24,6 +25,22 @@ pub const RE2_MAX_PROGRAM_SIZE_KEY: &str = "re2.max_program_size.error_level";
 /// default is 100, which an ordinary `pathRegex` exceeds. SMC bounds expressions itself when it
 /// reads them, far below this.
 pub const RE2_MAX_PROGRAM_SIZE: u32 = 32_768;
+
+/// The default bound on the connections to a sidecar's inbound port: a handshake takes some 50 KiB, so this
+/// is some 200 MiB for strangers, who are not known before the handshake ends.
+pub const INBOUND_CONNECTIONS: u32 = 4096;
+
+/// The bound on connections of readers of the statistics.
+const STATISTICS_CONNECTIONS: u32 = 64;
+
+/// The bound on all connections of a sidecar, in multiples of that on inbound ones. The application's own are
+/// among them, so that strangers cannot use them up.
+const ALL_CONNECTIONS: u32 = 4;
+
+/// The runtime key of the bound on the connections of a listener.
+pub fn connection_limit_key(listener: &str) -> String {
+    format!("envoy.resource_limits.listener.{listener}.connection_limit")
+}
 
 /// The values in a bootstrap. Has no `Debug`, because it holds a private key.
 #[derive(Clone, Copy)]
@@ -44,6 +61,8 @@ pub struct Bootstrap<'a> {
     pub roots_pem: &'a str,
     /// The xDS protocol variant.
     pub variant: Variant,
+    /// The most connections to the sidecar's inbound port. Envoy closes further ones at once.
+    pub inbound_connections: u32,
 }
 
 impl Bootstrap<'_> {
@@ -60,7 +79,25 @@ impl Bootstrap<'_> {
             "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": ads, "lds_config": ads },
             "static_resources": { "clusters": [self.controller_cluster()] },
             "layered_runtime": {
-                "layers": [{ "name": "smc", "static_layer": { RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE } }],
+                "layers": [{
+                    "name": "smc",
+                    "static_layer": {
+                        RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE,
+                        connection_limit_key(names::INBOUND_LISTENER): self.inbound_connections,
+                        connection_limit_key(names::PROMETHEUS_LISTENER): STATISTICS_CONNECTIONS,
+                    },
+                }],
+            },
+            "overload_manager": {
+                "resource_monitors": [{
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.resource_monitors.\
+                                  downstream_connections.v3.DownstreamConnectionsConfig",
+                        "max_active_downstream_connections":
+                            u64::from(self.inbound_connections) * u64::from(ALL_CONNECTIONS),
+                    },
+                }],
             },
         })
     }
@@ -189,6 +226,7 @@ mod tests {
             key_pem: "KEY",
             roots_pem: "ROOTS",
             variant,
+            inbound_connections: 100,
         }
         .json()
     }
@@ -223,6 +261,17 @@ mod tests {
         let mixed = mixed.map(|(replica, address)| (replica, address.parse().unwrap())).into();
         let bootstrap = made_for(&mixed, Variant::Delta);
         assert_eq!(bootstrap["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
+    }
+
+    /// Strangers are not known before the handshake ends, and must not use up what the application needs.
+    #[test]
+    fn connections_to_the_inbound_port_are_bounded_below_all_connections() {
+        let bootstrap = made("c:5", Variant::Delta);
+        let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
+        assert_eq!(layer["envoy.resource_limits.listener.inbound-listener.connection_limit"], 100);
+        assert_eq!(layer["envoy.resource_limits.listener.inbound-prometheus-listener.connection_limit"], 64);
+        let monitor = &bootstrap["overload_manager"]["resource_monitors"][0]["typed_config"];
+        assert_eq!(monitor["max_active_downstream_connections"], 400);
     }
 
     #[test]

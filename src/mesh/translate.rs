@@ -36,5 +36,5 @@ mod settings;
 mod tls;
 
 pub use compiler::{Compiler, Input};
-pub use settings::Settings;
+pub use settings::{STREAM_DURATION, Settings};
 pub use smc_authority::pki::{ServiceCertificate, TrustBundle};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, mesh_config};
-use crate::{fetch, outcome, start};
+use crate::{fetch, get, outcome, start};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use smc_lab::{Lab, TcpResult};
 
@@ -80,6 +80,27 @@ async fn only_a_service_certificate_of_this_mesh_opens_a_sidecars_inbound_port()
             assert!(error.contains(alert), "{what} to {target}: {error}");
         }
     }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_cannot_keep_half_made_handshakes() {
+    let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let address = lab.pod_ip("servers/web-v1").await.unwrap();
+    for port in [8080, 7000] {
+        let target = format!("{address}:{port}");
+        let args = ["smc-lab", "tls", &target, "--server-name", "web", "--half", "200", "--timeout", "40s"];
+        let output = lab.exec_on_node(&args).await.unwrap();
+        let result: TcpResult = serde_json::from_str(&output.stdout).unwrap();
+        let reply = result.reply.unwrap_or_else(|| panic!("{output:?}"));
+        let counted: serde_json::Value = serde_json::from_str(&reply).unwrap();
+        assert_eq!(counted["closed"], 200, "{target}: {counted}");
+        // They were handshakes that Envoy waited for, not connections that it refused at once.
+        assert!(counted["first_millis"].as_u64().unwrap() > 5_000, "{target}: {counted}");
+    }
+    // Other clients were not disturbed.
+    assert_eq!(get(&lab, "clients/alice", "http://web.servers/").await, "200");
     lab.stop().await.unwrap();
 }
 

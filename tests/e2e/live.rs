@@ -1,5 +1,7 @@
 //! Tests policy changes while traffic flows.
 
+use std::time::Duration;
+
 use crate::eventually::{eventually, eventually_answering, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, mesh_config, pod, routes};
 use crate::metrics::connections;
@@ -52,6 +54,32 @@ async fn follows_http_policy(variant: Variant) {
 
     lab.apply("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"])).await.unwrap();
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    lab.stop().await.unwrap();
+}
+
+/// Policy is asked when a request begins, and a chunked response, a watch or a websocket may go on for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_no_longer_allowed_ends_in_bounded_time() {
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("other.yaml", &routes("other", "    - {name: other, pathRegex: '/other'}"))
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("alice-other.yaml", &allow("alice-other", "alice", &["HTTPRouteGroup/other"]));
+    let lab = start_with(&mesh, |options| {
+        options.controller_args = ["--max-stream-duration", "12s"].map(str::to_owned).to_vec();
+    })
+    .await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let url = "http://web.servers/stream/50000";
+    let mut stream = lab.call("clients/alice", &["--url", url, "--timeout", "55s"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    lab.remove("alice.yaml").await.unwrap();
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "403").await;
+    stream.more(1, SETTLE).await.unwrap();
+    let result = stream.stop().remove(0);
+    assert_eq!(result.status, Some(200), "it began while it was allowed: {result:?}");
+    assert!(result.failure.is_some(), "the body broke off: {result:?}");
+    assert!((11_000..20_000).contains(&result.millis), "{result:?}");
     lab.stop().await.unwrap();
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use smc_host::files::make_directory;
+use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
 use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
 use smc_types::host_port::{HostPort, ReplicaAddress};
 use smc_types::ids::MeshNamespace;
@@ -21,7 +22,7 @@ use tracing::warn;
 use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::{KeyEncryption, KeyRing};
-use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
 use crate::server::{Server, Storage};
 use crate::sources::DirectorySource;
 use crate::telemetry::LogArgs;
@@ -90,6 +91,19 @@ pub(super) struct ControllerArgs {
     /// sidecars.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     release_grace: Duration,
+    /// How long a request to an application may take; 0s for without end
+    ///
+    /// Policy is asked when a request begins. A stream, watch or websocket that is no longer allowed ends
+    /// after this time at the latest. A year is the most.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
+    max_stream_duration: Duration,
+    /// The most connections to a sidecar's inbound port, those of strangers included
+    ///
+    /// Further ones are closed at once. A sidecar may have four times as many connections in all, those of
+    /// its own application included. New bootstraps have it; each connection may cost some 50 KiB.
+    #[arg(long, value_name = "NUMBER", default_value_t = INBOUND_CONNECTIONS,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    sidecar_connections: u32,
 }
 
 fn by_replica(addresses: Vec<ReplicaAddress>) -> Result<BTreeMap<ReplicaId, HostPort>, ControllerError> {
@@ -125,6 +139,8 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         log,
         service_cert_lifetime,
         release_grace,
+        max_stream_duration,
+        sidecar_connections,
     } = args;
     log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
@@ -142,6 +158,10 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
         mesh_namespace,
         service_cert_lifetime,
         release_grace,
+        sidecars: SidecarLimits {
+            inbound_connections: sidecar_connections,
+            stream_duration: max_stream_duration,
+        },
         max_connections: connections(open_files()?),
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,

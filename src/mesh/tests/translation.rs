@@ -329,6 +329,7 @@ fn the_statistics_come_from_the_admin_address_in_the_bootstrap() {
         key_pem: "",
         roots_pem: "",
         variant: Variant::Delta,
+        inbound_connections: 1,
     };
     let admin = &bootstrap.json()["admin"]["address"]["socket_address"];
     assert_eq!(admin["address"], source.address);

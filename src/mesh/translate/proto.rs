@@ -10,6 +10,14 @@ pub(super) const fn seconds(seconds: i64) -> Duration {
     Duration { seconds, nanos: 0 }
 }
 
+/// A span of time. Its seconds are at most those of an `i64`.
+pub(super) fn duration(span: std::time::Duration) -> Duration {
+    Duration {
+        seconds: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(span.subsec_nanos()).unwrap_or(0),
+    }
+}
+
 /// A number in its wrapper.
 pub(super) fn number(value: impl Into<u32>) -> UInt32Value {
     UInt32Value { value: value.into() }

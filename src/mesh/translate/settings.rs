@@ -2,9 +2,18 @@
 //!
 //! Owns these values. The ports are those to which `smc init` redirects (`interception.rs`).
 
+use std::time::Duration;
+
 use crate::interception::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT};
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::TrustDomain;
+
+/// The default bound on a request: a day. A stream that was allowed once is not judged again, so this is the
+/// longest that it outlives the policy which allowed it. Clients of watches and websockets reconnect.
+pub const STREAM_DURATION: Duration = Duration::from_hours(24);
+
+/// The longest bound on a request that is set: a year. Envoy takes no arbitrary number.
+const LONGEST_STREAM: Duration = Duration::from_hours(365 * 24);
 
 /// Settings that hold for the whole life of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +28,9 @@ pub struct Settings {
     pub inbound_port: u16,
     /// The port of the statistics listener, in clear text; `None` for no such listener.
     pub prometheus_port: Option<u16>,
+    /// How long a request to an application may take, its response and an upgraded connection included. Zero
+    /// means without end; a year is the most.
+    pub stream_duration: Duration,
 }
 
 impl Settings {
@@ -30,7 +42,13 @@ impl Settings {
             outbound_port: OUTBOUND_PORT,
             inbound_port: INBOUND_PORT,
             prometheus_port: Some(METRICS_PORT),
+            stream_duration: STREAM_DURATION,
         }
+    }
+
+    /// The bound on a request, if there is one.
+    pub(super) fn longest_stream(&self) -> Option<Duration> {
+        Some(self.stream_duration.min(LONGEST_STREAM)).filter(|duration| !duration.is_zero())
     }
 
     /// Whether a port of the pod is the sidecar's own. No service may lead to it, or other

@@ -20,8 +20,10 @@ use rustls::crypto::ring;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::grpc;
 use crate::LabError;
@@ -31,14 +33,17 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Limits of an HTTP request's body and of a TCP line.
 const MAX_BODY_BYTES: usize = 1 << 20;
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// Longest wait of `/delay/MS`.
+/// Longest wait of `/delay/MS`, and longest body of `/stream/MS`.
 const MAX_DELAY: Duration = Duration::from_mins(1);
+/// The pause between the parts of such a body.
+const STREAM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Flags of `smc-lab echo`. Every flag may be repeated.
 #[derive(Args, Clone, Debug)]
 pub struct EchoArgs {
     /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that
-    /// status, `/delay/MS` after that delay; every other path with 200.
+    /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long; every
+    /// other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC.
@@ -196,6 +201,9 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
     if is_grpc {
         return grpc_response(&answer);
     }
+    if let Some(millis) = path.strip_prefix("/stream/").and_then(|text| text.parse().ok()) {
+        return streamed(Duration::from_millis(millis).min(MAX_DELAY));
+    }
     let status = path.strip_prefix("/status/").and_then(|text| text.parse::<u16>().ok());
     let status = status.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK);
     let mut response = Response::new(Full::new(Bytes::from(answer.to_string())).boxed());
@@ -203,6 +211,23 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
     response
+}
+
+/// A body of one line after another.
+fn streamed(length: Duration) -> Response<BoxBody<Bytes, Infallible>> {
+    let lines = length.as_millis() / STREAM_PAUSE.as_millis();
+    let (sender, parts) = mpsc::channel(1);
+    // It ends with the body, at the latest when the client has gone.
+    tokio::spawn(async move {
+        for line in 0..lines {
+            tokio::time::sleep(STREAM_PAUSE).await;
+            let part = Frame::data(Bytes::from(format!("{line}\n")));
+            if sender.send(Ok::<_, Infallible>(part)).await.is_err() {
+                return;
+            }
+        }
+    });
+    Response::new(BodyExt::boxed(StreamBody::new(ReceiverStream::new(parts))))
 }
 
 /// A unary gRPC response: one message, then the status in the trailers.

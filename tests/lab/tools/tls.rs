@@ -11,9 +11,11 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 use smc_types::duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::TcpResult;
@@ -38,6 +40,10 @@ pub struct TlsArgs {
     /// Send this text; `\r` and `\n` in it are escapes.
     #[arg(long, default_value = "", value_name = "TEXT")]
     send: String,
+    /// Begin so many handshakes with their first message, and send nothing more. The reply says how many the
+    /// server closed within the time limit, and when: `{"closed":2,"first_millis":5,"last_millis":9}`.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "send")]
+    half: Option<u16>,
     /// Time limit of the whole exchange.
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     timeout: Duration,
@@ -47,6 +53,13 @@ pub struct TlsArgs {
 /// TLS 1.3 the client learns of a refused certificate only when it reads.
 pub async fn tls(args: &TlsArgs) -> TcpResult {
     let mut result = TcpResult::default();
+    if let Some(count) = args.half {
+        match half_made(args, count).await {
+            Ok(reply) => (result.connected, result.reply) = (true, Some(reply)),
+            Err(error) => result.fail(&error),
+        }
+        return result;
+    }
     let outcome = tokio::time::timeout(args.timeout, converse(args, &mut result)).await;
     if let Err(error) = outcome.unwrap_or_else(|_| Err(super::timeout())) {
         result.fail(&error);
@@ -71,6 +84,38 @@ async fn converse(args: &TlsArgs, result: &mut TcpResult) -> io::Result<()> {
     }
     result.reply = Some(String::from_utf8_lossy(&answer[..length]).into_owned());
     Ok(())
+}
+
+/// Begins handshakes, and reports how many the server closed.
+async fn half_made(args: &TlsArgs, count: u16) -> io::Result<String> {
+    let name = ServerName::try_from(args.server_name.clone()).map_err(io::Error::other)?;
+    let config = Arc::new(config(args).map_err(io::Error::other)?);
+    let mut connections = JoinSet::new();
+    let began = Instant::now();
+    for _ in 0..count {
+        let mut hello = Vec::new();
+        let mut handshake =
+            ClientConnection::new(Arc::clone(&config), name.clone()).map_err(io::Error::other)?;
+        handshake.write_tls(&mut hello)?;
+        let mut stream = super::connect(&args.address).await?;
+        stream.write_all(&hello).await?;
+        connections.spawn(async move {
+            // Reads the server's messages, without an answer, until the server closes or resets.
+            let mut ignored = [0; 4096];
+            while stream.read(&mut ignored).await.is_ok_and(|length| length > 0) {}
+            began.elapsed()
+        });
+    }
+    let mut closed = Vec::new();
+    let all = async {
+        while let Some(ended) = connections.join_next().await {
+            closed.extend(ended.map(|after| after.as_millis()));
+        }
+    };
+    // Those that are still open are not counted.
+    let _ = tokio::time::timeout(args.timeout, all).await;
+    let (first, last) = (closed.first().copied().unwrap_or(0), closed.last().copied().unwrap_or(0));
+    Ok(format!(r#"{{"closed":{},"first_millis":{first},"last_millis":{last}}}"#, closed.len()))
 }
 
 /// A certificate's serial number; `None` if it cannot be parsed.

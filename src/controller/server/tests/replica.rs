@@ -22,7 +22,7 @@ use tonic::Code;
 use crate::admin::client;
 use crate::ca::seal::{KeyEncryption, LocalKey};
 use crate::ca::tests::group;
-use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE};
+use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
 use crate::server::{Server, ServerError, Storage};
 use crate::sources::DirectorySource;
 use crate::telemetry::Metrics;
@@ -288,6 +288,7 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
         mesh_namespace: MeshNamespace::default(),
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
+        sidecars: SidecarLimits::default(),
         max_connections: 64,
         answer_limit,
         idle_limit,

@@ -3,7 +3,9 @@
 use super::*;
 use crate::api::core::AppProtocol::Http;
 use crate::catalog::Object;
-use crate::catalog::fixtures::{ip, namespace, pod, port, service, service_id};
+use crate::catalog::fixtures::{
+    account, ip, namespace, pod, port, service, service_id, target, tcp_route, tcp_rule,
+};
 use smc_types::object_ref::Kind;
 
 /// A service at a virtual address.
@@ -83,20 +85,14 @@ fn services_of_one_namespace_may_share_an_address() {
 fn who_loses_or_regains_an_address_is_named() {
     let pods = [("shop/web", "10.1.0.1"), ("aaa/evil", "10.1.0.1")];
     let mut catalog = mesh([headless("shop/web")], &pods);
-    catalog.declare(crate::catalog::fixtures::permissive("osm-system", false));
-    let all = [crate::catalog::fixtures::tcp_route("shop/all", &[])];
-    all.into_iter().for_each(|object| {
-        catalog.declare(object);
-    });
-    let rules = [crate::catalog::fixtures::tcp_rule("shop/all")];
-    catalog.declare(crate::catalog::fixtures::target("shop/t", "shop/web", &["shop/caller"], &rules));
-    let caller = "shop/caller".parse().unwrap();
+    catalog.declare(tcp_route("shop/all", &[]));
+    catalog.declare(target("shop/t", "shop/web", &["shop/caller"], &[tcp_rule("shop/all")]));
     for step in [
         Object::Service(headless("aaa/evil")),
         Object::Service(at("aaa/evil", "10.1.0.1")),
         Object::Service(at("aaa/evil", "10.96.0.9")),
     ] {
         let text = format!("{step:?}");
-        assert!(catalog.declare(step).accounts.contains(&caller), "{text}");
+        assert!(catalog.declare(step).accounts.contains(&account("shop/caller")), "{text}");
     }
 }

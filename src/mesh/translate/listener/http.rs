@@ -7,6 +7,9 @@
 //! `x-forwarded-for`, which the caller writes, so a caller could claim any address; and an internal
 //! address configuration without ranges means all private ranges.
 
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -29,8 +32,10 @@ pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
 }
 
 /// Requests to the application. They are authorised first, and carry the caller's identity in
-/// `x-forwarded-client-cert`, which a caller cannot forge.
-pub(super) fn inbound(stat_prefix: &str, route: &str) -> listener::Filter {
+/// `x-forwarded-client-cert`, which a caller cannot forge. A request that takes longer than `longest` is
+/// ended: RBAC judges a request when it begins, and never again, so nothing else would end one that is no
+/// longer allowed.
+pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>) -> listener::Filter {
     // Denies every request, unless the rules of the route replace these.
     let authorise = http_filter(rbac::HTTP_FILTER, Rules::none().http_filter());
     pack(hcm::HttpConnectionManager {
@@ -43,6 +48,10 @@ pub(super) fn inbound(stat_prefix: &str, route: &str) -> listener::Filter {
         // A rule for /public/.* must not allow /public/../private, which an application may resolve
         // to /private.
         normalize_path: Some(proto::switch(true)),
+        common_http_protocol_options: longest.map(|longest| core::HttpProtocolOptions {
+            max_stream_duration: Some(proto::duration(longest)),
+            ..core::HttpProtocolOptions::default()
+        }),
         ..base(stat_prefix, rds(route), vec![authorise, router()])
     })
 }

@@ -18,7 +18,13 @@ use crate::names;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
+use crate::translate::settings::Settings;
 use crate::translate::tls;
+
+/// How long a client may take for the TLS handshake, in seconds. Envoy sets no bound, and anybody who reaches
+/// the pod could keep half-made handshakes for ever. One takes two round trips; the rest is for packets that
+/// are lost and sent again.
+const HANDSHAKE_SECONDS: i64 = 10;
 
 /// One port of the application, in one protocol.
 pub(in crate::translate) struct Chain {
@@ -36,7 +42,7 @@ pub(in crate::translate) struct Chain {
 pub(in crate::translate) fn listener(
     chains: Vec<Chain>,
     families: Families,
-    port: u16,
+    settings: &Settings,
 ) -> Option<listener::Listener> {
     if chains.is_empty() {
         return None;
@@ -44,17 +50,17 @@ pub(in crate::translate) fn listener(
     let inspector =
         listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
-        filter_chains: chains.into_iter().map(chain).collect(),
+        filter_chains: chains.into_iter().map(|one| chain(one, settings)).collect(),
         listener_filters: vec![original_destination(), inspector],
-        ..listen(names::INBOUND_LISTENER, families, port, TrafficDirection::Inbound)
+        ..listen(names::INBOUND_LISTENER, families, settings.inbound_port, TrafficDirection::Inbound)
     })
 }
 
-fn chain(chain: Chain) -> listener::FilterChain {
+fn chain(chain: Chain, settings: &Settings) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
-        (vec![http::inbound(&name, &name)], names::INBOUND_VALIDATION.to_owned())
+        (vec![http::inbound(&name, &name, settings.longest_stream())], names::INBOUND_VALIDATION.to_owned())
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
@@ -72,6 +78,7 @@ fn chain(chain: Chain) -> listener::FilterChain {
         }),
         filters,
         transport_socket: Some(tls::downstream(&validation, http)),
+        transport_socket_connect_timeout: Some(proto::seconds(HANDSHAKE_SECONDS)),
         name,
         ..listener::FilterChain::default()
     }

@@ -123,8 +123,8 @@ fn a_callers_connections_stay_with_the_service_that_has_the_address() {
     let whose = |compiler: &Compiler| {
         let listener: Listener = get(&view(compiler), ResourceType::Listener, names::OUTBOUND_LISTENER);
         let chains = listener.filter_chains.into_iter().filter(|chain| {
-            let ranges = chain.filter_chain_match.iter().flat_map(|matched| &matched.prefix_ranges);
-            ranges.clone().any(|range| range.address_prefix == "10.96.0.1")
+            let mut ranges = chain.filter_chain_match.iter().flat_map(|matched| &matched.prefix_ranges);
+            ranges.any(|range| range.address_prefix == "10.96.0.1")
         });
         chains.map(|chain| chain.name).collect::<Vec<_>>()
     };

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use prost::Message;
 use smc_mesh::class::ProxyClass;
 use smc_mesh::resource::{Resource, ResourceType};
 use smc_mesh::served_state::{Changed, Snapshot, View};
-use smc_mesh::session::{Response, Scope, Session, Variant};
+use smc_mesh::session::{Request, Response, Scope, Session, Step, Variant};
 use smc_types::ids::ServiceAccountId;
 
 /// A view of `count` clusters; `generation` changes the first of them.
@@ -52,10 +53,22 @@ fn acknowledge(response: &Response) -> DeltaDiscoveryRequest {
     }
 }
 
+/// Handles a request to its end.
+fn ask(session: &mut Session, request: &DeltaDiscoveryRequest, view: Option<&View>) -> Step {
+    let request = Request::decode(Variant::Delta, request.encode_to_vec().into()).unwrap();
+    let mut whole = session.on_request(request, view).unwrap();
+    while whole.more {
+        let step = session.proceed().unwrap();
+        whole.more = step.more;
+        whole.responses.extend(step.responses);
+    }
+    whole
+}
+
 fn connected(view: &View) -> Session {
     let mut session = Session::new(Variant::Delta, Scope::Aggregated);
-    let step = session.on_delta(&subscribe(view, false), Some(view)).unwrap();
-    session.on_delta(&acknowledge(&step.responses[0]), None).unwrap();
+    let step = ask(&mut session, &subscribe(view, false), Some(view));
+    ask(&mut session, &acknowledge(&step.responses[0]), None);
     session
 }
 
@@ -69,7 +82,7 @@ fn session(criterion: &mut Criterion) {
             let request = subscribe(&views[0], false);
             bencher.iter(|| {
                 let mut session = Session::new(Variant::Delta, Scope::Aggregated);
-                let step = session.on_delta(&request, Some(&views[0])).unwrap();
+                let step = ask(&mut session, &request, Some(&views[0]));
                 assert_eq!(step.responses[0].resources.len(), count);
                 let mut bytes = Vec::with_capacity(step.responses[0].encoded_len());
                 step.responses[0].encode(&mut bytes);
@@ -80,7 +93,7 @@ fn session(criterion: &mut Criterion) {
             let request = subscribe(&views[0], true);
             bencher.iter(|| {
                 let mut session = Session::new(Variant::Delta, Scope::Aggregated);
-                let step = session.on_delta(&request, Some(&views[0])).unwrap();
+                let step = ask(&mut session, &request, Some(&views[0]));
                 assert!(step.responses.iter().all(|response| response.resources.is_empty()));
                 black_box(session)
             });
@@ -92,7 +105,7 @@ fn session(criterion: &mut Criterion) {
                 let step = session.on_view(&views[next], &touched);
                 assert_eq!(step.responses.len(), 1);
                 assert_eq!(step.responses[0].resources.len(), 1);
-                session.on_delta(&acknowledge(&step.responses[0]), None).unwrap();
+                ask(&mut session, &acknowledge(&step.responses[0]), None);
                 next = 1 - next;
             });
         });

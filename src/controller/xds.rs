@@ -16,6 +16,7 @@ mod end_reason;
 pub mod open_stream;
 pub mod proxies;
 mod rate_limit;
+mod request_body;
 mod service;
 mod stream;
 

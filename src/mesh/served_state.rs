@@ -6,6 +6,7 @@
 //! (persistent maps), so a slow stream can keep an old state while newer ones are made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet, Vector};
@@ -184,6 +185,18 @@ impl View {
         match self.table(kind) {
             Some(table) => Box::new(table.values()),
             None => Box::new(self.snapshot.endpoints.iter().filter_map(|name| self.endpoints.get(name))),
+        }
+    }
+
+    /// The names of this type in a range, sorted. Endpoints may be named that do not exist.
+    pub(crate) fn names(
+        &self,
+        kind: ResourceType,
+        range: (Bound<&str>, Bound<&str>),
+    ) -> Box<dyn Iterator<Item = &Arc<str>> + '_> {
+        match self.table(kind) {
+            Some(table) => Box::new(table.range::<_, str>(range).map(|(name, _)| name)),
+            None => Box::new(self.snapshot.endpoints.range::<_, str>(range)),
         }
     }
 

@@ -31,19 +31,22 @@ mod delta;
 mod limits;
 mod order;
 mod rejection;
+mod request;
 mod response;
 mod sotw;
 mod status;
 mod stream_state;
 mod type_state;
 mod verdict;
+mod work;
 
-use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use serde::{Deserialize, Serialize};
 
 pub use self::limits::{
-    MAX_HELD_BYTES, MAX_NAME_BYTES, MAX_NAMES, NAME_OVERHEAD, ProtocolError, max_request_bytes,
+    MAX_HELD_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_REQUEST_BYTES, MAX_UNHANDLED_BYTES, NAME_OVERHEAD,
+    ProtocolError,
 };
+pub use self::request::{Node, Request, RequestError};
 pub use self::response::Response;
 pub use self::status::{RejectedResource, RejectedStatus, SessionStatus, TypeStatus};
 pub use self::verdict::Verdict;
@@ -83,6 +86,11 @@ pub struct Step {
     pub responses: Vec<Response>,
     /// For metrics, logs and the status of the objects behind the resources.
     pub events: Vec<Event>,
+    /// There is more to do: [`Session::proceed`] is to be called before the next request. One step takes
+    /// about a millisecond at most, apart from the encoding of what is sent.
+    pub more: bool,
+    /// The names that were looked at because of the client: what the step is charged by.
+    pub work: usize,
 }
 
 /// An observation that is worth a count or a log line.
@@ -127,30 +135,25 @@ impl Session {
         })
     }
 
-    /// Handles a State-of-the-World request. An error ends the stream.
+    /// Handles a request. An error ends the stream.
     ///
     /// `view` is used only while the session has none. Later views come through [`Session::on_view`], which
     /// also says what changed.
-    pub fn on_sotw(
-        &mut self,
-        request: &discovery::DiscoveryRequest,
-        view: Option<&View>,
-    ) -> Result<Step, ProtocolError> {
+    pub fn on_request(&mut self, request: Request, view: Option<&View>) -> Result<Step, ProtocolError> {
+        if request.variant() != self.variant() {
+            return Err(ProtocolError::WrongVariant { expected: self.variant() });
+        }
         match &mut self.0 {
             Inner::Sotw(stream) => stream.on_request(request, view),
-            Inner::Delta(_) => Err(ProtocolError::WrongVariant { expected: Variant::Delta }),
+            Inner::Delta(stream) => stream.on_request(request, view),
         }
     }
 
-    /// Handles a Delta request; otherwise like [`Session::on_sotw`].
-    pub fn on_delta(
-        &mut self,
-        request: &discovery::DeltaDiscoveryRequest,
-        view: Option<&View>,
-    ) -> Result<Step, ProtocolError> {
+    /// Goes on with what a step has left ([`Step::more`]). An error ends the stream.
+    pub fn proceed(&mut self) -> Result<Step, ProtocolError> {
         match &mut self.0 {
-            Inner::Delta(stream) => stream.on_request(request, view),
-            Inner::Sotw(_) => Err(ProtocolError::WrongVariant { expected: Variant::Sotw }),
+            Inner::Sotw(stream) => stream.proceed(),
+            Inner::Delta(stream) => stream.proceed(),
         }
     }
 

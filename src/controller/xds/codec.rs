@@ -1,45 +1,42 @@
-//! The gRPC codec of xDS: prost decodes requests; responses are written from resources that are encoded
-//! once for all proxies.
+//! The gRPC codec of xDS: requests come from [`RequestBody`](super::request_body), which has framed them;
+//! responses are written from resources that are encoded once for all proxies.
 //!
-//! Owns the bridge between tonic's codec and [`smc_mesh::session::Response`].
-
-use std::marker::PhantomData;
+//! Owns the bridge between tonic's codec and the messages of [`smc_mesh::session`].
 
 use bytes::Buf;
-use prost::Message;
-use smc_mesh::session::Response;
+use smc_mesh::session::{Request, Response, Variant};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// A request and its length on the wire, which includes what decoding drops, such as unknown fields.
+use super::request_body::{Framed, Message, Reservation};
+
+/// A request, and its place in the proxy's allowance of unhandled bytes until it is handled.
 #[derive(Debug)]
-pub(super) struct Received<R> {
-    pub(super) request: R,
-    pub(super) bytes: usize,
+pub(super) struct Received {
+    pub(super) request: Request,
+    pub(super) reservation: Reservation,
 }
 
-/// Decodes requests of type `R`, encodes [`Response`].
+/// Decodes requests of one stream, encodes [`Response`].
 #[derive(Debug)]
-pub(super) struct XdsCodec<R>(PhantomData<R>);
-
-impl<R> Default for XdsCodec<R> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
+pub(super) struct XdsCodec {
+    pub(super) variant: Variant,
+    /// The messages that the stream's body has framed.
+    pub(super) framed: Framed,
 }
 
-impl<R: Message + Default + 'static> Codec for XdsCodec<R> {
+impl Codec for XdsCodec {
     type Encode = Response;
-    type Decode = Received<R>;
+    type Decode = Received;
     type Encoder = ResponseEncoder;
-    type Decoder = RequestDecoder<R>;
+    type Decoder = RequestDecoder;
 
     fn encoder(&mut self) -> ResponseEncoder {
         ResponseEncoder
     }
 
-    fn decoder(&mut self) -> RequestDecoder<R> {
-        RequestDecoder(PhantomData)
+    fn decoder(&mut self) -> RequestDecoder {
+        RequestDecoder { variant: self.variant, framed: self.framed.clone() }
     }
 }
 
@@ -60,16 +57,21 @@ impl Encoder for ResponseEncoder {
 
 /// Reads a request.
 #[derive(Debug)]
-pub(super) struct RequestDecoder<R>(PhantomData<R>);
+pub(super) struct RequestDecoder {
+    variant: Variant,
+    framed: Framed,
+}
 
-impl<R: Message + Default> Decoder for RequestDecoder<R> {
-    type Item = Received<R>;
+impl Decoder for RequestDecoder {
+    type Item = Received;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Received<R>>, Status> {
-        let bytes = buffer.remaining();
-        let request = R::decode(buffer)
+    fn decode(&mut self, placeholder: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
+        placeholder.advance(placeholder.remaining());
+        let message = self.framed.take().ok_or_else(|| Status::internal("a frame without a message"))?;
+        let Message { bytes, reservation } = message;
+        let request = Request::decode(self.variant, bytes)
             .map_err(|error| Status::invalid_argument(format!("this is not an xDS request: {error}")))?;
-        Ok(Some(Received { request, bytes }))
+        Ok(Some(Received { request, reservation }))
     }
 }

@@ -78,8 +78,13 @@ impl EndReason {
 impl From<Status> for EndReason {
     fn from(status: Status) -> Self {
         match status.code() {
-            // It exceeds the bound on its length, or is not valid protobuf.
-            Code::OutOfRange | Code::InvalidArgument => Self::Unreadable(status),
+            // It exceeds the bound on its length, is no request or compressed, takes too long to arrive, or
+            // too much is unhandled already.
+            Code::OutOfRange
+            | Code::InvalidArgument
+            | Code::Unimplemented
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted => Self::Unreadable(status),
             _ => Self::Broken(status),
         }
     }

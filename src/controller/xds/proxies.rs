@@ -20,6 +20,7 @@ use tracing::info;
 
 use super::open_stream::{OpenStream, StopReason};
 use super::rate_limit::RateLimit;
+use super::request_body::Unhandled;
 use crate::telemetry::Metrics;
 use smc_host::sync::lock;
 
@@ -35,10 +36,27 @@ struct Table {
     /// The bounds: which connections and streams stay.
     bounds: Connections,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// What each proxy may still do. Outlives its connections, so that a new one brings no new allowance,
+    /// until it is as good as new.
+    allowances: BTreeMap<ProxyName, Allowance>,
     /// The root of the last [`Proxies::update_trust`].
     trust_checked: Option<SerialNumber>,
     /// The streams of each proxy, oldest first.
     streams: BTreeMap<ProxyName, BTreeMap<StreamId, Arc<OpenStream>>>,
+}
+
+/// What one proxy may make the replica do, on all its connections. Cheap to clone; clones count together.
+#[derive(Debug, Clone)]
+pub(super) struct Allowance {
+    pub(super) rate_limit: RateLimit,
+    /// The bytes of its requests that are not handled.
+    pub(super) unhandled: Unhandled,
+}
+
+impl Allowance {
+    fn new() -> Self {
+        Self { rate_limit: RateLimit::new(Instant::now()), unhandled: Unhandled::default() }
+    }
 }
 
 /// One connection, shared by its task, its streams and the table. Cheap to clone.
@@ -51,10 +69,22 @@ pub(super) struct Connection {
     pub(super) close: CancellationToken,
     /// Cancelled to drop it at once.
     pub(super) abort: CancellationToken,
-    /// The rate limit of its proxy, shared by all connections of the proxy.
-    pub(super) rate_limit: RateLimit,
+    /// What its proxy may make the replica do, shared by all connections of the proxy.
+    pub(super) allowance: Allowance,
     /// The number of streams of an admitted proxy on it.
     streams: watch::Sender<usize>,
+}
+
+impl Table {
+    fn allowance(&mut self, proxy: &ProxyName) -> Allowance {
+        // Swept when as many may be unused as connections are open, so that the sweeps cost nothing in the
+        // mean.
+        if self.allowances.len() > 2 * self.connections.len() + 64 {
+            let now = Instant::now();
+            self.allowances.retain(|_, allowance| !allowance.rate_limit.is_idle(now));
+        }
+        self.allowances.entry(proxy.clone()).or_insert_with(Allowance::new).clone()
+    }
 }
 
 impl Proxies {
@@ -62,7 +92,8 @@ impl Proxies {
     pub(crate) fn new(max_connections: usize, metrics: Metrics) -> Self {
         let bounds = Connections::new(max_connections);
         let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
-        let table = Table { bounds, connections, trust_checked: None, streams };
+        let allowances = BTreeMap::new();
+        let table = Table { bounds, connections, allowances, trust_checked: None, streams };
         Self { table: Arc::new(Mutex::new(table)), metrics }
     }
 
@@ -121,7 +152,7 @@ impl Proxies {
             peer,
             close: closing.child_token(),
             abort: CancellationToken::new(),
-            rate_limit: RateLimit::new(Instant::now()),
+            allowance: Allowance::new(),
             streams: watch::Sender::new(0),
         };
         table.connections.insert(id, connection.clone());
@@ -177,14 +208,11 @@ impl ConnectionGuard {
     /// Records the proxy and the certificate of the connection.
     pub(super) fn identify(&mut self, proxy: &ProxyName, serial: SerialNumber) {
         let mut table = lock(&self.proxies.table);
-        let others = table.bounds.of(proxy).filter_map(|id| table.connections.get(&id));
-        if let Some(other) = others.last() {
-            self.connection.rate_limit = other.rate_limit.clone();
-        }
+        self.connection.allowance = table.allowance(proxy);
         let id = self.connection.id;
         let evicted = table.bounds.identify(id, proxy, serial);
         if let Some(own) = table.connections.get_mut(&id) {
-            own.rate_limit = self.connection.rate_limit.clone();
+            own.allowance = self.connection.allowance.clone();
         }
         if let Some(evicted) = evicted {
             self.proxies.evict(&table, evicted);

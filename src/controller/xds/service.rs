@@ -11,11 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::session::{Response, Scope, Variant, max_request_bytes};
+use smc_mesh::session::{Response, Scope, Variant};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,8 +22,11 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Status, Streaming};
 
 use super::codec::{Received, XdsCodec};
-use super::context::Context as StreamContext;
-use super::stream::{self, Discovery};
+use super::context::{Context as StreamContext, Peer};
+use super::proxies::Allowance;
+use super::request_body::RequestBody;
+use super::stream;
+use crate::registry::admission::NotAdmitted;
 
 /// Responses queued for a slow reader before the stream stops following new states: at least one per
 /// type, so that the first push never blocks itself, and few, because a blocked stream continues with
@@ -45,24 +46,32 @@ impl XdsService {
 
     /// Answers one HTTP/2 request. An error is a gRPC status in the response.
     pub(super) async fn call(&self, request: http::Request<Incoming>) -> http::Response<Body> {
+        if let Some(peer) = request.extensions().get::<Peer>()
+            && let Err(refused) = stream::admit(peer)
+        {
+            return refused.into_http();
+        }
         match rpc(request.uri().path()) {
-            Some((Variant::Sotw, scope)) => self.stream::<DiscoveryRequest>(scope, request).await,
-            Some((Variant::Delta, scope)) => self.stream::<DeltaDiscoveryRequest>(scope, request).await,
+            Some((variant, scope)) => self.stream(variant, scope, request).await,
             None => Status::unimplemented("SMC serves the streaming xDS services only").into_http(),
         }
     }
 
-    async fn stream<R: Discovery>(
+    async fn stream(
         &self,
+        variant: Variant,
         scope: Scope,
         request: http::Request<Incoming>,
     ) -> http::Response<Body> {
-        let open = Open { context: Arc::clone(&self.context), scope };
-        let request = request.map(BodyExt::boxed);
-        Grpc::new(XdsCodec::<R>::default())
-            .apply_max_message_size_config(Some(max_request_bytes(scope)), None)
-            .streaming(open, request)
-            .await
+        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+            return NotAdmitted::NoCertificate.status().into_http();
+        };
+        let Allowance { rate_limit, unhandled } = peer.connection.allowance.clone();
+        let (parts, body) = request.into_parts();
+        let (body, framed) = RequestBody::new(body, unhandled, rate_limit);
+        let open = Open { context: Arc::clone(&self.context), peer, variant, scope };
+        // The body bounds what a request takes; tonic sees empty ones.
+        Grpc::new(XdsCodec { variant, framed }).streaming(open, http::Request::from_parts(parts, body)).await
     }
 }
 
@@ -90,17 +99,21 @@ fn rpc(path: &str) -> Option<(Variant, Scope)> {
 /// Opens one stream. Its driver runs as a separate task, which notices a stalled reader.
 struct Open {
     context: Arc<StreamContext>,
+    peer: Peer,
+    variant: Variant,
     scope: Scope,
 }
 
-impl<R: Discovery> StreamingService<Received<R>> for Open {
+impl StreamingService<Received> for Open {
     type Response = Response;
     type ResponseStream = Outbound;
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Outbound>, Status>> + Send>>;
 
-    fn call(&mut self, request: Request<Streaming<Received<R>>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<Received>>) -> Self::Future {
         let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
-        let opened = stream::open(Arc::clone(&self.context), self.scope, request, sender);
+        let peer = self.peer.clone();
+        let context = Arc::clone(&self.context);
+        let opened = stream::open(context, peer, self.variant, self.scope, request.into_inner(), sender);
         Box::pin(async move {
             opened?;
             Ok(tonic::Response::new(Outbound(ReceiverStream::new(receiver))))

@@ -7,20 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
-use prost::Message;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::{Changed, ServedState, View};
-use smc_mesh::session::{
-    Event, ProtocolError, RejectedResource, Response, Scope, Session, Step, Variant, Verdict,
-};
-use smc_types::text::truncated;
+use smc_mesh::session::{Event, RejectedResource, Request, Response, Scope, Step, Variant, Verdict};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep_until, timeout};
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::codec::Received;
@@ -28,6 +22,8 @@ use super::context::{Context, Peer};
 use super::end_reason::EndReason;
 use super::open_stream::OpenStream;
 use super::proxies::StreamGuard;
+use super::rate_limit::Opening;
+use super::request_body::Reservation;
 use crate::problems::{MAX_REJECTIONS_PER_PROXY, Rejection, StreamProblems};
 use crate::registry::admission::NotAdmitted;
 use smc_host::timer::until;
@@ -42,83 +38,60 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of names of rejected resources in a log line. There may be thousands in one response.
 const MAX_LOGGED_NAMES: usize = 8;
 
-/// The length of a user agent, in characters.
-const MAX_USER_AGENT: usize = 1024;
-
-/// A request of either variant.
-pub(super) trait Discovery: Message + Default + 'static {
-    /// The variant of the request.
-    const VARIANT: Variant;
-
-    /// The sender; Envoy states it in the first request only.
-    fn node(&self) -> Option<&Node>;
-
-    /// Passes the request to the session.
-    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError>;
-}
-
-impl Discovery for DiscoveryRequest {
-    const VARIANT: Variant = Variant::Sotw;
-
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
-    }
-
-    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError> {
-        session.on_sotw(self, view)
-    }
-}
-
-impl Discovery for DeltaDiscoveryRequest {
-    const VARIANT: Variant = Variant::Delta;
-
-    fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
-    }
-
-    fn step(&self, session: &mut Session, view: Option<&View>) -> Result<Step, ProtocolError> {
-        session.on_delta(self, view)
-    }
-}
-
 /// The queue of a stream's responses.
 type Outbound = mpsc::Sender<Result<Response, Status>>;
 
+/// Charges a peer for a stream. A peer that opens them far faster than it may loses its connection: HTTP/2
+/// gives no other way to slow it down.
+pub(super) fn admit(peer: &Peer) -> Result<(), Status> {
+    let Opening::Refused { report } = peer.connection.allowance.rate_limit.open_stream(Instant::now()) else {
+        return Ok(());
+    };
+    if let Some(count) = report {
+        let proxy = peer.certificate.common_names.first();
+        warn!(peer = %peer.connection.peer, proxy, count, "streams opened too fast; connection closed");
+    }
+    peer.connection.abort.cancel();
+    Err(Status::resource_exhausted("the proxy opens streams faster than it may"))
+}
+
 /// Opens a stream for an authenticated peer: spawns its driver and returns. An error while draining.
-pub(super) fn open<R: Discovery>(
+pub(super) fn open(
     context: Arc<Context>,
+    peer: Peer,
+    variant: Variant,
     scope: Scope,
-    request: Request<Streaming<Received<R>>>,
+    requests: Streaming<Received>,
     outbound: Outbound,
 ) -> Result<(), Status> {
     if context.draining.is_cancelled() {
         return Err(NotAdmitted::Draining.status());
     }
-    let peer =
-        request.extensions().get::<Peer>().cloned().ok_or_else(|| NotAdmitted::NoCertificate.status())?;
     let span = info_span!("stream", peer = %peer.connection.peer, proxy = tracing::field::Empty);
     let tasks = context.tasks.clone();
-    let driver = Driver { context, scope, peer, requests: request.into_inner(), outbound };
+    let driver = Driver { context, variant, scope, peer, requests, outbound };
     tasks.spawn(driver.run().instrument(span));
     Ok(())
 }
 
-struct Driver<R> {
+struct Driver {
     context: Arc<Context>,
+    variant: Variant,
     scope: Scope,
     peer: Peer,
-    requests: Streaming<Received<R>>,
+    requests: Streaming<Received>,
     outbound: Outbound,
 }
 
-impl<R: Discovery> Driver<R> {
+impl Driver {
     /// Runs the stream to its end.
     async fn run(mut self) {
         let reason = match self.enter().await {
+            Err(EndReason::Closed) => return debug!("stream ended before it was admitted"),
             Err(reason) => reason,
             Ok(guard) => {
                 let reason = self.drive(&guard).await;
-                self.context.metrics.stream_ended(R::VARIANT, reason.reason());
+                self.context.metrics.stream_ended(self.variant, reason.reason());
                 reason
             }
         };
@@ -147,19 +120,25 @@ impl<R: Discovery> Driver<R> {
     /// Admits the peer and adds the stream to the table of proxies.
     async fn enter(&mut self) -> Result<StreamGuard, EndReason> {
         let mut served = self.context.served.clone();
+        let ready_at = self.peer.connection.allowance.rate_limit.ready_at(Instant::now());
+        let admitted = async {
+            sleep_until(ready_at).await;
+            self.context.admission.admit(&self.peer.certificate, &mut served).await
+        };
         let admission = tokio::select! {
+            biased;
             () = self.context.draining.cancelled() => return Err(EndReason::Draining),
             () = self.outbound.closed() => return Err(EndReason::Closed),
-            admitted = self.context.admission.admit(&self.peer.certificate, &mut served) => admitted?,
+            admitted = admitted => admitted?,
         };
         tracing::Span::current().record("proxy", tracing::field::display(&admission.workload));
         let now = self.context.env.now();
         let connection = &self.peer.connection;
-        let stream = OpenStream::new(admission, R::VARIANT, self.scope, connection.peer, now);
+        let stream = OpenStream::new(admission, self.variant, self.scope, connection.peer, now);
         let guard = self.context.proxies.enter(connection, stream)?.ok_or(EndReason::Closed)?;
         // A release between the admission and the entry did not find this stream to end it.
         self.recheck()?;
-        info!(variant = ?R::VARIANT, scope = ?self.scope, "stream opened");
+        info!(variant = ?self.variant, scope = ?self.scope, "stream opened");
         Ok(guard)
     }
 
@@ -167,9 +146,17 @@ impl<R: Discovery> Driver<R> {
         let stream = &*guard.stream;
         let served = self.context.served.clone();
         let problems = self.context.problems.stream(stream.admission.workload.clone());
-        let mut progress =
-            StreamProgress { served, seen: None, unanswered: BTreeMap::new(), held: 0, problems };
-        let rate_limit = self.peer.connection.rate_limit.clone();
+        let unanswered = BTreeMap::new();
+        let mut progress = StreamProgress {
+            served,
+            seen: None,
+            unanswered,
+            held: 0,
+            problems,
+            more: false,
+            reservation: None,
+        };
+        let rate_limit = self.peer.connection.allowance.rate_limit.clone();
         let mut recheck = interval(RECHECK_INTERVAL);
         let context = Arc::clone(&self.context);
         // The state may already have a view for the proxy; a session without a subscription sends nothing.
@@ -188,21 +175,30 @@ impl<R: Discovery> Driver<R> {
                     Ok(()) => continue,
                     Err(refused) => return refused.into(),
                 },
+                // Other tasks of the thread have their turn between the steps of a long request.
+                () = yield_now(), if progress.more => {
+                    stream.state().session.proceed().map_err(EndReason::from)
+                }
                 changed = progress.served.changed() => match changed {
                     Ok(()) => self.on_state(stream, &mut progress),
                     Err(_) => return EndReason::Draining,
                 },
-                request = next_request(&mut self.requests, ready_at) => match request {
-                    Ok(Some(Received { request, bytes })) => {
-                        rate_limit.take(Instant::now(), bytes);
-                        Self::on_request(stream, &mut progress, &request)
+                request = next_request(&mut self.requests, ready_at), if !progress.more => match request {
+                    Ok(Some(Received { request, reservation })) => {
+                        rate_limit.take_request(Instant::now());
+                        progress.reservation = Some(reservation);
+                        Self::on_request(stream, &mut progress, request)
                     }
                     Ok(None) => return EndReason::Closed,
                     Err(status) => return status.into(),
                 },
             };
             let delivered = match stepped {
-                Ok(step) => self.deliver(guard, &mut progress, step).await,
+                Ok(step) => {
+                    rate_limit.take_work(Instant::now(), step.work);
+                    progress.follow(step.more);
+                    self.deliver(guard, &mut progress, step).await
+                }
                 Err(reason) => return reason,
             };
             if let Err(reason) = delivered {
@@ -213,7 +209,9 @@ impl<R: Discovery> Driver<R> {
 
     /// Passes the proxy's view of a new state to the session.
     fn on_state(&self, stream: &OpenStream, progress: &mut StreamProgress) -> Result<Step, EndReason> {
-        let Some(served) = progress.served.borrow_and_update().clone() else { return Ok(Step::default()) };
+        let Some(served) = progress.served.borrow_and_update().clone() else {
+            return Ok(progress.unchanged());
+        };
         let proxy = &stream.admission.proxy;
         let same = served.proxies.get(proxy).is_some_and(|known| {
             known.class.account == stream.admission.service_account
@@ -225,7 +223,7 @@ impl<R: Discovery> Driver<R> {
             self.recheck()?;
             return Err(EndReason::Renamed);
         }
-        let Some(view) = served.view(proxy) else { return Ok(Step::default()) };
+        let Some(view) = served.view(proxy) else { return Ok(progress.unchanged()) };
         let changed = progress.changed(&served, &view);
         let step = stream.state().session.on_view(&view, &changed);
         progress.seen = Some((served.generation, view));
@@ -235,15 +233,15 @@ impl<R: Discovery> Driver<R> {
     fn on_request(
         stream: &OpenStream,
         progress: &mut StreamProgress,
-        request: &R,
+        request: Request,
     ) -> Result<Step, EndReason> {
         let mut state = stream.state();
         if let Some(node) = request.node() {
-            stream.admission.check_node(&node.id).map_err(NotAdmitted::from)?;
-            state.user_agent = user_agent(node);
+            stream.admission.check_node(node.id()).map_err(NotAdmitted::from)?;
+            state.user_agent = printable(&node.user_agent()).trim().to_owned();
         }
         let view = progress.seen.as_ref().map(|(_, view)| view);
-        Ok(request.step(&mut state.session, view)?)
+        Ok(state.session.on_request(request, view)?)
     }
 
     /// Records the events of a step and sends its responses, unless the proxy exceeds its limits.
@@ -349,9 +347,26 @@ struct StreamProgress {
     held: usize,
     /// The resources that the proxy rejected and still lacks.
     problems: StreamProblems,
+    /// The session has more to do before the next request.
+    more: bool,
+    /// The room that the request takes which the session has not finished.
+    reservation: Option<Reservation>,
 }
 
 impl StreamProgress {
+    /// Notes whether the session has more to do.
+    fn follow(&mut self, more: bool) {
+        self.more = more;
+        if !more {
+            drop(self.reservation.take());
+        }
+    }
+
+    /// A step that does nothing.
+    fn unchanged(&self) -> Step {
+        Step { more: self.more, ..Step::default() }
+    }
+
     /// The deadline for the oldest unanswered response; `None` if all are answered.
     fn deadline(&self, limit: Duration) -> Option<Instant> {
         self.unanswered.values().min().map(|&sent| sent + limit)
@@ -383,26 +398,12 @@ fn rejections(stream: &OpenStream, view: Option<&View>) -> Vec<Rejection> {
 }
 
 /// The next request, read no earlier than `ready_at`.
-async fn next_request<R>(
-    requests: &mut Streaming<Received<R>>,
+async fn next_request(
+    requests: &mut Streaming<Received>,
     ready_at: Instant,
-) -> Result<Option<Received<R>>, Status> {
+) -> Result<Option<Received>, Status> {
     sleep_until(ready_at).await;
     requests.message().await
-}
-
-/// Envoy's name and version, as it states them.
-fn user_agent(node: &Node) -> String {
-    let version = match &node.user_agent_version_type {
-        Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
-        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build
-            .version
-            .map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch))
-            .unwrap_or_default(),
-        None => String::new(),
-    };
-    let text = format!("{} {version}", node.user_agent_name);
-    printable(&truncated(&text, MAX_USER_AGENT)).trim().to_owned()
 }
 
 /// Text from a peer, fit for a log line: without control characters.

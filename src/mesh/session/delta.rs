@@ -29,16 +29,16 @@ mod subscriptions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-
 use self::entries::{Entries, Entry};
 use self::held::Held;
 use self::stale::Stale;
-use super::limits::{check_names, weight};
+use super::limits::weight;
 use super::rejection::Rejection;
+use super::request::{NameList, Request};
 use super::status::TypeStatus;
-use super::type_state::{ClusterProgress, Context, Outgoing, SendPolicy, TypeState, Usage};
-use super::{ProtocolError, Response, Variant, Verdict};
+use super::type_state::{Begun, ClusterProgress, Context, Outgoing, SendPolicy, TypeState, Usage};
+use super::work::Work;
+use super::{Response, Variant};
 use crate::resource::{Resource, ResourceType, Version};
 use crate::served_state::View;
 
@@ -68,6 +68,7 @@ pub(super) struct DeltaState {
     /// A response is due even if it is empty.
     response_due: bool,
     last_nonce: Option<u64>,
+    work: Work,
 }
 
 #[derive(Debug)]
@@ -104,9 +105,7 @@ impl DeltaState {
     /// Every name that is stored anywhere.
     pub(super) fn kept(&self) -> BTreeSet<Arc<str>> {
         let mut kept: BTreeSet<_> = self.entries.iter().map(|(name, _)| Arc::clone(name)).collect();
-        if let Stale::Names(names) = &self.stale {
-            kept.extend(names.iter().cloned());
-        }
+        kept.extend(self.stale.names().iter().cloned());
         kept.extend([&self.to_send, &self.to_remove, &self.must_answer].into_iter().flatten().cloned());
         kept.extend(self.bisecting.iter().flatten().chain(self.rejected.keys()).cloned());
         if let Some(in_flight) = &self.in_flight {
@@ -117,8 +116,6 @@ impl DeltaState {
 }
 
 impl TypeState for DeltaState {
-    type Request = DeltaDiscoveryRequest;
-
     const EMPTY_IS_HARMLESS: bool = true;
 
     fn new(kind: ResourceType) -> Self {
@@ -127,7 +124,7 @@ impl TypeState for DeltaState {
             registered: false,
             wildcard: false,
             entries: Entries::default(),
-            stale: Stale::Names(BTreeSet::new()),
+            stale: Stale::default(),
             to_send: BTreeSet::new(),
             to_remove: BTreeSet::new(),
             must_answer: BTreeSet::new(),
@@ -136,57 +133,61 @@ impl TypeState for DeltaState {
             in_flight: None,
             response_due: false,
             last_nonce: None,
+            work: Work::default(),
         }
     }
 
-    fn type_url(request: &Self::Request) -> &str {
-        &request.type_url
+    fn resumes(request: &Request) -> bool {
+        request.total(NameList::Held).count > 0
     }
 
-    fn resumes(request: &Self::Request) -> bool {
-        !request.initial_resource_versions.is_empty()
-    }
-
-    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {
-        check_names(kind, request.resource_names_subscribe.iter())?;
-        check_names(kind, request.resource_names_unsubscribe.iter())?;
-        check_names(kind, request.initial_resource_versions.keys())
-    }
-
-    fn register(&mut self, request: &Self::Request, context: &Context<'_>) {
-        let subscribed = &request.resource_names_subscribe;
-        let held = &request.initial_resource_versions;
+    fn begin(&mut self, request: &Request) -> Begun {
+        if self.registered {
+            let lists = &[NameList::Unsubscribed, NameList::Subscribed];
+            return Begun { verdict: self.on_answer(request), lists };
+        }
+        let subscribed = request.total(NameList::Subscribed);
+        let names_nothing = subscribed.count + request.total(NameList::Unsubscribed).count == 0;
         self.registered = true;
-        self.wildcard = subscribed.iter().any(|name| name == WILDCARD)
-            || (self.kind.is_wildcard() && (subscribed.is_empty() || !held.is_empty()));
-        for (name, version) in held {
-            let held = version.parse().map_or(Held::UnknownVersion, Held::At);
-            self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
+        self.wildcard =
+            subscribed.wildcard || (self.kind.is_wildcard() && (names_nothing || Self::resumes(request)));
+        Begun { verdict: None, lists: &[NameList::Held, NameList::Subscribed] }
+    }
+
+    fn take_in(&mut self, list: NameList, name: &str, version: &str, context: &Context<'_>) {
+        self.work.add(1);
+        match list {
+            NameList::Held => {
+                let held = version.parse().map_or(Held::UnknownVersion, Held::At);
+                self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
+            }
+            NameList::Subscribed if context.first => self.subscribe_first(name, context),
+            // Subscriptions count even with a stale nonce: the client states each only once.
+            NameList::Subscribed => self.subscribe(name, context),
+            NameList::Unsubscribed => self.unsubscribe(name),
         }
-        for name in subscribed.iter().filter(|name| *name != WILDCARD) {
-            match self.entries.get_mut(name.as_str()) {
-                Some(entry) => entry.subscribed = true,
-                None => self.subscribe(name, context),
-            }
-            if context.warming {
-                self.must_answer.insert(self.intern(name, context));
-            }
+    }
+
+    fn finish(&mut self, request: &Request, context: &Context<'_>) {
+        if !context.first {
+            return;
         }
         if !self.wildcard {
             self.entries.retain_subscribed();
         }
-        self.stale = Stale::Everything;
+        self.stale.add_all();
         // Envoy resets its reconnect back-off only when it receives a message, and a starting Envoy
         // waits for the first answer to a wildcard subscription even if it is empty.
-        self.response_due = !context.answered || (self.wildcard && held.is_empty());
+        let resumes = Self::resumes(request);
+        self.response_due = !context.answered || (self.wildcard && !resumes);
     }
 
-    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict> {
-        let verdict = self.on_answer(request);
-        // Subscriptions count even with a stale nonce: the client states each only once.
-        request.resource_names_unsubscribe.iter().for_each(|name| self.unsubscribe(name));
-        request.resource_names_subscribe.iter().for_each(|name| self.subscribe(name, context));
-        verdict
+    fn settle(&mut self, view: &View, limit: usize) -> usize {
+        self.compare_stale(view, limit)
+    }
+
+    fn take_work(&mut self) -> usize {
+        self.work.take()
     }
 
     fn usage(&self) -> Usage {
@@ -201,7 +202,7 @@ impl TypeState for DeltaState {
     }
 
     fn mark_all_changed(&mut self) {
-        self.stale = Stale::Everything;
+        self.stale.add_all();
     }
 
     fn resend(&mut self, name: &Arc<str>) {
@@ -215,7 +216,7 @@ impl TypeState for DeltaState {
         }
         let bisected = if policy.send { self.next_bisected(view) } else { Vec::new() };
         let (resources, removed) = if bisected.is_empty() {
-            self.compare_stale(view);
+            self.compare_stale(view, usize::MAX);
             let to_send = if policy.send { std::mem::take(&mut self.to_send) } else { BTreeSet::new() };
             let resources = to_send.iter().filter_map(|name| view.get(self.kind, name)).map(Arc::clone);
             (resources.collect(), self.next_removals(policy))
@@ -229,6 +230,7 @@ impl TypeState for DeltaState {
         }
         self.response_due = false;
         self.last_nonce = Some(nonce);
+        self.work.add(resources.len() + removed.len());
         for name in resources.iter().map(|resource| &resource.name).chain(&removed) {
             self.must_answer.remove(name);
         }
@@ -281,11 +283,13 @@ impl TypeState for DeltaState {
             let exists = view.get(self.kind, name).is_some_and(|resource| !rejected(resource));
             exists && self.wanted(name) && !adds(name).unwrap_or_else(|| self.held(name).is_held())
         };
-        let any_unsent = match &self.stale {
-            Stale::Names(names) => names.iter().any(|name| unsent(name)),
-            Stale::Everything => view.all(self.kind).any(|resource| unsent(&resource.name)),
+        let unsent = |name: &Arc<str>| {
+            self.work.add(1);
+            unsent(name)
         };
-        if any_unsent || self.to_send.iter().any(|name| unsent(name)) {
+        let any_unsent = self.stale.names().iter().any(unsent)
+            || (self.stale.sweeps() && view.all(self.kind).any(|resource| unsent(&resource.name)));
+        if any_unsent || self.to_send.iter().any(unsent) {
             ClusterProgress::Unsent
         } else if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.has_new_names) {
             ClusterProgress::Unanswered

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use super::{Scope, Variant};
+use super::Variant;
 use crate::resource::ResourceType;
 
 /// How many names per type a client may hold or subscribe to. Five times the largest mesh we have numbers for
@@ -21,22 +21,15 @@ pub const MAX_HELD_BYTES: usize = 16 << 20;
 /// version held.
 pub const NAME_OVERHEAD: usize = 64;
 
-/// The largest request accepted on the aggregated stream. A resuming Delta request names every resource
-/// of a type that the proxy holds, and for some types once more to subscribe to it, 100 to 250 bytes
-/// each; xDS servers are expected to accept 32 MiB (docs/design/xds.md).
-const MAX_REQUEST_BYTES: usize = 32 << 20;
+/// The largest request accepted on a stream, in encoded bytes: a resume with 30,000 names of 100 bytes, three
+/// times the largest mesh we have numbers for. Such a request names every resource of one type that the
+/// proxy holds, with its version, and once more to subscribe to it.
+pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 
-/// The largest request accepted on a stream for one type: a resume with 30,000 names of 100 bytes. A
-/// proxy may have many of those streams, and a partly received request on each waits in memory.
-const MAX_SEPARATE_REQUEST_BYTES: usize = 8 << 20;
-
-/// The largest request accepted on a stream, in encoded bytes.
-pub const fn max_request_bytes(scope: Scope) -> usize {
-    match scope {
-        Scope::Aggregated => MAX_REQUEST_BYTES,
-        Scope::Only(_) => MAX_SEPARATE_REQUEST_BYTES,
-    }
-}
+/// How many bytes of requests that are not yet handled, complete or not, a replica holds for one proxy, on
+/// all its streams together: two of the largest requests. A proxy with separate streams that resumes in a
+/// mesh of 10,000 services sends 12 MB at once.
+pub const MAX_UNHANDLED_BYTES: usize = 2 * MAX_REQUEST_BYTES;
 
 /// The longest resource name, in bytes. The longest that translation makes joins two namespaced names
 /// (64 + 253 bytes at most each, in practice far less) and a port.
@@ -83,25 +76,31 @@ pub enum ProtocolError {
     },
 }
 
+/// What one list of names adds up to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Total {
+    /// The number of names, each as often as it is in the list.
+    pub(super) count: usize,
+    /// The memory that they would take.
+    pub(super) bytes: usize,
+    /// The length of the longest.
+    pub(super) longest: usize,
+    /// The wildcard `*` is among them.
+    pub(super) wildcard: bool,
+}
+
 /// The memory that a name takes, in bytes.
 pub(super) fn weight(name: &str) -> usize {
     name.len() + NAME_OVERHEAD
 }
 
 /// Checks one list of names in a request, before any of them is stored.
-pub(super) fn check_names<'a>(
-    kind: ResourceType,
-    names: impl ExactSizeIterator<Item = &'a String>,
-) -> Result<(), ProtocolError> {
-    check_count(kind, names.len())?;
-    let mut bytes = 0;
-    for name in names {
-        if name.len() > MAX_NAME_BYTES {
-            return Err(ProtocolError::NameTooLong { kind, length: name.len() });
-        }
-        bytes += weight(name);
+pub(super) fn check_names(kind: ResourceType, total: Total) -> Result<(), ProtocolError> {
+    check_count(kind, total.count)?;
+    if total.longest > MAX_NAME_BYTES {
+        return Err(ProtocolError::NameTooLong { kind, length: total.longest });
     }
-    check_bytes(bytes)
+    check_bytes(total.bytes)
 }
 
 /// Checks the number of names of one type.

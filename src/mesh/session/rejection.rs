@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::google::rpc::Status;
-
 use super::limits::cut;
 use super::status::RejectedStatus;
 use crate::resource::Version;
@@ -40,6 +38,6 @@ impl Rejection {
 }
 
 /// The error message of a NACK, cut to its bound.
-pub(super) fn message(error: &Status) -> Arc<str> {
-    cut(&error.message, MAX_MESSAGE_BYTES).into()
+pub(super) fn message(error: &str) -> Arc<str> {
+    cut(error, MAX_MESSAGE_BYTES).into()
 }

@@ -23,13 +23,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-
-use super::limits::{check_names, weight};
+use super::limits::weight;
 use super::rejection::{self, Rejection};
+use super::request::{NameList, Request};
 use super::status::TypeStatus;
-use super::type_state::{ClusterProgress, Context, MAX_RETAINED, Outgoing, SendPolicy, TypeState, Usage};
-use super::{ProtocolError, Response, Variant, Verdict};
+use super::type_state::{
+    Begun, ClusterProgress, Context, MAX_RETAINED, Outgoing, SendPolicy, TypeState, Usage,
+};
+use super::work::Work;
+use super::{Response, Variant, Verdict};
 use crate::resource::{Resource, ResourceType, Version};
 use crate::served_state::View;
 
@@ -44,6 +46,10 @@ pub(super) struct SotwState {
     kind: ResourceType,
     registered: bool,
     wildcard: bool,
+    /// A request on this stream has named something. No names mean a wildcard only before that.
+    named: bool,
+    /// The subscription of a request that is being taken in.
+    coming: Option<Coming>,
     /// The names that the client subscribed to, without `*`.
     names: BTreeSet<Arc<str>>,
     /// The memory that `names` takes.
@@ -56,6 +62,19 @@ pub(super) struct SotwState {
     in_flight: Option<InFlight>,
     due: Due,
     last_nonce: Option<u64>,
+    work: Work,
+}
+
+/// The subscription that a request states.
+#[derive(Debug)]
+struct Coming {
+    wildcard: bool,
+    names: BTreeSet<Arc<str>>,
+    bytes: usize,
+    /// Some of the names are new.
+    grown: bool,
+    /// The request answers a response.
+    answers: bool,
 }
 
 #[derive(Debug)]
@@ -103,34 +122,36 @@ impl SotwState {
         self.wildcard || self.names.contains(name)
     }
 
-    /// Updates the subscription from a request; each request states all names.
-    fn subscribe(&mut self, request: &DiscoveryRequest, context: &Context<'_>) -> Interest {
-        let requested = &request.resource_names;
-        let named = || requested.iter().filter(|name| *name != WILDCARD);
-        // No names mean a wildcard, unless an earlier request had names (legacy wildcard).
-        let legacy = requested.is_empty() && self.kind.is_wildcard() && self.names.is_empty();
-        let wildcard =
-            requested.iter().any(|name| name == WILDCARD) || (legacy && (self.wildcard || !self.registered));
-        let same_names =
-            named().count() == self.names.len() && named().all(|name| self.names.contains(name.as_str()));
-        if same_names && wildcard == self.wildcard {
-            return Interest::Same;
-        }
-        let intern = |name: &String| {
-            let resource = context.view.and_then(|view| view.get(self.kind, name));
-            resource.map_or_else(|| name.as_str().into(), |resource| Arc::clone(&resource.name))
-        };
-        let names: BTreeSet<Arc<str>> = named().map(intern).collect();
-        let grown = (wildcard && !self.wildcard) || names.iter().any(|name| !self.wanted(name));
+    /// The subscription that a request states, still without its names.
+    fn coming(&mut self, request: &Request, answers: bool) -> Coming {
+        let requested = request.total(NameList::Subscribed);
+        self.named |= requested.count > 0;
+        let legacy = self.kind.is_wildcard() && !self.named;
+        let wildcard = requested.wildcard || legacy;
+        let grown = wildcard && !self.wildcard;
+        Coming { wildcard, names: BTreeSet::new(), bytes: 0, grown, answers }
+    }
+
+    /// Updates the subscription.
+    fn subscribe(&mut self, coming: Coming) -> Interest {
+        let Coming { wildcard, names, bytes, grown, .. } = coming;
+        let same = !grown && wildcard == self.wildcard && names.len() == self.names.len();
         self.wildcard = wildcard;
-        self.bytes = names.iter().map(|name| weight(name)).sum();
+        self.bytes = bytes;
         self.names = names;
-        if grown { Interest::Grown } else { Interest::Shrunk }
+        if grown {
+            Interest::Grown
+        } else if same {
+            Interest::Same
+        } else {
+            Interest::Shrunk
+        }
     }
 
     /// Drops what the client no longer subscribes to, even if it was just answered.
     fn drop_unwanted(&mut self) {
         let before = self.held.len();
+        self.work.add(before);
         self.held.retain(|resource| self.names.contains(&resource.name));
         if self.held.len() < before {
             self.acked = self.acked.map(|_| version_of(&self.held));
@@ -138,9 +159,9 @@ impl SotwState {
         self.rejected.take_if(|set| !set.changed.iter().any(|name| self.names.contains(name)));
     }
 
-    fn on_answer(&mut self, request: &DiscoveryRequest, answered: InFlight) -> Verdict {
+    fn on_answer(&mut self, request: &Request, answered: InFlight) -> Verdict {
         let InFlight { nonce, version, mut set, changed, .. } = answered;
-        if let Some(error) = &request.error_detail {
+        if let Some(error) = request.error() {
             let message = rejection::message(error);
             let names = changed.clone();
             let rejection = Rejection::new(version, &message, 0);
@@ -151,6 +172,7 @@ impl SotwState {
             return Verdict::Rejected { nonce, names, message, conclusive: true };
         }
         let resources = set.len();
+        self.work.add(resources);
         let before = &self.held;
         let removed =
             if self.wildcard { before.iter().filter(|r| find(&set, &r.name).is_none()).count() } else { 0 };
@@ -186,8 +208,6 @@ impl SotwState {
 }
 
 impl TypeState for SotwState {
-    type Request = DiscoveryRequest;
-
     // What a set omits is removed.
     const EMPTY_IS_HARMLESS: bool = false;
 
@@ -196,6 +216,8 @@ impl TypeState for SotwState {
             kind,
             registered: false,
             wildcard: false,
+            named: false,
+            coming: None,
             names: BTreeSet::new(),
             bytes: 0,
             held: Set::new(),
@@ -204,49 +226,76 @@ impl TypeState for SotwState {
             in_flight: None,
             due: Due::No,
             last_nonce: None,
+            work: Work::default(),
         }
     }
 
-    fn type_url(request: &Self::Request) -> &str {
-        &request.type_url
+    fn resumes(request: &Request) -> bool {
+        !request.version_info().is_empty()
     }
 
-    fn resumes(request: &Self::Request) -> bool {
-        !request.version_info.is_empty()
-    }
-
-    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError> {
-        check_names(kind, request.resource_names.iter())
-    }
-
-    fn register(&mut self, request: &Self::Request, context: &Context<'_>) {
-        self.subscribe(request, context);
-        self.registered = true;
-        self.acked = request.version_info.parse().ok();
-        let always = !self.wildcard || context.alone || request.version_info.is_empty();
-        self.due = if always { Due::Yes } else { Due::IfDifferent };
-    }
-
-    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict> {
-        let nonce = request.response_nonce.parse().ok();
+    fn begin(&mut self, request: &Request) -> Begun {
         let mut verdict = None;
         // A request without a nonce answers no response, but still states the subscription.
-        if !request.response_nonce.is_empty() {
+        if self.registered && !request.response_nonce().is_empty() {
+            let nonce = request.response_nonce().parse().ok();
             if nonce.is_none() || nonce != self.last_nonce {
-                return None;
+                return Begun { verdict: None, lists: &[] };
             }
             verdict = self.in_flight.take().map(|answered| self.on_answer(request, answered));
         }
-        let interest = self.subscribe(request, context);
-        if !self.wildcard && (verdict.is_some() || interest != Interest::Same) {
+        self.registered = true;
+        self.coming = Some(self.coming(request, verdict.is_some()));
+        Begun { verdict, lists: &[NameList::Subscribed] }
+    }
+
+    fn take_in(&mut self, _: NameList, name: &str, _: &str, context: &Context<'_>) {
+        self.work.add(1);
+        let Some(coming) = &mut self.coming else { return };
+        if name == WILDCARD {
+            return;
+        }
+        // A name that is new is answered although a wildcard has covered it.
+        let known = self.names.get(name);
+        coming.grown |= known.is_none();
+        let new = || {
+            let resource = context.view.and_then(|view| view.get(self.kind, name));
+            resource.map_or_else(|| name.into(), |resource| Arc::clone(&resource.name))
+        };
+        let name = known.map_or_else(new, Arc::clone);
+        let bytes = weight(&name);
+        if coming.names.insert(name) {
+            coming.bytes += bytes;
+        }
+    }
+
+    fn finish(&mut self, request: &Request, context: &Context<'_>) {
+        let Some(coming) = self.coming.take() else { return };
+        let answers = coming.answers;
+        let interest = self.subscribe(coming);
+        if context.first {
+            self.acked = request.version_info().parse().ok();
+            let always = !self.wildcard || context.alone || !Self::resumes(request);
+            self.due = if always { Due::Yes } else { Due::IfDifferent };
+            return;
+        }
+        if !self.wildcard && (answers || interest != Interest::Same) {
             self.drop_unwanted();
         }
         match interest {
             Interest::Grown => self.due = Due::Yes,
-            Interest::Same if verdict.is_none() && !self.wildcard => self.due = Due::Yes,
+            Interest::Same if !answers && !self.wildcard => self.due = Due::Yes,
             Interest::Same | Interest::Shrunk => {}
         }
-        verdict
+    }
+
+    /// A set is made in one go.
+    fn settle(&mut self, _: &View, _: usize) -> usize {
+        0
+    }
+
+    fn take_work(&mut self) -> usize {
+        self.work.take()
     }
 
     fn usage(&self) -> Usage {
@@ -274,6 +323,8 @@ impl TypeState for SotwState {
             return None;
         }
         let mut set = self.current(view);
+        // Each is looked up, compared and, if it exists, hashed.
+        self.work.add(3 * set.len().max(self.names.len()));
         let retaining = self.retain_removed(&mut set, policy);
         let version = version_of(&set);
         let rejected = self.rejected.as_ref().is_some_and(|set| set.rejection.version == version);
@@ -329,6 +380,7 @@ impl TypeState for SotwState {
 
     fn progress(&self, view: &View) -> ClusterProgress {
         let Some(in_flight) = &self.in_flight else { return ClusterProgress::Known };
+        self.work.add(if self.due == Due::No { 0 } else { in_flight.set.len() });
         let unsent = |resource: &Arc<Resource>| find(&in_flight.set, &resource.name).is_none();
         if self.due != Due::No
             && view.all(self.kind).any(|resource| self.wanted(&resource.name) && unsent(resource))

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{check_bytes, check_count, cut};
+use super::limits::{check_bytes, check_count, check_names, cut};
 use super::order::{self, PATIENCE, Progress};
+use super::request::{NameList, Request};
 use super::status::{RejectedResource, TypeStatus};
-use super::type_state::{ClusterProgress, Context, SendPolicy, TypeState};
+use super::type_state::{Begun, ClusterProgress, Context, SendPolicy, TypeState};
 use super::{Event, ProtocolError, Response, Scope, Step, Verdict};
 use crate::resource::ResourceType;
 use crate::served_state::{Changed, View};
@@ -20,6 +21,20 @@ const MAX_UNKNOWN_TYPES: usize = 8;
 
 /// How much of a type URL is kept, in bytes.
 const MAX_URL_BYTES: usize = 256;
+
+/// How many names one step looks at, about: half a millisecond's work. What is left waits for the next
+/// step, so that no proxy holds a thread.
+pub(super) const STEP: usize = 1024;
+
+/// A request of which not all names have been taken in.
+struct Intake {
+    kind: ResourceType,
+    request: Request,
+    first: bool,
+    /// The lists that are left, and where in the first of them.
+    lists: &'static [NameList],
+    position: usize,
+}
 
 pub(super) struct StreamState<T> {
     scope: Scope,
@@ -36,6 +51,9 @@ pub(super) struct StreamState<T> {
     /// A listener or route waits for clusters now.
     held_back: bool,
     unknown_types: Vec<String>,
+    intake: Option<Intake>,
+    /// The client caused what is being done: it has sent a request since the last step that left nothing.
+    asked: bool,
     /// In the order of [`ResourceType::ALL`].
     types: [T; ResourceType::ALL.len()],
 }
@@ -51,6 +69,8 @@ impl<T: TypeState> StreamState<T> {
             waited: 0,
             held_back: false,
             unknown_types: Vec::new(),
+            intake: None,
+            asked: false,
             types: ResourceType::ALL.map(T::new),
         }
     }
@@ -69,7 +89,7 @@ impl<T: TypeState> StreamState<T> {
     }
 
     pub(super) fn acknowledged(&self) -> bool {
-        self.types.iter().all(|state| !state.registered() || state.idle())
+        self.intake.is_none() && self.types.iter().all(|state| !state.registered() || state.idle())
     }
 
     pub(super) fn has_acked(&self, kind: ResourceType, view: &View) -> bool {
@@ -106,44 +126,38 @@ impl<T: TypeState> StreamState<T> {
             _ => self.types.iter_mut().for_each(T::mark_all_changed),
         }
         self.view = Some(view.clone());
-        Step { responses: self.pump(), events: Vec::new() }
+        self.settled_step()
     }
 
     pub(super) fn on_request(
         &mut self,
-        request: &T::Request,
+        request: Request,
         view: Option<&View>,
     ) -> Result<Step, ProtocolError> {
+        while self.intake.is_some() {
+            self.take_in(usize::MAX)?;
+        }
         let mut events = Vec::new();
-        let Some(kind) = self.kind_of(T::type_url(request), &mut events)? else {
-            return Ok(Step { responses: Vec::new(), events });
+        let Some(kind) = self.kind_of(request.type_url(), &mut events)? else {
+            return Ok(Step { events, ..Step::default() });
         };
+        self.asked = true;
         if self.view.is_none()
             && let Some(view) = view
         {
             self.view = Some(view.clone());
             self.types.iter_mut().for_each(T::mark_all_changed);
         }
-        let context = Context {
-            view: self.view.as_ref(),
-            answered: self.nonce > 0,
-            alone: matches!(self.scope, Scope::Only(_)),
-            warming: self.scope == Scope::Aggregated
-                && kind == ResourceType::Endpoint
-                && !self.of_type(ResourceType::Cluster).registered(),
-        };
-        T::check(kind, request)?;
+        for list in [NameList::Held, NameList::Subscribed, NameList::Unsubscribed] {
+            check_names(kind, request.total(list))?;
+        }
         let state = &mut self.types[index(kind)];
-        let verdict = if state.registered() {
-            state.on_request(request, &context)
-        } else {
-            self.resumed[index(kind)] = T::resumes(request);
-            state.register(request, &context);
+        let first = !state.registered();
+        if first {
+            self.resumed[index(kind)] = T::resumes(&request);
             events.push(Event::Subscribed { kind });
-            None
-        };
-        check_count(kind, state.usage().names)?;
-        check_bytes(self.held_bytes())?;
+        }
+        let Begun { verdict, lists } = state.begin(&request);
         if let Some(verdict) = verdict {
             self.has_answered = true;
             if kind == ResourceType::Cluster && self.held_back && matches!(verdict, Verdict::Acked { .. }) {
@@ -151,7 +165,82 @@ impl<T: TypeState> StreamState<T> {
             }
             events.push(Event::Answered { kind, verdict });
         }
-        Ok(Step { responses: self.pump(), events })
+        self.intake = Some(Intake { kind, request, first, lists, position: 0 });
+        Ok(Step { events, ..self.proceed()? })
+    }
+
+    /// Goes on with what the last step left.
+    pub(super) fn proceed(&mut self) -> Result<Step, ProtocolError> {
+        if self.take_in(STEP)? == STEP {
+            let work = self.take_work();
+            return Ok(Step { more: true, work, ..Step::default() });
+        }
+        Ok(self.settled_step())
+    }
+
+    /// Takes in at most `limit` names of the latest request. Returns how many; fewer than `limit` if none is
+    /// left.
+    fn take_in(&mut self, limit: usize) -> Result<usize, ProtocolError> {
+        let Some(mut intake) = self.intake.take() else { return Ok(0) };
+        let Intake { kind, first, .. } = intake;
+        let context = Context {
+            view: self.view.as_ref(),
+            first,
+            answered: self.nonce > 0,
+            alone: matches!(self.scope, Scope::Only(_)),
+            warming: self.scope == Scope::Aggregated
+                && kind == ResourceType::Endpoint
+                && !self.of_type(ResourceType::Cluster).registered(),
+        };
+        let state = &mut self.types[index(kind)];
+        let mut taken = 0;
+        while let Some(&list) = intake.lists.first() {
+            let mut names = intake.request.names(list, intake.position);
+            for (name, version) in names.by_ref().take(limit - taken) {
+                state.take_in(list, name, version, &context);
+                taken += 1;
+            }
+            let position = names.position();
+            if taken == limit {
+                intake.position = position;
+                self.intake = Some(intake);
+                return Ok(taken);
+            }
+            intake.lists = &intake.lists[1..];
+            intake.position = 0;
+        }
+        state.finish(&intake.request, &context);
+        check_count(kind, state.usage().names)?;
+        check_bytes(self.held_bytes())?;
+        Ok(taken)
+    }
+
+    /// Compares names with the view, and makes responses if that ends in this step.
+    fn settled_step(&mut self) -> Step {
+        let mut step = Step { more: self.intake.is_some(), ..Step::default() };
+        if step.more {
+            return step;
+        }
+        let mut left = STEP;
+        if let Some(view) = &self.view {
+            for state in self.types.iter_mut().filter(|state| state.registered()) {
+                left = left.saturating_sub(state.settle(view, left));
+            }
+        }
+        if left == 0 {
+            step.more = true;
+        } else {
+            step.responses = self.pump();
+        }
+        step.work = self.take_work();
+        self.asked &= step.more;
+        step
+    }
+
+    /// The names that were looked at because of the client. Those of a new view are another's doing.
+    fn take_work(&mut self) -> usize {
+        let work = self.types.iter_mut().map(T::take_work).sum();
+        if self.asked { work } else { 0 }
     }
 
     /// The type that a request is for; `None` if SMC does not serve it.

@@ -1,8 +1,10 @@
-//! The protocol as scenarios (`delta`, `sotw`, `ordering`, `resuming`, `acked`), its bounds (`bounds`),
-//! the bytes (`encoding`), and properties that hold with a model of Envoy (`model`, `properties`).
+//! The protocol rule by rule (`conformance`) and as scenarios (`delta`, `sotw`, `ordering`, `resuming`,
+//! `acked`), its bounds (`bounds`), what it costs (`work`), the bytes (`encoding`), and properties that
+//! hold with a model of Envoy (`model`, `properties`).
 
 mod acked;
 mod bounds;
+mod conformance;
 mod delta;
 mod encoding;
 mod model;
@@ -11,3 +13,4 @@ mod properties;
 mod resuming;
 mod sotw;
 mod support;
+mod work;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::request::{NameList, Request};
 use super::status::TypeStatus;
-use super::{ProtocolError, Response, Verdict};
+use super::{Response, Verdict};
 use crate::resource::ResourceType;
 use crate::served_state::View;
 
@@ -15,30 +16,32 @@ pub(super) const MAX_RETAINED: usize = 4096;
 
 /// The state of one type on one stream.
 pub(super) trait TypeState {
-    /// The request message of the variant.
-    type Request;
-
     /// True if an empty response removes nothing from the client.
     const EMPTY_IS_HARMLESS: bool;
 
     /// A type without a subscription.
     fn new(kind: ResourceType) -> Self;
 
-    /// The type URL that a request names.
-    fn type_url(request: &Self::Request) -> &str;
-
     /// Returns true if the first request for a type states that the client holds resources of it.
-    fn resumes(request: &Self::Request) -> bool;
+    fn resumes(request: &Request) -> bool;
 
-    /// Checks the names in a request before any of them is stored.
-    fn check(kind: ResourceType, request: &Self::Request) -> Result<(), ProtocolError>;
+    /// Begins a request: takes in the answer to a response, and says which lists of names are to be taken in,
+    /// in this order. The first request for a type answers no response: if it has a nonce, that nonce is
+    /// from another stream.
+    fn begin(&mut self, request: &Request) -> Begun;
 
-    /// Handles the stream's first request for this type. It answers no response: if it has a nonce,
-    /// that nonce is from another stream.
-    fn register(&mut self, request: &Self::Request, context: &Context<'_>);
+    /// Takes in one name of a list, and its version if the list has versions.
+    fn take_in(&mut self, list: NameList, name: &str, version: &str, context: &Context<'_>);
 
-    /// Handles a later request for this type.
-    fn on_request(&mut self, request: &Self::Request, context: &Context<'_>) -> Option<Verdict>;
+    /// Ends a request, when all its names are taken in.
+    fn finish(&mut self, request: &Request, context: &Context<'_>);
+
+    /// Compares names with the view, about `limit` of them. Returns how many it looked at; fewer than `limit`
+    /// if none is left to compare before a response is made.
+    fn settle(&mut self, view: &View, limit: usize) -> usize;
+
+    /// The names that were looked at since this was last asked.
+    fn take_work(&mut self) -> usize;
 
     /// The names held and subscribed to, and those whose removal is unanswered.
     fn usage(&self) -> Usage;
@@ -81,11 +84,22 @@ pub(super) struct Usage {
     pub(super) bytes: usize,
 }
 
+/// The beginning of a request.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// The answer to a response.
+    pub(super) verdict: Option<Verdict>,
+    /// The lists of names that are to be taken in.
+    pub(super) lists: &'static [NameList],
+}
+
 /// The state of the stream that a type needs to handle a request.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     /// The view, if there is one. Used only to share its names.
     pub(super) view: Option<&'a View>,
+    /// The request is the stream's first for this type.
+    pub(super) first: bool,
     /// The stream has carried a response of any type.
     pub(super) answered: bool,
     /// The stream carries this type alone.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use envoy_types::pb::google::protobuf::UInt32Value;
 use smc_mesh::resource::ResourceType;
-use smc_testkit::ads::{Credentials, ack, subscribe};
+use smc_mesh::session::MAX_NAMES;
+use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 use tonic::client::Grpc;
@@ -79,11 +80,16 @@ async fn a_request_too_large_or_malformed_ends_its_stream_with_the_reason() {
     let mut honest = Honest::connect(&replica).await;
 
     let mut client = Client::connect(&replica, &buyer).await;
-    client.send(unknown(&buyer, 33 << 10)).await;
+    client.send(unknown(&buyer, 9 << 10)).await;
     assert_eq!(client.ended().await, Code::OutOfRange);
     // Within the limit of a request, and far beyond what a proxy may ask for.
     let mut client = Client::connect(&replica, &buyer).await;
-    client.send(unknown(&buyer, 20 << 10)).await;
+    let names = (0..MAX_NAMES + 1).map(|i| i.to_string()).collect();
+    let many = DeltaDiscoveryRequest {
+        resource_names_subscribe: names,
+        ..subscribe(&buyer, ResourceType::Endpoint, &[])
+    };
+    client.send(many).await;
     assert_eq!(client.ended().await, Code::InvalidArgument);
 
     // A number where a message should be.
@@ -100,6 +106,33 @@ async fn a_request_too_large_or_malformed_ends_its_stream_with_the_reason() {
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 
     honest.is_served(&replica).await;
+    Client::served(&replica, &buyer, ResourceType::Cluster).await;
+    replica.stop().await;
+}
+
+/// Each cost a line in the log, and an admission: 3,745 streams a second were 1 MB/s.
+#[tokio::test]
+async fn a_flood_of_streams_loses_its_connection_and_the_others_are_served() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let mut honest = Honest::connect(&replica).await;
+    let channel = buyer.connect(replica.xds).await.unwrap();
+    let start = Instant::now();
+    let (mut opened, mut refused) = (0_u128, 0);
+    // The channel connects again after each loss.
+    while start.elapsed() < Duration::from_secs(3) {
+        match DeltaStream::open(channel.clone(), []).await {
+            Ok(_) => opened += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    // 83 at once, and one for each 100 ms.
+    let allowed = 83 + start.elapsed().as_millis() / 100 + 1;
+    assert!(opened <= allowed && opened > 40, "{opened} opened, {allowed} allowed");
+    assert!(refused > 0);
+    honest.is_served(&replica).await;
+    // The proxy is served again once it has waited.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     Client::served(&replica, &buyer, ResourceType::Cluster).await;
     replica.stop().await;
 }

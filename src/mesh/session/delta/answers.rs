@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-
 use super::entries::Entry;
 use super::held::Held;
 use super::{DeltaState, InFlight};
 use crate::session::Verdict;
 use crate::session::rejection::{self, Rejection};
+use crate::session::request::Request;
 
 impl DeltaState {
-    pub(super) fn on_answer(&mut self, request: &DeltaDiscoveryRequest) -> Option<Verdict> {
+    pub(super) fn on_answer(&mut self, request: &Request) -> Option<Verdict> {
         // Any other nonce than that of the unanswered response is stale, or from another stream.
-        let nonce: u64 = request.response_nonce.parse().ok()?;
+        let nonce: u64 = request.response_nonce().parse().ok()?;
         let answered = self.in_flight.take_if(|in_flight| in_flight.nonce == nonce)?;
-        Some(match &request.error_detail {
+        self.work.add(answered.sent.len() + answered.removed.len());
+        Some(match request.error() {
             None => self.on_ack(answered),
             Some(error) => self.on_nack(answered, rejection::message(error)),
         })

@@ -1,38 +1,63 @@
 //! The difference between what the client holds and the view: what to send and what to remove.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::DeltaState;
 use super::held::Held;
-use super::stale::Stale;
+use super::stale::{Over, Sweep};
 use crate::resource::Resource;
 use crate::served_state::View;
 use crate::session::type_state::{MAX_RETAINED, SendPolicy};
 
+/// The removals in one response; the others go with the next ones. One response is made in one go.
+const MAX_REMOVALS: usize = 4096;
+
 impl DeltaState {
-    /// Compares the stale names with the view. Does nothing while an answer is outstanding, because the
-    /// answer decides what the client holds.
-    pub(super) fn compare_stale(&mut self, view: &View) {
+    /// Compares stale names with the view, about `limit` of them. Does nothing while an answer is
+    /// outstanding, because the answer decides what the client holds. Returns how many it looked at; fewer
+    /// than `limit` if none is left.
+    pub(super) fn compare_stale(&mut self, view: &View, limit: usize) -> usize {
         if self.in_flight.is_some() || !self.bisecting.is_empty() {
-            return;
+            return 0;
         }
-        match std::mem::replace(&mut self.stale, Stale::Names(BTreeSet::new())) {
-            Stale::Names(names) => names.iter().for_each(|name| self.compare(view, name)),
-            Stale::Everything => {
-                let names = self.entries.iter().map(|(name, _)| name);
-                let own: Vec<_> =
-                    names.chain(&self.to_remove).chain(&self.must_answer).map(Arc::clone).collect();
-                for name in &own {
+        let mut done = 0;
+        while done < limit {
+            if let Some(name) = self.stale.pop() {
+                self.compare(view, &name);
+                done += 1;
+            } else if let Some(sweep) = self.stale.take_sweep() {
+                let names = self.swept(view, &sweep, limit - done);
+                for name in &names {
                     self.compare(view, name);
                 }
-                if self.wildcard {
-                    view.all(self.kind).for_each(|resource| self.compare(view, &resource.name));
+                done += names.len();
+                let whole = done < limit;
+                let after = if whole { None } else { names.last().cloned() };
+                let next = if whole { sweep.next_table() } else { Some(Sweep { after, ..sweep }) };
+                if next.is_none() {
+                    let mut to_send = std::mem::take(&mut self.to_send);
+                    self.work.add(to_send.len());
+                    to_send.retain(|name| self.wanted(name));
+                    self.to_send = to_send;
                 }
-                let mut to_send = std::mem::take(&mut self.to_send);
-                to_send.retain(|name| self.wanted(name));
-                self.to_send = to_send;
+                self.stale.put_sweep(next);
+            } else {
+                break;
             }
+        }
+        self.work.add(done);
+        done
+    }
+
+    /// At most `count` names that a sweep compares next; fewer if its table has no more.
+    fn swept(&self, view: &View, sweep: &Sweep, count: usize) -> Vec<Arc<str>> {
+        let range = sweep.range();
+        match sweep.over {
+            Over::Entries => self.entries.range(range).take(count).map(Arc::clone).collect(),
+            Over::Removals => self.to_remove.range::<str, _>(range).take(count).cloned().collect(),
+            Over::Answers => self.must_answer.range::<str, _>(range).take(count).cloned().collect(),
+            Over::View if self.wildcard => view.names(self.kind, range).take(count).map(Arc::clone).collect(),
+            Over::View => Vec::new(),
         }
     }
 
@@ -95,9 +120,11 @@ impl DeltaState {
     /// does not hold the name or waits for an answer to it.
     pub(super) fn next_removals(&mut self, policy: SendPolicy) -> Vec<Arc<str>> {
         let all = policy.remove || self.to_remove.len() > MAX_RETAINED;
+        self.work.add(self.to_remove.len().min(MAX_REMOVALS));
         let free =
             |name: &Arc<str>| all || self.must_answer.contains(name) || self.held(name) == Held::Nothing;
-        let removed: Vec<_> = self.to_remove.iter().filter(|name| free(name)).cloned().collect();
+        let free = self.to_remove.iter().filter(|name| free(name));
+        let removed: Vec<_> = free.take(MAX_REMOVALS).cloned().collect();
         for name in &removed {
             self.to_remove.remove(name);
         }

@@ -1,6 +1,7 @@
 //! The names that a Delta client subscribed to and holds, and the memory that they take.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::held::Held;
@@ -37,6 +38,11 @@ impl Entries {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         self.by_name.iter()
+    }
+
+    /// The names in a range.
+    pub(super) fn range(&self, range: (Bound<&str>, Bound<&str>)) -> impl Iterator<Item = &Arc<str>> {
+        self.by_name.range::<str, _>(range).map(|(name, _)| name)
     }
 
     pub(super) fn insert(&mut self, name: Arc<str>, entry: Entry) {

@@ -4,16 +4,32 @@ use std::sync::Arc;
 
 use super::entries::Entry;
 use super::held::Held;
-use super::stale::Stale;
 use super::{DeltaState, WILDCARD};
 use crate::session::type_state::Context;
 
 impl DeltaState {
+    /// Subscribes to a name in the stream's first request, where `*` has been seen already.
+    pub(super) fn subscribe_first(&mut self, name: &str, context: &Context<'_>) {
+        if name == WILDCARD {
+            return;
+        }
+        match self.entries.get_mut(name) {
+            Some(entry) => entry.subscribed = true,
+            None => self.subscribe(name, context),
+        }
+        if context.warming {
+            self.must_answer.insert(self.intern(name, context));
+        }
+    }
+
     pub(super) fn subscribe(&mut self, name: &str, context: &Context<'_>) {
         if name == WILDCARD {
-            self.response_due |= !self.wildcard;
-            self.wildcard = true;
-            self.stale = Stale::Everything;
+            if !self.wildcard {
+                self.response_due = true;
+                self.wildcard = true;
+                // What the client subscribed to by name was wanted before.
+                self.stale.add_view();
+            }
             return;
         }
         let name = self.intern(name, context);
@@ -27,13 +43,17 @@ impl DeltaState {
 
     pub(super) fn unsubscribe(&mut self, name: &str) {
         if name == WILDCARD {
-            self.wildcard = false;
+            if !std::mem::take(&mut self.wildcard) {
+                return;
+            }
+            let kept = self.entries.len() + self.must_answer.len() + self.to_send.len();
+            self.work.add(kept + self.to_remove.len() + self.rejected.len() + self.stale.names().len());
             self.entries.retain_subscribed();
             self.must_answer.retain(|name| self.entries.contains(name));
             self.to_send.retain(|name| self.entries.contains(name));
             self.to_remove.retain(|name| self.entries.contains(name));
             self.rejected.retain(|name, _| self.entries.contains(name));
-            self.stale = Stale::Everything;
+            self.stale.retain(|name| self.entries.contains(name));
             return;
         }
         let Some((name, mut entry)) = self.entries.remove(name) else { return };

@@ -8,16 +8,55 @@ use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Disc
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::rpc::Status;
 use imbl::{OrdMap, OrdSet};
+use prost::Message;
 
 use crate::class::ProxyClass;
 use crate::resource::{Resource, ResourceType};
 use crate::served_state::{Changed, Snapshot, View};
-use crate::session::{Response, Step};
+use crate::session::{ProtocolError, Request, Response, Session, Step, Variant};
 use smc_types::ids::ServiceAccountId;
 
 pub(super) use ResourceType::{
     Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS,
 };
+
+impl Session {
+    /// Handles a State-of-the-World request to its end.
+    pub(in crate::session) fn on_sotw(
+        &mut self,
+        request: &DiscoveryRequest,
+        view: Option<&View>,
+    ) -> Result<Step, ProtocolError> {
+        self.whole(Variant::Sotw, request, view)
+    }
+
+    /// Handles a Delta request to its end.
+    pub(in crate::session) fn on_delta(
+        &mut self,
+        request: &DeltaDiscoveryRequest,
+        view: Option<&View>,
+    ) -> Result<Step, ProtocolError> {
+        self.whole(Variant::Delta, request, view)
+    }
+
+    fn whole(
+        &mut self,
+        variant: Variant,
+        request: &impl Message,
+        view: Option<&View>,
+    ) -> Result<Step, ProtocolError> {
+        let request = Request::decode(variant, request.encode_to_vec().into()).unwrap();
+        let mut whole = self.on_request(request, view)?;
+        while whole.more {
+            let step = self.proceed()?;
+            whole.responses.extend(step.responses);
+            whole.events.extend(step.events);
+            whole.work += step.work;
+            whole.more = step.more;
+        }
+        Ok(whole)
+    }
+}
 
 /// A resource: type, name, content. A cluster takes its endpoints from the EDS resource of its own name.
 pub(super) type Spec<'a> = (ResourceType, &'a str, &'a str);

@@ -33,6 +33,7 @@ use smc_authority::ledger::{Command, Ledger, Outcome};
 use smc_host::env::Entropy;
 use smc_host::network::{Listener, Tcp};
 use smc_types::ids::ReplicaId;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -95,6 +96,10 @@ pub struct Group {
 
 impl Group {
     /// Starts a replica. Returns as soon as its disk is read; [`Group::ready`] waits for the group.
+    ///
+    /// All its tasks and connections run on the runtime that this is called on, and the listener on the one
+    /// that it was opened on. A caller on another runtime can keep that one busy without delaying a
+    /// heartbeat or a commit.
     pub async fn start(
         settings: Settings,
         storage: Storage,
@@ -124,6 +129,7 @@ impl Group {
             tls: tls.clone(),
             identity: identity.clone(),
             check_quorum: check_quorum.clone(),
+            runtime: Handle::current(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(flusher.run());

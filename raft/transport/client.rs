@@ -21,6 +21,7 @@ use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2, alias:
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_client::RaftClient;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -60,6 +61,9 @@ pub(crate) struct Dialer {
     pub(crate) tls: ReplicaTls,
     pub(crate) identity: Identity,
     pub(crate) check_quorum: CheckQuorum,
+    /// Where connections run, also those that a task elsewhere asks for: the runtime that the replica was
+    /// started on.
+    pub(crate) runtime: Handle,
 }
 
 /// Why a request to another replica failed.
@@ -96,6 +100,8 @@ impl Dialer {
             let (dialer, address) = (dialer.clone(), address.clone());
             async move { dialer.connect(target, address).await.map(TokioIo::new) }
         });
+        // The channel's task starts here, and may outlive a caller on a runtime that is busy.
+        let _entered = self.runtime.enter();
         // Not the address, which the connector has, nor the name that TLS verifies.
         let endpoint = Endpoint::from_static("http://replica.smc.internal")
             .connect_timeout(CONNECT_TIMEOUT)

@@ -117,7 +117,10 @@ pub fn run() -> ExitCode {
 
 fn dispatch(command: Command) -> Outcome {
     match command {
-        Command::Controller(args) => many_threads()?.block_on(controller::run(*args)),
+        Command::Controller(args) => {
+            let raft = raft_threads()?;
+            many_threads()?.block_on(controller::run(*args, raft.handle()))
+        }
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
@@ -138,6 +141,14 @@ struct NoRuntime(#[source] std::io::Error);
 
 fn many_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(NoRuntime)
+}
+
+/// The threads of the Raft group, which nothing else runs on: a replica whose proxies, or whose mesh, keep
+/// every other thread busy still sends and answers heartbeats, and commits. Two, so that a step of one task
+/// does not delay another; what blocks on the disk has threads of its own.
+fn raft_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).thread_name("raft").enable_all().build().map_err(NoRuntime)
 }
 
 fn one_thread() -> Result<tokio::runtime::Runtime, NoRuntime> {

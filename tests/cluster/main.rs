@@ -7,6 +7,7 @@
 
 mod client;
 mod commands;
+mod hostile;
 mod linearizable;
 mod proxy;
 mod relay;

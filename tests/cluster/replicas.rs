@@ -305,7 +305,7 @@ impl Replicas {
     /// Returns true if a replica serves a proxy with this bootstrap. If false, the claim may still
     /// have taken effect.
     pub(crate) async fn is_served(&self, replica: u64, bootstrap: &Value) -> bool {
-        proxy::is_served(&format!("{}:15128", self.address(replica)), bootstrap).await
+        proxy::is_served(&self.xds_address(replica), bootstrap).await
     }
 
     /// Releases all certificates of a pod.
@@ -342,6 +342,20 @@ impl Replicas {
             pb::CertificateState::Unspecified => State::Absent,
         };
         certificates.map(|certificate| (certificate.serial.clone(), state(&certificate))).collect()
+    }
+
+    /// The leader and term that each replica knows.
+    pub(crate) async fn terms(&self) -> Vec<Option<(Option<u64>, u64)>> {
+        let mut terms = Vec::new();
+        for replica in 0..self.count {
+            terms.push(self.status(replica).await.map(|status| (status.leader, status.term)));
+        }
+        terms
+    }
+
+    /// The address that proxies connect to.
+    pub(crate) fn xds_address(&self, replica: u64) -> String {
+        format!("{}:15128", self.address(replica))
     }
 
     /// Waits until all replicas agree on a leader, and returns it.

@@ -15,6 +15,7 @@ use smc_types::host_port::{HostPort, ReplicaAddress};
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::{ReplicaId, TrustDomain};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -121,7 +122,8 @@ pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
     data_dir.join("ledger")
 }
 
-pub(super) async fn run(args: ControllerArgs) -> Outcome {
+/// Runs a replica, its member of the Raft group on the runtime `raft`.
+pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     let ControllerArgs {
         mesh_dir,
         data_dir,
@@ -147,7 +149,7 @@ pub(super) async fn run(args: ControllerArgs) -> Outcome {
     let env = Env::system();
     let keys = open_keys(data_dir.clone(), kek_file, other_kek_files, create_kek, env.clone()).await?;
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
-    let group = Arc::new(replica.start(ledger, &*keys, &env).await?);
+    let group = Arc::new(replica.start_on(raft, ledger, Arc::clone(&keys), env.clone()).await?);
     let config = Config {
         xds_listen,
         xds_address,

@@ -8,6 +8,7 @@ use clap::Args;
 use smc_raft::{Connections, Group, GroupSecret, Settings, Storage};
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
+use tokio::runtime::Handle;
 
 use crate::ca::seal::KeyEncryption;
 use smc_host::env::Env;
@@ -60,14 +61,21 @@ struct CannotListen {
     source: std::io::Error,
 }
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 impl ReplicaArgs {
-    /// Starts the replica on its disk.
-    pub(super) async fn start(
+    /// Starts the replica on its disk, all of it on the runtime `raft`.
+    pub(super) async fn start_on(
         self,
+        raft: &Handle,
         storage: Storage,
-        keys: &dyn KeyEncryption,
-        env: &Env,
-    ) -> Result<Group, Box<dyn std::error::Error + Send + Sync>> {
+        keys: Arc<dyn KeyEncryption>,
+        env: Env,
+    ) -> Result<Group, Failure> {
+        raft.spawn(async move { self.start(storage, &*keys, &env).await }).await?
+    }
+
+    async fn start(self, storage: Storage, keys: &dyn KeyEncryption, env: &Env) -> Result<Group, Failure> {
         let listen = self.raft_listen;
         let settings = Settings {
             other_secrets: keys.other_group_secrets(),

@@ -11,6 +11,7 @@
 
 mod barrier;
 mod changes;
+mod clocks;
 mod error;
 mod housekeeping;
 mod join;
@@ -30,7 +31,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use smc_authority::ledger::{Command, Ledger, Outcome};
-use smc_host::env::Entropy;
+use smc_authority::rules::GroupTime;
+use smc_host::env::{Entropy, Env};
 use smc_host::network::{Listener, Tcp};
 use smc_types::ids::ReplicaId;
 use tokio::runtime::Handle;
@@ -57,6 +59,7 @@ use crate::transport::client::Dialer;
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls};
 use barrier::SharedBarrier;
+use clocks::PeerClocks;
 pub use error::{GroupError, MembershipError};
 use housekeeping::housekeeping;
 use join::GroupJoin;
@@ -87,6 +90,7 @@ pub struct Group {
     secret: GroupSecret,
     entropy: Arc<dyn Entropy>,
     peers: Peers,
+    clocks: PeerClocks,
     barrier: SharedBarrier<Result<(), ProposeError>>,
     queue: mpsc::Sender<Proposal>,
     disk: Disk,
@@ -139,15 +143,12 @@ impl Group {
         let raft = raft.map_err(|error| failed(io::Error::other(error.to_string())))?;
         check_quorum.follow(raft.metrics());
         let peers = Peers::new(raft.clone(), dialer);
+        let clock = Arc::clone(&connections.clock);
+        let clocks = PeerClocks::new(raft.clone(), peers.clone(), replica, clock);
 
         let stopping = CancellationToken::new();
         if let Some(listener) = connections.listener {
-            let service = Service {
-                raft: raft.clone(),
-                identity: identity.clone(),
-                snapshots,
-                receiving: Arc::default(),
-            };
+            let service = Service::new(raft.clone(), identity.clone(), snapshots, connections.clock);
             tasks.spawn(serve(service, listener, tls, stopping.clone()));
         }
         let (queue, proposals) = mpsc::channel(QUEUE);
@@ -160,6 +161,7 @@ impl Group {
         tasks.spawn(Proposer::new(context, proposals).run(stopping.clone()));
         let keeping = housekeeping(raft.clone(), log_growth, SmallRng::seed_from_u64(snapshot_seed));
         tasks.spawn(until(stopping.clone(), keeping));
+        tasks.spawn(until(stopping.clone(), clocks.clone().run()));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
         let joining = GroupJoin {
             raft: raft.clone(),
@@ -179,6 +181,7 @@ impl Group {
             secret,
             entropy,
             peers,
+            clocks,
             barrier: SharedBarrier::new(),
             queue,
             disk,
@@ -189,16 +192,13 @@ impl Group {
 
     /// Starts a group of one replica that no other can connect to, and waits until it is ready: for tests,
     /// and tools that read a directory.
-    pub async fn alone(
-        replica: ReplicaId,
-        storage: Storage,
-        entropy: Arc<dyn Entropy>,
-    ) -> Result<Self, GroupError> {
+    pub async fn alone(replica: ReplicaId, storage: Storage, env: &Env) -> Result<Self, GroupError> {
         // There is no listener, so the secret protects nothing.
         let secret = GroupSecret::new(Zeroizing::new([0; 32]));
         let settings = Settings::new(replica, "localhost:0".to_owned(), secret);
-        let connections = Connections { network: Arc::new(Tcp), listener: None };
-        let group = Self::start(settings, storage, connections, entropy).await?;
+        let clock = Arc::clone(&env.clock);
+        let connections = Connections { network: Arc::new(Tcp), listener: None, clock };
+        let group = Self::start(settings, storage, connections, Arc::clone(&env.entropy)).await?;
         group.ready().await.map_err(|error| GroupError::Raft(error.to_string()))?;
         Ok(group)
     }
@@ -333,6 +333,10 @@ impl ReplicatedLedger for Group {
 
     fn local(&self) -> &SharedLedger {
         &self.shared
+    }
+
+    fn time(&self) -> GroupTime {
+        self.clocks.time()
     }
 }
 

@@ -180,6 +180,7 @@ pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse
         leader: leader.filter(|_| metrics.state != ServerState::Shutdown),
         membership: Some(membership.to_wire()),
         term: metrics.current_term,
+        now: None,
     }
 }
 

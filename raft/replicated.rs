@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use smc_authority::ledger::{Command, Outcome};
+use smc_authority::rules::GroupTime;
 use smc_host::env::NoEntropy;
 use thiserror::Error;
 
@@ -26,6 +27,9 @@ pub trait ReplicatedLedger: Send + Sync {
 
     /// The state as applied here, which may lag behind the group without a [`Self::barrier`] before.
     fn local(&self) -> &SharedLedger;
+
+    /// What the clocks of the group's replicas say now.
+    fn time(&self) -> GroupTime;
 }
 
 /// Why commands could not be committed.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use smc::admin::Administration;
 use smc::ca::seal::{KeyEncryption, LocalKey};
 use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
+use smc::group_time::clock_agrees;
 use smc::server::{Server, Storage};
 use smc_authority::ledger::Ledger;
 use smc_host::env::Env;
@@ -26,7 +27,7 @@ use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::clock::SimulatedClock;
+use crate::clock::HostClock;
 use crate::mesh::DeclaredMesh;
 use crate::network::SimulatedNetwork;
 use crate::trace::Trace;
@@ -53,6 +54,7 @@ struct Parts {
     seed: u64,
     starts: AtomicU64,
     disk: MemoryDisk,
+    clock: HostClock,
     /// The directory of the key-encryption key and the record beside it, which are read and written at start.
     directory: TempDir,
     mesh: watch::Receiver<String>,
@@ -92,8 +94,8 @@ impl Replica {
         let random = SeededEntropy::new(seed.wrapping_add(id));
         // Long enough for power to be lost during a sync.
         let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + random.draw() % 6));
-        let (starts, running) = (AtomicU64::new(0), Mutex::new(None));
-        Self(Arc::new(Parts { id, replicas, seed, starts, disk, directory, mesh, trace, running }))
+        let (starts, running, clock) = (AtomicU64::new(0), Mutex::new(None), HostClock::default());
+        Self(Arc::new(Parts { id, replicas, seed, starts, disk, clock, directory, mesh, trace, running }))
     }
 
     /// The software of the replica's host. It ends only with an error.
@@ -114,13 +116,18 @@ impl Replica {
             ..Settings::new(ReplicaId(self.0.id), address(self.0.id), keys.group_secret())
         };
         let listener = env.network.listen(([0, 0, 0, 0], RAFT_PORT).into()).await?;
-        let connections = Connections { network: Arc::clone(&env.network), listener: Some(listener) };
+        let connections = Connections {
+            network: Arc::clone(&env.network),
+            listener: Some(listener),
+            clock: Arc::clone(&env.clock),
+        };
         let storage = smc_raft::Storage::Memory(self.0.disk.clone());
         Ok(Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?)
     }
 
     async fn serve(&self, env: Env, keys: LocalKey, group: &Arc<Group>) -> turmoil::Result {
         group.ready().await?;
+        clock_agrees(group).await;
         let mesh = Box::new(DeclaredMesh::new(self.0.mesh.clone()));
         let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh };
         let handle = Server::start(self.config(), env, storage, CancellationToken::new()).await?;
@@ -166,6 +173,11 @@ impl Replica {
         answer
     }
 
+    /// The clock of its host.
+    pub fn clock(&self) -> &HostClock {
+        &self.0.clock
+    }
+
     /// Whether it serves.
     pub fn serves(&self) -> bool {
         self.0.running().is_some()
@@ -196,7 +208,7 @@ impl Replica {
         let start = self.0.starts.fetch_add(1, Ordering::Relaxed);
         let seed = self.0.seed.wrapping_mul(1_000_003).wrapping_add(self.0.id << 32).wrapping_add(start);
         Env {
-            clock: Arc::new(SimulatedClock),
+            clock: Arc::new(self.0.clock.clone()),
             entropy: Arc::new(SeededEntropy::new(seed)),
             network: Arc::new(SimulatedNetwork),
         }

@@ -76,7 +76,7 @@ pub(crate) async fn measure(certificates: usize) -> Result<Value> {
 async fn fill(directory: &Path, ledger: &Path, certificates: usize) -> Result<u64> {
     let keys = key(directory)?;
     let storage = Storage::Directory(ledger.to_owned());
-    let group = Arc::new(Group::alone(ReplicaId(0), storage, Env::system().entropy).await?);
+    let group = Arc::new(Group::alone(ReplicaId(0), storage, &Env::system()).await?);
     let ca = authority(&group, &keys).await?;
     let of = |certificates| Amount { certificates, time: Duration::MAX };
     let services = certificates / 10;

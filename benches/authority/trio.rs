@@ -47,9 +47,9 @@ impl Trio {
                 initial_members: initial_members.clone(),
                 ..Settings::new(id, address, keys.group_secret())
             };
-            let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };
+            let Env { clock, entropy, .. } = Env::system();
+            let connections = Connections { network: Arc::new(Tcp), listener: Some(listener), clock };
             let storage = Storage::Directory(directory.path().join(format!("replica-{id}")));
-            let entropy = Env::system().entropy;
             groups.push(Arc::new(Group::start(settings, storage, connections, entropy).await?));
         }
         let mut authorities = Vec::new();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
+use smc_host::env::Clock;
 use smc_host::network::{Listener, Network};
 use smc_types::ids::ReplicaId;
 
@@ -57,6 +58,8 @@ pub struct Connections {
     pub network: Arc<dyn Network>,
     /// Accepts connections; `None` for a replica that will always be alone.
     pub listener: Option<Box<dyn Listener>>,
+    /// The clock that this replica tells its peers, and compares with theirs.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// openraft's configuration.

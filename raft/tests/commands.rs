@@ -12,7 +12,7 @@ use smc_types::time::Timestamp;
 use crate::group::Group;
 use crate::replicated::ReplicatedLedger;
 
-const NOW: Timestamp = Timestamp(1_800_000_000);
+pub(super) const NOW: Timestamp = Timestamp(1_800_000_000);
 
 pub(super) fn serial(n: u32) -> SerialNumber {
     let mut bytes = [0; 16];

@@ -18,7 +18,7 @@ use smc_types::ids::ReplicaId;
 
 pub(super) async fn try_open_as(id: u64, storage: Storage) -> Result<Group, GroupError> {
     // Not a seed: the sessions of a restarted process must differ from its former ones.
-    Group::alone(ReplicaId(id), storage, Env::system().entropy).await
+    Group::alone(ReplicaId(id), storage, &Env::system()).await
 }
 
 pub(super) async fn try_open(storage: Storage) -> Result<Group, GroupError> {

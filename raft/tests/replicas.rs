@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
 use smc_host::env::Entropy;
-use smc_host::env::fixed::SeededEntropy;
+use smc_host::env::fixed::{SeededEntropy, SettableClock};
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::change_membership_request::Change;
 use smc_testkit::eventually::{self, Look, Patience};
@@ -38,6 +38,10 @@ pub(super) fn entropy() -> Arc<dyn Entropy> {
     Arc::new(SeededEntropy::new(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
+fn clock() -> Arc<SettableClock> {
+    Arc::new(SettableClock::at(super::commands::NOW))
+}
+
 pub(super) fn address(id: u64) -> String {
     format!("replica-{id}")
 }
@@ -49,6 +53,7 @@ pub(super) struct Cluster {
     pub(super) initial_members: Vec<u64>,
     pub(super) disks: BTreeMap<u64, MemoryDisk>,
     pub(super) running: BTreeMap<u64, Arc<Group>>,
+    pub(super) clocks: BTreeMap<u64, Arc<SettableClock>>,
 }
 
 impl Cluster {
@@ -78,6 +83,7 @@ impl Cluster {
         let connections = Connections {
             network: self.switch.network(&address(id)),
             listener: Some(self.switch.listen(&address(id))),
+            clock: Arc::<SettableClock>::clone(self.clocks.entry(id).or_insert_with(clock)),
         };
         let disk = self.disks.entry(id).or_default().clone();
         let group =

@@ -31,6 +31,7 @@ use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
 use crate::types::{Entry, Proposal, TypeConfig};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
+use smc_host::env::Clock;
 use smc_host::network::Listener;
 use smc_types::ids::ReplicaId;
 
@@ -48,6 +49,8 @@ pub(crate) struct Service {
     pub(crate) snapshots: Snapshots,
     /// Locked while a snapshot is received: two at once would mix their chunks.
     pub(crate) receiving: Arc<Mutex<()>>,
+    /// The clock that other replicas compare theirs with.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Serves until `stopping`.
@@ -72,6 +75,16 @@ pub(crate) async fn serve(
 }
 
 impl Service {
+    /// The service of one replica. `clock` is the one that other replicas compare theirs with.
+    pub(crate) fn new(
+        raft: machine::Raft,
+        identity: Identity,
+        snapshots: Snapshots,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { raft, identity, snapshots, receiving: Arc::default(), clock }
+    }
+
     fn receiver(&self) -> Receiver {
         let Identity { replica, incarnation, .. } = self.identity;
         Receiver { replica, incarnation, group: self.identity.group() }
@@ -265,7 +278,8 @@ impl Raft for Service {
         request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
         self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
-        Ok(Response::new(membership::describe(&self.raft, &self.identity)))
+        let now = Some(self.clock.now().0);
+        Ok(Response::new(pb::DescribeResponse { now, ..membership::describe(&self.raft, &self.identity) }))
     }
 
     async fn change_membership(

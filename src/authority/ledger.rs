@@ -7,9 +7,11 @@
 //! (docs/design/ledger.md). Raft stores and replicates the log.
 //!
 //! ```text
-//! authority, record, outcome ◄ bounds, command ◄ state ◄ signed, rekey, ca_rotation ◄ apply
+//! authority, record, outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey, proxies,
+//! services, ca_rotation ◄ apply
 //! ```
 
+mod agreement;
 mod announcement;
 mod apply;
 mod authority;
@@ -17,22 +19,27 @@ mod bounds;
 mod ca_rotation;
 mod command;
 mod outcome;
+mod proxies;
 mod record;
 mod rekey;
+mod services;
 mod signed;
 mod state;
+mod time;
 mod typed;
 
 pub use announcement::Announcement;
 pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot, SignedFor};
 pub use bounds::{
-    MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_FORMER_ISSUING,
-    MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_REKEYED_TOGETHER, MAX_RELEASED_TOGETHER,
-    MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED, PRUNE_MARGIN, RELEASED_KEPT,
+    CLOCK_TOLERANCE, MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES,
+    MAX_FORMER_ISSUING, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_REKEYED_TOGETHER,
+    MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS, MAX_SUPERSEDED,
+    MAX_UNCLAIMED_PER_PROXY, PRUNE_MARGIN, RELEASED_KEPT, TIME_KEPT, TIME_TO_CLAIM,
 };
 pub use command::{
-    AcknowledgeRoot, Command, EndControllerIssuer, Operation, RecordControllerCertificate,
-    RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, HastenRoot, Operation,
+    RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
+    SignWithNextRoot, TrustRoot,
 };
 pub use outcome::{Outcome, Rejection, Reply};
 pub use record::{
@@ -41,6 +48,7 @@ pub use record::{
 };
 pub use signed::Signed;
 pub use state::{Ledger, ProxyCertificateCounts, StateHash};
+pub use time::median;
 pub use typed::{
     AuthorityChange, ClaimProxyCertificate, InitAuthority, LedgerOperation, Prune, Rekey, ReleaseProxy,
     ReleaseProxyCertificates, RetireCa,

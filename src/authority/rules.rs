@@ -1,6 +1,6 @@
 //! Rules over the ledger: which proxy is admitted, which certificate is due for renewal, which
-//! proxy certificate is orphaned, which step of a CA rotation is next, which warnings an operator
-//! gets.
+//! proxy certificate is orphaned, which step of a CA rotation is next, whether the replicas' clocks
+//! agree, which warnings an operator gets.
 //!
 //! Owns these decisions as pure functions of the ledger, the time and the replicas' reports. The
 //! caller carries them out. Each rule has one file.
@@ -8,6 +8,7 @@
 mod admission;
 mod ca_rotation;
 mod clock_stability;
+mod group_time;
 mod orphans;
 mod renewal;
 mod warnings;
@@ -17,6 +18,7 @@ pub use admission::{
 };
 pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
 pub use clock_stability::ClockStability;
+pub use group_time::{Clocks, GroupTime, MAX_CLOCK_OFFSET, compare as compare_clocks};
 pub use orphans::{CertificateHolder, Orphans, orphaned_certificates};
 pub use renewal::{RenewalPlan, WantedCertificates, earliest_service_end, plan_renewal};
 pub use warnings::{CaWarning, ca_warnings};

@@ -11,6 +11,7 @@
 //! seed issue certificates with equal serial numbers, names and times but different keys.
 
 pub mod builtin;
+mod clock;
 mod commit;
 mod error;
 mod issuer;
@@ -28,6 +29,7 @@ pub mod verify;
 use std::time::Duration;
 
 pub use builtin::{BuiltinCa, CaSettings, Rotate};
+pub use clock::ClockError;
 pub use error::{CaError, CaOperation};
 pub use issuer::{Announcement, ControllerNames, IssuedController, IssuedProxy, IssuedService, Issuer};
 pub use proxy_certificates::ProxyCertificates;

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod decode;
 mod enroll;
+pub mod group_time;
 pub mod interception;
 mod problems;
 mod publisher;

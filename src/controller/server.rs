@@ -24,10 +24,12 @@ use std::sync::Arc;
 
 use smc_authority::pki::{InvalidLifetime, Lifetimes};
 use smc_host::network::{Listener, Network};
+use smc_mesh::served_state::ServedState;
 use smc_mesh::translate::{Compiler, Settings};
 use smc_raft::{Group, ReplicatedLedger};
 use smc_types::ids::{MeshNamespace, TrustDomain};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminService, AdminSocket, Administration, SocketError};
@@ -36,9 +38,10 @@ use crate::ca::metrics::CertificateMetrics;
 use crate::ca::renewal::Renewer;
 use crate::ca::seal::KeyEncryption;
 use crate::ca::tls::ServerTls;
-use crate::ca::{BuiltinCa, CaError, CaSettings, ControllerNames, Issuer, ProxyCertificates};
+use crate::ca::{BuiltinCa, CaError, CaSettings, ClockError, ControllerNames, Issuer, ProxyCertificates};
 use crate::config::{Config, SidecarLimits};
 use crate::enroll::Enroller;
+use crate::group_time::{ClockWatch, corrected};
 use crate::publisher::{InputSenders, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
 use crate::registry::orphan_releaser::OrphanReleaser;
@@ -193,6 +196,7 @@ impl Server {
         let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
         let admin_socket = bind_admin(admin_socket).await?;
         let Storage { group, keys, mesh: source } = storage;
+        let env = corrected(env, Arc::<Group>::clone(&group));
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
         let (ca, tls) =
             authority(&group, keys, &env, settings, certificate_names(controllers.values())).await?;
@@ -221,6 +225,7 @@ impl Server {
             env.clone(),
             &mut tasks,
         );
+        ClockWatch::start(&ca, &group, &metrics, &mut tasks);
         tls.start_renewal(&mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
         ReleaseWatcher::start(ledger, proxies.clone(), &mut tasks);
@@ -240,19 +245,29 @@ impl Server {
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
         let enroller = Enroller::new(issuer, controllers, sidecars.inbound_connections);
-        let (connected, state) = (proxies.clone(), served.clone());
-        let service =
-            AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served: state };
+        let ready = ready(stages.draining.clone(), served.clone(), Arc::clone(&group));
+        let connected = proxies.clone();
+        let service = AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served };
         let administration = admin::start(service, admin_socket, &mut tasks);
         let mut addresses = Addresses { xds, metrics: None };
         if let Some(address) = metrics_listen {
-            let draining = stages.draining.clone();
-            let ready = move || !draining.is_cancelled() && served.borrow().is_some();
             let listener = listen(&*env.network, "metrics", address).await?;
             addresses.metrics = Some(listener.address());
             telemetry::start(listener, metrics.clone(), ready, &mut tasks);
         }
         Ok(Handle { addresses, administration, proxies, metrics, tasks, stages })
+    }
+}
+
+/// Whether a replica is ready: it serves its sources' mesh, and its clock is not known to be wrong.
+fn ready(
+    draining: CancellationToken,
+    served: watch::Receiver<Option<Arc<ServedState>>>,
+    group: Arc<Group>,
+) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
+    move || {
+        let clock_is_wrong = ClockError::check(&group.time()).is_err_and(ClockError::is_known);
+        !draining.is_cancelled() && served.borrow().is_some() && !clock_is_wrong
     }
 }
 

@@ -1,7 +1,8 @@
 //! A client that takes certificates through their life cycle, and records its observations.
 //!
 //! Each certificate is issued; then several proxies connect with it concurrently, each to a random
-//! replica. With probability one half its pod is released, concurrently or afterwards.
+//! replica. With probability one half its pod is released, concurrently or afterwards. A claim also
+//! releases the pod's earlier certificates.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,6 +18,10 @@ use crate::replicas::{Random, Replicas};
 
 /// The recorded operations on each certificate, by serial number.
 pub(crate) type Histories = BTreeMap<String, Vec<Operation>>;
+
+/// The unclaimed certificates of a pod that are surely remembered: fewer than the ledger's bound,
+/// since issuances whose answer was lost count as well.
+const REMEMBERED: usize = 4;
 
 /// A logical clock: an operation that has returned has a smaller number than one called afterwards.
 #[derive(Clone, Default)]
@@ -58,7 +63,12 @@ impl Client {
         let serial = issued.serial;
         let twice = self.histories.insert(serial.clone(), history);
         assert!(twice.is_none(), "the serial number {serial} was used twice");
-        self.unreleased.entry(pod).or_default().push(serial.clone());
+        let unreleased = self.unreleased.entry(pod).or_default();
+        for earlier in unreleased.iter().rev().skip(REMEMBERED - 1) {
+            let forgotten = Operation { called, returned: None, action: Action::Release };
+            self.histories.get_mut(earlier).unwrap().push(forgotten);
+        }
+        unreleased.push(serial.clone());
 
         let mut running = JoinSet::new();
         for _ in 0..=self.random.below(3) {
@@ -95,13 +105,25 @@ impl Client {
         }
     }
 
-    /// Records an operation; a release is recorded for every certificate it concerns.
+    /// Records an operation; a release, and a claim of a later certificate, is recorded for every
+    /// certificate it concerns.
     fn note(&mut self, pod: u64, serial: &str, operation: Operation) {
         if operation.action != Action::Release {
             self.histories.get_mut(serial).unwrap().push(operation);
-            return;
         }
         let unreleased = self.unreleased.entry(pod).or_default();
+        if operation.action == Action::Claim {
+            let released = Operation { action: Action::Release, ..operation };
+            for earlier in unreleased.iter().filter(|earlier| *earlier != serial) {
+                self.histories.get_mut(earlier).unwrap().push(released);
+            }
+            if operation.returned.is_some() {
+                unreleased.retain(|other| other == serial);
+            }
+        }
+        if operation.action != Action::Release {
+            return;
+        }
         for serial in unreleased.iter() {
             self.histories.get_mut(serial).unwrap().push(operation);
         }

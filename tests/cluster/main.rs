@@ -178,7 +178,11 @@ async fn check_invariants(replicas: &Replicas, clock: &LogicalClock, mut histori
         let states = replicas.states(replica).await;
         let returned = Some(clock.next());
         for (serial, history) in &mut histories {
-            let state = states.get(serial).copied().unwrap_or(State::Absent);
+            // The first of a pod's certificates that are refused are forgotten, which refuses them as
+            // well.
+            let refused = history.iter().any(|operation| operation.action == Action::Release);
+            let absent = if refused { State::Released } else { State::Absent };
+            let state = states.get(serial).copied().unwrap_or(absent);
             assert!(
                 state != State::Absent,
                 "replica {replica} has lost the certificate {serial}: {history:?}"

@@ -310,7 +310,7 @@ impl Replicas {
 
     /// Releases all certificates of a pod.
     pub(crate) async fn release(&self, replica: u64, pod: u64) -> Option<()> {
-        let request = pb::ReleaseProxyRequest { proxy: format!("shop/pod-{pod}") };
+        let request = pb::ReleaseProxyRequest { proxy: format!("shop/pod-{pod}"), ..Default::default() };
         self.call(replica, async |mut client| client.release_proxy(request).await).await.map(drop)
     }
 

@@ -29,6 +29,9 @@ pub enum Announcement {
     ProxyClaimed {
         /// The certificate.
         serial: SerialNumber,
+        /// Earlier certificates of the proxy, which were released with it, sorted: streams that were
+        /// opened with them must end.
+        released: Vec<SerialNumber>,
     },
     /// Proxy certificates were released: streams that were opened with them must end.
     ProxyReleased {
@@ -55,8 +58,8 @@ impl Announcement {
                 Operation::RecordProxyCertificate(RecordProxyCertificate { proxy, serial, .. }),
                 Reply::Recorded,
             ) => Some(Self::ProxyIssued { proxy: proxy.clone(), serial: *serial }),
-            (Operation::ClaimProxyCertificate(serial), Reply::Claimed { first: true }) => {
-                Some(Self::ProxyClaimed { serial: *serial })
+            (Operation::ClaimProxyCertificate(serial), Reply::Claimed { first: true, released }) => {
+                Some(Self::ProxyClaimed { serial: *serial, released: released.clone() })
             }
             (_, Reply::AuthorityChanged) => Some(Self::AuthorityChanged),
             (_, Reply::Released { serials }) if !serials.is_empty() => {

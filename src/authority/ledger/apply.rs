@@ -1,30 +1,24 @@
 //! The effect of each command.
 //!
-//! Owns the conditions of the commands for leaf certificates, and dispatches those for CAs and
-//! keys. Every check comes before the first change: a rejected command changes nothing but the
-//! ledger's time.
+//! Owns the conditions that all leaf certificates share, and dispatches the commands. Every check
+//! comes before the first change: a rejected command changes nothing but the ledger's time.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::authority::{Authority, SignedFor};
 use super::bounds::{
-    MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
-    MAX_RELEASED_TOGETHER, MAX_SERVICE_ACCOUNTS, RELEASED_KEPT, check_key, check_len, check_within,
+    MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_RELEASED_TOGETHER, check_key, check_len,
+    check_within,
 };
 use super::command::{
-    AcknowledgeRoot, Command, EndControllerIssuer, Operation, RecordControllerCertificate,
-    RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, HastenRoot, Operation,
+    RecordControllerCertificate, RecordProxyCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
 };
 use super::outcome::{Outcome, Rejection, Reply};
-use super::record::{
-    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
-    SupersededCertificate,
-};
+use super::record::{ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState};
 use super::signed::is_ended;
 use super::state::{Ledger, ServiceCertificates};
 use crate::pki::{SerialNumber, Validity};
-use smc_types::ids::ServiceAccountId;
 use smc_types::time::Timestamp;
 
 impl Ledger {
@@ -32,12 +26,11 @@ impl Ledger {
     /// the state and the command alone.
     pub fn apply(&mut self, command: &Command) -> Outcome {
         let at = command.at;
-        self.now = self.now.max(at);
+        self.now.observe(at);
+        self.check_clock(&command.operation, at)?;
         match &command.operation {
             Operation::InitAuthority(authority) => self.init_authority(authority),
-            Operation::RecordServiceCertificate(RecordServiceCertificate { account, replaces, record }) => {
-                self.record_service(account, *replaces, record, at)
-            }
+            Operation::RecordServiceCertificate(command) => self.record_service(command, at),
             Operation::RecordProxyCertificate(RecordProxyCertificate {
                 serial,
                 proxy,
@@ -53,6 +46,7 @@ impl Ledger {
                     issued_at: self.now(),
                     issuer: *issuer,
                     fingerprint: *fingerprint,
+                    number: 0,
                     state: ProxyCertificateState::Unclaimed,
                 };
                 self.record_proxy(*serial, record, at)
@@ -85,6 +79,9 @@ impl Ledger {
             }
             Operation::RetireCa(ca) => self.retire_ca(*ca, at),
             Operation::Rekey(keys) => self.rekey(keys),
+            Operation::AgreeOnTime(AgreeOnTime { clocks }) => self.agree_on_time(clocks),
+            Operation::CancelRoot(CancelRoot { root }) => self.cancel_root(*root),
+            Operation::HastenRoot(HastenRoot { root }) => self.hasten_root(*root),
         }
     }
 
@@ -106,71 +103,6 @@ impl Ledger {
         // Fields for rotations are ignored: none is under way at the founding.
         self.authority = Some(Authority::new(trust_domain.clone(), root.clone(), issuing.clone()));
         Ok(Reply::Founded)
-    }
-
-    fn record_service(
-        &mut self,
-        account: &ServiceAccountId,
-        replaces: Option<SerialNumber>,
-        record: &ServiceCertificateRecord,
-        at: Timestamp,
-    ) -> Outcome {
-        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
-        check_key(&record.key)?;
-        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
-        let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
-        match self.services.get_mut(account).map(Arc::make_mut) {
-            Some(certificates) => {
-                let current = &certificates.current;
-                if replaces != Some(current.serial) {
-                    return Err(Rejection::ServiceCertificateConflict {
-                        account: account.clone(),
-                        current: current.serial,
-                    });
-                }
-                certificates.superseded.push(SupersededCertificate {
-                    serial: current.serial,
-                    validity: current.validity,
-                    issuer: current.issuer,
-                });
-                certificates.current = record.clone();
-                if let Some(serial) = certificates.forget_one() {
-                    self.serials.remove(&serial);
-                }
-            }
-            None if full => {
-                return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
-            }
-            None => {
-                let certificates = ServiceCertificates { current: record.clone(), superseded: Vec::new() };
-                self.services.insert(account.clone(), Arc::new(certificates));
-            }
-        }
-        self.serials.insert(record.serial);
-        Ok(Reply::Recorded)
-    }
-
-    fn record_proxy(
-        &mut self,
-        serial: SerialNumber,
-        record: ProxyCertificateRecord,
-        at: Timestamp,
-    ) -> Outcome {
-        self.check_issued(SignedFor::Workloads, serial, &record.validity, record.issuer, at)?;
-        if self.proxies.len() >= MAX_PROXY_CERTIFICATES {
-            return Err(Rejection::Full { what: "proxy certificates", max: MAX_PROXY_CERTIFICATES });
-        }
-        let live = self.certificates_of(&record.proxy).filter(|(_, other)| !other.state.is_released());
-        if live.count() >= MAX_CERTIFICATES_PER_PROXY {
-            return Err(Rejection::Full {
-                what: "live certificates of this proxy",
-                max: MAX_CERTIFICATES_PER_PROXY,
-            });
-        }
-        Arc::make_mut(self.by_proxy.entry(record.proxy.clone()).or_default()).insert(serial);
-        self.serials.insert(serial);
-        self.proxies.insert(serial, Arc::new(record));
-        Ok(Reply::Recorded)
     }
 
     fn record_controller(
@@ -197,48 +129,12 @@ impl Ledger {
         Ok(Reply::Recorded)
     }
 
-    fn claim(&mut self, serial: &SerialNumber) -> Outcome {
-        let at = self.now();
-        let record = self.proxies.get_mut(serial).map(Arc::make_mut);
-        let record = record.ok_or(Rejection::UnknownProxyCertificate(*serial))?;
-        match record.state {
-            ProxyCertificateState::Unclaimed => {
-                record.state = ProxyCertificateState::Claimed { at };
-                Ok(Reply::Claimed { first: true })
-            }
-            ProxyCertificateState::Claimed { .. } => Ok(Reply::Claimed { first: false }),
-            ProxyCertificateState::Released { .. } => Err(Rejection::Released(*serial)),
-        }
-    }
-
-    fn release(&mut self, mut serials: BTreeSet<SerialNumber>) -> Reply {
-        let at = self.now();
-        serials.retain(|serial| match self.proxies.get_mut(serial).map(Arc::make_mut) {
-            Some(record) if !record.state.is_released() => {
-                record.state = ProxyCertificateState::Released { at };
-                true
-            }
-            _ => false,
-        });
-        Reply::Released { serials: serials.into_iter().collect() }
-    }
-
     /// Uses the command's own time: a single wrong clock can push the ledger's ahead for good.
     fn prune(&mut self, now: Timestamp) -> Reply {
         let before = self.serials.len();
-        let ended = self.proxies.iter().filter(|(_, record)| proxy_is_prunable(record, now));
-        for (serial, record) in
-            ended.map(|(serial, record)| (*serial, Arc::clone(record))).collect::<Vec<_>>()
-        {
-            self.proxies.remove(&serial);
-            self.serials.remove(&serial);
-            if let Some(serials) = self.by_proxy.get_mut(&record.proxy).map(Arc::make_mut) {
-                serials.remove(&serial);
-                if serials.is_empty() {
-                    self.by_proxy.remove(&record.proxy);
-                }
-            }
-        }
+        let ended = self.proxies.iter().filter(|(_, record)| self.is_proxy_prunable(record, now));
+        let ended: Vec<_> = ended.map(|(serial, _)| *serial).collect();
+        self.forget_all(&ended);
         let ended = self.controllers.iter().filter(|(_, record)| is_ended(&record.validity, now));
         for serial in ended.map(|(serial, _)| *serial).collect::<Vec<_>>() {
             self.controllers.remove(&serial);
@@ -265,14 +161,15 @@ impl Ledger {
     /// Whether [`Operation::Prune`] at `now` would delete anything. Without this check an idle mesh
     /// would write a log.
     pub fn is_prunable(&self, now: Timestamp) -> bool {
-        self.proxies.values().any(|record| proxy_is_prunable(record, now))
+        self.proxies.values().any(|record| self.is_proxy_prunable(record, now))
             || self.controllers.values().any(|record| is_ended(&record.validity, now))
             || self.services.values().any(|certificates| service_is_prunable(certificates, now))
     }
 
     /// Checks the conditions for every certificate: a fresh serial number, an issuing CA of the
-    /// mesh that signs such certificates and has not ended, and a validity within the issuer's.
-    fn check_issued(
+    /// mesh that signs such certificates and has not ended, and a validity within the issuer's, which
+    /// contains the time of the group.
+    pub(super) fn check_issued(
         &self,
         what: SignedFor,
         serial: SerialNumber,
@@ -293,7 +190,11 @@ impl Ledger {
         if self.serials.contains(&serial) {
             return Err(Rejection::DuplicateSerial(serial));
         }
-        check_within(serial, validity, &ca.validity)
+        check_within(serial, validity, &ca.validity)?;
+        match self.agreed_time() {
+            Some(now) if !validity.contains(now) => Err(Rejection::NotValidNow(serial)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -303,12 +204,4 @@ fn service_is_prunable(certificates: &ServiceCertificates, now: Timestamp) -> bo
     let ServiceCertificates { current, superseded } = certificates;
     superseded.iter().any(|old| is_ended(&old.validity, now))
         || (is_ended(&current.validity, now) && superseded.is_empty())
-}
-
-fn proxy_is_prunable(record: &ProxyCertificateRecord, now: Timestamp) -> bool {
-    let released_long_ago = match record.state {
-        ProxyCertificateState::Released { at } => at.plus(RELEASED_KEPT) < now,
-        ProxyCertificateState::Unclaimed | ProxyCertificateState::Claimed { .. } => false,
-    };
-    released_long_ago || is_ended(&record.validity, now)
 }

@@ -76,6 +76,9 @@ pub struct NextRoot {
     /// The replicas whose connected proxies have all acknowledged the root.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub acknowledged: BTreeSet<u64>,
+    /// Whether a person decided not to wait for `old_trust_ends`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hastened: bool,
 }
 
 /// A root that no longer signs. Its key is deleted.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::outcome::Rejection;
-use crate::pki::{SealedKey, SerialNumber, Validity};
+use crate::pki::{BACKDATE, SealedKey, SerialNumber, Validity};
 
 /// The longest PEM text of one certificate chain, in bytes: two P-256 certificates take 1.5 KiB.
 pub const MAX_PEM_LEN: usize = 16 * 1024;
@@ -29,8 +29,32 @@ pub const MAX_SUPERSEDED: usize = 4;
 /// about 300 bytes.
 pub const MAX_PROXY_CERTIFICATES: usize = 500_000;
 
-/// Live certificates of one proxy. Usually there is one; each further bootstrap adds one.
+/// Live certificates of one proxy, before the group has agreed on a time. Usually there is one; each
+/// further bootstrap adds one.
 pub const MAX_CERTIFICATES_PER_PROXY: usize = 64;
+
+/// Unclaimed certificates of one proxy, once the group has agreed on a time. A pod's Envoy connects
+/// with the latest bootstrap; a few earlier ones may be on their way. The first is forgotten to make
+/// room, so that a pod that is made again and again fills nothing.
+pub const MAX_UNCLAIMED_PER_PROXY: usize = 8;
+
+/// Released certificates of one proxy that are remembered as such, once the group has agreed on a
+/// time. An earlier one is unknown, and still refused.
+pub const MAX_RELEASED_PER_PROXY: usize = 4;
+
+/// How long after its issuance a proxy certificate can be claimed, once the group has agreed on a
+/// time: longer than a node takes for the images of a pod. A bootstrap that was left lying about is
+/// worth nothing after that.
+pub const TIME_TO_CLAIM: Duration = Duration::from_hours(24);
+
+/// How far a proposer's clock may be from the agreed time: [`TIME_KEPT`], twice the largest offset
+/// of a replica that issues, and the time of a proposal on its way. A certificate is valid that long
+/// before it is issued.
+pub const CLOCK_TOLERANCE: Duration = BACKDATE;
+
+/// How old the agreed time may be before a proposal brings a newer one: so that many proposals share
+/// one agreement.
+pub const TIME_KEPT: Duration = Duration::from_mins(1);
 
 /// Proxy certificates that one command releases. One decision takes one sync of the log, and a
 /// command stays within a few kilobytes.

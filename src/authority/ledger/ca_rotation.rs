@@ -84,7 +84,7 @@ impl Ledger {
         self.check_ca(root, &root.validity, at)?;
         // Certificates that are recorded later are sent together with the new root, on every
         // replica.
-        let old_trust_ends = self.last_service_end().map_or(at, |end| end.max(at));
+        let old_trust_ends = self.last_service_end(at).map_or(at, |end| end.max(at));
         self.serials.insert(root.serial);
         if let Some(replaced) = replaced {
             self.serials.remove(&replaced);
@@ -95,13 +95,14 @@ impl Ledger {
                 trusted_since: at,
                 old_trust_ends,
                 acknowledged: BTreeSet::new(),
+                hastened: false,
             }));
         }
         Ok(Reply::AuthorityChanged)
     }
 
     pub(super) fn acknowledge_root(&mut self, replica: u64, root: SerialNumber) -> Outcome {
-        let last_end = self.last_service_end();
+        let last_end = self.last_service_end(self.now());
         let authority = self.authority.as_mut().ok_or(Rejection::NotFounded)?;
         if authority.root.serial == root {
             return Ok(Reply::AuthorityUnchanged);
@@ -124,6 +125,39 @@ impl Ledger {
         Ok(Reply::AuthorityChanged)
     }
 
+    /// Gives up a next root. Nothing is signed under it, so nothing loses its trust.
+    pub(super) fn cancel_root(&mut self, root: SerialNumber) -> Outcome {
+        self.next_root(root)?;
+        self.serials.remove(&root);
+        if let Some(authority) = &mut self.authority {
+            authority.next_root = None;
+        }
+        Ok(Reply::AuthorityChanged)
+    }
+
+    /// Lets a next root sign without waiting for the service certificates from before its trust. Who
+    /// holds one and was not connected since cannot verify peers until it connects again; its own
+    /// certificate stays trusted.
+    pub(super) fn hasten_root(&mut self, root: SerialNumber) -> Outcome {
+        if self.next_root(root)?.hastened {
+            return Ok(Reply::AuthorityUnchanged);
+        }
+        if let Some(next) = self.authority.as_mut().and_then(|authority| authority.next_root.as_mut()) {
+            next.hastened = true;
+        }
+        Ok(Reply::AuthorityChanged)
+    }
+
+    /// The next root, if it is this one and the group has agreed on a time.
+    fn next_root(&self, root: SerialNumber) -> Result<&NextRoot, Rejection> {
+        let authority = self.founded()?;
+        if self.agreed_time().is_none() {
+            return Err(Rejection::NoAgreedTime);
+        }
+        let next = authority.next_root.as_deref().filter(|next| next.ca.serial == root);
+        next.ok_or(Rejection::UnknownCa(root))
+    }
+
     pub(super) fn sign_with_next_root(
         &mut self,
         root: SerialNumber,
@@ -144,7 +178,7 @@ impl Ledger {
         if replicas.is_empty() {
             return Err(Rejection::UnknownCa(root));
         }
-        if next.old_trust_ends >= at {
+        if next.old_trust_ends >= at && !next.hastened {
             return Err(Rejection::StillNeeded { ca: authority.root.serial, until: next.old_trust_ends });
         }
         self.check_ca(issuing, &next.ca.validity, at)?;

@@ -1,10 +1,11 @@
 //! The commands of the replicated log.
 //!
 //! Owns their stored form, which is JSON. A released variant or field keeps its stored name and its
-//! meaning; a new field comes with a serde default, a new variant with a new format version of the
-//! log.
+//! meaning; a new field comes with a serde default. A new variant, and a new rule for an old one,
+//! comes behind a gate: an older version stops at a variant that it does not know, so a variant is
+//! proposed only when every member of the group knows it. [`Operation::AgreeOnTime`] is such a gate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +18,8 @@ use smc_types::time::Timestamp;
 /// One entry of the log: an operation and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The proposing replica's clock. The ledger's own time never goes back: it is the latest `at`
-    /// of all commands.
+    /// The proposing replica's clock. Until the group agrees on a time, the ledger's own time is the
+    /// latest `at` of all commands.
     pub at: Timestamp,
     /// The operation.
     pub operation: Operation,
@@ -67,6 +68,15 @@ pub enum Operation {
     /// [`super::MAX_REKEYED_TOGETHER`].
     #[serde(rename = "reseal-keys")]
     Rekey(Vec<RekeyedKey>),
+    /// Sets the ledger's time by the clocks of a majority of the replicas. The first one begins the
+    /// rules that need it, and those that came with it: it is proposed when every member of the
+    /// group tells its clock, and so knows them.
+    AgreeOnTime(AgreeOnTime),
+    /// Gives up a next root, which has signed nothing. Requires an agreed time.
+    CancelRoot(CancelRoot),
+    /// Ends the wait of a next root for the service certificates from before its trust. Requires an
+    /// agreed time.
+    HastenRoot(HastenRoot),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].
@@ -80,6 +90,10 @@ pub struct RecordServiceCertificate {
     pub replaces: Option<SerialNumber>,
     /// The certificate.
     pub record: Box<ServiceCertificateRecord>,
+    /// Whether a person requests it. Otherwise the current certificate must be due, once the group
+    /// has agreed on a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requested: bool,
 }
 
 /// The fields of [`Operation::RecordProxyCertificate`].
@@ -153,4 +167,25 @@ pub struct SignWithNextRoot {
 pub struct EndControllerIssuer {
     /// The issuing CA under the former root.
     pub issuing: SerialNumber,
+}
+
+/// The fields of [`Operation::AgreeOnTime`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreeOnTime {
+    /// The clocks of a majority of the group's members, by replica, as the proposer read them.
+    pub clocks: BTreeMap<u64, Timestamp>,
+}
+
+/// The fields of [`Operation::CancelRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRoot {
+    /// The next root.
+    pub root: SerialNumber,
+}
+
+/// The fields of [`Operation::HastenRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HastenRoot {
+    /// The next root.
+    pub root: SerialNumber,
 }

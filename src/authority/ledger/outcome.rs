@@ -19,6 +19,8 @@ pub enum Reply {
     Claimed {
         /// Whether it was unclaimed before.
         first: bool,
+        /// The earlier certificates of the proxy, which are refused from now on, sorted.
+        released: Vec<SerialNumber>,
     },
     /// The certificates are refused from now on.
     Released {
@@ -34,6 +36,8 @@ pub enum Reply {
     AuthorityChanged,
     /// The authority already was as requested.
     AuthorityUnchanged,
+    /// The ledger has the time as proposed.
+    TimeAgreed,
     /// The keys are sealed as requested.
     Rekeyed {
         /// The number of replaced keys. The others belong to certificates that are no longer
@@ -73,6 +77,34 @@ pub enum Rejection {
         /// Its issuer.
         issuer: SerialNumber,
     },
+    /// The proposer's clock is far from the time that the group agreed on.
+    #[error(
+        "the clock of the replica that proposed it says {at}, and the group agreed on {group} (seconds since 1970)",
+        at = .at.0, group = .group.0
+    )]
+    WrongClock {
+        /// The proposer's clock.
+        at: Timestamp,
+        /// The agreed time.
+        group: Timestamp,
+    },
+    /// The certificate is not valid at the time that the group agreed on.
+    #[error("certificate {0} is not valid now, by the time of the group")]
+    NotValidNow(SerialNumber),
+    /// The identity's current certificate is not due for renewal.
+    #[error("the current certificate of {account}, {current}, is not due for renewal")]
+    NotDue {
+        /// The identity.
+        account: ServiceAccountId,
+        /// Its current certificate.
+        current: SerialNumber,
+    },
+    /// An agreement on the time without a clock.
+    #[error("no clock tells the time")]
+    NoClock,
+    /// The group has not agreed on a time.
+    #[error("the replicas of the group have not agreed on a time yet")]
+    NoAgreedTime,
     /// The CA is not valid at the command's time.
     #[error("the CA {0} has ended, or has not begun")]
     CaNotValid(SerialNumber),
@@ -120,6 +152,9 @@ pub enum Rejection {
     /// There is no proxy certificate with this serial number.
     #[error("there is no proxy certificate {0}")]
     UnknownProxyCertificate(SerialNumber),
+    /// The certificate was not claimed in time.
+    #[error("proxy certificate {0} was not used within a day of its issuance")]
+    NotClaimedInTime(SerialNumber),
     /// The certificate was released.
     #[error("proxy certificate {0} was released")]
     Released(SerialNumber),

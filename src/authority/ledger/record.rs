@@ -56,8 +56,17 @@ pub struct ProxyCertificateRecord {
     pub issuer: SerialNumber,
     /// The fingerprint of the whole certificate.
     pub fingerprint: Fingerprint,
+    /// Which of the proxy certificates since the group agreed on a time this is, from 1 on; 0 for
+    /// one from before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
     /// The state in the certificate's life.
     pub state: ProxyCertificateState,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The life of a proxy certificate (the seeds: "unclaimed" until a proxy connects with it). A

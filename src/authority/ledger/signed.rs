@@ -71,13 +71,17 @@ impl Ledger {
         counts
     }
 
-    /// The end of the last service certificate on record; `None` if there is none.
-    pub(super) fn last_service_end(&self) -> Option<Timestamp> {
-        let ends = |certificates: &super::state::ServiceCertificates| {
-            let superseded = certificates.superseded.iter().map(|old| old.validity.not_after).max();
-            superseded.max(Some(certificates.current.validity.not_after))
-        };
-        self.services.values().filter_map(|certificates| ends(certificates)).max()
+    /// The end of the last service certificate on record; `None` if there is none. Once the group
+    /// has agreed on a time, one that has not begun at `now` does not count: a wrong clock issued it,
+    /// and no peer accepts it.
+    pub(super) fn last_service_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let all = self.agreed_time().is_none();
+        let validities = self.services.values().flat_map(|certificates| {
+            let superseded = certificates.superseded.iter().map(|old| old.validity);
+            superseded.chain([certificates.current.validity])
+        });
+        let counted = validities.filter(|validity| all || validity.not_before <= now);
+        counted.map(|validity| validity.not_after).max()
     }
 
     /// The end of the last proxy certificate that is alive and was signed under this root; `None`

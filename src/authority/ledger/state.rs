@@ -16,6 +16,7 @@ use super::record::{
     ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
     SupersededCertificate,
 };
+use super::time::LedgerTime;
 use crate::pki::SerialNumber;
 use data_encoding::HEXLOWER;
 use smc_types::ids::{ProxyName, ServiceAccountId};
@@ -30,8 +31,7 @@ use smc_types::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Image")]
 pub struct Ledger {
-    /// The latest time of any command.
-    pub(super) now: Timestamp,
+    pub(super) now: LedgerTime,
     pub(super) authority: Option<Authority>,
     pub(super) services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
     pub(super) proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
@@ -75,7 +75,7 @@ impl ServiceCertificates {
 /// The stored part of the state. The indexes are computed from it.
 #[derive(Deserialize)]
 struct Image {
-    now: Timestamp,
+    now: LedgerTime,
     authority: Option<Authority>,
     services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
     proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
@@ -86,7 +86,7 @@ impl Default for Ledger {
     /// The state before the first command.
     fn default() -> Self {
         Self {
-            now: Timestamp(0),
+            now: LedgerTime::Latest(Timestamp(0)),
             authority: None,
             services: OrdMap::new(),
             proxies: OrdMap::new(),
@@ -151,9 +151,10 @@ impl fmt::Debug for StateHash {
 }
 
 impl Ledger {
-    /// The latest time of any command.
+    /// The time that the group agreed on last; before the first agreement, the latest time of any
+    /// command.
     pub fn now(&self) -> Timestamp {
-        self.now
+        self.now.now()
     }
 
     /// The mesh's authority, once it is founded.

@@ -1,7 +1,9 @@
 mod ca_rotation;
+mod latest;
 mod proxies;
 mod replay;
 mod stored;
+mod time;
 
 use std::time::Duration;
 
@@ -58,6 +60,7 @@ fn service(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
         account: account("v1"),
         replaces: replaces.map(serial),
         record: Box::new(record(n, validity)),
+        requested: false,
     })
 }
 
@@ -143,6 +146,7 @@ fn a_certificate_of_an_unknown_issuer_or_beyond_its_life_is_rejected() {
         account: account("v1"),
         replaces: None,
         record: Box::new(unknown),
+        requested: false,
     });
     assert!(matches!(now(&mut ledger, operation), Err(Rejection::UnknownIssuer { .. })));
 
@@ -210,7 +214,7 @@ fn what_changes_something_is_announced_and_what_changes_nothing_is_not() {
     let issued = Announcement::ProxyIssued { proxy: proxy(1), serial: serial(3) };
     assert_eq!(announced(proxy_certificate(3, 1, days(START, 2))), Some(issued));
     let claim = || Operation::ClaimProxyCertificate(serial(3));
-    assert_eq!(announced(claim()), Some(Announcement::ProxyClaimed { serial: serial(3) }));
+    assert_eq!(announced(claim()), Some(Announcement::ProxyClaimed { serial: serial(3), released: vec![] }));
     assert_eq!(announced(claim()), None, "again");
     let release = || Operation::ReleaseProxy(proxy(1));
     let released = Announcement::ProxyReleased { serials: vec![serial(3)] };
@@ -260,6 +264,7 @@ fn absurd_sizes_are_rejected() {
             account: account("v1"),
             replaces: None,
             record: Box::new(record),
+            requested: false,
         });
         assert!(matches!(now(&mut ledger, operation), Err(Rejection::TooLong { .. })));
     }

@@ -5,8 +5,9 @@
 
 use super::authority::Authority;
 use super::command::{
-    AcknowledgeRoot, EndControllerIssuer, Operation, RecordControllerCertificate, RecordProxyCertificate,
-    RecordServiceCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, HastenRoot, Operation,
+    RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
+    SignWithNextRoot, TrustRoot,
 };
 use super::outcome::Reply;
 use super::record::RekeyedKey;
@@ -98,7 +99,7 @@ operation!(
     RecordControllerCertificate, (), |it| Operation::RecordControllerCertificate(it), Reply::Recorded => ()
 );
 operation!(
-    ClaimProxyCertificate, bool, |it| Operation::ClaimProxyCertificate(it.0), Reply::Claimed { first } => first
+    ClaimProxyCertificate, bool, |it| Operation::ClaimProxyCertificate(it.0), Reply::Claimed { first, .. } => first
 );
 operation!(
     ReleaseProxy, Vec<SerialNumber>, |it| Operation::ReleaseProxy(it.0), Reply::Released { serials } => serials
@@ -113,5 +114,8 @@ operation!(TrustRoot, |it| Operation::TrustRoot(it));
 operation!(AcknowledgeRoot, |it| Operation::AcknowledgeRoot(it));
 operation!(SignWithNextRoot, |it| Operation::SignWithNextRoot(it));
 operation!(EndControllerIssuer, |it| Operation::EndControllerIssuer(it));
+operation!(AgreeOnTime, (), |it| Operation::AgreeOnTime(it), Reply::TimeAgreed => ());
+operation!(CancelRoot, |it| Operation::CancelRoot(it));
+operation!(HastenRoot, |it| Operation::HastenRoot(it));
 operation!(RetireCa, |it| Operation::RetireCa(it.0));
 operation!(Rekey, usize, |it| Operation::Rekey(it.0), Reply::Rekeyed { keys } => keys);

@@ -93,6 +93,14 @@ pub enum Refusal {
         /// The serial number.
         serial: SerialNumber,
     },
+    /// The certificate was not used in time.
+    #[error("certificate {serial} of {proxy} was not used within a day of its issuance")]
+    NotClaimedInTime {
+        /// The Common Name.
+        proxy: ProxyName,
+        /// The serial number.
+        serial: SerialNumber,
+    },
     /// The certificate has ended, or has not begun.
     #[error(
         "certificate {serial} of {proxy} is valid from {from} to {to}, not now",
@@ -148,6 +156,7 @@ impl Refusal {
         match self {
             Self::NoWorkload(_) | Self::OtherAccount { .. } => true,
             Self::NotNow { .. }
+            | Self::NotClaimedInTime { .. }
             | Self::OtherKind(_)
             | Self::BadName(_)
             | Self::NotIssued { .. }
@@ -207,6 +216,9 @@ pub fn identify(peer: &PeerCertificate, ledger: &Ledger, now: Timestamp) -> Resu
     };
     if record.fingerprint != peer.fingerprint || record.proxy != proxy {
         return Err(Refusal::NotTheIssued { proxy, serial });
+    }
+    if ledger.is_too_late_to_claim(record) {
+        return Err(Refusal::NotClaimedInTime { proxy, serial });
     }
     let first_claim = match record.state {
         ProxyCertificateState::Unclaimed => true,

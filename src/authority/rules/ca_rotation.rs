@@ -103,7 +103,7 @@ fn introduce(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
     // After a jump of the clock this step would cut off valid peers, and it deletes the old root's
     // key.
     let long = next.old_trust_ends.since(next.trusted_since) >= STEADY_AFTER;
-    if (long && !inputs.steady)
+    if (long && !inputs.steady && !next.hastened)
         || !next.ca.validity.contains(inputs.now)
         || replicas.is_empty()
         || !replicas.is_subset(&next.acknowledged)
@@ -111,7 +111,8 @@ fn introduce(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
         return CaPlan::default();
     }
     let step = || CaStep::SignWithNextRoot { root: next.ca.serial, replicas: replicas.clone() };
-    from(next.old_trust_ends.plus(Duration::from_secs(1)), inputs.now, step)
+    let due = if next.hastened { inputs.now } else { next.old_trust_ends.plus(Duration::from_secs(1)) };
+    from(due, inputs.now, step)
 }
 
 /// Introduces another root early enough that an issuing CA under the old one is never shortened.

@@ -126,6 +126,7 @@ mod tests {
         for (n, (name, end)) in (2..).zip(ends) {
             operations.push(Operation::RecordServiceCertificate(RecordServiceCertificate {
                 account: account(name),
+                requested: false,
                 replaces: None,
                 record: Box::new(ServiceCertificateRecord {
                     serial: SerialNumber::draw([n; 16]),

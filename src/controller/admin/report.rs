@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use smc_authority::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_authority::pki::{SerialNumber, Validity};
+use smc_authority::rules::GroupTime;
 use smc_mesh::api::smi::{HttpMatch, MethodSet};
 use smc_mesh::catalog::Catalog;
 use smc_mesh::policy::HttpAccess;
@@ -15,7 +16,9 @@ use smc_raft::{GroupStatus, Member};
 use smc_types::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_types::problem::{Problem, Severity};
 
-use crate::ca::{AuthorityStatus, CaState, CaStatus, Introduction, Issued, IssuedKind, RootRotation};
+use crate::ca::{
+    AuthorityStatus, CaState, CaStatus, ClockError, Introduction, Issued, IssuedKind, RootRotation,
+};
 use crate::xds::open_stream::{OpenStream, StreamReport};
 
 /// One proxy according to the ledger, the catalog and the open streams.
@@ -49,7 +52,8 @@ impl ProxyFacts {
     }
 }
 
-pub(super) fn cluster_status(status: GroupStatus) -> pb::GetClusterStatusResponse {
+pub(super) fn cluster_status(status: GroupStatus, time: &GroupTime) -> pb::GetClusterStatusResponse {
+    let problem = ClockError::check(time).err().filter(|problem| problem.is_known());
     let replica = |member: Member| pb::Replica {
         id: member.id.0,
         address: member.address,
@@ -65,6 +69,8 @@ pub(super) fn cluster_status(status: GroupStatus) -> pb::GetClusterStatusRespons
         applied: status.applied,
         snapshot: status.snapshot,
         shard_epoch: status.membership_index,
+        clock_offset: time.offset(),
+        clock_problem: problem.map(|problem| problem.to_string()).unwrap_or_default(),
         replicas: status.members.into_iter().map(replica).collect(),
     }
 }
@@ -258,6 +264,7 @@ pub(super) fn ca_status(
             .collect(),
         state_hash: status.state_hash,
         warnings: status.warnings,
+        agreed_time: status.agreed_time.map_or(0, |time| time.0),
     }
 }
 

@@ -3,15 +3,16 @@
 //! Owns the lookups; [`super::report`] makes the messages. A call reads a consistent state of the catalog, of
 //! the ledger and of the open streams, but not the three at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use smc_authority::ledger::ProxyCertificateState;
 use smc_mesh::served_state::ServedState;
 use smc_mesh::session::Variant;
 use smc_proto::admin::v1::admin_client::AdminClient;
 use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
 use smc_proto::admin::v1::{self as pb};
-use smc_raft::{Group, MembershipError};
+use smc_raft::{Group, MembershipError, ReplicatedLedger};
 use smc_types::ids::ReplicaId;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, WorkloadId};
 use tokio::sync::watch;
@@ -68,6 +69,18 @@ impl AdminService {
             .await
             .map_err(|gone| shutting_down(&gone))?;
         found.ok_or_else(|| Status::not_found(format!("there is no Pod {name}")))
+    }
+
+    /// The service accounts whose key a proxy may have: those of its unreleased certificates that a proxy has
+    /// connected with, if they have a key.
+    fn accounts_of(&self, proxy: &ProxyName) -> BTreeSet<ServiceAccountId> {
+        self.certificates.ledger().read(|ledger| {
+            let claimed = ledger.certificates_of(proxy).map(|(_, record)| record);
+            let claimed =
+                claimed.filter(|record| matches!(record.state, ProxyCertificateState::Claimed { .. }));
+            let accounts = claimed.filter_map(|record| record.service_account.clone());
+            accounts.filter(|account| ledger.service_certificate(account).is_some()).collect()
+        })
     }
 
     /// Every proxy that was issued a certificate, is in the mesh or is connected.
@@ -154,15 +167,29 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ReleaseProxyRequest>,
     ) -> Result<Response<pb::ReleaseProxyResponse>, Status> {
-        let text = request.into_inner().proxy;
+        let pb::ReleaseProxyRequest { proxy: text, keep_keys } = request.into_inner();
         let proxy = match text.parse::<NamespacedName>() {
             Ok(_) => self.pod(&text).await?.proxy,
             Err(_) => text.parse().map_err(|error| invalid(&error))?,
         };
+        let accounts = if keep_keys { BTreeSet::new() } else { self.accounts_of(&proxy) };
         let serials = self.certificates.release(&proxy).await.map_err(|error| authority(&error))?;
         info!(%proxy, released = serials.len(), "proxy released");
         let released = u32::try_from(serials.len()).unwrap_or(u32::MAX);
-        Ok(Response::new(pb::ReleaseProxyResponse { released }))
+        let mut replaced = Vec::new();
+        for account in accounts {
+            let issued = self.ca.replace_service(&account).await.map_err(|error| {
+                let text = format!("{proxy} is released, but the key of {account} is not replaced");
+                Status::unavailable(format!("{text}: {}", causes(&error)))
+            })?;
+            info!(%account, serial = %issued.serial, "service key replaced");
+            let earlier_until = self.certificates.ledger().read(|ledger| {
+                let earlier = ledger.superseded_certificates(&account).iter();
+                earlier.map(|old| old.validity.not_after.0).max().unwrap_or_default()
+            });
+            replaced.push(pb::ReplacedKey { service_account: account.to_string(), earlier_until });
+        }
+        Ok(Response::new(pb::ReleaseProxyResponse { released, replaced }))
     }
 
     async fn list_problems(
@@ -206,9 +233,17 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::RotateCaRequest>,
     ) -> Result<Response<pb::RotateCaResponse>, Status> {
-        let what = if request.into_inner().root { Rotate::Root } else { Rotate::Issuing };
-        let serial = self.ca.rotate(what).await.map_err(|error| match &error {
-            CaError::Rejected { .. } => Status::failed_precondition(causes(&error)),
+        let pb::RotateCaRequest { root, cancel, hasten } = request.into_inner();
+        let rotated = match (cancel, hasten) {
+            (false, false) => self.ca.rotate(if root { Rotate::Root } else { Rotate::Issuing }).await,
+            (true, false) => self.ca.cancel_root().await,
+            (false, true) => self.ca.hasten_root().await,
+            (true, true) => {
+                return Err(Status::invalid_argument("a rotation is either given up or hastened"));
+            }
+        };
+        let serial = rotated.map_err(|error| match &error {
+            CaError::Rejected { .. } | CaError::NoNextRoot => Status::failed_precondition(causes(&error)),
             _ => authority(&error),
         })?;
         Ok(Response::new(pb::RotateCaResponse { serial: serial.to_string() }))
@@ -227,7 +262,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetClusterStatusRequest>,
     ) -> Result<Response<pb::GetClusterStatusResponse>, Status> {
-        Ok(Response::new(report::cluster_status(self.group.status())))
+        Ok(Response::new(report::cluster_status(self.group.status(), &self.group.time())))
     }
 
     async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {

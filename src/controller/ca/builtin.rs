@@ -14,13 +14,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rcgen::KeyPair;
-use smc_authority::ledger::{Authority, LedgerOperation, Prune, SignedFor};
+use smc_authority::ledger::{AgreeOnTime, Authority, LedgerOperation, Prune, SignedFor};
 use smc_authority::pki::{Lifetimes, SerialNumber};
 use smc_raft::ReplicatedLedger;
 use smc_types::ids::TrustDomain;
+use smc_types::time::Timestamp;
 use zeroize::Zeroizing;
 
-use super::commit::commit;
+use super::clock::ClockError;
+use super::commit::{check_clock, commit};
 use super::error::{CaError, CaOperation};
 use super::seal::{KeyEncryption, SealError};
 use super::status::{self, AuthorityStatus, Issued};
@@ -80,9 +82,13 @@ impl BuiltinCa {
     pub fn status(&self) -> AuthorityStatus {
         let CaSettings { trust_domain, lifetimes } = &self.settings;
         let now = self.env.now();
-        self.ledger
+        let mut status = self
+            .ledger
             .local()
-            .read(|ledger| status::status(ledger, trust_domain, lifetimes, self.keys.id(), now))
+            .read(|ledger| status::status(ledger, trust_domain, lifetimes, self.keys.id(), now));
+        let wrong = ClockError::check(&self.ledger.time()).err().filter(|reason| reason.is_known());
+        status.warnings.extend(wrong.map(|reason| format!("{reason}: this replica issues nothing")));
+        status
     }
 
     /// The warnings of [`Self::status`], cheap enough to read every few seconds.
@@ -108,6 +114,7 @@ impl BuiltinCa {
         if !self.ledger.local().read(|ledger| ledger.is_prunable(now)) {
             return Ok(0);
         }
+        check_clock(&*self.ledger, &CaOperation::Prune).await?;
         self.commit(&CaOperation::Prune, Prune).await
     }
 
@@ -135,6 +142,11 @@ impl BuiltinCa {
         let issuing = Arc::new(issuing);
         unsealed.insert(ca.serial, Arc::clone(&issuing));
         Ok(issuing)
+    }
+
+    /// Sets the ledger's time by the clocks of a majority of the replicas.
+    pub(crate) async fn agree_on_time(&self, clocks: BTreeMap<u64, Timestamp>) -> Result<(), CaError> {
+        self.commit(&CaOperation::AgreeOnTime, AgreeOnTime { clocks }).await
     }
 
     async fn commit<O: LedgerOperation>(

@@ -8,6 +8,7 @@ use smc_raft::ProposeError;
 use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use thiserror::Error;
 
+use super::clock::ClockError;
 use super::seal::{NoteError, SealError};
 use super::verify::UnreadableCertificate;
 use smc_host::env::NoEntropy;
@@ -39,12 +40,16 @@ pub enum CaOperation {
     ReleaseCertificates(usize),
     /// Waiting for the latest state of the ledger.
     Barrier,
+    /// Agreeing on the time.
+    AgreeOnTime,
     /// Deleting the records of expired certificates.
     Prune,
     /// Rekeying all private keys.
     Rekey,
     /// Rekeying one private key.
     RekeyOne(SerialNumber),
+    /// Any step of a rotation.
+    Rotate,
     /// Replacing the issuing CA.
     RotateIssuing {
         /// The issuing CA before.
@@ -68,6 +73,10 @@ pub enum CaOperation {
     EndControllerIssuer(SerialNumber),
     /// Retiring a former CA.
     RetireCa(SerialNumber),
+    /// Giving up a next root.
+    CancelRoot(SerialNumber),
+    /// Not waiting for the certificates from before a next root.
+    HastenRoot(SerialNumber),
 }
 
 impl fmt::Display for CaOperation {
@@ -85,9 +94,11 @@ impl fmt::Display for CaOperation {
             Self::ReleaseProxy(proxy) => write!(f, "the release of {proxy}"),
             Self::ReleaseCertificates(count) => write!(f, "the release of {count} proxy certificates"),
             Self::Barrier => write!(f, "the freshness of the ledger"),
+            Self::AgreeOnTime => write!(f, "the time of the group"),
             Self::Prune => write!(f, "pruning"),
             Self::Rekey => write!(f, "the rekeying of the private keys"),
             Self::RekeyOne(serial) => write!(f, "certificate {serial}"),
+            Self::Rotate => write!(f, "the rotation of a CA"),
             Self::RotateIssuing { replaces } => write!(f, "a new issuing CA in the place of {replaces}"),
             Self::TrustRoot { beside } => write!(f, "a new root beside {beside}"),
             Self::AcknowledgeRoot { replica, root } => {
@@ -96,6 +107,8 @@ impl fmt::Display for CaOperation {
             Self::SignWithNextRoot(root) => write!(f, "signing under the root {root}"),
             Self::EndControllerIssuer(issuing) => write!(f, "the end of signing by {issuing}"),
             Self::RetireCa(ca) => write!(f, "retiring {ca}"),
+            Self::CancelRoot(root) => write!(f, "giving up the root {root}"),
+            Self::HastenRoot(root) => write!(f, "hastening the root {root}"),
         }
     }
 }
@@ -118,12 +131,22 @@ pub enum CaError {
         #[source]
         source: Rejection,
     },
+    /// This replica's clock is not known to be right.
+    #[error("{operation} needs a right clock")]
+    Clock {
+        operation: CaOperation,
+        #[source]
+        source: ClockError,
+    },
     /// The ledger returned no reply, or the reply of another operation.
     #[error("the ledger returned no matching reply to {0}")]
     NoAnswer(CaOperation),
     /// The ledger holds no authority.
     #[error("the authority is not founded")]
     NotFounded,
+    /// There is no next root.
+    #[error("no root waits to sign")]
+    NoNextRoot,
     /// The CA that would sign has expired, or is about to.
     #[error("{operation} cannot be issued")]
     IssuerEnding {
@@ -196,11 +219,15 @@ impl CaError {
                 Rejection::RetiredIssuer { .. }
                     | Rejection::CaConflict { .. }
                     | Rejection::ServiceCertificateConflict { .. }
+                    | Rejection::NotDue { .. }
+                    | Rejection::WrongClock { .. }
+                    | Rejection::NotValidNow(_)
                     | Rejection::DuplicateSerial(_)
             ),
-            Self::NoEntropy(_) => true,
+            Self::NoEntropy(_) | Self::Clock { .. } => true,
             Self::NoAnswer(_)
             | Self::NotFounded
+            | Self::NoNextRoot
             | Self::IssuerEnding { .. }
             | Self::Lifetime { .. }
             | Self::Signing { .. }

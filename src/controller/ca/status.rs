@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use smc_authority::ledger::{Authority, Ledger, ProxyCertificateState, Signed};
+use smc_authority::ledger::{Authority, Ledger, NextRoot, ProxyCertificateState, Signed};
 use smc_authority::pki::{Lifetimes, SerialNumber, Validity};
 use smc_authority::rules::ca_warnings;
 use smc_types::ids::TrustDomain;
@@ -84,6 +84,8 @@ pub struct AuthorityStatus {
     pub state_hash: String,
     /// Warnings that need an operator.
     pub warnings: Vec<String>,
+    /// The time that the replicas agreed on last; `None` before the first agreement.
+    pub agreed_time: Option<Timestamp>,
 }
 
 impl AuthorityStatus {
@@ -152,6 +154,7 @@ pub(super) fn status(
         sealed_with: sealed_with(ledger),
         state_hash: ledger.state_hash().map(|hash| hash.to_string()).unwrap_or_default(),
         warnings: warnings(ledger, lifetimes, now),
+        agreed_time: ledger.agreed_time(),
     }
 }
 
@@ -200,10 +203,15 @@ fn cas(authority: &Authority, ledger: &Ledger, now: Timestamp) -> Vec<CaStatus> 
     all
 }
 
+/// When a next root may sign at the earliest.
+fn signs_from(next: &NextRoot) -> Timestamp {
+    if next.hastened { next.trusted_since } else { next.old_trust_ends }
+}
+
 fn root_rotation(authority: &Authority) -> Option<RootRotation> {
     if let Some(next) = &authority.next_root {
         let introduction =
-            Introduction { acknowledged: next.acknowledged.clone(), earliest: next.old_trust_ends };
+            Introduction { acknowledged: next.acknowledged.clone(), earliest: signs_from(next) };
         return Some(RootRotation { root: next.ca.serial, introduction: Some(introduction) });
     }
     authority.former_root.as_ref().map(|_| RootRotation { root: authority.root.serial, introduction: None })

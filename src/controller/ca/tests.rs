@@ -2,6 +2,7 @@
 
 mod admission;
 mod ca_rotation;
+mod clocks;
 pub(crate) mod fake;
 mod founding;
 mod intercepted;
@@ -56,7 +57,7 @@ pub(crate) async fn group(path: &Path) -> Group {
     let patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };
     eventually(patience, "the ledger", async || {
         let storage = smc_raft::Storage::Directory(path.to_owned());
-        match Group::alone(ReplicaId(0), storage, Env::system().entropy).await {
+        match Group::alone(ReplicaId(0), storage, &Env::system()).await {
             Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => Err(error),
             started => Ok(started.unwrap()),
         }

@@ -33,6 +33,16 @@ pub(super) enum CaCommand {
         /// Replace the root, and with it the CA that signs.
         #[arg(long)]
         root: bool,
+        /// Give up a new root that does not sign yet, as if its rotation had not begun.
+        #[arg(long, conflicts_with_all = ["root", "hasten"])]
+        cancel: bool,
+        /// Do not wait for the service certificates from before a new root. Shows what that means; with
+        /// --confirm it does it.
+        #[arg(long, conflicts_with = "root")]
+        hasten: bool,
+        /// Hasten the new root.
+        #[arg(long, requires = "hasten")]
+        confirm: bool,
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -62,10 +72,14 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
                 .into_inner();
             output.print(&answer, status)?;
         }
-        CaCommand::Rotate { root, admin, output } => {
-            let request = RotateCaRequest { root };
+        CaCommand::Rotate { hasten: true, confirm: false, admin, output, .. } => {
+            let status = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await;
+            output.print(&status.map_err(Refused)?.into_inner(), hastening)?;
+        }
+        CaCommand::Rotate { root, cancel, hasten, admin, output, .. } => {
+            let request = RotateCaRequest { root, cancel, hasten };
             let answer = admin.client().await?.rotate_ca(request).await.map_err(Refused)?.into_inner();
-            output.print(&answer, |answer| rotated(root, answer))?;
+            output.print(&answer, |answer| rotated(request, answer))?;
         }
         CaCommand::Rekey { admin, output } => {
             let answer = admin
@@ -81,9 +95,31 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
     Ok(Verdict::Ok)
 }
 
-fn rotated(root: bool, answer: &RotateCaResponse) -> String {
+/// What hastening the new root means.
+fn hastening(answer: &GetCaStatusResponse) -> String {
+    let now = Env::system().now();
+    let Some(rotation) = answer.root_rotation.as_ref().filter(|rotation| !rotation.signing) else {
+        return "no root waits to sign: there is nothing to hasten\n".to_owned();
+    };
+    format!(
+        "{}the root {} would sign as soon as all replicas have acknowledged it, and not wait for the service \
+         certificates from before it, of which the last ends {}. A sidecar that holds one of them and has not been \
+         connected to a replica since refuses every peer with a certificate under the new root, until it \
+         connects again. The sidecars that are connected are not affected.\n\
+         nothing was changed; --confirm does it\n",
+        progress(rotation, now),
+        rotation.root,
+        ends(now, rotation.earliest)
+    )
+}
+
+fn rotated(request: RotateCaRequest, answer: &RotateCaResponse) -> String {
     let serial = &answer.serial;
-    if root {
+    if request.cancel {
+        format!("the root {serial} is given up, and trusted no more\n")
+    } else if request.hasten {
+        format!("the root {serial} signs once the proxies of every replica have acknowledged it\n")
+    } else if request.root {
         format!("the root {serial} is trusted from now on; `smc ca status` shows when it signs\n")
     } else {
         format!("the issuing CA {serial} signs from now on\n")

@@ -111,8 +111,12 @@ fn status(answer: &GetClusterStatusResponse) -> String {
         table.row([id, replica.address.clone(), role.to_owned(), matched]);
     }
     let group = if answer.group.is_empty() { "none yet" } else { &answer.group };
+    let clock = match answer.clock_problem.as_str() {
+        "" => format!("clock {:+} s from the group's\n", answer.clock_offset),
+        problem => format!("warning: {problem}\n"),
+    };
     format!(
-        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot), shard epoch {}\n",
+        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot), shard epoch {}\n{clock}",
         table.render(),
         answer.term,
         answer.last,

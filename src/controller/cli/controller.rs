@@ -24,6 +24,7 @@ use super::replica::ReplicaArgs;
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::{KeyEncryption, KeyRing};
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
+use crate::group_time::clock_agrees;
 use crate::server::{Server, Storage};
 use crate::sources::DirectorySource;
 use crate::telemetry::LogArgs;
@@ -197,6 +198,10 @@ async fn serve(config: Config, env: Env, storage: Storage, signals: Signals) -> 
     tokio::pin!(signalled);
     tokio::select! {
         ready = storage.group.ready() => ready?,
+        () = &mut signalled => return Ok(()),
+    }
+    tokio::select! {
+        () = clock_agrees(&storage.group) => {}
         () = &mut signalled => return Ok(()),
     }
     let shutdown = CancellationToken::new();

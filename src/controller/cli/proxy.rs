@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use smc_host::files::private;
 use smc_proto::admin::v1::{
     BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
-    ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, Stream, Variant,
+    ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, ReplacedKey, Stream, Variant,
 };
 use smc_types::ids::WorkloadId;
 use smc_types::text::truncated;
@@ -41,10 +41,16 @@ pub(super) enum ProxyCommand {
         output: OutputArgs,
     },
     /// Release a proxy's certificates: its streams end, and it is refused from then on.
+    ///
+    /// The keys of its service account, which all its sidecars share, are replaced. Other sidecars accept the
+    /// certificate from before until it ends: it cannot be revoked.
     Release {
         /// The pod, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a machine) for a proxy whose pod is gone
         #[arg(value_name = "NAMESPACE/POD")]
         proxy: String,
+        /// Keep the key of its service account.
+        #[arg(long)]
+        keep_keys: bool,
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -110,20 +116,29 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
             let answer = admin.client().await?.get_proxy_config(request).await.map_err(Refused)?.into_inner();
             output.print(&answer, config)?;
         }
-        ProxyCommand::Release { proxy, admin, output } => {
+        ProxyCommand::Release { proxy, keep_keys, admin, output } => {
             let answer = admin
                 .client()
                 .await?
-                .release_proxy(ReleaseProxyRequest { proxy })
+                .release_proxy(ReleaseProxyRequest { proxy, keep_keys })
                 .await
                 .map_err(Refused)?
                 .into_inner();
-            output.print(&answer, |ReleaseProxyResponse { released }| {
-                format!("certificates released: {released}\n")
-            })?;
+            output.print(&answer, released)?;
         }
     }
     Ok(Verdict::Ok)
+}
+
+fn released(answer: &ReleaseProxyResponse) -> String {
+    let replaced: String = answer.replaced.iter().map(replaced).collect();
+    format!("certificates released: {}\n{replaced}", answer.released)
+}
+
+fn replaced(key: &ReplacedKey) -> String {
+    let left = duration::print(Timestamp(key.earlier_until).since(Env::system().now()));
+    let account = &key.service_account;
+    format!("the key of {account} is replaced; peers accept the certificate from before for another {left}\n")
 }
 
 async fn bootstrap(args: BootstrapArgs) -> Outcome {

@@ -89,7 +89,8 @@ impl ReplicaArgs {
                 Some(listening.map_err(|source| CannotListen { address, source })?)
             }
         };
-        let connections = Connections { network: Arc::clone(&env.network), listener };
+        let (network, clock) = (Arc::clone(&env.network), Arc::clone(&env.clock));
+        let connections = Connections { network, listener, clock };
         Ok(Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?)
     }
 

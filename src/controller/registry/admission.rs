@@ -159,6 +159,7 @@ fn refusal_reason(refusal: &Refusal) -> &'static str {
         Refusal::NotIssued { .. } => "not_issued",
         Refusal::NotTheIssued { .. } => "not_the_issued",
         Refusal::Released { .. } => "released",
+        Refusal::NotClaimedInTime { .. } => "not_claimed_in_time",
         Refusal::NotNow { .. } => "not_now",
         Refusal::NoWorkload(_) => "no_workload",
         Refusal::OtherAccount { .. } => "other_account",

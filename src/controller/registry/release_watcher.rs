@@ -40,7 +40,10 @@ impl<P: EndReleased + 'static> ReleaseWatcher<P> {
                 announced = self.announcements.recv() => announced,
             };
             match announced {
-                Ok(Announcement::ProxyReleased { serials }) => {
+                Ok(
+                    Announcement::ProxyReleased { serials }
+                    | Announcement::ProxyClaimed { released: serials, .. },
+                ) => {
                     let serials: BTreeSet<_> = serials.into_iter().collect();
                     self.proxies.end_released(&|serial| serials.contains(serial));
                 }

@@ -3,6 +3,7 @@
 mod client;
 mod connections;
 mod hostile;
+mod latest;
 mod replica;
 mod separate;
 mod several;

@@ -43,6 +43,8 @@ pub struct Metrics {
     refusals: Counters,
     certificates: Gauges,
     expiry: Gauges,
+    clock_offset: Gauge,
+    clock_agrees: Gauge,
 }
 
 /// 100 µs to about 26 s.
@@ -72,6 +74,8 @@ impl Metrics {
             refusals: Counters::default(),
             certificates: Gauges::default(),
             expiry: Gauges::default(),
+            clock_offset: Gauge::default(),
+            clock_agrees: Gauge::default(),
         };
         let m = &metrics;
         registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
@@ -96,6 +100,10 @@ impl Metrics {
         registry.register("certificates", "Certificates in the ledger", m.certificates.clone());
         let help = "When the first certificate in use of its kind expires, seconds since the epoch";
         registry.register("certificate_expiry_timestamp_seconds", help, m.expiry.clone());
+        let help = "Seconds that this replica's clock is ahead of the group's";
+        registry.register("clock_offset_seconds", help, m.clock_offset.clone());
+        let help = "Whether this replica's clock is not known to be wrong; otherwise it issues nothing";
+        registry.register("clock_agrees", help, m.clock_agrees.clone());
         metrics.registry = Arc::new(registry);
         metrics
     }
@@ -167,6 +175,11 @@ impl Metrics {
 
     pub(crate) fn certificates(&self, state: &'static str, count: usize) {
         self.certificates.get_or_create(&[("kind", state)]).set(gauge_value(count));
+    }
+
+    pub(crate) fn clock(&self, offset: i64, agrees: bool) {
+        self.clock_offset.set(offset);
+        self.clock_agrees.set(agrees.into());
     }
 
     /// Removes the gauge if there is no certificate of that kind: a stale one would read as expired.

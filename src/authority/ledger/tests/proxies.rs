@@ -11,10 +11,10 @@ fn a_proxy_certificate_is_unclaimed_then_claimed_then_released() {
 
     let later = START.plus(Duration::from_mins(1));
     let claim = || Operation::ClaimProxyCertificate(serial(2));
-    assert_eq!(at(&mut ledger, later, claim()), Ok(Reply::Claimed { first: true }));
+    assert_eq!(at(&mut ledger, later, claim()), Ok(Reply::Claimed { first: true, released: vec![] }));
     assert_eq!(
         at(&mut ledger, later.plus(Duration::from_secs(1)), claim()),
-        Ok(Reply::Claimed { first: false })
+        Ok(Reply::Claimed { first: false, released: vec![] })
     );
     assert_eq!(state(&ledger), ProxyCertificateState::Claimed { at: later });
 
@@ -50,7 +50,7 @@ fn a_release_takes_every_certificate_of_that_proxy_and_of_no_other() {
     now(&mut ledger, proxy_certificate(5, 1, days(START, 2))).unwrap();
     assert_eq!(
         now(&mut ledger, Operation::ClaimProxyCertificate(serial(5))),
-        Ok(Reply::Claimed { first: true })
+        Ok(Reply::Claimed { first: true, released: vec![] })
     );
 }
 
@@ -101,7 +101,7 @@ fn the_ledgers_time_never_goes_back() {
     let mut ledger = founded();
     now(&mut ledger, proxy_certificate(2, 1, days(START, 2))).unwrap();
     let claimed = at(&mut ledger, Timestamp(5), Operation::ClaimProxyCertificate(serial(2)));
-    assert_eq!(claimed, Ok(Reply::Claimed { first: true }));
+    assert_eq!(claimed, Ok(Reply::Claimed { first: true, released: vec![] }));
     let state = ledger.proxy_certificate(&serial(2)).unwrap().state;
     assert_eq!(state, ProxyCertificateState::Claimed { at: START });
 }

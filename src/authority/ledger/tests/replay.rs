@@ -39,6 +39,10 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         })),
         (0..20u8).prop_map(|n| Operation::EndControllerIssuer(EndControllerIssuer { issuing: serial(n) })),
         (0..20u8).prop_map(|n| Operation::RetireCa(serial(n))),
+        (0..20u8).prop_map(|n| Operation::CancelRoot(CancelRoot { root: serial(n) })),
+        (0..20u8).prop_map(|n| Operation::HastenRoot(HastenRoot { root: serial(n) })),
+        proptest::collection::btree_map(0..3u64, (0..40u64).prop_map(|day| days(START, day).not_after), 0..3)
+            .prop_map(|clocks| Operation::AgreeOnTime(AgreeOnTime { clocks })),
     ]
 }
 

@@ -98,6 +98,12 @@ fn releases_and_rotations_keep_their_stored_names() {
         ),
         (Operation::RetireCa(two), json!({ "retire-ca": two })),
         (
+            Operation::AgreeOnTime(AgreeOnTime { clocks: [(2, Timestamp(7))].into() }),
+            json!({ "agree-on-time": { "clocks": { "2": 7 } } }),
+        ),
+        (Operation::CancelRoot(CancelRoot { root: two }), json!({ "cancel-root": { "root": two } })),
+        (Operation::HastenRoot(HastenRoot { root: two }), json!({ "hasten-root": { "root": two } })),
+        (
             Operation::Rekey(vec![rekeyed]),
             json!({ "reseal-keys": [{ "account": "bookstore/v1", "serial": two, "key": key }] }),
         ),
@@ -114,6 +120,7 @@ fn an_authority_in_rotation_keeps_its_stored_names() {
         trusted_since: Timestamp(5),
         old_trust_ends: Timestamp(6),
         acknowledged: [1].into(),
+        hastened: false,
     }));
     authority.controller_issuer = Some(Box::new(small_ca(5)));
     let expected = json!({

@@ -115,6 +115,7 @@ impl Book {
             now,
             Operation::RecordServiceCertificate(RecordServiceCertificate {
                 account,
+                requested: false,
                 replaces,
                 record: Box::new(record),
             }),

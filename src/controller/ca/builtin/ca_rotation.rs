@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 
 use smc_authority::ledger::{
-    AcknowledgeRoot, AuthorityChange, EndControllerIssuer, LedgerOperation, Rejection, RetireCa,
-    RotateIssuing, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AuthorityChange, CancelRoot, EndControllerIssuer, HastenRoot, LedgerOperation,
+    Rejection, RetireCa, RotateIssuing, SignWithNextRoot, TrustRoot,
 };
 use smc_authority::pki::SerialNumber;
 use smc_authority::rules::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
 
 use super::{BuiltinCa, Rotate, making};
+use crate::ca::commit::check_clock;
 use crate::ca::error::{CaError, CaOperation};
 
 impl BuiltinCa {
@@ -43,6 +44,32 @@ impl BuiltinCa {
         self.take(step).await
     }
 
+    /// Gives up the next root, which has signed nothing. Returns its serial number.
+    pub async fn cancel_root(&self) -> Result<SerialNumber, CaError> {
+        let root = self.next_root(CaOperation::CancelRoot)?;
+        self.change(&CaOperation::CancelRoot(root), CancelRoot { root }).await?;
+        Ok(root)
+    }
+
+    /// Lets the next root sign without waiting for the service certificates from before its trust. Returns
+    /// its serial number.
+    pub async fn hasten_root(&self) -> Result<SerialNumber, CaError> {
+        let root = self.next_root(CaOperation::HastenRoot)?;
+        self.change(&CaOperation::HastenRoot(root), HastenRoot { root }).await?;
+        Ok(root)
+    }
+
+    /// The next root, if the group knows what is to be done with it: an older version stops at a command
+    /// that it does not know.
+    fn next_root(&self, operation: impl Fn(SerialNumber) -> CaOperation) -> Result<SerialNumber, CaError> {
+        let next = self.authority(|authority| authority.next_root.as_ref().map(|next| next.ca.serial))?;
+        let root = next.ok_or(CaError::NoNextRoot)?;
+        if self.ledger.local().read(|ledger| ledger.agreed_time().is_none()) {
+            return Err(CaError::Rejected { operation: operation(root), source: Rejection::NoAgreedTime });
+        }
+        Ok(root)
+    }
+
     /// Records that every proxy connected to this replica has acknowledged trust in `root`. Idempotent.
     pub async fn acknowledge_root(&self, replica: u64, root: SerialNumber) -> Result<(), CaError> {
         let operation = CaOperation::AcknowledgeRoot { replica, root };
@@ -52,6 +79,7 @@ impl BuiltinCa {
     /// Takes one step. Returns the CA that the step is about.
     async fn take(&self, step: CaStep) -> Result<SerialNumber, CaError> {
         let (keys, env, settings) = (&*self.keys, &self.env, &self.settings);
+        check_clock(&*self.ledger, &CaOperation::Rotate).await?;
         match step {
             CaStep::RotateIssuing { replaces } => {
                 let root = self.authority(|authority| authority.root.clone())?;

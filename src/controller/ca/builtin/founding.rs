@@ -4,7 +4,7 @@ use smc_authority::ledger::{Authority, InitAuthority, Rejection};
 use smc_raft::ReplicatedLedger;
 
 use super::{CaSettings, making};
-use crate::ca::commit::{barrier, propose};
+use crate::ca::commit::{barrier, check_clock, propose};
 use crate::ca::error::{CaError, CaOperation};
 use crate::ca::seal::KeyEncryption;
 use smc_host::env::Env;
@@ -26,6 +26,7 @@ pub(super) async fn found_or_load(
         if let Some(note) = note {
             return Err(CaError::FoundedBefore { note });
         }
+        check_clock(ledger, &operation).await?;
         let authority = generate(keys, env, settings)?;
         match propose(ledger, env, &operation, InitAuthority(authority)).await? {
             Ok(()) => {

@@ -14,7 +14,7 @@ use smc_types::ids::{ProxyName, ServiceAccountId};
 use tokio::sync::broadcast;
 
 use super::{BuiltinCa, text};
-use crate::ca::commit::propose;
+use crate::ca::commit::{check_clock, propose};
 use crate::ca::error::{CaError, CaOperation};
 use crate::ca::issuer::{
     Announcement, ControllerNames, IssuedController, IssuedProxy, IssuedService, Issuer,
@@ -31,8 +31,10 @@ impl BuiltinCa {
         &self,
         account: ServiceAccountId,
         lifetime: Option<Duration>,
+        requested: bool,
     ) -> Result<IssuedService, CaError> {
         let operation = CaOperation::IssueService(account.clone());
+        check_clock(&*self.ledger, &operation).await?;
         let lifetimes = match lifetime {
             None => self.settings.lifetimes,
             Some(lifetime) => Lifetimes::with_service(lifetime)
@@ -67,11 +69,16 @@ impl BuiltinCa {
             chain_pem: leaf.chain_pem.clone(),
             key,
         };
-        let command =
-            RecordServiceCertificate { account: account.clone(), replaces, record: Box::new(record) };
+        let command = RecordServiceCertificate {
+            account: account.clone(),
+            replaces,
+            record: Box::new(record),
+            requested,
+        };
         if let Err(source) = propose(&*self.ledger, &self.env, &operation, command).await? {
-            // Another replica renewed at the same moment: every replica serves its certificate.
-            if matches!(source, Rejection::ServiceCertificateConflict { .. })
+            // Another replica renewed at the same moment, or the group's time says that it is not due: every
+            // replica serves the current certificate.
+            if matches!(source, Rejection::ServiceCertificateConflict { .. } | Rejection::NotDue { .. })
                 && let Some(current) = self.service(&account)?
             {
                 return Ok(current);
@@ -86,8 +93,15 @@ impl BuiltinCa {
         })
     }
 
+    /// Replaces the key and the certificate of an identity, due or not. The certificate before stays valid
+    /// until its end: there is no revocation among workloads.
+    pub async fn replace_service(&self, account: &ServiceAccountId) -> Result<IssuedService, CaError> {
+        signed(move || self.sign_service(account.clone(), None, true)).await
+    }
+
     async fn sign_proxy(&self, proxy: ProxyName, account: ServiceAccountId) -> Result<IssuedProxy, CaError> {
         let operation = CaOperation::IssueProxy(proxy.clone());
+        check_clock(&*self.ledger, &operation).await?;
         let issuer = self.issuer(SignedFor::Workloads)?;
         let leaf = issuer.sign(
             &operation,
@@ -117,6 +131,7 @@ impl BuiltinCa {
 
     async fn sign_controller(&self, names: ControllerNames) -> Result<IssuedController, CaError> {
         let operation = CaOperation::IssueController;
+        check_clock(&*self.ledger, &operation).await?;
         let random = self.env.random_u64()?;
         let issuer = self.issuer(SignedFor::Controllers)?;
         let leaf = issuer.sign(
@@ -167,7 +182,7 @@ impl Issuer for BuiltinCa {
         lifetime: Option<Duration>,
     ) -> BoxFuture<'_, Result<IssuedService, CaError>> {
         let account = account.clone();
-        Box::pin(signed(move || self.sign_service(account.clone(), lifetime)))
+        Box::pin(signed(move || self.sign_service(account.clone(), lifetime, false)))
     }
 
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError> {
@@ -193,6 +208,10 @@ impl Issuer for BuiltinCa {
 
     fn plan_renewal(&self, wanted: &WantedCertificates) -> RenewalPlan {
         let now = self.env.now();
+        // Nothing is due where nothing can be issued.
+        if !self.ledger.time().is_agreed() {
+            return RenewalPlan { next: Some(now), ..RenewalPlan::default() };
+        }
         self.ledger.local().read(|ledger| plan_renewal(wanted, ledger, now))
     }
 

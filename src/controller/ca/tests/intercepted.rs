@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use smc_authority::ledger::{Command, Outcome};
+use smc_authority::rules::GroupTime;
 use smc_raft::{ProposeError, ReplicatedLedger, SharedLedger};
 
 struct Intercepted<B> {
@@ -37,5 +38,9 @@ where
 
     fn local(&self) -> &SharedLedger {
         self.ledger.local()
+    }
+
+    fn time(&self) -> GroupTime {
+        self.ledger.time()
     }
 }

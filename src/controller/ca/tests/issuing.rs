@@ -179,7 +179,7 @@ async fn a_claim_is_announced_once_and_a_release_ends_it() {
     assert!(matches!(error, CaError::Rejected { source: Rejection::Released(_), .. }), "{error}");
 
     assert_eq!(heard.try_recv().unwrap(), Announcement::ProxyIssued { proxy: proxy("v1"), serial });
-    assert_eq!(heard.try_recv().unwrap(), Announcement::ProxyClaimed { serial });
+    assert_eq!(heard.try_recv().unwrap(), Announcement::ProxyClaimed { serial, released: vec![] });
     let released = Announcement::ProxyReleased { serials: vec![serial] };
     assert_eq!(heard.try_recv().unwrap(), released);
     assert!(heard.try_recv().is_err());

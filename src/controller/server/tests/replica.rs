@@ -157,7 +157,8 @@ impl Replica {
                 ..Settings::new(replica, initial_members[&replica].clone(), secret)
             };
             starting.spawn(async move {
-                let connections = Connections { network: Arc::new(Tcp), listener: Some(listener) };
+                let (network, clock) = (Arc::new(Tcp), Arc::clone(&env.clock));
+                let connections = Connections { network, listener: Some(listener), clock };
                 let storage = smc_raft::Storage::Memory(MemoryDisk::default());
                 let group = Group::start(settings, storage, connections, env.entropy).await.unwrap();
                 group.ready().await.unwrap();
@@ -238,7 +239,7 @@ impl Replica {
     }
 
     pub(super) async fn release(&self, pod: &str) {
-        let request = pb::ReleaseProxyRequest { proxy: pod.to_owned() };
+        let request = pb::ReleaseProxyRequest { proxy: pod.to_owned(), keep_keys: false };
         assert_eq!(self.admin().await.release_proxy(request).await.unwrap().into_inner().released, 1);
     }
 

@@ -30,7 +30,7 @@ async fn a_root_names_the_proxies_that_it_waits_for() {
     }
     let [buyer, store] = &mut clients[..] else { unreachable!("two clients") };
 
-    replica.admin().await.rotate_ca(pb::RotateCaRequest { root: true }).await.unwrap();
+    replica.admin().await.rotate_ca(pb::RotateCaRequest { root: true, ..Default::default() }).await.unwrap();
     waits_for(&replica, &[BUYER, STORE]).await;
 
     let told = buyer.receive().await;

@@ -1,0 +1,73 @@
+//! The effect of the command for service certificates.
+//!
+//! Owns when a certificate replaces another one. Once the group has agreed on a time, it decides
+//! whether the current certificate is due: replicas whose clocks differ do not replace each other's
+//! certificates in turns.
+
+use std::sync::Arc;
+
+use super::authority::SignedFor;
+use super::bounds::{CLOCK_TOLERANCE, MAX_PEM_LEN, MAX_SERVICE_ACCOUNTS, check_key, check_len};
+use super::command::RecordServiceCertificate;
+use super::outcome::{Outcome, Rejection, Reply};
+use super::record::{ServiceCertificateRecord, SupersededCertificate};
+use super::state::{Ledger, ServiceCertificates};
+use crate::pki::renewal_time;
+use smc_types::time::Timestamp;
+
+impl Ledger {
+    pub(super) fn record_service(&mut self, command: &RecordServiceCertificate, at: Timestamp) -> Outcome {
+        let RecordServiceCertificate { account, replaces, record, requested } = command;
+        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
+        check_key(&record.key)?;
+        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
+        if let Some(current) = self.service_certificate(account) {
+            if *replaces != Some(current.serial) {
+                return Err(Rejection::ServiceCertificateConflict {
+                    account: account.clone(),
+                    current: current.serial,
+                });
+            }
+            if !requested && !self.is_due(current, record) {
+                return Err(Rejection::NotDue { account: account.clone(), current: current.serial });
+            }
+        }
+        let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
+        match self.services.get_mut(account).map(Arc::make_mut) {
+            Some(certificates) => {
+                let current = &certificates.current;
+                certificates.superseded.push(SupersededCertificate {
+                    serial: current.serial,
+                    validity: current.validity,
+                    issuer: current.issuer,
+                });
+                certificates.current = (**record).clone();
+                if let Some(serial) = certificates.forget_one() {
+                    self.serials.remove(&serial);
+                }
+            }
+            None if full => {
+                return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
+            }
+            None => {
+                let current = (**record).clone();
+                let certificates = ServiceCertificates { current, superseded: Vec::new() };
+                self.services.insert(account.clone(), Arc::new(certificates));
+            }
+        }
+        self.serials.insert(record.serial);
+        Ok(Reply::Recorded)
+    }
+
+    /// Whether `new` may replace `current`: by the group's time the current one is not valid or near
+    /// its renewal, another CA signs by now, or lifetimes were shortened, so that the new one ends
+    /// first.
+    fn is_due(&self, current: &ServiceCertificateRecord, new: &ServiceCertificateRecord) -> bool {
+        let Some(now) = self.agreed_time() else { return true };
+        let renewal = renewal_time(&current.serial, current.issued_at, &current.validity);
+        !current.validity.contains(now)
+            || renewal <= now.plus(CLOCK_TOLERANCE)
+            || new.issuer != current.issuer
+            || new.validity.not_after < current.validity.not_after
+    }
+}

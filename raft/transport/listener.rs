@@ -1,10 +1,13 @@
 //! Accepts and authenticates connections of other replicas, for tonic to serve.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,16 +20,21 @@ use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
 use super::tls::replica_of;
-use smc_host::accept::Acceptor;
-use smc_host::network::{Io, Listener};
+use smc_host::accept::{Accepted as Connection, Acceptor, Bounds, Evicted, FirstBytes};
+use smc_host::log_limit::LogLimit;
+use smc_host::network::Listener;
 use smc_types::ids::ReplicaId;
 
-/// Concurrent handshakes. A group has nine members at most, with four connections each; more at once are
-/// not from replicas, and the newest is closed.
-const HANDSHAKES: usize = 64;
+/// Connections in their handshake. A group has nine members at most, with four connections each, which all
+/// fit into the places of one address if they come through one NAT. A stranger's takes less than 20 KiB
+/// ([`HANDSHAKE_BYTES`]), all of them 10 MiB.
+const WAITING: Bounds = Bounds { total: 512, per_address: 128 };
 
 /// An honest handshake takes one round trip.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a peer may send before it has proved that it is a replica. An honest handshake has less than 2 KiB.
+const HANDSHAKE_BYTES: usize = 8 << 10;
 
 /// Accepted connections queued for tonic, which takes them at once.
 const ACCEPTED: usize = 16;
@@ -37,7 +45,7 @@ pub(super) struct Peer(pub(super) ReplicaId);
 
 /// An authenticated connection.
 pub(super) struct Accepted {
-    stream: TlsStream<Box<dyn Io>>,
+    stream: TlsStream<FirstBytes>,
     peer: Peer,
 }
 
@@ -65,20 +73,19 @@ async fn authenticate_all(
     tls: TlsAcceptor,
     accepted: mpsc::Sender<io::Result<Accepted>>,
 ) {
-    let mut acceptor = Acceptor::new(listener, "raft");
+    let mut acceptor = Acceptor::new(listener, "raft", WAITING);
+    let refusals = Arc::new(LogLimit::default());
     let mut handshakes = JoinSet::new();
     loop {
         tokio::select! {
-            (socket, _) = acceptor.accept() => {
-                if handshakes.len() >= HANDSHAKES {
-                    warn!("too many handshakes; closing the newest");
-                    continue;
-                }
-                let (tls, accepted) = (tls.clone(), accepted.clone());
+            connection = acceptor.accept() => {
+                let (tls, accepted, refusals) = (tls.clone(), accepted.clone(), Arc::clone(&refusals));
                 handshakes.spawn(async move {
-                    if let Some(connection) = authenticate(&tls, socket).await {
+                    let peer = connection.peer;
+                    match authenticate(&tls, connection).await {
                         // The receiver is gone if the server is shutting down.
-                        let _ = accepted.send(Ok(connection)).await;
+                        Ok(connection) => drop(accepted.send(Ok(connection)).await),
+                        Err(error) => refused(peer, &error, &refusals),
                     }
                 });
             }
@@ -87,23 +94,43 @@ async fn authenticate_all(
     }
 }
 
-async fn authenticate(acceptor: &TlsAcceptor, socket: Box<dyn Io>) -> Option<Accepted> {
-    let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            warn!(%error, "refused a connection that is not another replica's");
-            return None;
+/// Why a connection is not served.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error("the handshake failed: {0}")]
+    Handshake(#[from] io::Error),
+    #[error("the certificate names no replica")]
+    NoReplica,
+    #[error("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    Timeout,
+    #[error(transparent)]
+    Evicted(#[from] Evicted),
+}
+
+/// Logs a refusal. Anybody can cause one, so that many have one line.
+fn refused(peer: SocketAddr, error: &Refused, refusals: &LogLimit) {
+    match error {
+        // The acceptor reports evictions; and a silent connection is not worth a line.
+        Refused::Evicted(_) | Refused::Timeout => debug!(%peer, %error, "closed a connection"),
+        Refused::Handshake(_) | Refused::NoReplica => {
+            if let Some(count) = refusals.note() {
+                warn!(count, latest_peer = %peer, %error, "refused connections that are not another replica's");
+            }
         }
-        Err(_) => {
-            debug!("a connection to the Raft port did not finish its handshake");
-            return None;
-        }
-    };
-    let peer = stream.get_ref().1.peer_certificates().and_then(|chain| replica_of(chain.first()?));
-    if peer.is_none() {
-        warn!("refused a connection whose certificate names no replica");
     }
-    Some(Accepted { stream, peer: Peer(peer?) })
+}
+
+async fn authenticate(acceptor: &TlsAcceptor, connection: Connection) -> Result<Accepted, Refused> {
+    let Connection { socket, mut place, .. } = connection;
+    let handshake = acceptor.accept(FirstBytes::new(socket, HANDSHAKE_BYTES));
+    let handshake = place.hold(timeout(HANDSHAKE_TIMEOUT, handshake)).await?;
+    let mut stream = handshake.map_err(|_| Refused::Timeout)??;
+    let peer = stream.get_ref().1.peer_certificates().and_then(|chain| replica_of(chain.first()?));
+    let peer = Peer(peer.ok_or(Refused::NoReplica)?);
+    stream.get_mut().0.lift();
+    // From now on strangers elsewhere cannot keep this replica from connecting.
+    place.vouch();
+    Ok(Accepted { stream, peer })
 }
 
 impl Connected for Accepted {

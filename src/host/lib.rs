@@ -8,6 +8,7 @@ pub mod accept;
 pub mod backoff;
 pub mod env;
 pub mod files;
+pub mod log_limit;
 pub mod network;
 pub mod sync;
 pub mod timer;

@@ -30,7 +30,8 @@ use smc_authority::pki::SerialNumber;
 use smc_types::ids::ProxyName;
 
 /// Connections at once, including those in the TLS handshake. A sidecar has one, and a replica is
-/// sized for thousands of sidecars (about 50 KiB each).
+/// sized for thousands of sidecars. A stranger's, whose handshake does not end, takes less than
+/// 20 KiB, so all of them 400 MiB.
 pub const MAX_CONNECTIONS: usize = 20_000;
 
 /// File descriptors for everything else: the ledger's files (at most 64), other replicas,
@@ -240,6 +241,11 @@ impl Connections {
     /// The connections that have shown a certificate, with its serial number.
     pub fn certificates(&self) -> impl Iterator<Item = (ConnectionId, SerialNumber)> + '_ {
         self.open.iter().filter_map(|(id, connection)| Some((*id, connection.owner.as_ref()?.1)))
+    }
+
+    /// The bound on connections.
+    pub fn max(&self) -> usize {
+        self.max
     }
 
     /// The number of connections.

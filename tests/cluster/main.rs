@@ -7,6 +7,7 @@
 
 mod client;
 mod commands;
+mod flood;
 mod hostile;
 mod linearizable;
 mod proxy;

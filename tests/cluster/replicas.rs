@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +87,7 @@ pub(crate) struct Issued {
 /// The output of a command: standard output, or standard error if it failed.
 pub(crate) type CommandOutput = Result<String, String>;
 
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     smc_lab::beside("smc").unwrap()
 }
 
@@ -171,6 +172,38 @@ impl Replicas {
         format!("{}:15130", self.address(replica))
     }
 
+    /// The address at which a replica itself listens for others, behind its relay.
+    pub(crate) fn raft_listener(&self, replica: u64) -> SocketAddr {
+        format!("{}:15129", self.address(replica)).parse().unwrap()
+    }
+
+    /// The address of a replica's metrics and health.
+    pub(crate) fn metrics(&self, replica: u64) -> SocketAddr {
+        format!("{}:15127", self.address(replica)).parse().unwrap()
+    }
+
+    /// The address at which a replica serves proxies.
+    pub(crate) fn xds(&self, replica: u64) -> SocketAddr {
+        format!("{}:15128", self.address(replica)).parse().unwrap()
+    }
+
+    /// The resident memory of a replica's process, in KiB (`VmRSS`, proc(5)).
+    pub(crate) fn memory(&self, replica: u64) -> usize {
+        let pid = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].as_ref().unwrap().id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The number of lines in a replica's log.
+    pub(crate) fn log_lines(&self, replica: u64) -> usize {
+        std::fs::read_to_string(self.log(replica)).unwrap().lines().count()
+    }
+
+    fn log(&self, replica: u64) -> PathBuf {
+        self.directory.path().join(format!("log-{replica}"))
+    }
+
     /// Starts a replica; its log is beside its data directory.
     pub(crate) fn run(&self, replica: u64) {
         self.run_with(replica, Command::new("setpriv"), &self.members());
@@ -195,8 +228,7 @@ impl Replicas {
     /// `setpriv` kills the program when the calling thread ends, however that ends. So a test must
     /// call this itself, not from a task.
     fn run_with(&self, replica: u64, mut setpriv: Command, members: &[String]) {
-        let log = self.directory.path().join(format!("log-{replica}"));
-        let log = File::options().create(true).append(true).open(log).unwrap();
+        let log = File::options().create(true).append(true).open(self.log(replica)).unwrap();
         let command = setpriv
             .args(["--pdeathsig", "KILL"])
             .arg(program())
@@ -208,6 +240,7 @@ impl Replicas {
             .args(["--replica-id", &replica.to_string()])
             .args(["--raft-listen", &format!("{}:15129", self.address(replica))])
             .args(["--xds-listen", &format!("{}:15128", self.address(replica))])
+            .args(["--metrics-listen", &self.metrics(replica).to_string()])
             .stdout(Stdio::null())
             .stderr(log);
         for (number, key) in self.keys.lock().unwrap().iter().enumerate() {
@@ -271,7 +304,7 @@ impl Replicas {
         .await;
         assert!(!status.success(), "the replica ended with success");
         self.running.lock().unwrap()[index] = None;
-        let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}"))).unwrap();
+        let log = std::fs::read_to_string(self.log(replica)).unwrap();
         log.lines().last().unwrap_or_default().to_owned()
     }
 
@@ -418,7 +451,7 @@ impl Drop for Replicas {
         // Also printed when a task of the failed test drops this last.
         if !self.passed.load(Ordering::Relaxed) {
             for replica in 0..self.count {
-                let log = std::fs::read_to_string(self.directory.path().join(format!("log-{replica}")));
+                let log = std::fs::read_to_string(self.log(replica));
                 let log = log.unwrap_or_default();
                 let tail: Vec<_> = log.lines().rev().take(30).collect();
                 eprintln!("--- replica {replica}, latest first:\n{}", tail.join("\n"));

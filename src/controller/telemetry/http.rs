@@ -4,7 +4,6 @@
 //! streams are served. Neither depends on other processes.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
@@ -13,21 +12,28 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use smc_host::accept::Acceptor;
+use smc_host::accept::{Accepted, Acceptor, Bounds};
 use smc_host::network::{Io, Listener};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::Metrics;
 use crate::tasks::Tasks;
 
-/// There are only a few scrapers and probes.
-const MAX_CONNECTIONS: usize = 64;
+/// Connections at once. There are only a few scrapers and probes. A kubelet probes from its node's address,
+/// and with fewer places for one address than for all, no other address can take them all.
+const WAITING: Bounds = Bounds { total: 256, per_address: 128 };
 
-/// How long a client may take to send its request line and headers.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may take to send its request line and headers, which are one packet.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection may take in all: one request, and reading the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most bytes of request line and headers; hyper takes no smaller bound.
+const MAX_HEADER_BYTES: usize = 8 << 10;
 
 /// Starts the server.
 pub(crate) fn start(
@@ -46,20 +52,21 @@ async fn serve(
     ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
     shutdown: CancellationToken,
 ) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut acceptor = Acceptor::new(listener, "metrics");
+    let mut acceptor = Acceptor::new(listener, "metrics", WAITING);
     let mut connections = JoinSet::new();
     loop {
-        let (socket, _) = tokio::select! {
+        let Accepted { socket, mut place, .. } = tokio::select! {
             () = shutdown.cancelled() => break,
             Some(_) = connections.join_next() => continue,
             accepted = acceptor.accept() => accepted,
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
         let (metrics, ready) = (metrics.clone(), ready.clone());
         connections.spawn(async move {
-            connection(socket, &metrics, ready).await;
-            drop(slot);
+            // Until its end: a client that does not read the answer holds memory as one that asks nothing.
+            let served = place.hold(timeout(REQUEST_TIMEOUT, connection(socket, &metrics, ready))).await;
+            if !matches!(served, Ok(Ok(()))) {
+                debug!("a metrics connection was closed before its end");
+            }
         });
     }
 }
@@ -72,6 +79,9 @@ async fn connection(socket: Box<dyn Io>, metrics: &Metrics, ready: impl Fn() -> 
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        // A connection has one request, so that what waits is never a connection that may yet be used.
+        .keep_alive(false)
         .serve_connection(TokioIo::new(socket), answers)
         .await;
     if let Err(error) = served {

@@ -1,13 +1,14 @@
 //! The port that proxies connect to: accepts connections and, at shutdown, closes them.
 //!
-//! Owns the sockets. A peer's garbage, silence or reset ends that peer's connection and nothing else.
-//! [`smc_mesh::connections`] decides which connections stay.
+//! Owns the sockets. A peer's garbage, silence or reset ends that peer's connection and nothing else. The
+//! [`Acceptor`] decides which connections may go on with their handshake, [`smc_mesh::connections`] which
+//! stay.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use smc_host::accept::Acceptor;
-use smc_host::network::{Io, Listener};
+use smc_host::accept::{Accepted, Acceptor, Bounds};
+use smc_host::log_limit::LogLimit;
+use smc_host::network::Listener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
@@ -22,13 +23,14 @@ pub(crate) async fn run(
     draining: CancellationToken,
     closing: CancellationToken,
 ) {
-    let mut acceptor = Acceptor::new(listener, "xds");
+    let mut acceptor = Acceptor::new(listener, "xds", waiting(handling.context.proxies.max_connections()));
+    let refusals = LogLimit::default();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = draining.cancelled() => break,
-            (socket, peer) = acceptor.accept() => {
-                serve(socket, peer, &mut connections, &handling, &closing);
+            accepted = acceptor.accept() => {
+                serve(accepted, &mut connections, &handling, &closing, &refusals);
             }
             Some(ended) = connections.join_next() => report(ended),
         }
@@ -39,20 +41,30 @@ pub(crate) async fn run(
     }
 }
 
+/// The places of connections that have not finished their handshake. As many as there may be connections:
+/// after a restart all proxies of the replica come at once, and a proxy that is evicted then has to begin
+/// again. Half of them for one address: a NAT may be between, and still one address cannot take them all.
+fn waiting(max_connections: usize) -> Bounds {
+    Bounds { total: max_connections, per_address: max_connections / 2 }
+}
+
 fn serve(
-    socket: Box<dyn Io>,
-    peer: SocketAddr,
+    accepted: Accepted,
     connections: &mut JoinSet<()>,
     handling: &Arc<Handling>,
     closing: &CancellationToken,
+    refusals: &LogLimit,
 ) {
+    let peer = accepted.peer;
     match handling.context.proxies.accept(peer, closing) {
         Ok(guard) => {
-            connections.spawn(connection::serve(socket, guard, Arc::clone(handling)));
+            connections.spawn(connection::serve(accepted, guard, Arc::clone(handling)));
         }
         Err(error) => {
             handling.context.metrics.connection_refused();
-            warn!(%peer, %error, "closing a new connection");
+            if let Some(count) = refusals.note() {
+                warn!(count, latest_peer = %peer, %error, "closing new connections");
+            }
         }
     }
 }

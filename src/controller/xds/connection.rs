@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use smc_host::network::Io;
+use smc_host::accept::{Accepted, Evicted, FirstBytes};
+use smc_host::log_limit::LogLimit;
 use smc_types::ids::ProxyName;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -35,6 +37,10 @@ use crate::ca::tls::ServerTls;
 /// Handshakes do not queue: a silent peer would block the queue for all proxies. The runtime's threads
 /// bound their work, the limit on connections bounds their number.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a peer may send before the end of its handshake; rustls alone would keep up to 64 KiB of it. A
+/// proxy sends less than 4 KiB, most of it the certificates.
+const HANDSHAKE_BYTES: usize = 8 << 10;
 
 /// Open streams per connection, admitted or not: more than the limit per proxy, with some that are ending.
 const MAX_STREAMS: u32 = 32;
@@ -66,11 +72,13 @@ pub(crate) struct Handling {
     /// The server's certificate and trusted roots; a new connection uses the latest.
     tls: Arc<ServerTls>,
     pub(super) context: Arc<Context>,
+    /// Failed handshakes in the log.
+    failures: LogLimit,
 }
 
 impl Handling {
     pub(crate) fn new(tls: Arc<ServerTls>, context: Context) -> Self {
-        Self { tls, context: Arc::new(context) }
+        Self { tls, context: Arc::new(context), failures: LogLimit::default() }
     }
 }
 
@@ -80,23 +88,21 @@ enum HandshakeError {
     Timeout,
     #[error("the TLS handshake failed")]
     Tls(#[source] std::io::Error),
+    #[error(transparent)]
+    Evicted(#[from] Evicted),
 }
 
 /// Serves one connection until the peer closes it, it is without a stream for too long, or its entry is
 /// closed or aborted.
-pub(super) async fn serve(socket: Box<dyn Io>, mut guard: ConnectionGuard, handling: Arc<Handling>) {
+pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handling: Arc<Handling>) {
     let (context, address) = (&handling.context, guard.connection.peer);
     let Connection { close, abort, .. } = guard.connection.clone();
     let stream = tokio::select! {
         () = close.cancelled() => return,
         () = abort.cancelled() => return,
-        handshake = handshake(socket, &handling) => match handshake {
+        handshake = handshake(accepted, &handling) => match handshake {
             Ok(stream) => stream,
-            Err(error) => {
-                context.metrics.handshake_failed();
-                info!(peer = %address, error = %smc_types::causes::causes(&error), "handshake refused");
-                return;
-            }
+            Err(error) => return handshake_failed(address, &error, &handling),
         },
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
@@ -117,24 +123,38 @@ pub(super) async fn serve(socket: Box<dyn Io>, mut guard: ConnectionGuard, handl
             (Err(refused.status()), REFUSED_LIMIT)
         }
     };
-    serve_http2(stream, peer, limit, &guard, context).await;
+    // On the heap of its own, so that a connection that never gets this far does not hold the room for it.
+    Box::pin(serve_http2(stream, peer, limit, &guard, context)).await;
 }
 
-async fn handshake(
-    socket: Box<dyn Io>,
-    handling: &Handling,
-) -> Result<TlsStream<Box<dyn Io>>, HandshakeError> {
-    let accepted = TlsAcceptor::from(handling.tls.config()).accept(socket);
-    timeout(HANDSHAKE_TIMEOUT, accepted)
-        .await
-        .map_err(|_| HandshakeError::Timeout)?
-        .map_err(HandshakeError::Tls)
+async fn handshake(accepted: Accepted, handling: &Handling) -> Result<TlsStream<FirstBytes>, HandshakeError> {
+    let Accepted { socket, mut place, .. } = accepted;
+    let socket = FirstBytes::new(socket, HANDSHAKE_BYTES);
+    let handshake = TlsAcceptor::from(handling.tls.config()).accept(socket);
+    let done = place.hold(timeout(HANDSHAKE_TIMEOUT, handshake)).await?;
+    let mut stream = done.map_err(|_| HandshakeError::Timeout)?.map_err(HandshakeError::Tls)?;
+    stream.get_mut().0.lift();
+    Ok(stream)
+}
+
+/// Counts and logs a failed handshake. Anybody can cause one, so that many have one line.
+fn handshake_failed(peer: SocketAddr, error: &HandshakeError, handling: &Handling) {
+    let metrics = &handling.context.metrics;
+    if matches!(error, HandshakeError::Evicted(_)) {
+        // The acceptor logs it.
+        return metrics.connection_refused();
+    }
+    metrics.handshake_failed();
+    if let Some(count) = handling.failures.note() {
+        let error = smc_types::causes::causes(error);
+        info!(count, latest_peer = %peer, %error, "handshakes refused");
+    }
 }
 
 /// Serves HTTP/2 on a connection that may be without a stream for `limit`. An error in `peer` is the
 /// response to the first request.
 async fn serve_http2(
-    stream: TlsStream<Box<dyn Io>>,
+    stream: TlsStream<FirstBytes>,
     peer: Result<Peer, Status>,
     limit: Duration,
     guard: &ConnectionGuard,

@@ -22,6 +22,7 @@ use super::open_stream::{OpenStream, StopReason};
 use super::rate_limit::RateLimit;
 use super::request_body::Unhandled;
 use crate::telemetry::Metrics;
+use smc_host::log_limit::LogLimit;
 use smc_host::sync::lock;
 
 /// The connections and open streams of one replica. Cheap to clone.
@@ -29,6 +30,8 @@ use smc_host::sync::lock;
 pub struct Proxies {
     table: Arc<Mutex<Table>>,
     metrics: Metrics,
+    /// Evictions in the log.
+    evictions: Arc<LogLimit>,
 }
 
 #[derive(Debug)]
@@ -94,7 +97,7 @@ impl Proxies {
         let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
         let allowances = BTreeMap::new();
         let table = Table { bounds, connections, allowances, trust_checked: None, streams };
-        Self { table: Arc::new(Mutex::new(table)), metrics }
+        Self { table: Arc::new(Mutex::new(table)), metrics, evictions: Arc::default() }
     }
 
     /// All open streams, by proxy, oldest first.
@@ -161,10 +164,17 @@ impl Proxies {
         Ok(ConnectionGuard { proxies: self.clone(), connection })
     }
 
+    /// The bound on connections.
+    pub(super) fn max_connections(&self) -> usize {
+        lock(&self.table).bounds.max()
+    }
+
     fn evict(&self, table: &Table, id: ConnectionId) {
         self.metrics.connection_refused();
         if let Some(connection) = table.connections.get(&id) {
-            info!(peer = %connection.peer, "too many connections; closing an older one");
+            if let Some(count) = self.evictions.note() {
+                info!(count, latest_peer = %connection.peer, "too many connections; older ones are closed");
+            }
             connection.abort.cancel();
         }
     }

@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod flood;
 mod hostile;
+mod key_file;
 mod linearizable;
 mod proxy;
 mod relay;

@@ -1,13 +1,20 @@
 //! The file of the key-encryption key: 32 bytes, raw or as 64 hexadecimal digits with or without a line
-//! end, readable by its owner only. Beside it, the file that notes a founding.
+//! end. Beside it, the file that notes a founding.
+//!
+//! Owns whom the file may belong to and who may use it: an ordinary file, of root or of the controller's own
+//! user, that no other user may read or write. A symbolic link is followed, since Kubernetes mounts a secret
+//! as links; what counts is the file at its end.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use nix::libc::O_NONBLOCK;
+use nix::unistd::geteuid;
+use smc_host::files::private::Replacement;
 use smc_host::files::sync_name;
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -32,8 +39,16 @@ pub enum KeyFileError {
         /// The permission bits.
         mode: u32,
     },
+    /// It belongs to another user, who could replace it.
+    #[error("the key-encryption key {} belongs to the user {owner}: give it to root, or to the controller's own user", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The owner's user ID.
+        owner: u32,
+    },
     /// The file does not contain a key.
-    #[error("{} does not hold 32 bytes or 64 hexadecimal digits", .0.display())]
+    #[error("{} is not a file that holds 32 bytes or 64 hexadecimal digits", .0.display())]
     NotAKey(PathBuf),
     /// A file system operation failed.
     #[error("cannot {action} the key-encryption key {}", .path.display())]
@@ -52,22 +67,22 @@ pub enum KeyFileError {
 }
 
 impl LocalKey {
-    /// Loads the KEK from a file that only its owner may read. Blocks.
+    /// Loads the KEK from a file that only root and this user may access. Blocks, but on the disk only: a
+    /// pipe or a device is refused unopened.
     pub fn load(path: &Path, env: &Env) -> Result<Self, KeyFileError> {
+        Self::load_as(geteuid().as_raw(), path, env)
+    }
+
+    fn load_as(user: u32, path: &Path, env: &Env) -> Result<Self, KeyFileError> {
         let error = |source: io::Error| match source.kind() {
             ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
             _ => KeyFileError::Io { action: "read", path: path.to_owned(), source },
         };
-        let file = File::open(path).map_err(error)?;
+        check(&fs::metadata(path).map_err(error)?, user, path)?;
+        // Without blocking, in case a pipe takes the file's place now.
+        let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(error)?;
         // Of the open file, so that the file cannot be replaced between the check and the read.
-        let metadata = file.metadata().map_err(error)?;
-        if !metadata.is_file() {
-            return Err(KeyFileError::NotAKey(path.to_owned()));
-        }
-        let mode = metadata.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
-        }
+        check(&file.metadata().map_err(error)?, user, path)?;
         // Large enough never to grow, so that no copy of the key stays in freed memory.
         let mut content = Zeroizing::new(Vec::with_capacity(2 * 128));
         file.take(MAX_LEN).read_to_end(&mut content).map_err(error)?;
@@ -75,24 +90,52 @@ impl LocalKey {
         Ok(Self::new(&bytes, Arc::clone(&env.entropy), path)?)
     }
 
-    /// Generates a KEK and writes it durably to a new file with mode 0600. An existing file is an error.
-    /// Blocks.
+    /// Generates a KEK and writes it durably to a new file with mode 0600. An existing file is an error, and
+    /// stays. Until the key is complete, there is no file of that name. Blocks.
     pub fn create(path: &Path, env: &Env) -> Result<Self, KeyFileError> {
         let mut bytes = Zeroizing::new([0; 32]);
         env.entropy.fill(&mut *bytes)?;
-        let text = Zeroizing::new(HEXLOWER.encode(&*bytes));
+        let mut text = Zeroizing::new(HEXLOWER.encode(&*bytes));
+        text.push('\n');
+        // A name that no other creator has: replicas that share a volume may start at once.
+        let suffix = format!(".new-{:016x}", env.entropy.random_u64()?);
         let error = |source| KeyFileError::Io { action: "create", path: path.to_owned(), source };
-        write_new(path, &text, 0o600).map_err(error)?;
+        let mut file = Replacement::beside(path, &suffix).map_err(error)?;
+        file.write_all(text.as_bytes()).map_err(error)?;
+        file.put_in_new_place().map_err(error)?;
+        sync_name(path).map_err(error)?;
         Ok(Self::new(&bytes, Arc::clone(&env.entropy), path)?)
     }
 
     /// Loads the KEK, or creates it if the file is missing and `create` is set. Blocks.
     pub fn load_or_create(path: &Path, create: bool, env: &Env) -> Result<Self, KeyFileError> {
         match Self::load(path, env) {
-            Err(KeyFileError::Missing(_)) if create => Self::create(path, env),
+            Err(KeyFileError::Missing(_)) if create => match Self::create(path, env) {
+                // Another replica was faster.
+                Err(KeyFileError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+                    Self::load(path, env)
+                }
+                other => other,
+            },
             other => other,
         }
     }
+}
+
+/// Checks the kind, the owner and the mode of the file.
+fn check(metadata: &Metadata, user: u32, path: &Path) -> Result<(), KeyFileError> {
+    if !metadata.is_file() {
+        return Err(KeyFileError::NotAKey(path.to_owned()));
+    }
+    let owner = metadata.uid();
+    if owner != 0 && owner != user {
+        return Err(KeyFileError::Foreign { path: path.to_owned(), owner });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
+    }
+    Ok(())
 }
 
 /// Writes one line durably to a new file.
@@ -131,68 +174,4 @@ fn decode(content: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
-
-    use smc_types::time::Timestamp;
-    use tempfile::TempDir;
-
-    use super::super::KeyEncryption;
-    use super::*;
-    use smc_host::env::fixed;
-
-    fn written(content: &[u8], mode: u32) -> (TempDir, PathBuf) {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("kek");
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        (dir, path)
-    }
-
-    fn load(path: &Path) -> Result<LocalKey, KeyFileError> {
-        LocalKey::load(path, &fixed::env(Timestamp(0), 1).0)
-    }
-
-    #[test]
-    fn a_key_is_created_only_when_asked_for_and_reads_back() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("kek");
-        let env = fixed::env(Timestamp(0), 1).0;
-        assert!(matches!(LocalKey::load_or_create(&path, false, &env), Err(KeyFileError::Missing(_))));
-        let created = LocalKey::load_or_create(&path, true, &env).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(LocalKey::load_or_create(&path, true, &env).unwrap().id(), created.id());
-        assert!(matches!(LocalKey::create(&path, &env), Err(KeyFileError::Io { .. })));
-    }
-
-    #[test]
-    fn raw_bytes_and_digits_are_the_same_key() {
-        let raw = written(&[0xab; 32], 0o400);
-        let digits = written("aB".repeat(32).as_bytes(), 0o600);
-        let line = written(format!("{}\n", "ab".repeat(32)).as_bytes(), 0o600);
-        let id = load(&raw.1).unwrap().id().to_owned();
-        assert_eq!(load(&digits.1).unwrap().id(), id);
-        assert_eq!(load(&line.1).unwrap().id(), id);
-    }
-
-    #[test]
-    fn a_file_that_others_may_use_is_refused() {
-        for mode in [0o640, 0o604, 0o620, 0o601, 0o644] {
-            let (_dir, path) = written(&[1; 32], mode);
-            let error = load(&path).unwrap_err();
-            assert!(matches!(error, KeyFileError::Exposed { .. }), "{mode:o}: {error}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_key_is_refused_and_not_shown() {
-        for content in [&b""[..], &[1; 31], &[1; 33], &[b'z'; 64], &[b'a'; 63], &[0; 10_000]] {
-            let (_dir, path) = written(content, 0o600);
-            let error = load(&path).unwrap_err();
-            assert!(matches!(error, KeyFileError::NotAKey(_)), "{error}");
-        }
-        let dir = TempDir::new().unwrap();
-        assert!(matches!(load(dir.path()), Err(KeyFileError::NotAKey(_) | KeyFileError::Io { .. })));
-    }
-}
+mod tests;

@@ -19,6 +19,12 @@ pub const MAX_SEALED_LEN: usize = 4 * 1024;
 /// Identities with a service certificate. A Kubernetes cluster is built for 10,000 namespaces.
 pub const MAX_SERVICE_ACCOUNTS: usize = 100_000;
 
+/// Identities of one namespace with a service certificate. Who may make pods in a namespace may
+/// give each another service account, so that without this bound one namespace could take the
+/// places of all. Kubernetes is tested with 3,000 pods in a namespace, of which several usually
+/// share an account.
+pub const MAX_SERVICE_ACCOUNTS_PER_NAMESPACE: usize = 2_000;
+
 /// Superseded service certificates kept per identity. Usually there is one; manual rotations add
 /// more, and the oldest is deleted first. The last to end of each issuer is kept beyond this bound,
 /// so that an issuer is trusted as long as any certificate it signed is alive; issuers are few, and

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use super::authority::SignedFor;
-use super::bounds::{CLOCK_TOLERANCE, MAX_PEM_LEN, MAX_SERVICE_ACCOUNTS, check_key, check_len};
+use super::bounds::{
+    CLOCK_TOLERANCE, MAX_PEM_LEN, MAX_SERVICE_ACCOUNTS, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, check_key,
+    check_len,
+};
 use super::command::RecordServiceCertificate;
 use super::outcome::{Outcome, Rejection, Reply};
 use super::record::{ServiceCertificateRecord, SupersededCertificate};
@@ -33,6 +36,7 @@ impl Ledger {
             }
         }
         let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
+        let crowded = !self.services.contains_key(account) && self.service_places(account.namespace()) == 0;
         match self.services.get_mut(account).map(Arc::make_mut) {
             Some(certificates) => {
                 let current = &certificates.current;
@@ -48,6 +52,11 @@ impl Ledger {
             }
             None if full => {
                 return Err(Rejection::Full { what: "service certificates", max: MAX_SERVICE_ACCOUNTS });
+            }
+            None if crowded => {
+                let (what, max) =
+                    ("service certificates of one namespace", MAX_SERVICE_ACCOUNTS_PER_NAMESPACE);
+                return Err(Rejection::Full { what, max });
             }
             None => {
                 let current = (**record).clone();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::authority::Authority;
-use super::bounds::MAX_SUPERSEDED;
+use super::bounds::{MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED};
 use super::record::{
     ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
     SupersededCertificate,
@@ -165,6 +165,17 @@ impl Ledger {
     /// The current certificate of an identity. It may have ended.
     pub fn service_certificate(&self, account: &ServiceAccountId) -> Option<&ServiceCertificateRecord> {
         self.services.get(account).map(|certificates| &certificates.current)
+    }
+
+    /// How many more identities of a namespace may have a service certificate
+    /// ([`MAX_SERVICE_ACCOUNTS_PER_NAMESPACE`]).
+    pub fn service_places(&self, namespace: &str) -> usize {
+        // No other name sorts before this one.
+        let taken = ServiceAccountId::new(namespace, "0").map_or(0, |first| {
+            let from_here = self.services.range(first..);
+            from_here.take_while(|(account, _)| account.namespace() == namespace).count()
+        });
+        MAX_SERVICE_ACCOUNTS_PER_NAMESPACE.saturating_sub(taken)
     }
 
     /// The current certificates of all identities, sorted by identity.

@@ -2,7 +2,7 @@
 //!
 //! Owns the schedule as a function of the wanted identities, the ledger and the time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ledger::Ledger;
@@ -46,7 +46,8 @@ impl RenewalPlan {
 /// Plans the renewals. A certificate that ends later than a new one of the wanted lifetime is due
 /// at once, so that a shortened lifetime takes effect; a longer lifetime takes effect at the
 /// regular renewal. A certificate whose issuer no longer signs is renewed soon ([`reissue_time`]),
-/// so that the issuer can be retired.
+/// so that the issuer can be retired. An identity for which the ledger has no place
+/// ([`Ledger::service_places`]) is not due: it waits until others of its namespace have ended.
 pub fn plan_renewal(wanted: &WantedCertificates, ledger: &Ledger, now: Timestamp) -> RenewalPlan {
     // A lifetime out of bounds cannot be issued either, and is ignored.
     let longest = wanted.lifetime.and_then(|lifetime| Lifetimes::with_service(lifetime).ok());
@@ -54,7 +55,14 @@ pub fn plan_renewal(wanted: &WantedCertificates, ledger: &Ledger, now: Timestamp
     let authority = ledger.authority();
     let mut due = Vec::new();
     let mut next: Option<Timestamp> = None;
+    let mut places = BTreeMap::new();
     for account in &wanted.accounts {
+        if ledger.service_certificate(account).is_none() {
+            let namespace = account.namespace();
+            let left = places.entry(namespace).or_insert_with(|| ledger.service_places(namespace));
+            let Some(rest) = left.checked_sub(1) else { continue };
+            *left = rest;
+        }
         let live = ledger.service_certificate(account).filter(|record| record.validity.contains(now));
         let root = live.and_then(|record| authority?.root_of(record.issuer));
         let (Some(record), Some(authority), Some(_)) = (live, authority, root) else {
@@ -91,7 +99,8 @@ pub fn earliest_service_end(wanted: &WantedCertificates, ledger: &Ledger) -> Opt
 mod tests {
     use super::*;
     use crate::ledger::{
-        Authority, CaCertificate, Command, Operation, RecordServiceCertificate, ServiceCertificateRecord,
+        Authority, CaCertificate, Command, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, Operation,
+        RecordServiceCertificate, Rejection, ServiceCertificateRecord,
     };
     use crate::pki::{SealedKey, SerialNumber, Validity};
     use smc_types::ids::TrustDomain;
@@ -121,27 +130,34 @@ mod tests {
         };
         let trust_domain = TrustDomain::new("cluster.local").unwrap();
         let mut ledger = Ledger::default();
-        let mut operations =
-            vec![Operation::InitAuthority(Box::new(Authority::new(trust_domain, ca(0), ca(1))))];
-        for (n, (name, end)) in (2..).zip(ends) {
-            operations.push(Operation::RecordServiceCertificate(RecordServiceCertificate {
-                account: account(name),
-                requested: false,
-                replaces: None,
-                record: Box::new(ServiceCertificateRecord {
-                    serial: SerialNumber::draw([n; 16]),
-                    validity: Validity { not_before: START, not_after: after(*end) },
-                    issued_at: START,
-                    issuer: SerialNumber::draw([1; 16]),
-                    chain_pem: String::new(),
-                    key: sealed(),
-                }),
-            }));
-        }
+        let operations = vec![Operation::InitAuthority(Box::new(Authority::new(trust_domain, ca(0), ca(1))))];
         for operation in operations {
             ledger.apply(&Command { at: START, operation }).unwrap();
         }
+        for (n, (name, end)) in (10_000..).zip(ends) {
+            ledger.apply(&record(&account(name), n, *end)).unwrap();
+        }
         ledger
+    }
+
+    /// The first certificate of an identity, which ends so many seconds after the start.
+    fn record(account: &ServiceAccountId, n: u16, end: u64) -> Command {
+        let mut serial = [0xff; 16];
+        serial[14..].copy_from_slice(&n.to_be_bytes());
+        let operation = Operation::RecordServiceCertificate(RecordServiceCertificate {
+            account: account.clone(),
+            requested: false,
+            replaces: None,
+            record: Box::new(ServiceCertificateRecord {
+                serial: SerialNumber::draw(serial),
+                validity: Validity { not_before: START, not_after: after(end) },
+                issued_at: START,
+                issuer: SerialNumber::draw([1; 16]),
+                chain_pem: String::new(),
+                key: sealed(),
+            }),
+        });
+        Command { at: START, operation }
     }
 
     fn plan(wanted: &[&str], ledger: &Ledger, now: Timestamp) -> (Vec<String>, Option<Timestamp>) {
@@ -163,6 +179,33 @@ mod tests {
     #[test]
     fn an_identity_without_a_certificate_is_due_at_once() {
         assert_eq!(plan(&["v1"], &ledger(&[]), START), (vec!["v1".to_owned()], None));
+    }
+
+    #[test]
+    fn a_full_namespace_gets_no_new_identity_and_takes_no_place_of_another() {
+        let mut ledger = ledger(&[("known", 1000)]);
+        let wanted = (0..MAX_SERVICE_ACCOUNTS_PER_NAMESPACE).map(|n| account(&format!("a{n}")));
+        let others = ["bookstore/known", "bookstore/zz", "shop/buyer"].map(|name| name.parse().unwrap());
+        let accounts: BTreeSet<ServiceAccountId> = wanted.chain(others).collect();
+        let wanted = WantedCertificates { accounts, lifetime: None };
+        let plan = plan_renewal(&wanted, &ledger, START);
+        let of = |plan: &RenewalPlan, namespace: &str| {
+            plan.due.iter().filter(|account| account.namespace() == namespace).count()
+        };
+        let places = MAX_SERVICE_ACCOUNTS_PER_NAMESPACE - 1;
+        assert_eq!((of(&plan, "bookstore"), of(&plan, "shop")), (places, 1));
+        for (n, account) in plan.due.iter().enumerate() {
+            ledger.apply(&record(account, u16::try_from(n).unwrap(), 1000)).unwrap();
+        }
+        assert_eq!((ledger.service_places("bookstore"), ledger.service_places("shop")), (0, places));
+        assert!(plan_renewal(&wanted, &ledger, START).due.is_empty());
+        let renewed = plan_renewal(&wanted, &ledger, after(900));
+        assert_eq!(of(&renewed, "bookstore"), MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, "what is there is renewed");
+        let refused = ledger.apply(&record(&account("zz"), 9_999, 1000)).unwrap_err();
+        assert!(
+            matches!(refused, Rejection::Full { max: MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, .. }),
+            "{refused}"
+        );
     }
 
     #[test]

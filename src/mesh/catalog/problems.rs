@@ -5,6 +5,7 @@
 
 mod access;
 mod endpoints;
+mod identities;
 mod services;
 mod splits;
 #[cfg(test)]
@@ -23,6 +24,7 @@ impl Catalog {
         splits::check(self, &mut problems);
         services::check(self, &mut problems);
         endpoints::check(self, &mut problems);
+        identities::check(self, &mut problems);
         let own = &self.mesh_namespace;
         for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
             let message =

@@ -8,6 +8,7 @@ use crate::catalog::fixtures::{
 use crate::catalog::{Catalog, Object};
 use AppProtocol::{Http, Tcp};
 use Severity::{Error, Warning};
+use smc_authority::ledger::MAX_SERVICE_ACCOUNTS_PER_NAMESPACE;
 use smc_types::problem::Severity;
 
 /// Severity, object and field of what is to be found.
@@ -186,4 +187,26 @@ fn matches_on_a_root_port_that_is_not_http_are_reported() {
     catalog.declare(Object::Service(root));
     let fields: Vec<_> = catalog.problems().into_iter().map(|p| p.field).collect();
     assert_eq!(fields, ["spec.backends[0].service", "spec.backends[1].service", "spec.matches"]);
+}
+
+#[test]
+fn a_namespace_with_too_many_identities_is_named_and_no_other() {
+    let pods = |namespace: &str, count: usize| -> Vec<Object> {
+        let pod_of = |n| {
+            let id = format!("{namespace}/p{n}");
+            Object::Workload(pod(&id, &id, "app", &format!("10.0.{}.{}", n / 250, n % 250)))
+        };
+        (0..count).map(pod_of).collect()
+    };
+    let most = MAX_SERVICE_ACCOUNTS_PER_NAMESPACE;
+    let mut objects = vec![namespace("shop"), namespace("many")];
+    objects.extend(pods("shop", 3).into_iter().chain(pods("many", most)));
+    let named = |objects: &[Object]| {
+        let problems = Catalog::of(objects.to_vec()).problems();
+        let errors = problems.into_iter().filter(|problem| problem.severity == Error);
+        errors.map(|problem| problem.subject.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&objects), Vec::<String>::new());
+    objects.push(Object::Workload(pod("many/one-more", "many/one-more", "app", "10.1.0.1")));
+    assert_eq!(named(&objects), ["Namespace many"]);
 }

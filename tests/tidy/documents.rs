@@ -147,3 +147,34 @@ fn the_tests_that_design_documents_name_exist() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The items of `docs/security.md`: their first word, and the tests that they name.
+fn claims(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let items = text.split("\n- **").skip(1);
+    let items = items.map(|item| item.split("\n\n").next().unwrap_or_default());
+    items
+        .map(|item| {
+            let kind = item.split(['*', ':']).next().unwrap_or_default();
+            (kind, quoted(item).into_iter().filter(|name| name.split('_').count() > 3).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn what_an_attacker_cannot_do_is_shown_by_tests_that_exist() {
+    let (text, existing) = (read("docs/security.md"), test_names());
+    let claims = claims(&text);
+    assert!(claims.len() > 30, "the document is read: {} items", claims.len());
+    let mut wrong = Vec::new();
+    for (number, (kind, tests)) in (1..).zip(&claims) {
+        match *kind {
+            "Cannot" if tests.is_empty() => wrong.push(format!("item {number} names no test")),
+            "Cannot" | "Can" | "Open" => {}
+            other => wrong.push(format!("item {number} begins with {other:?}")),
+        }
+        for test in tests.iter().filter(|test| !existing.contains(**test)) {
+            wrong.push(format!("item {number}: there is no test {test}"));
+        }
+    }
+    assert!(wrong.is_empty(), "docs/security.md:\n{}", wrong.join("\n"));
+}

@@ -2,7 +2,8 @@
 //!
 //! Owns when a line is due: what strangers do must not fill the disk or hide other lines.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -36,6 +37,18 @@ impl LogLimit {
     }
 }
 
+/// The events of several kinds, which are limited apart: many of one kind hide none of another. The names of
+/// the kinds are constants, so that there are few.
+#[derive(Debug, Default)]
+pub struct LogLimits(Mutex<BTreeMap<&'static str, Arc<LogLimit>>>);
+
+impl LogLimits {
+    /// As [`LogLimit::note`], for an event of this kind.
+    pub fn note(&self, kind: &'static str) -> Option<u64> {
+        Arc::clone(lock(&self.0).entry(kind).or_default()).note()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +65,14 @@ mod tests {
         assert_eq!(limit.note(), Some(101));
         tokio::time::advance(PAUSE * 100).await;
         assert_eq!(limit.note(), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_events_of_one_kind_hide_none_of_another() {
+        let limits = LogLimits::default();
+        let counts = ["released", "released", "unknown", "released", "unknown"].map(|kind| limits.note(kind));
+        assert_eq!(counts, [Some(1), None, Some(1), None, None]);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(["released", "unknown"].map(|kind| limits.note(kind)), [Some(3), Some(2)]);
     }
 }

@@ -90,8 +90,13 @@ async fn replicas_restart_and_health_answers_while_strangers_hold_sockets() {
 
     let start = Instant::now();
     let mut rejoined = Vec::new();
-    for restarted in (1..=replicas.count).map(|n| (leader + n) % replicas.count) {
+    for n in 1..=replicas.count {
+        let restarted = (leader + n) % replicas.count;
         replicas.kill(restarted);
+        if n == 1 {
+            // It has to join the group again, and to copy its log.
+            replicas.lose_disk(restarted);
+        }
         replicas.run(restarted);
         rejoined.push(timeout(REJOIN, replicas.settle()).await.is_ok());
         if rejoined.ends_with(&[false]) {

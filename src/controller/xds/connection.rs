@@ -15,7 +15,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smc_host::accept::{Accepted, Evicted, FirstBytes};
-use smc_host::log_limit::LogLimit;
+use smc_host::log_limit::{LogLimit, LogLimits};
 use smc_types::ids::ProxyName;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -74,11 +74,18 @@ pub(crate) struct Handling {
     pub(super) context: Arc<Context>,
     /// Failed handshakes in the log.
     failures: LogLimit,
+    /// Refused certificates in the log, by the reason, of which there are a few.
+    refusals: LogLimits,
 }
 
 impl Handling {
     pub(crate) fn new(tls: Arc<ServerTls>, context: Context) -> Self {
-        Self { tls, context: Arc::new(context), failures: LogLimit::default() }
+        Self {
+            tls,
+            context: Arc::new(context),
+            failures: LogLimit::default(),
+            refusals: LogLimits::default(),
+        }
     }
 }
 
@@ -119,7 +126,10 @@ pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handli
         }
         Err(refused) => {
             context.metrics.refused(refused.reason());
-            warn!(peer = %address, reason = %smc_types::causes::causes(&refused), "proxy refused");
+            if let Some(count) = handling.refusals.note(refused.reason()) {
+                let reason = smc_types::causes::causes(&refused);
+                warn!(count, latest_peer = %address, %reason, "proxies refused");
+            }
             (Err(refused.status()), REFUSED_LIMIT)
         }
     };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
-use smc_mesh::translate::STREAM_DURATION;
+use smc_mesh::translate::{REQUEST_RETRIES, STREAM_DURATION};
 use smc_types::host_port::HostPort;
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::{ReplicaId, TrustDomain};
@@ -48,18 +48,25 @@ pub struct Config {
     pub idle_limit: Duration,
 }
 
-/// What sidecars let others do, at most.
+/// How often sidecars try, and what they let others do, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SidecarLimits {
     /// Connections to the inbound port, of strangers, too. Holds for new bootstraps.
     pub inbound_connections: u32,
     /// How long a request may take. Zero means without end; a year is the most.
     pub stream_duration: Duration,
+    /// How often a request is sent again that was certainly not processed; 0 for never. At most
+    /// [`smc_mesh::translate::MAX_REQUEST_RETRIES`].
+    pub request_retries: u32,
 }
 
 impl Default for SidecarLimits {
     fn default() -> Self {
-        Self { inbound_connections: INBOUND_CONNECTIONS, stream_duration: STREAM_DURATION }
+        Self {
+            inbound_connections: INBOUND_CONNECTIONS,
+            stream_duration: STREAM_DURATION,
+            request_retries: REQUEST_RETRIES,
+        }
     }
 }
 

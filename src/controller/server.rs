@@ -158,8 +158,9 @@ impl Handle {
 
 /// The compiler of an empty mesh.
 fn compiler(trust_domain: TrustDomain, mesh_namespace: MeshNamespace, sidecars: SidecarLimits) -> Compiler {
-    let stream_duration = sidecars.stream_duration;
-    Compiler::new(Settings { mesh_namespace, stream_duration, ..Settings::new(trust_domain) })
+    let SidecarLimits { stream_duration, request_retries, .. } = sidecars;
+    let settings = Settings::new(trust_domain);
+    Compiler::new(Settings { mesh_namespace, stream_duration, request_retries, ..settings })
 }
 
 /// Starts replicas.
@@ -217,14 +218,8 @@ impl Server {
         CertificateMetrics::new(&ledger, &ca, &tls, &wanted, &metrics).start(&mut tasks);
         Renewer { issuer: Arc::clone(&issuer), env: env.clone(), wanted, issued }.start(&mut tasks);
         let trust = ReplicaTrust { mesh: mesh.clone(), tls: Arc::clone(&tls), proxies: proxies.clone() };
-        CaKeeper::start(
-            Arc::clone(&ca),
-            Arc::clone(&group),
-            bundle,
-            Box::new(trust),
-            env.clone(),
-            &mut tasks,
-        );
+        let (kept, members) = (Arc::clone(&ca), Arc::clone(&group));
+        CaKeeper::start(kept, members, bundle, Box::new(trust), env.clone(), &mut tasks);
         ClockWatch::start(&ca, &group, &metrics, &mut tasks);
         tls.start_renewal(&mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.

@@ -24,6 +24,10 @@ pub const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
 /// The cluster of Envoy's own admin server.
 pub const ADMIN_CLUSTER: &str = "envoy-admin";
 
+/// The response header by which a sidecar tells the caller's that the application was never sent the
+/// request. Only sidecars set it: theirs remove it from what applications answer.
+pub const NOT_PROCESSED_HEADER: &str = "x-smc-not-processed";
+
 /// The secret with the proxy's own certificate and key. All identities use one name, although the
 /// content differs: a proxy is served only its own, and clusters that refer to it are equal for all
 /// proxies.

@@ -30,11 +30,12 @@ mod outbound;
 mod proto;
 mod provenance;
 mod rbac;
+mod retry;
 mod route;
 mod secret;
 mod settings;
 mod tls;
 
 pub use compiler::{Compiler, Input};
-pub use settings::{STREAM_DURATION, Settings};
+pub use settings::{MAX_REQUEST_RETRIES, REQUEST_RETRIES, STREAM_DURATION, Settings};
 pub use smc_authority::pki::{ServiceCertificate, TrustBundle};

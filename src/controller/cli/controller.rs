@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use smc_host::files::make_directory;
 use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
 use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
+use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_types::host_port::{HostPort, ReplicaAddress};
 use smc_types::ids::MeshNamespace;
 use smc_types::ids::{ReplicaId, TrustDomain};
@@ -106,6 +107,14 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = INBOUND_CONNECTIONS,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sidecar_connections: u32,
+    /// How often a sidecar sends a request again that was certainly not processed, to another pod if there is
+    /// one; 0 for never
+    ///
+    /// Only what cannot have reached an application is sent again: the connection to the pod or to its
+    /// application was refused, or broke off before the request was written.
+    #[arg(long, value_name = "N", default_value_t = REQUEST_RETRIES,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_REQUEST_RETRIES)))]
+    request_retries: u32,
 }
 
 fn by_replica(addresses: Vec<ReplicaAddress>) -> Result<BTreeMap<ReplicaId, HostPort>, ControllerError> {
@@ -144,6 +153,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         release_grace,
         max_stream_duration,
         sidecar_connections,
+        request_retries,
     } = args;
     log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
@@ -164,6 +174,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         sidecars: SidecarLimits {
             inbound_connections: sidecar_connections,
             stream_duration: max_stream_duration,
+            request_retries,
         },
         max_connections: connections(open_files()?),
         answer_limit: ANSWER_LIMIT,

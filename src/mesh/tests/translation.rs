@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::accesslog::v3::access_log;
+use envoy_types::pb::envoy::config::accesslog::v3::{access_log, access_log_filter};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{address, socket_address::PortSpecifier};
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
@@ -28,7 +28,7 @@ use smc_mesh::names;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::{Changed, View};
 use smc_mesh::session::Variant;
-use smc_mesh::translate::{Compiler, Input};
+use smc_mesh::translate::{Compiler, Input, Settings, TrustBundle};
 use smc_testkit::mesh::*;
 use smc_types::ids::ReplicaId;
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -39,7 +39,13 @@ const ACCOUNTS: [&str; 4] = ["shop/a", "shop/b1", "shop/b2", "shop/db"];
 fn shop(more: impl IntoIterator<Item = Input>) -> Compiler {
     let mut compiler = compiler("roots");
     compiler.apply(ACCOUNTS.map(|account| certify(account, "chain", "key")));
-    compiler.apply([
+    compiler.apply(parts());
+    compiler.apply(more);
+    compiler
+}
+
+fn parts() -> Vec<Input> {
+    vec![
         namespace("shop"),
         pod("shop/a", "shop/a", "a", &["10.1.0.1"]),
         pod("shop/b1", "shop/b1", "b", &["10.1.0.2"]),
@@ -49,9 +55,7 @@ fn shop(more: impl IntoIterator<Item = Input>) -> Compiler {
         service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
         group("shop/all-http", &json!([{"name": "all"}])),
         tcp("shop/all-tcp", &[]),
-    ]);
-    compiler.apply(more);
-    compiler
+    ]
 }
 
 fn a_may_call(destination: &str) -> Input {
@@ -310,6 +314,55 @@ fn a_caller_can_set_neither_retries_nor_log_fields_of_the_callee() {
     let [log] = manager.access_log.try_into().unwrap();
     let Some(access_log::ConfigType::TypedConfig(config)) = log.config_type else { panic!("no config") };
     assert!(!String::from_utf8_lossy(&config.value).to_lowercase().contains("x-envoy-"));
+}
+
+/// RFC 9110 section 9.2.2: without knowing a request's meaning, only one that was never applied may be
+/// repeated.
+#[test]
+fn only_what_was_certainly_not_processed_is_sent_again() {
+    let compiler = shop([a_may_call("shop/b1")]);
+    let (a, b1) = (view(&compiler, "shop/a").unwrap(), view(&compiler, "shop/b1").unwrap());
+    let host = |view: &View, name: &str| {
+        let routes: RouteConfiguration = get(view, ResourceType::Route, name);
+        let [host] = routes.virtual_hosts.try_into().unwrap();
+        host
+    };
+    let outbound = host(&a, "outbound_shop/b_80");
+    let policy = outbound.retry_policy.unwrap();
+    let reasons: BTreeSet<_> = policy.retry_on.split(',').collect();
+    let certain = ["connect-failure", "refused-stream", "reset-before-request", "retriable-headers"];
+    assert_eq!(reasons, BTreeSet::from(certain));
+    assert_eq!((policy.num_retries.unwrap().value, policy.retriable_status_codes.len()), (2, 0));
+    let headers: Vec<_> = policy.retriable_headers.iter().map(|header| header.name.as_str()).collect();
+    assert_eq!(headers, [names::NOT_PROCESSED_HEADER]);
+    assert_eq!(outbound.request_body_buffer_limit.unwrap().value, 65536);
+    assert!(outbound.routes.iter().all(|route| match &route.action {
+        Some(route::Action::Route(action)) => action.retry_policy.is_none(),
+        _ => false,
+    }));
+
+    // An application cannot claim it, nor can the answer of another pod that it passes on.
+    let inbound = host(&b1, "inbound_8080_http");
+    assert_eq!(inbound.retry_policy, None);
+    assert_eq!(inbound.response_headers_to_remove, [names::NOT_PROCESSED_HEADER]);
+    let chain = chain(&b1, names::INBOUND_LISTENER, "inbound_8080_http");
+    let manager: HttpConnectionManager = configured(&chain).unwrap();
+    let [mapper] = manager.local_reply_config.unwrap().mappers.try_into().unwrap();
+    let Some(access_log_filter::FilterSpecifier::ResponseFlagFilter(flags)) =
+        mapper.filter.unwrap().filter_specifier
+    else {
+        panic!("not by a flag");
+    };
+    assert_eq!(flags.flags, ["UF"]);
+
+    let settings = Settings { request_retries: 0, ..settings() };
+    let mut compiler = Compiler::new(settings);
+    compiler.apply([Input::Bundle(TrustBundle { pem: "roots".to_owned() })]);
+    compiler.apply(ACCOUNTS.map(|account| certify(account, "chain", "key")));
+    compiler.apply(parts());
+    compiler.apply([a_may_call("shop/b1")]);
+    let outbound = host(&view(&compiler, "shop/a").unwrap(), "outbound_shop/b_80");
+    assert_eq!((outbound.retry_policy, outbound.request_body_buffer_limit), (None, None));
 }
 
 #[test]

@@ -184,7 +184,8 @@ impl Walk<'_> {
         objects.extend(splits);
         let carriage = if port.protocol.is_http() {
             let route = names::outbound_route(&service.id, port.port);
-            self.draft.add(ResourceType::Route, &route, &route::outbound(&route, &arms), &objects);
+            let message = route::outbound(&route, &arms, self.settings.request_retries);
+            self.draft.add(ResourceType::Route, &route, &message, &objects);
             Carriage::Http(route)
         } else {
             self.listener_objects.append(&mut objects);

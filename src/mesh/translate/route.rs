@@ -1,8 +1,8 @@
 //! Routes (RDS): from a service port to its clusters, and from an inbound port to the application.
 //!
-//! Owns the order of routes and the form of weights. The listener has already chosen the service by
-//! the destination address ([`super::listener`]), so no route matches host names, and an
-//! application may send any.
+//! Owns the order of routes, the form of weights, and where retries apply. The listener has already
+//! chosen the service by the destination address ([`super::listener`]), so no route matches host
+//! names, and an application may send any.
 
 use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatcher;
@@ -10,8 +10,9 @@ use route::route_action::ClusterSpecifier;
 use route::route_match::PathSpecifier;
 
 use super::rbac::Rules;
-use super::{http_match, proto};
+use super::{http_match, proto, retry};
 use crate::api::smi::HttpMatch;
+use crate::names;
 
 /// The clusters that traffic goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +49,9 @@ pub(super) struct Arm {
     pub(super) destination: Destination,
 }
 
-/// The route configuration of a service port. The first arm that matches takes a request.
-pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
+/// The route configuration of a service port. The first arm that matches takes a request, which is sent up to
+/// `retries` times more while it was certainly not processed.
+pub(super) fn outbound(name: &str, arms: &[Arm], retries: u32) -> route::RouteConfiguration {
     let routes = arms.iter().flat_map(|arm| {
         let matches = match &arm.matches {
             None => vec![everything()],
@@ -57,7 +59,22 @@ pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
         };
         matches.into_iter().map(|matched| to(matched, &arm.destination))
     });
-    configuration(name, routes.collect(), None)
+    configuration(
+        name,
+        route::VirtualHost {
+            routes: routes.collect(),
+            retry_policy: retry::policy(retries),
+            request_body_buffer_limit: retry::body_limit(retries),
+            response_headers_to_remove: not_processed(),
+            ..route::VirtualHost::default()
+        },
+    )
+}
+
+/// The header that only sidecars may set. An application that passed on the answer of another one would
+/// otherwise claim for its own request what holds for that one's.
+fn not_processed() -> Vec<String> {
+    vec![names::NOT_PROCESSED_HEADER.to_owned()]
 }
 
 /// The route configuration of an inbound port, for requests that `rules` allow.
@@ -65,7 +82,16 @@ pub(super) fn outbound(name: &str, arms: &[Arm]) -> route::RouteConfiguration {
 /// The rules are part of the route, not of the listener: a new policy applies to the next request
 /// on every existing connection, and no connection is drained for it.
 pub(super) fn inbound(name: &str, cluster: String, rules: Rules) -> route::RouteConfiguration {
-    configuration(name, vec![to(everything(), &Destination::One(cluster))], Some(rules))
+    configuration(
+        name,
+        route::VirtualHost {
+            routes: vec![to(everything(), &Destination::One(cluster))],
+            // One entry: the map's order cannot matter.
+            typed_per_filter_config: std::iter::once(rules.per_route()).collect(),
+            response_headers_to_remove: not_processed(),
+            ..route::VirtualHost::default()
+        },
+    )
 }
 
 /// One path, read only, to one cluster.
@@ -75,19 +101,17 @@ pub(super) fn statistics(name: &str, path: &str, cluster: &str) -> route::RouteC
         headers: http_match::method("GET"),
         ..route::RouteMatch::default()
     };
-    configuration(name, vec![to(matched, &Destination::One(cluster.to_owned()))], None)
+    let routes = vec![to(matched, &Destination::One(cluster.to_owned()))];
+    configuration(name, route::VirtualHost { routes, ..route::VirtualHost::default() })
 }
 
-fn configuration(name: &str, routes: Vec<route::Route>, rules: Option<Rules>) -> route::RouteConfiguration {
+fn configuration(name: &str, host: route::VirtualHost) -> route::RouteConfiguration {
     route::RouteConfiguration {
         name: name.to_owned(),
         virtual_hosts: vec![route::VirtualHost {
             name: name.to_owned(),
             domains: vec!["*".to_owned()],
-            routes,
-            // One entry: the map's order cannot matter.
-            typed_per_filter_config: rules.map(Rules::per_route).into_iter().collect(),
-            ..route::VirtualHost::default()
+            ..host
         }],
         ..route::RouteConfiguration::default()
     }

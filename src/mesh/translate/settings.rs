@@ -15,6 +15,13 @@ pub const STREAM_DURATION: Duration = Duration::from_hours(24);
 /// The longest bound on a request that is set: a year. Envoy takes no arbitrary number.
 const LONGEST_STREAM: Duration = Duration::from_hours(365 * 24);
 
+/// The default of [`Settings::request_retries`]: enough for one pod that has gone and another that is about
+/// to, few enough that a service without a working pod is not asked much more than otherwise.
+pub const REQUEST_RETRIES: u32 = 2;
+
+/// The most that [`Settings::request_retries`] may be. Each hop of a call multiplies.
+pub const MAX_REQUEST_RETRIES: u32 = 5;
+
 /// Settings that hold for the whole life of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -31,6 +38,8 @@ pub struct Settings {
     /// How long a request to an application may take, its response and an upgraded connection included. Zero
     /// means without end; a year is the most.
     pub stream_duration: Duration,
+    /// How often a sidecar sends a request again that was certainly not processed; 0 for never.
+    pub request_retries: u32,
 }
 
 impl Settings {
@@ -43,6 +52,7 @@ impl Settings {
             inbound_port: INBOUND_PORT,
             prometheus_port: Some(METRICS_PORT),
             stream_duration: STREAM_DURATION,
+            request_retries: REQUEST_RETRIES,
         }
     }
 

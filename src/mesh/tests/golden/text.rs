@@ -27,6 +27,7 @@ use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::{Message, Name};
@@ -63,6 +64,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<direct_response::Config>(),
         reader::<OriginalDst>(),
         reader::<TlsInspector>(),
+        reader::<PreviousHostsPredicate>(),
     ]
 }
 

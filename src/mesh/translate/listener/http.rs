@@ -21,7 +21,7 @@ use manager::RouteSpecifier;
 
 use super::filter;
 use crate::translate::rbac::{self, Rules};
-use crate::translate::{access_log, proto};
+use crate::translate::{access_log, proto, retry};
 
 /// Requests of the application. They pass unchanged.
 pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
@@ -34,7 +34,7 @@ pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
 /// Requests to the application. They are authorised first, and carry the caller's identity in
 /// `x-forwarded-client-cert`, which a caller cannot forge. A request that takes longer than `longest` is
 /// ended: RBAC judges a request when it begins, and never again, so nothing else would end one that is no
-/// longer allowed.
+/// longer allowed. An answer that the sidecar gives because the application took no connection says so.
 pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>) -> listener::Filter {
     // Denies every request, unless the rules of the route replace these.
     let authorise = http_filter(rbac::HTTP_FILTER, Rules::none().http_filter());
@@ -52,6 +52,7 @@ pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>)
             max_stream_duration: Some(proto::duration(longest)),
             ..core::HttpProtocolOptions::default()
         }),
+        local_reply_config: Some(retry::not_processed()),
         ..base(stat_prefix, rds(route), vec![authorise, router()])
     })
 }

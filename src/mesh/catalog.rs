@@ -36,13 +36,15 @@ pub use splits::{SplitArm, SplitPlan};
 use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
 use crate::api::osm::MeshConfig;
 use crate::api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
-use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
 
 /// The objects that sources reported last. Two catalogs with the same objects are equal, in whatever order
 /// and by whatever intermediate states the objects came.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalog {
     mesh_namespace: MeshNamespace,
+    /// The domain of services' full names, beside `cluster.local`.
+    domain: Option<TrustDomain>,
     namespaces: BTreeMap<String, Namespace>,
     services: BTreeMap<ServiceId, Service>,
     service_accounts: BTreeSet<ServiceAccountId>,
@@ -58,8 +60,9 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// An empty catalog, for which the MeshConfig of this namespace counts.
-    pub fn new(mesh_namespace: MeshNamespace) -> Self {
-        Self { mesh_namespace, ..Self::default() }
+    /// An empty catalog, for which the MeshConfig of this namespace counts. Full names of services may end
+    /// in the trust domain, as in OSM, where it is the cluster's domain.
+    pub fn new(mesh_namespace: MeshNamespace, trust_domain: TrustDomain) -> Self {
+        Self { mesh_namespace, domain: Some(trust_domain), ..Self::default() }
     }
 }

@@ -282,7 +282,10 @@ impl Catalog {
             self.index.file_split(&old, false);
         }
         if let Some(new) = new {
-            self.index.file_split(&new, true);
+            // One that names services of a domain that is none of the mesh's has no effect.
+            if self.foreign_domain(&new).is_none() {
+                self.index.file_split(&new, true);
+            }
             self.traffic_splits.insert(id.clone(), new);
         }
         for root in &roots {

@@ -101,6 +101,7 @@ pub(crate) fn split(id: &str, root: &str, backends: &[(&str, u32)], matches: &[&
         root: service_id(root),
         backends: backends.iter().map(backend).collect(),
         matches: matches.iter().map(|text| name(text)).collect(),
+        domains: std::collections::BTreeSet::new(),
     })
 }
 

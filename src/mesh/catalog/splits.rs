@@ -10,7 +10,7 @@ use super::Catalog;
 use crate::api::core::ServicePort;
 use crate::api::smi::{HttpMatch, TrafficSplit};
 use crate::policy::match_bytes;
-use smc_types::ids::{NamespacedName, ServiceId};
+use smc_types::ids::{NamespacedName, ServiceId, TrustDomain};
 
 /// The most that the splits of one root may take, in bytes, on all of its ports, which share it equally. Each
 /// match is a route that names each backend, and every client of the root holds them: on a service of three
@@ -40,6 +40,12 @@ pub struct SplitArm {
 }
 
 impl Catalog {
+    /// A domain in the names of a split that is not the mesh's.
+    pub(super) fn foreign_domain<'a>(&self, split: &'a TrafficSplit) -> Option<&'a str> {
+        let own = self.domain.as_ref().map(TrustDomain::as_str);
+        split.domains.iter().map(String::as_str).find(|domain| Some(*domain) != own)
+    }
+
     /// How traffic to `port` of `root` is split; `None` if no split applies and all of it goes to the root.
     ///
     /// Splits of one root are merged in the order of their names. Those with `matches` come first, each an
@@ -136,6 +142,7 @@ mod tests {
     use crate::api::core::AppProtocol;
     use crate::catalog::Object;
     use crate::catalog::fixtures::{group, http_match, port, service, service_id, split};
+    use smc_types::ids::MeshNamespace;
 
     /// Services `root`, `v1`, `v2` with ports 80 (HTTP) and 90 (TCP); groups `canary` and `beta`.
     fn shop() -> Catalog {
@@ -261,6 +268,31 @@ mod tests {
             reported.iter().map(|p| p.subject.to_string()).collect::<Vec<_>>(),
             ["TrafficSplit shop/b"]
         );
+    }
+
+    /// OSM takes a service's full name with the mesh's own domain. With another one the split has no effect,
+    /// and is a problem: its traffic goes where it would without the split.
+    #[test]
+    fn a_split_that_names_a_foreign_domain_has_no_effect_and_is_reported() {
+        let mut catalog = Catalog::new(MeshNamespace::default(), TrustDomain::new("mesh.example").unwrap());
+        for id in ["shop/root", "shop/v1"] {
+            catalog.declare(Object::Service(service(id, "x", &[port(80, AppProtocol::Http)])));
+        }
+        let named = |domain: &str| {
+            let Object::TrafficSplit(split) = split("shop/s", "shop/root", &[("shop/v1", 1)], &[]) else {
+                unreachable!("a split")
+            };
+            Object::TrafficSplit(TrafficSplit { domains: [domain.to_owned()].into(), ..split })
+        };
+        catalog.declare(named("mesh.example"));
+        assert_eq!(plan(&catalog, 80), Some(arms(vec![(None, vec![("shop/v1", 1)])])));
+        assert_eq!(catalog.problems().iter().filter(|p| p.field == "spec").count(), 0);
+        catalog.declare(named("mesh.example.com"));
+        assert_eq!(plan(&catalog, 80), None);
+        let reported: Vec<_> = catalog.problems().into_iter().filter(|p| p.field == "spec").collect();
+        assert!(reported.len() == 1 && reported[0].message.contains("mesh.example.com"), "{reported:?}");
+        catalog.declare(named("mesh.example"));
+        assert!(plan(&catalog, 80).is_some());
     }
 
     /// TrafficSplit: a root may be among its own backends.

@@ -10,7 +10,7 @@ use super::{Affected, Catalog, Endpoint, Object};
 use crate::api::core::{AppProtocol, Namespace, ServicePort, TargetPort, Workload};
 use crate::class::InboundPort;
 use AppProtocol::{Http, Tcp};
-use smc_types::ids::MeshNamespace;
+use smc_types::ids::{MeshNamespace, TrustDomain};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_types::object_ref::Kind;
 
@@ -263,7 +263,7 @@ fn the_mesh_config_of_another_namespace_opens_and_shuts_nothing() {
     assert!(catalog.withdraw(Kind::MeshConfig, "osm-system/osm-mesh-config").everything);
     assert!(!catalog.mesh_config().permissive, "gone, or refused, it opens nothing");
 
-    let mut elsewhere = Catalog::new(MeshNamespace::new("tenant").unwrap());
+    let mut elsewhere = Catalog::new(MeshNamespace::new("tenant").unwrap(), TrustDomain::new("x").unwrap());
     assert!(elsewhere.declare(permissive("tenant", true)).everything);
     assert!(elsewhere.mesh_config().permissive);
 }

@@ -103,7 +103,7 @@ impl Compiler {
     /// A compiler of an empty mesh.
     pub fn new(settings: Settings) -> Self {
         Self {
-            catalog: Catalog::new(settings.mesh_namespace.clone()),
+            catalog: Catalog::new(settings.mesh_namespace.clone(), settings.trust_domain.clone()),
             settings,
             bundle: None,
             bundle_number: 0,

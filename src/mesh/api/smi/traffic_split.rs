@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::api::reading::{Findings, Node, mismatch};
-use smc_types::ids::{NamespacedName, ServiceId, check_label};
+use smc_types::ids::{NamespacedName, ServiceId, TrustDomain, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
@@ -32,6 +32,9 @@ pub struct TrafficSplit {
     /// HTTPRouteGroups in the split's namespace: only requests that match any of their matches are split,
     /// the rest goes to the root itself. Empty: everything is split.
     pub matches: Vec<NamespacedName>,
+    /// The domains of services' full names in it, other than Kubernetes' usual `cluster.local`. Reading takes
+    /// any; the split has an effect only if they are the mesh's own ([`crate::catalog::Catalog::new`]).
+    pub domains: BTreeSet<String>,
 }
 
 /// One leaf of a split.
@@ -83,14 +86,16 @@ fn read(
     findings: &mut Findings,
 ) -> Option<TrafficSplit> {
     let mut spec = spec.object(findings)?;
-    let root = spec.require("service", findings).and_then(|node| read_service(&id, node, findings));
+    let mut domains = BTreeSet::new();
+    let root = spec.require("service", findings);
+    let root = root.and_then(|node| read_service(&id, node, &mut domains, findings));
     let backends_path = spec.path("backends");
     let nodes = spec.require("backends", findings).and_then(|node| node.list(MAX_BACKENDS, findings));
     let mut backends: Vec<Backend> = Vec::new();
     let mut seen = BTreeSet::new();
     for node in nodes.into_iter().flatten() {
         let path = node.path.clone();
-        let Some(backend) = read_backend(&id, version, node, findings) else { continue };
+        let Some(backend) = read_backend(&id, version, node, &mut domains, findings) else { continue };
         if seen.insert(backend.service.clone()) {
             backends.push(backend);
         } else {
@@ -112,23 +117,42 @@ fn read(
         findings.error(&backends_path, "names no backend that can be used; the split has no effect");
         return None;
     }
-    Some(TrafficSplit { root: root?, backends, matches: matches?, id })
+    Some(TrafficSplit { root: root?, backends, matches: matches?, domains, id })
 }
 
-/// A service in the split's namespace: its bare name, or a host name of it down to the full one.
-fn read_service(split: &NamespacedName, node: Node, findings: &mut Findings) -> Option<ServiceId> {
+/// A service in the split's namespace: its bare name, or one of its host names. OSM's documents list
+/// `NAME.NAMESPACE`, and that with `.svc`, `.svc.cluster` and `.svc.cluster.local`. Where the mesh has
+/// another domain, OSM takes `.svc.DOMAIN`.
+fn read_service(
+    split: &NamespacedName,
+    node: Node,
+    domains: &mut BTreeSet<String>,
+    findings: &mut Findings,
+) -> Option<ServiceId> {
     let path = node.path.clone();
     let text = node.text(findings)?;
-    let (name, rest) = text.split_once('.').map_or((text.as_str(), None), |(name, rest)| (name, Some(rest)));
-    let namespace = rest.map(|rest| {
-        rest.strip_suffix(".svc.cluster.local").or_else(|| rest.strip_suffix(".svc")).unwrap_or(rest)
-    });
-    if namespace.is_some_and(|namespace| namespace != split.namespace()) {
-        let shown = truncated(&text, 80);
-        findings
-            .error(&path, format!("is {shown:?}, which is no service of namespace {}", split.namespace()));
+    let mut parts = text.splitn(4, '.');
+    let name = parts.next().unwrap_or_default();
+    let own = split.namespace();
+    let domain = match (parts.next(), parts.next(), parts.next()) {
+        (None, ..) => Some(None),
+        (Some(namespace), svc, domain) if namespace == own && matches!(svc, None | Some("svc")) => {
+            match domain {
+                None | Some("cluster" | "cluster.local") => Some(None),
+                Some(other) => TrustDomain::new(other).is_ok().then_some(Some(other)),
+            }
+        }
+        _ => None,
+    };
+    let Some(domain) = domain else {
+        let message = format!(
+            "is {:?}, which is no service of namespace {own}: NAME, NAME.{own} or NAME.{own}.svc.cluster.local",
+            truncated(&text, 80)
+        );
+        findings.error(&path, message);
         return None;
-    }
+    };
+    domains.extend(domain.map(str::to_owned));
     let service = check_label("service name", name).and_then(|()| ServiceId::new(split.namespace(), name));
     service.map_err(|error| findings.error(&path, error.to_string())).ok()
 }
@@ -137,10 +161,12 @@ fn read_backend(
     split: &NamespacedName,
     version: SplitVersion,
     node: Node,
+    domains: &mut BTreeSet<String>,
     findings: &mut Findings,
 ) -> Option<Backend> {
     let mut fields = node.object(findings)?;
-    let service = fields.require("service", findings).and_then(|node| read_service(split, node, findings));
+    let service = fields.require("service", findings);
+    let service = service.and_then(|node| read_service(split, node, domains, findings));
     let weight = fields.require("weight", findings).and_then(|node| match version {
         SplitVersion::V1Alpha1 => read_quantity(&node, findings),
         _ => read_weight(&node, findings),
@@ -298,13 +324,40 @@ mod tests {
         let root = |name: &str| {
             let backends = json!([{"service": "v1", "weight": 1}]);
             let reading = read(SplitVersion::V1Alpha4, json!({"service": name, "backends": backends}));
-            reading.object.map(|split| split.root)
+            let fields = reading.problems.into_iter().map(|problem| problem.field).collect::<Vec<_>>();
+            (reading.object.map(|split| (split.root, split.domains)), fields)
         };
-        for good in ["root", "root.shop", "root.shop.svc", "root.shop.svc.cluster.local"] {
-            assert_eq!(root(good), Some("shop/root".parse().unwrap()), "{good}");
+        let domains = |domain: &str| BTreeSet::from([domain.to_owned()]);
+        for (good, expected) in [
+            ("root", BTreeSet::new()),
+            ("root.shop", BTreeSet::new()),
+            ("root.shop.svc", BTreeSet::new()),
+            ("root.shop.svc.cluster", BTreeSet::new()),
+            ("root.shop.svc.cluster.local", BTreeSet::new()),
+            ("root.shop.svc.mesh.example.com", domains("mesh.example.com")),
+            ("root.shop.svc.example", domains("example")),
+        ] {
+            let split = ("shop/root".parse().unwrap(), expected);
+            assert_eq!(root(good), (Some(split), vec![]), "{good}");
         }
-        for bad in ["", "root.other", "root.shop.svc.example", "root.", ".shop", "Root", "root.shop.shop"] {
-            assert_eq!(root(bad), None, "{bad}");
+        for bad in [
+            "",
+            "root.other",
+            "root.",
+            ".shop",
+            "Root",
+            "root.shop.shop",
+            "root.shop.",
+            "root.shop.svc.",
+            "root.shop.svc.cluster.local.",
+            "root.shop.svc.Example",
+            "root.shop.svc.a..b",
+            "root.other.svc",
+            "root.shop.pod.cluster.local",
+            "root.shop.cluster.local",
+            "a.root.shop.svc.cluster.local",
+        ] {
+            assert_eq!(root(bad), (None, vec!["spec.service".to_owned()]), "{bad}");
         }
     }
 

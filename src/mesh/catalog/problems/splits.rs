@@ -11,6 +11,14 @@ use smc_types::problem::Problem;
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for split in catalog.traffic_splits.values() {
         let object = named(Kind::TrafficSplit, &split.id);
+        if let Some(domain) = catalog.foreign_domain(split) {
+            let message = format!(
+                "names services of the domain {domain}, which is not this mesh's; the split has no effect, and \
+                 the traffic goes where it would without it"
+            );
+            problems.push(Problem::error(&object, "spec", message));
+            continue;
+        }
         check_groups(catalog, split, &object, problems);
         if split.backends.iter().all(|backend| backend.weight == 0) {
             let message = "have no weight between them; the traffic goes where it would without the split";

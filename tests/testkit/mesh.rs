@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::api::core::{AppProtocol, Namespace, Service, ServicePort, TargetPort, Workload};
-use smc_mesh::api::osm::MeshConfig;
+use smc_mesh::api::osm::{LocalProxyMode, MeshConfig};
 use smc_mesh::api::smi::{self, SplitVersion};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::served_state::View;
@@ -128,6 +128,13 @@ pub fn split(name: &str, root: &str, backends: &[(&str, u32)], matches: &[&str])
 pub fn mesh_config(permissive: bool, egress: bool) -> Input {
     let name = NamespacedName::new("osm-system", "osm-mesh-config").unwrap();
     upsert(Object::MeshConfig(name, MeshConfig { permissive, egress, ..MeshConfig::default() }))
+}
+
+/// A MeshConfig with `localProxyMode: PodIP`.
+pub fn pod_ip_mode() -> Input {
+    let name = NamespacedName::new("osm-system", "osm-mesh-config").unwrap();
+    let local_proxy_mode = LocalProxyMode::PodIp;
+    upsert(Object::MeshConfig(name, MeshConfig { local_proxy_mode, ..MeshConfig::default() }))
 }
 
 /// Removes the object.

@@ -133,7 +133,8 @@ const READERS: &[Row] = &[
     Row {
         kind: Kind::MeshConfig,
         group: "config.openservicemesh.io",
-        versions: &["v1alpha2"],
+        // OSM 1.2 serves both.
+        versions: &["v1alpha2", "v1alpha1"],
         advertised: "config.openservicemesh.io/v1alpha2",
         read: |target| {
             let config = target.custom(read_mesh_config)?;
@@ -305,11 +306,8 @@ mod tests {
             ("split.smi-spec.io/v1alpha4", "TrafficSplit", "TrafficSplit v1alpha4"),
             ("split.smi-spec.io/v1", "TrafficSplit", "read as split.smi-spec.io/v1alpha1 to v1alpha4"),
             ("config.openservicemesh.io/v1alpha2", "MeshConfig", "MeshConfig v1alpha2"),
-            (
-                "config.openservicemesh.io/v1alpha1",
-                "MeshConfig",
-                "read as config.openservicemesh.io/v1alpha2",
-            ),
+            ("config.openservicemesh.io/v1alpha1", "MeshConfig", "MeshConfig v1alpha1"),
+            ("config.openservicemesh.io/v1", "MeshConfig", "read as config.openservicemesh.io/v1alpha2"),
             ("v1", "List", "any list"),
             ("v1", "PodList", "list of Pod"),
             ("access.smi-spec.io/v1alpha3", "TrafficTargetList", "list of TrafficTarget"),

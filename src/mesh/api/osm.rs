@@ -2,4 +2,4 @@
 
 mod mesh_config;
 
-pub use mesh_config::{MeshConfig, read_mesh_config};
+pub use mesh_config::{LocalProxyMode, MeshConfig, read_mesh_config};

@@ -302,7 +302,9 @@ impl Catalog {
         };
         let after = self.mesh_config();
         // The lifetime of certificates is no part of any answer about policy or endpoints.
-        let everything = before.permissive != after.permissive || before.egress != after.egress;
+        let everything = before.permissive != after.permissive
+            || before.egress != after.egress
+            || before.local_proxy_mode != after.local_proxy_mode;
         Affected { everything, ..Affected::default() }
     }
 

@@ -75,6 +75,9 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     };
     let port = interception.outbound_port;
     line(text, format_args!("-A {OUT_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
+    // What the proxy sends from the loopback address is for the application beside it, also at the pod's own
+    // address (`localProxyMode: PodIP`).
+    line(text, format_args!("-A {OUTBOUND} -s {loopback} -o lo -p tcp -m owner --uid-owner {uid} -j RETURN"));
     // The proxy calls its own workload's address when load balancing picks it. That call must pass
     // inbound policy like any other. It goes through `lo`, which skips PREROUTING, so it is
     // redirected here.
@@ -147,6 +150,7 @@ mod tests {
              -A SMC_PROXY_INBOUND -p tcp --dport 15901:15904 -j RETURN\n\
              -A SMC_PROXY_INBOUND -p tcp -j SMC_PROXY_IN_REDIRECT\n\
              -A SMC_PROXY_OUT_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n\
+             -A SMC_PROXY_OUTBOUND -s 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 1500 -j RETURN\n\
              -A SMC_PROXY_OUTBOUND ! -d 127.0.0.1/32 -o lo -p tcp -m owner --uid-owner 1500 -j SMC_PROXY_IN_REDIRECT\n\
              -A SMC_PROXY_OUTBOUND -o lo -p tcp -m owner ! --uid-owner 1500 -j RETURN\n\
              -A SMC_PROXY_OUTBOUND -p tcp -m owner --uid-owner 1500 -j RETURN\n\
@@ -196,7 +200,7 @@ mod tests {
             ..Parameters::default()
         };
         assert_eq!(
-            rules(parameters.clone(), Family::V4, OUTBOUND)[4..],
+            rules(parameters.clone(), Family::V4, OUTBOUND)[5..],
             [
                 "-d 10.0.0.0/8 -p tcp -j RETURN",
                 "-p tcp --dport 25 -j RETURN",
@@ -204,7 +208,7 @@ mod tests {
                 "-p tcp -j SMC_PROXY_OUT_REDIRECT",
             ]
         );
-        assert_eq!(rules(parameters, Family::V6, OUTBOUND)[4], "-d fd00::/8 -p tcp -j RETURN");
+        assert_eq!(rules(parameters, Family::V6, OUTBOUND)[5], "-d fd00::/8 -p tcp -j RETURN");
     }
 
     #[test]
@@ -215,7 +219,7 @@ mod tests {
             ..Parameters::default()
         };
         assert_eq!(
-            rules(parameters.clone(), Family::V4, OUTBOUND)[4..],
+            rules(parameters.clone(), Family::V4, OUTBOUND)[5..],
             [
                 "-p tcp --dport 25 -j RETURN",
                 "-d 10.96.0.0/16 -p tcp -j SMC_PROXY_OUT_REDIRECT",
@@ -223,7 +227,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            rules(parameters, Family::V6, OUTBOUND)[4..],
+            rules(parameters, Family::V6, OUTBOUND)[5..],
             ["-p tcp --dport 25 -j RETURN", "-p tcp -j RETURN"]
         );
     }

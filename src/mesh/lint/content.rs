@@ -99,7 +99,7 @@ impl Reader {
             self.refer(ResourceType::Endpoint, name);
         }
         let in_pod = cluster.name.starts_with(LOCAL_CLUSTER_PREFIX) || cluster.name == ADMIN_CLUSTER;
-        if in_pod && !has_only_loopback_addresses(&cluster) {
+        if in_pod && !has_only_loopback_addresses(&cluster) && !comes_from_loopback(&cluster) {
             self.fault("leaves the pod in clear text");
         }
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
@@ -233,6 +233,24 @@ fn has_only_loopback_addresses(cluster: &Cluster) -> bool {
         && hosts
             .flat_map(|locality| &locality.lb_endpoints)
             .all(|host| host.host_identifier.as_ref().is_some_and(own))
+}
+
+/// Whether every connection of a cluster to the original destination comes from a loopback address, so that
+/// none can leave the pod: the kernel routes no such packet to another interface.
+fn comes_from_loopback(cluster: &Cluster) -> bool {
+    use cluster::{ClusterDiscoveryType, DiscoveryType};
+    let original = ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into());
+    let bind = cluster.upstream_bind_config.clone().unwrap_or_default();
+    let extra = bind.extra_source_addresses.into_iter().map(|extra| extra.address);
+    let sources: Vec<Option<IpAddr>> = std::iter::once(bind.source_address)
+        .chain(extra)
+        .map(|source| source.and_then(|source| source.address.parse().ok()))
+        .collect();
+    // Without a source of the destination's family, Envoy would bind to none.
+    let both = [IpAddr::is_ipv4, IpAddr::is_ipv6].iter().all(|of| sources.iter().flatten().any(of));
+    cluster.cluster_discovery_type == Some(original)
+        && both
+        && sources.iter().all(|source| source.is_some_and(|ip| ip.is_loopback()))
 }
 
 /// The TLS context of a transport socket, if it is one of this type.

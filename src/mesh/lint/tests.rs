@@ -182,6 +182,35 @@ fn clear_text_to_the_application_stays_in_the_pod() {
     assert!(found.contains("leaves the pod"), "{found:?}");
 }
 
+/// The kernel sends nothing that comes from a loopback address out of the pod.
+#[test]
+fn clear_text_to_the_original_destination_comes_from_loopback() {
+    use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+    use envoy_types::pb::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, SocketAddress};
+    let from = |sources: &[&str]| {
+        cluster("local|80|http", |cluster| {
+            let mut addresses = sources
+                .iter()
+                .map(|ip| SocketAddress { address: (*ip).to_owned(), ..SocketAddress::default() });
+            cluster.load_assignment = None;
+            let original = DiscoveryType::OriginalDst.into();
+            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(original));
+            cluster.upstream_bind_config = (!sources.is_empty()).then(|| BindConfig {
+                source_address: addresses.next(),
+                extra_source_addresses: addresses
+                    .map(|address| ExtraSourceAddress { address: Some(address), ..Default::default() })
+                    .collect(),
+                ..BindConfig::default()
+            });
+        })
+    };
+    assert_eq!(from(&["127.0.0.1", "::1"]), "");
+    for sources in [&[][..], &["127.0.0.1"], &["::1"], &["10.1.0.1", "::1"], &["127.0.0.1", "::1", "fd00::1"]]
+    {
+        assert!(from(sources).contains("leaves the pod"), "{sources:?}");
+    }
+}
+
 #[test]
 fn no_request_reaches_the_application_unauthorised() {
     for found in [

@@ -366,6 +366,24 @@ fn only_what_was_certainly_not_processed_is_sent_again() {
 }
 
 #[test]
+fn a_new_local_proxy_mode_changes_the_applications_clusters_alone() {
+    let mut compiler = shop([a_may_call("shop/b1")]);
+    let versions = |compiler: &Compiler| {
+        let b1 = view(compiler, "shop/b1").unwrap();
+        let all = ResourceType::ALL.into_iter().flat_map(|kind| b1.all(kind).cloned().collect::<Vec<_>>());
+        all.map(|resource| (resource.name.to_string(), resource.version)).collect::<BTreeSet<_>>()
+    };
+    let before = versions(&compiler);
+    compiler.apply([pod_ip_mode()]);
+    let after = versions(&compiler);
+    let changed: Vec<_> = after.difference(&before).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(changed, ["local|8080|http"]);
+    assert_eq!(before.len(), after.len());
+    compiler.apply([mesh_config(false, false)]);
+    assert_eq!(versions(&compiler), before);
+}
+
+#[test]
 fn the_statistics_come_from_the_admin_address_in_the_bootstrap() {
     let compiler = shop([]);
     let a = view(&compiler, "shop/a").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Owns how a cluster connects: protocol, TLS, limits. The addresses come by EDS.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
@@ -53,6 +53,28 @@ pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> clus
 /// A port of the application beside the proxy, in clear text over the loopback interface.
 pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> cluster::Cluster {
     fixed(names::local_cluster(port, protocol), protocol, loopback, port)
+}
+
+/// A port of the application beside the proxy, in clear text at the pod's own address, which is the one that
+/// the caller's sidecar dialled. So no address is in it, and all pods of a class share it.
+///
+/// The connection comes from the loopback address. That tells it from the proxy's calls to its own pod by a
+/// service, which interception sends to the inbound listener. The kernel lets no connection from there leave
+/// the pod, whatever the destination.
+pub(super) fn own_address(port: u16, protocol: AppProtocol) -> cluster::Cluster {
+    let source = |ip: IpAddr| proto::socket_address(ip, 0);
+    cluster::Cluster {
+        upstream_bind_config: Some(core::BindConfig {
+            source_address: Some(source(Ipv4Addr::LOCALHOST.into())),
+            extra_source_addresses: vec![core::ExtraSourceAddress {
+                address: Some(source(Ipv6Addr::LOCALHOST.into())),
+                ..core::ExtraSourceAddress::default()
+            }],
+            ..core::BindConfig::default()
+        }),
+        circuit_breakers: Some(limits(0)),
+        ..original_destination(names::local_cluster(port, protocol), protocol)
+    }
 }
 
 /// The original destination, in the application's own protocol. Only with egress on.

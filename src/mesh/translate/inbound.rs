@@ -13,6 +13,7 @@ use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::{cluster, route, secret};
+use crate::api::osm::LocalProxyMode;
 use crate::catalog::{Admitted, Catalog};
 use crate::class::InboundPort;
 use crate::class::ProxyClass;
@@ -39,6 +40,7 @@ pub(super) fn translate(
         let message = secret::anyone_in_mesh(names::INBOUND_VALIDATION, settings, bundle);
         draft.add_secret(&message);
     }
+    let local_proxy_mode = catalog.mesh_config().local_proxy_mode;
     let mut chains = Vec::new();
     let mut listener_objects = Objects::new();
     let admitted = catalog.admitted(class, share);
@@ -54,7 +56,10 @@ pub(super) fn translate(
         let Some(server_names) = server_names(class, port, &mut draft) else { continue };
         let access = admitted.access(port);
         let name = names::local_cluster(port.port, port.protocol);
-        let local = cluster::local(port.port, port.protocol, families.loopback());
+        let local = match local_proxy_mode {
+            LocalProxyMode::Localhost => cluster::local(port.port, port.protocol, families.loopback()),
+            LocalProxyMode::PodIp => cluster::own_address(port.port, port.protocol),
+        };
         let mut objects = provenance::services(port);
         draft.add(ResourceType::Cluster, &name, &local, &objects);
         listener_objects.extend(objects.iter().cloned());

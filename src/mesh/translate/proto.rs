@@ -57,12 +57,15 @@ fn ads_within(timeout: i64) -> core::ConfigSource {
 
 /// A TCP address.
 pub(super) fn address(ip: IpAddr, port: u16) -> core::Address {
-    core::Address {
-        address: Some(core::address::Address::SocketAddress(core::SocketAddress {
-            address: ip.to_string(),
-            port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
-            ..core::SocketAddress::default()
-        })),
+    core::Address { address: Some(core::address::Address::SocketAddress(socket_address(ip, port))) }
+}
+
+/// An IP address and a TCP port; of a source, port 0 means any.
+pub(super) fn socket_address(ip: IpAddr, port: u16) -> core::SocketAddress {
+    core::SocketAddress {
+        address: ip.to_string(),
+        port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
+        ..core::SocketAddress::default()
     }
 }
 

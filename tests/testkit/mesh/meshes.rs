@@ -8,8 +8,8 @@ use smc_mesh::api::core::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 use smc_mesh::translate::{Compiler, Input};
 
 use super::{
-    Object, SourceEvent, certify, compiler, group, mesh_config, namespace, pod, pod_that, service, split,
-    target, tcp,
+    Object, SourceEvent, certify, compiler, group, mesh_config, namespace, pod, pod_ip_mode, pod_that,
+    service, split, target, tcp,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -45,7 +45,22 @@ pub fn all() -> Vec<Mesh> {
         both_address_families_and_headless_services(),
         several_protocols_on_one_port_and_shared_addresses(),
         the_longest_names(),
+        applications_at_the_address_of_their_pod(),
     ]
+}
+
+fn applications_at_the_address_of_their_pod() -> Mesh {
+    shop(
+        "applications_at_the_address_of_their_pod",
+        vec![
+            pod_ip_mode(),
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/b1"], &[("TCPRoute", "all")]),
+        ],
+    )
 }
 
 fn shop(name: &'static str, inputs: Vec<Input>) -> Mesh {

@@ -1,4 +1,5 @@
-//! `config.openservicemesh.io/v1alpha2` MeshConfig, the singleton `osm-mesh-config`.
+//! `config.openservicemesh.io` MeshConfig, the singleton `osm-mesh-config`, in v1alpha2, and in v1alpha1,
+//! whose fields are some of v1alpha2's.
 //!
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
@@ -29,6 +30,18 @@ pub struct MeshConfig {
     /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None`
     /// means the controller's flag.
     pub service_cert_validity: Option<Duration>,
+    /// `sidecar.localProxyMode`.
+    pub local_proxy_mode: LocalProxyMode,
+}
+
+/// Where a sidecar reaches its application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LocalProxyMode {
+    /// At the loopback address.
+    #[default]
+    Localhost,
+    /// At the pod's own address, for applications that listen on nothing else.
+    PodIp,
 }
 
 /// Fields of a section, each with the values that ask for nothing.
@@ -78,6 +91,8 @@ const NOT_OBEYED: &[(&str, Section)] = &[
             ("enableIngressBackendPolicy", &["true"]),
             ("enableEnvoyActiveHealthChecks", &[]),
             ("enableRetryPolicy", &[]),
+            // Of OSM's main branch after 1.2.
+            ("enableMeshRootCertificate", &[]),
         ],
     ),
 ];
@@ -115,6 +130,7 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
                 config.egress = switch(&mut fields, "enableEgress", findings);
             }
             "certificate" => config.service_cert_validity = validity(&mut fields, findings),
+            "sidecar" => config.local_proxy_mode = local_proxy_mode(&mut fields, findings),
             _ => {}
         }
         for &(name, quiet) in not_obeyed {
@@ -136,6 +152,21 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
 
 fn switch(fields: &mut Fields, name: &str, findings: &mut Findings) -> bool {
     fields.take(name).and_then(|node| node.boolean(findings)).unwrap_or(false)
+}
+
+fn local_proxy_mode(fields: &mut Fields, findings: &mut Findings) -> LocalProxyMode {
+    let Some(node) = fields.take("localProxyMode") else { return LocalProxyMode::default() };
+    let path = node.path.clone();
+    match node.text(findings).as_deref() {
+        None | Some("Localhost" | "") => LocalProxyMode::Localhost,
+        Some("PodIP") => LocalProxyMode::PodIp,
+        Some(other) => {
+            let other = truncated(other, 40);
+            findings
+                .error(&path, format!("is {other:?}, which is neither Localhost nor PodIP; Localhost holds"));
+            LocalProxyMode::Localhost
+        }
+    }
 }
 
 fn asks_for_nothing(value: &Value) -> bool {
@@ -190,9 +221,14 @@ mod tests {
         let reading = read(json!({
             "traffic": {"enablePermissiveTrafficPolicyMode": true, "enableEgress": true},
             "certificate": {"serviceCertValidityDuration": "24h"},
+            "sidecar": {"localProxyMode": "PodIP"},
         }));
-        let validity = Some(Duration::from_hours(24));
-        let expected = MeshConfig { permissive: true, egress: true, service_cert_validity: validity };
+        let expected = MeshConfig {
+            permissive: true,
+            egress: true,
+            service_cert_validity: Some(Duration::from_hours(24)),
+            local_proxy_mode: LocalProxyMode::PodIp,
+        };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
     }
 
@@ -202,6 +238,38 @@ mod tests {
             read(json!({"traffic": {"enablePermissiveTrafficPolicyMode": "true", "enableEgress": true}}));
         assert_eq!(reading.object.as_ref().map(|c| (c.permissive, c.egress)), Some((false, true)));
         assert_eq!(fields(&reading), ["spec.traffic.enablePermissiveTrafficPolicyMode"]);
+    }
+
+    #[test]
+    fn an_unknown_local_proxy_mode_leaves_the_default_and_is_named() {
+        for (text, problems) in [("Localhost", 0), ("", 0), ("podip", 1), ("0.0.0.0", 1)] {
+            let reading = read(json!({"sidecar": {"localProxyMode": text}}));
+            assert_eq!(reading.object, Some(MeshConfig::default()), "{text}");
+            assert_eq!(fields(&reading), vec!["spec.sidecar.localProxyMode"; problems], "{text}");
+        }
+    }
+
+    /// What `osm-bootstrap` of OSM 1.2.4 makes of the chart's untouched values, as `kubectl get` prints it.
+    #[test]
+    fn osms_untouched_preset_is_read_without_a_warning() {
+        let reading = read(json!({
+            "certificate": {"certKeyBitSize": 2048, "serviceCertValidityDuration": "24h"},
+            "featureFlags": {"enableAsyncProxyServiceMapping": false, "enableEgressPolicy": true,
+                "enableEnvoyActiveHealthChecks": false, "enableIngressBackendPolicy": true,
+                "enableRetryPolicy": false, "enableSnapshotCacheMode": false, "enableWASMStats": true},
+            "observability": {"enableDebugServer": false, "osmLogLevel": "info", "tracing": {"enable": false}},
+            "sidecar": {"configResyncInterval": "0s", "enablePrivilegedInitContainer": false,
+                "localProxyMode": "Localhost", "logLevel": "error", "resources": {}},
+            "traffic": {"enableEgress": true, "enablePermissiveTrafficPolicyMode": true,
+                "inboundExternalAuthorization": {"enable": false, "failureModeAllow": false},
+                "inboundPortExclusionList": [], "networkInterfaceExclusionList": [],
+                "outboundIPRangeExclusionList": [], "outboundIPRangeInclusionList": [],
+                "outboundPortExclusionList": []},
+        }));
+        assert_eq!(reading.problems, []);
+        let config = reading.object.unwrap();
+        assert!(config.permissive && config.egress);
+        assert_eq!(config.service_cert_validity, Some(Duration::from_hours(24)));
     }
 
     #[test]

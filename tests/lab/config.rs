@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use smc_types::ids::MeshNamespace;
 
 use super::LabError;
 
@@ -81,6 +82,19 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// The mesh's own namespace: the one in the controller's arguments, or the default.
+    pub(super) fn mesh_namespace(&self) -> MeshNamespace {
+        const FLAG: &str = "--mesh-namespace";
+        let mut args = self.controller_args.iter();
+        let mut stated = None;
+        while let Some(arg) = args.next() {
+            let value = arg.strip_prefix(FLAG).and_then(|rest| rest.strip_prefix('=')).map(str::to_owned);
+            stated = value.or_else(|| if arg == FLAG { args.next().cloned() } else { None }).or(stated);
+        }
+        // The controller refuses an invalid one, and the lab ends.
+        stated.and_then(|text| MeshNamespace::new(&text).ok()).unwrap_or_default()
+    }
+
     pub(super) fn read(path: &Path) -> Result<Self, LabError> {
         let bytes = std::fs::read(path).map_err(LabError::file("read", path))?;
         serde_json::from_slice(&bytes)

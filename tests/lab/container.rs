@@ -24,14 +24,16 @@ const STARTUP_PERIOD: Duration = Duration::from_millis(200);
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// State of a container, as reported to its Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// The process runs, but its probe has not passed.
     Running,
     /// The process runs and its probe passes.
     Ready,
-    /// The process ended; it will be restarted.
-    Ended,
+    /// It has not been started.
+    Waiting,
+    /// The process ended, for this reason; it will be restarted.
+    Ended(String),
 }
 
 /// A container to run.
@@ -53,17 +55,16 @@ impl Container {
         self.log.append(b"").await;
         loop {
             let started = Instant::now();
-            match self.spawn() {
+            let reason = match self.spawn() {
                 Ok(mut child) => {
                     self.report(State::Running).await;
                     let Some(status) = self.watch(&mut child, &cancel).await else { return };
-                    self.log.append_line(&format!("{} ended: {status}", self.plan.name)).await;
+                    format!("{} ended: {status}", self.plan.name)
                 }
-                Err(error) => {
-                    self.log.append_line(&format!("{} could not be started: {error}", self.plan.name)).await;
-                }
-            }
-            self.report(State::Ended).await;
+                Err(error) => format!("{} could not be started: {error}", self.plan.name),
+            };
+            self.log.append_line(&reason).await;
+            self.report(State::Ended(format!("{reason}{}", self.last_words()))).await;
             if started.elapsed() > STABLE_AFTER {
                 backoff = BACKOFF_MIN;
             }
@@ -75,10 +76,19 @@ impl Container {
         }
     }
 
-    /// Runs the container once, to its end. Returns true if it exited with 0.
-    pub(super) async fn run_once(&mut self, cancel: &CancellationToken) -> bool {
-        let Ok(mut child) = self.spawn() else { return false };
-        self.watch(&mut child, cancel).await.is_some_and(|status| status == "exit status: 0")
+    /// Runs the container once, to its end. Fails with the reason unless it exited with 0.
+    pub(super) async fn run_once(&mut self, cancel: &CancellationToken) -> Result<(), String> {
+        let mut child = self.spawn().map_err(|error| error.to_string())?;
+        match self.watch(&mut child, cancel).await {
+            Some(status) if status == "exit status: 0" => Ok(()),
+            Some(status) => Err(format!("{status}{}", self.last_words())),
+            None => Err("it was ended".to_owned()),
+        }
+    }
+
+    /// The last line that it printed, which most programs use to say why they end.
+    fn last_words(&self) -> String {
+        self.log.last_line().map(|line| format!(": {line}")).unwrap_or_default()
     }
 
     fn spawn(&self) -> std::io::Result<Child> {

@@ -68,6 +68,11 @@ impl LabHandle {
         self.state.published()
     }
 
+    /// Returns true if the lab follows a directory of its user, as `smc-lab up` does, and not a copy.
+    pub fn follows_a_directory(&self) -> bool {
+        self.mesh != self.state.mesh()
+    }
+
     /// Writes a file of the mesh directory and returns when the controller's copy is written. The
     /// Pods it declares start afterwards.
     pub async fn apply(&self, file: &str, yaml: &str) -> Result<(), LabError> {
@@ -263,7 +268,12 @@ impl LabHandle {
 
     /// Starts the first controller replica and waits until it is ready.
     pub async fn start_controller(&self) -> Result<(), LabError> {
-        self.ask(&Request::StartController { replica: 0 }).await
+        self.start_replica(0).await
+    }
+
+    /// Starts a controller replica and waits until it is ready.
+    pub async fn start_replica(&self, replica: u16) -> Result<(), LabError> {
+        self.ask(&Request::StartController { replica }).await
     }
 
     /// Sends a signal to the first controller replica, waits until it ends, and returns its exit

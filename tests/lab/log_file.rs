@@ -10,16 +10,21 @@ use tokio::process::{ChildStderr, ChildStdout};
 /// is hours of Envoy at its default level.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// The most bytes of a last line that are kept.
+const MAX_LINE_BYTES: usize = 300;
+
 /// Appends to a file, and rotates it when it is full.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
     open: Option<(File, u64)>,
+    /// The end of what the child printed last.
+    printed: Vec<u8>,
 }
 
 impl LogFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, open: None }
+        Self { path, open: None, printed: Vec::new() }
     }
 
     /// Appends bytes. A write error loses the bytes: it must not stop the process that logs.
@@ -59,14 +64,28 @@ impl LogFile {
             tokio::select! {
                 length = read(&mut stdout, &mut out) => match length {
                     0 => stdout = None,
-                    length => self.append(&out[..length]).await,
+                    length => self.append_output(&out[..length]).await,
                 },
                 length = read(&mut stderr, &mut err) => match length {
                     0 => stderr = None,
-                    length => self.append(&err[..length]).await,
+                    length => self.append_output(&err[..length]).await,
                 },
             }
         }
+    }
+
+    async fn append_output(&mut self, bytes: &[u8]) {
+        self.append(bytes).await;
+        self.printed.extend_from_slice(bytes);
+        let surplus = self.printed.len().saturating_sub(MAX_LINE_BYTES);
+        self.printed.drain(..surplus);
+    }
+
+    /// The last line that the child printed, or its end if it is long.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.printed);
+        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        Some(line.chars().filter(|c| !c.is_control()).collect())
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use nix::sys::signal::Signal;
 use smc_lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
 use smc_lab::{
     EnterArgs, Lab, LabError, LabHandle, LabOptions, PauseArgs, StateDir, Variant, enter, pause, run_pid1,
@@ -35,6 +36,8 @@ enum Command {
     Pods(NameArgs),
     /// Run `smc` against a lab's controller.
     Smc(SmcArgs),
+    /// Kill, stop or start a controller replica.
+    Controller(ControllerArgs),
     /// End a lab.
     Down(NameArgs),
     /// Serve HTTP, gRPC, TLS or TCP, and answer with the request as it arrived.
@@ -123,6 +126,24 @@ struct LogsArgs {
 }
 
 #[derive(clap::Args, Debug)]
+struct ControllerArgs {
+    #[command(flatten)]
+    lab: NameArgs,
+    /// `kill` (SIGKILL) and `stop` (SIGTERM) wait until it has ended, `start` until it is ready.
+    action: Action,
+    /// The replica.
+    #[arg(default_value_t = 0)]
+    replica: u16,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Action {
+    Kill,
+    Stop,
+    Start,
+}
+
+#[derive(clap::Args, Debug)]
 struct SmcArgs {
     #[command(flatten)]
     lab: NameArgs,
@@ -200,18 +221,8 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
             print_error(output.stderr.trim_end());
             Ok(exit_code(output.status))
         }
-        Command::Down(args) => {
-            let lab = find(args).await?;
-            lab.down().await?;
-            // The lab ends within its own grace period.
-            for _ in 0..200 {
-                if !running_labs().iter().any(|name| name == lab.name()) {
-                    return Ok(ExitCode::SUCCESS);
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Err(LabError::Refused(format!("the lab `{}` does not end", lab.name())))
-        }
+        Command::Controller(args) => controller(args).await,
+        Command::Down(args) => down(args).await,
         Command::Echo(args) => echo(args).await.map(|()| ExitCode::SUCCESS),
         Command::Fetch(args) => {
             let mut results = Vec::new();
@@ -281,6 +292,41 @@ async fn up(args: UpArgs) -> Result<ExitCode, LabError> {
     Ok(if on_request { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+async fn controller(args: ControllerArgs) -> Result<ExitCode, LabError> {
+    let lab = find(args.lab).await?;
+    let signal = match args.action {
+        Action::Kill => Signal::SIGKILL,
+        Action::Stop => Signal::SIGTERM,
+        Action::Start => {
+            lab.start_replica(args.replica).await?;
+            print(&format!("controller {} is ready\n", args.replica));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let status = lab.stop_replica(args.replica, signal).await?;
+    print(&format!("controller {} has ended: {status}\n", args.replica));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn down(args: NameArgs) -> Result<ExitCode, LabError> {
+    let named = args.name.is_some();
+    let lab = find(args).await?;
+    if !named && !lab.follows_a_directory() {
+        let text =
+            format!("the lab `{0}` was not started by `smc-lab up`; to end it, add --name {0}", lab.name());
+        return Err(LabError::Refused(text));
+    }
+    lab.down().await?;
+    // The lab ends within its own grace period.
+    for _ in 0..200 {
+        if !running_labs().iter().any(|name| name == lab.name()) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(LabError::Refused(format!("the lab `{}` does not end", lab.name())))
+}
+
 fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, LabError> {
     signal(kind).map_err(|error| LabError::Refused(format!("can't listen for signals: {error}")))
 }
@@ -328,13 +374,16 @@ async fn logs(args: LogsArgs) -> Result<ExitCode, LabError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the lab of this name, or the only running one.
+/// Finds the lab of this name, or the only running one, which it then names on standard error.
 async fn find(args: NameArgs) -> Result<LabHandle, LabError> {
     let name = match args.name {
         Some(name) => name,
         None => match running_labs().as_slice() {
             [] => return Err(LabError::Refused("no lab is running: `smc-lab up DIR`".to_owned())),
-            [name] => name.clone(),
+            [name] => {
+                print_error(&format!("lab `{name}`"));
+                name.clone()
+            }
             names => {
                 let text = format!("several labs are running, choose one with --name: {}", names.join(", "));
                 return Err(LabError::Refused(text));

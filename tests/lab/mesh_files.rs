@@ -3,7 +3,7 @@
 //! Pure. The lab parses only the kinds that a kubelet needs. Everything else, and what cannot be
 //! parsed, is passed on byte for byte, so that the controller sees it and reports it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -12,7 +12,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use smc::decode::manifest::documents::split;
-use smc_types::ids::NamespacedName;
+use smc_types::ids::{MeshNamespace, NamespacedName};
+
+use super::workload;
 
 /// File name → content.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -29,9 +31,15 @@ pub(super) struct MeshFiles {
     files: BTreeMap<String, Vec<Part>>,
     raw: Files,
     pub(super) pods: BTreeMap<NamespacedName, Pod>,
+    /// The Pods' documents, and the files that they are in.
+    declared: BTreeMap<NamespacedName, Declared>,
     pub(super) services: BTreeMap<NamespacedName, Service>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) slices: Vec<EndpointSlice>,
+    /// The Deployment, or another such object, that each expanded Pod comes from.
+    pub(super) owners: BTreeMap<NamespacedName, String>,
+    /// The only namespace whose MeshConfig counts.
+    mesh_namespace: String,
     /// `spec.traffic` of the MeshConfig.
     pub(super) traffic: Value,
     /// Problems with files that the lab could not use, one line each.
@@ -44,6 +52,23 @@ enum Part {
     Text(String),
     Pod(NamespacedName, Value),
     Service(NamespacedName, Value),
+    /// A Deployment or another such object, and the Pods that it expands to.
+    Workload(String, Vec<(NamespacedName, Value)>),
+}
+
+/// The document that declares a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Declared {
+    file: String,
+    document: Value,
+}
+
+/// A Pod that is ending: what declared it, and its last state. The mesh directory may declare another one of
+/// its name already, or none.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) declared: Declared,
+    pub(super) status: PodStatus,
 }
 
 /// The kubelet's knowledge of a Pod.
@@ -57,9 +82,16 @@ pub(super) struct PodStatus {
 }
 
 impl MeshFiles {
-    /// Parses all files. Of two objects with one name the first counts, in order of file names.
+    /// Parses all files, for a mesh of OSM's own namespace.
+    #[cfg(test)]
     pub(super) fn parse(files: &Files) -> Self {
-        let mut mesh = Self { raw: files.clone(), ..Self::default() };
+        Self::parse_for(files, &MeshNamespace::default())
+    }
+
+    /// Parses all files. Of two objects with one name the first counts, in order of file names.
+    pub(super) fn parse_for(files: &Files, mesh_namespace: &MeshNamespace) -> Self {
+        let mesh_namespace = mesh_namespace.to_string();
+        let mut mesh = Self { raw: files.clone(), mesh_namespace, ..Self::default() };
         for (file, bytes) in files {
             let Ok(text) = std::str::from_utf8(bytes) else {
                 mesh.problems.push(format!("{file}: not UTF-8; passed on as it is"));
@@ -86,6 +118,8 @@ impl MeshFiles {
             "Pod" => match self.object::<Pod>(file, &kind, &value) {
                 Some((name, pod)) if !self.pods.contains_key(&name) => {
                     self.pods.insert(name.clone(), pod);
+                    let declared = Declared { file: file.to_owned(), document: value.clone() };
+                    self.declared.insert(name.clone(), declared);
                     Part::Pod(name, value)
                 }
                 _ => text(),
@@ -111,14 +145,54 @@ impl MeshFiles {
                 }
                 text()
             }
+            "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
+                self.workload(file, &kind, document, &value)
+            }
+            "Job" | "CronJob" => {
+                self.problems.push(format!("{file}: the lab runs no {kind}s"));
+                text()
+            }
             "MeshConfig" => {
-                if self.traffic.is_null() {
+                if self.traffic.is_null() && self.is_the_mesh_config(&value) {
                     self.traffic = value.pointer("/spec/traffic").cloned().unwrap_or_default();
                 }
                 text()
             }
             _ => text(),
         }
+    }
+
+    /// Whether the controller obeys this MeshConfig: it is the singleton of the mesh's own namespace.
+    fn is_the_mesh_config(&self, value: &Value) -> bool {
+        let text = |pointer| value.pointer(pointer).and_then(Value::as_str);
+        text("/apiVersion").is_some_and(|version| version.starts_with("config.openservicemesh.io/"))
+            && text("/metadata/name") == Some("osm-mesh-config")
+            && text("/metadata/namespace").unwrap_or("default") == self.mesh_namespace
+    }
+
+    /// Expands an object with a Pod template.
+    fn workload(&mut self, file: &str, kind: &str, document: &str, value: &Value) -> Part {
+        let expanded = match workload::expand(kind, value) {
+            Ok(expanded) => expanded,
+            Err(problem) => {
+                self.problems.push(format!("{file}: {kind}: {problem}; passed on as it is"));
+                return Part::Text(document.to_owned());
+            }
+        };
+        let mut pods = Vec::new();
+        for pod in expanded {
+            let Some((name, read)) = self.object::<Pod>(file, "Pod", &pod) else { break };
+            if self.pods.contains_key(&name) {
+                self.problems.push(format!("{file}: {kind}: Pod {name} is declared already"));
+                continue;
+            }
+            self.pods.insert(name.clone(), read);
+            self.declared.insert(name.clone(), Declared { file: file.to_owned(), document: pod.clone() });
+            let owner = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            self.owners.insert(name.clone(), format!("{kind} {}/{owner}", name.namespace()));
+            pods.push((name, pod));
+        }
+        Part::Workload(document.to_owned(), pods)
     }
 
     fn object<T: DeserializeOwned>(
@@ -146,36 +220,73 @@ impl MeshFiles {
         }
     }
 
+    /// Whether an EndpointSlice names the service.
+    pub(super) fn is_sliced(&self, service: &NamespacedName) -> bool {
+        self.slices.iter().any(|slice| {
+            let labels = slice.metadata.labels.as_ref();
+            let label = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
+            label.is_some_and(|name| name == service.name())
+                && slice.metadata.namespace.as_deref().unwrap_or("default") == service.namespace()
+        })
+    }
+
+    /// The document that declares a Pod.
+    pub(super) fn declared(&self, name: &NamespacedName) -> Option<&Declared> {
+        self.declared.get(name)
+    }
+
     /// Renders the directory that the controller reads: Pods with their status, Services with the
-    /// virtual IPs of `services`, everything else unchanged. Pods in `absent` are left out.
+    /// virtual IPs of `services`, everything else unchanged. A Pod that is `ending` stands in the file that
+    /// declared it, as it was and with a deletion timestamp, so that there is no moment without it.
     pub(super) fn publish(
         &self,
         pods: &BTreeMap<NamespacedName, PodStatus>,
-        absent: &BTreeSet<NamespacedName>,
+        ending: &BTreeMap<NamespacedName, Ending>,
         services: &BTreeMap<NamespacedName, Vec<IpAddr>>,
         node: &str,
     ) -> Files {
         let mut published = self.raw.clone();
-        for (file, parts) in &self.files {
-            if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        let mut terminating: BTreeMap<&str, Vec<&Ending>> = BTreeMap::new();
+        for pod in ending.values() {
+            terminating.entry(&pod.declared.file).or_default().push(pod);
+        }
+        let no_parts = Vec::new();
+        let gone = terminating.keys().filter(|file| !self.raw.contains_key(**file));
+        let gone: Vec<_> = gone.map(|file| (*file, &no_parts)).collect();
+        for (file, parts) in self.files.iter().map(|(file, parts)| (file.as_str(), parts)).chain(gone) {
+            let terminating = terminating.get(file).map_or(&[][..], Vec::as_slice);
+            if terminating.is_empty() && parts.iter().all(|part| matches!(part, Part::Text(_))) {
                 continue;
             }
             let mut text = String::new();
+            for pod in terminating {
+                if !text.is_empty() {
+                    text.push_str("---\n");
+                }
+                let _ = writeln!(text, "{:#}", with_end(pod, node));
+            }
             for part in parts {
-                if matches!(part, Part::Pod(name, _) if absent.contains(name)) {
+                if matches!(part, Part::Pod(name, _) if ending.contains_key(name)) {
                     continue;
                 }
                 if !text.is_empty() {
                     text.push_str("---\n");
                 }
+                let as_it_is = |name: &NamespacedName, value: &Value| match pods.get(name) {
+                    Some(status) => with_status(value.clone(), status, node),
+                    None => value.clone(),
+                };
                 match part {
                     Part::Text(document) => text.push_str(document),
                     Part::Pod(name, value) => {
-                        let value = match pods.get(name) {
-                            Some(status) => with_status(value.clone(), status, node),
-                            None => value.clone(),
-                        };
-                        let _ = write!(text, "{value:#}");
+                        let _ = write!(text, "{:#}", as_it_is(name, value));
+                    }
+                    Part::Workload(document, all) => {
+                        text.push_str(document);
+                        for (name, value) in all.iter().filter(|(name, _)| !ending.contains_key(name)) {
+                            let separator = if text.ends_with('\n') { "" } else { "\n" };
+                            let _ = write!(text, "{separator}---\n{:#}", as_it_is(name, value));
+                        }
                     }
                     Part::Service(name, value) => {
                         let value = match services.get(name).filter(|addresses| !addresses.is_empty()) {
@@ -191,7 +302,7 @@ impl MeshFiles {
                     text.push('\n');
                 }
             }
-            published.insert(file.clone(), text.into_bytes());
+            published.insert(file.to_owned(), text.into_bytes());
         }
         published
     }
@@ -218,6 +329,13 @@ fn with_status(mut pod: Value, status: &PodStatus, node: &str) -> Value {
     pod
 }
 
+/// A Pod that is ending. Of the time of its deletion only that there is one counts.
+fn with_end(pod: &Ending, node: &str) -> Value {
+    let mut document = with_status(pod.declared.document.clone(), &pod.status, node);
+    document["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+    document
+}
+
 fn with_cluster_ips(mut service: Value, addresses: &[IpAddr]) -> Value {
     service["spec"]["clusterIP"] = json!(addresses.first());
     service["spec"]["clusterIPs"] = json!(addresses);
@@ -225,137 +343,4 @@ fn with_cluster_ips(mut service: Value, addresses: &[IpAddr]) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const POD: &str =
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec: {containers: []}\n";
-
-    fn files(files: &[(&str, &str)]) -> Files {
-        files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
-    }
-
-    fn documents(yaml: &[u8]) -> Vec<&str> {
-        split(std::str::from_utf8(yaml).unwrap()).map(|document| document.text).collect()
-    }
-
-    fn status(ready: bool) -> BTreeMap<NamespacedName, PodStatus> {
-        BTreeMap::from([(
-            NamespacedName::new("shop", "a").unwrap(),
-            PodStatus {
-                addresses: vec!["10.244.0.2".parse().unwrap()],
-                running: ready,
-                ready,
-                proxy_uuid: Some("u-1".to_owned()),
-            },
-        )])
-    }
-
-    #[test]
-    fn a_pod_gets_its_status_and_other_documents_stay_unchanged() {
-        let broken = "kind: [unclosed\n";
-        let input = files(&[("a.yaml", &format!("# top\n---\n{POD}---\n{broken}"))]);
-        let published =
-            MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
-        let documents = documents(&published["a.yaml"]);
-        assert_eq!(documents.len(), 2, "{documents:?}");
-        let pod: Value = serde_saphyr::from_str(documents[0]).unwrap();
-        assert_eq!(pod["status"]["podIP"], "10.244.0.2");
-        assert_eq!(pod["status"]["phase"], "Running");
-        assert_eq!(pod["metadata"]["labels"]["osm-proxy-uuid"], "u-1");
-        assert_eq!(documents[1], format!("---\n{broken}"));
-    }
-
-    #[test]
-    fn a_service_gets_its_addresses_and_a_headless_one_stays_headless() {
-        let service = |name: &str, ip: &str| {
-            let spec = format!("spec: {{clusterIP: {ip}, ports: [{{port: 80}}]}}");
-            format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n{spec}\n")
-        };
-        let text = format!("{}---\n{}", service("a", "''"), service("b", "None"));
-        let assigned = [("a", vec!["10.96.0.10".parse().unwrap()]), ("b", Vec::new())];
-        let assigned = assigned.map(|(name, ips)| (NamespacedName::new("shop", name).unwrap(), ips)).into();
-        let mesh = MeshFiles::parse(&files(&[("s.yaml", &text)]));
-        let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &assigned, "node");
-        let services: Vec<Value> = documents(&published["s.yaml"])
-            .into_iter()
-            .map(|document| serde_saphyr::from_str(document).unwrap())
-            .collect();
-        assert_eq!(services[0]["spec"]["clusterIP"], "10.96.0.10");
-        assert_eq!(services[1]["spec"]["clusterIP"], "None");
-    }
-
-    #[test]
-    fn files_without_pods_and_services_are_passed_on_byte_for_byte() {
-        let input = files(&[
-            ("split.yaml", "# c\nkind: TrafficSplit\n---\n\n---\nx: y   \n"),
-            ("broken.yaml", "\t{{{\n"),
-            ("notes.txt", "hello"),
-        ]);
-        assert_eq!(
-            MeshFiles::parse(&input).publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node"),
-            input
-        );
-    }
-
-    #[test]
-    fn a_service_gets_its_virtual_ips_and_a_headless_one_stays_headless() {
-        let service = |name: &str, spec: &str| {
-            format!(
-                "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"
-            )
-        };
-        let text = service("peers", "{clusterIP: None, selector: {app: web}}")
-            + &service("web", "{selector: {app: web}}");
-        let name = |name: &str| NamespacedName::new("shop", name).unwrap();
-        let ips =
-            BTreeMap::from([(name("peers"), vec![]), (name("web"), vec!["10.96.0.10".parse().unwrap()])]);
-        let mesh = MeshFiles::parse(&files(&[("a.yaml", &text)]));
-        let published = mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &ips, "node");
-        let specs: Vec<Value> = documents(&published["a.yaml"])
-            .into_iter()
-            .map(|document| serde_saphyr::from_str::<Value>(document).unwrap()["spec"].clone())
-            .collect();
-        assert_eq!(specs[0], json!({"clusterIP": "None", "selector": {"app": "web"}}));
-        assert_eq!(specs[1]["clusterIPs"], json!(["10.96.0.10"]));
-    }
-
-    #[test]
-    fn a_pod_that_cannot_be_read_is_passed_on_and_named() {
-        let input = files(&[("a.yaml", "kind: Pod\napiVersion: v1\nmetadata: {name: ../x}\n")]);
-        let mesh = MeshFiles::parse(&input);
-        assert!(mesh.pods.is_empty());
-        assert_eq!(mesh.problems.len(), 1);
-        assert_eq!(mesh.publish(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), "node"), input);
-    }
-
-    #[test]
-    fn a_duplicate_pod_is_passed_on_but_only_the_first_runs() {
-        let input = files(&[("a.yaml", POD), ("b.yaml", POD)]);
-        let mesh = MeshFiles::parse(&input);
-        let published = mesh.publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
-        assert_eq!(mesh.pods.len(), 1);
-        assert_ne!(published["a.yaml"], input["a.yaml"]);
-        assert_eq!(published["b.yaml"], input["b.yaml"]);
-    }
-
-    #[test]
-    fn a_pod_that_is_ending_is_left_out_and_other_documents_stay() {
-        let input = files(&[("a.yaml", &format!("x: y\n---\n{POD}"))]);
-        let absent = status(true).into_keys().collect();
-        let published = MeshFiles::parse(&input).publish(&BTreeMap::new(), &absent, &BTreeMap::new(), "node");
-        assert_eq!(documents(&published["a.yaml"]), ["x: y\n"]);
-    }
-
-    #[test]
-    fn a_marker_with_content_on_its_line_starts_a_document() {
-        let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {containers: []}}";
-        let input = files(&[("a.yaml", &format!("a: 1\n--- {pod}\n---\n# only a comment\n"))]);
-        let mesh = MeshFiles::parse(&input);
-        assert_eq!(mesh.problems, Vec::<String>::new());
-        let published = mesh.publish(&status(true), &BTreeSet::new(), &BTreeMap::new(), "node");
-        let documents = documents(&published["a.yaml"]);
-        assert_eq!((documents.len(), documents[0]), (2, "a: 1\n"), "{documents:?}");
-        assert!(documents[1].contains("10.244.0.2"), "{documents:?}");
-    }
-}
+mod tests;

@@ -71,6 +71,12 @@ impl LabOptions {
 
     /// Resolves all programs and paths, so that a missing one is reported before anything starts.
     pub(super) fn config(&self, name: &str, state: &StateDir) -> Result<Config, LabError> {
+        // First what the caller has written, then what is installed.
+        let mesh = fs::canonicalize(&self.mesh).map_err(LabError::file("find", &self.mesh))?;
+        if !mesh.is_dir() {
+            let text = format!("{} is no directory", self.mesh.display());
+            return Err(LabError::Invalid { what: "mesh directory", text });
+        }
         let lab = beside("smc-lab")?;
         let (smc, envoy) = if self.replicas > 0 {
             let smc = match &self.smc {
@@ -81,7 +87,6 @@ impl LabOptions {
         } else {
             (None, None)
         };
-        let mesh = fs::canonicalize(&self.mesh).map_err(LabError::file("find", &self.mesh))?;
         Ok(Config {
             name: name.to_owned(),
             state: state.path().to_owned(),

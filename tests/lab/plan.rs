@@ -18,6 +18,10 @@ use super::mesh_files::{MeshFiles, PROXY_UUID_LABEL};
 pub(super) const DEFAULT_UID: u32 = 1001;
 /// Longest grace period. Labs start and stop more often than clusters.
 const MAX_GRACE: Duration = Duration::from_secs(5);
+/// How long a Pod in the mesh serves on once it is no endpoint any more, unless its containers say so
+/// themselves by `lifecycle.preStop.sleep`: until its callers' sidecars have heard of it. That takes some
+/// 200 ms; the rest is for a machine that starts Envoys meanwhile.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// All inputs of a running Pod. A Pod whose plan is unchanged is not restarted.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +34,8 @@ pub(super) struct PodPlan {
     pub(super) init_flags: Vec<String>,
     pub(super) init_containers: Vec<ContainerPlan>,
     pub(super) containers: Vec<ContainerPlan>,
+    /// Between the Pod's withdrawal from its services and SIGTERM to its containers.
+    pub(super) drain: Duration,
     pub(super) grace: Duration,
 }
 
@@ -111,6 +117,7 @@ impl PodPlan {
             init_flags,
             init_containers: containers(spec.init_containers.as_deref().unwrap_or_default())?,
             containers: containers(&spec.containers)?,
+            drain: drain(&spec.containers, in_mesh),
             grace: seconds(spec.termination_grace_period_seconds, MAX_GRACE).min(MAX_GRACE),
             service_account,
             addresses,
@@ -206,6 +213,14 @@ pub(super) fn container_port(port: &IntOrString, container: &Container) -> Resul
         .and_then(|number| u16::try_from(number).ok())
         .filter(|&number| number != 0)
         .ok_or_else(|| format!("port {port:?} is not one of the container's"))
+}
+
+/// The longest `lifecycle.preStop.sleep` of the containers.
+fn drain(containers: &[Container], in_mesh: bool) -> Duration {
+    let stop = |container: &Container| container.lifecycle.as_ref()?.pre_stop.as_ref()?.sleep.clone();
+    let sleeps = containers.iter().filter_map(stop).map(|sleep| seconds(Some(sleep.seconds), Duration::ZERO));
+    let default = if in_mesh { DRAIN } else { Duration::ZERO };
+    sleeps.max().unwrap_or(default).min(MAX_GRACE)
 }
 
 fn seconds(value: Option<i64>, default: Duration) -> Duration {

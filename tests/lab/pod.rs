@@ -31,6 +31,9 @@ const BOOTSTRAP_RETRY: Duration = Duration::from_millis(200);
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// Creating namespaces takes milliseconds, but longer when many Pods start on few cores.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a Pod that ends waits at most for the word that it is no endpoint any more: the lab may be unable
+/// to write it.
+const WITHDRAWAL: Duration = Duration::from_secs(5);
 /// Capacity of the state channel; containers change state a few times a second at most.
 const STATES: usize = 16;
 
@@ -64,8 +67,10 @@ pub(super) enum Change {
     Running,
     /// The Pod became ready or not ready.
     Ready(bool),
-    /// A container or the proxy ended and will be restarted.
-    Restarted,
+    /// The mesh knows the Pod.
+    Settled,
+    /// A container or the proxy ended, for this reason, and will be restarted.
+    Restarted(String),
     /// The Pod does not start, for this reason.
     Problem(String),
     /// Namespaces and processes are gone.
@@ -81,6 +86,8 @@ pub(super) struct PodTask {
     pub(super) proxy_uuid: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) cancel: CancellationToken,
+    /// After `cancel`: the Pod is no endpoint any more, for the controller nor for the node.
+    pub(super) withdrawn: CancellationToken,
 }
 
 impl PodTask {
@@ -168,7 +175,7 @@ impl PodTask {
     }
 
     /// Starts the proxy, then the init containers one by one, then the containers. Stops them in
-    /// reverse order.
+    /// reverse order, after their callers have turned to other Pods.
     async fn serve(&self, pause: u32) -> Result<(), LabError> {
         let plan = &self.plan;
         let (reports, receiver) = mpsc::channel(STATES);
@@ -186,13 +193,14 @@ impl PodTask {
         let started = async {
             if plan.in_mesh {
                 let envoy = container(0, &self.envoy().await?);
-                watch.states.insert(0, State::Ended);
+                watch.states.insert(0, State::Waiting);
                 proxy.spawn(envoy.run(stop_proxy.clone()));
                 watch.until_ready(0, "Envoy").await;
             }
             for init in &plan.init_containers {
-                while !container(usize::MAX, init).run_once(&self.cancel).await {
-                    self.report(Change::Problem(format!("init container {} failed", init.name))).await;
+                while let Err(reason) = container(usize::MAX, init).run_once(&self.cancel).await {
+                    let problem = format!("init container {} failed: {reason}", init.name);
+                    self.report(Change::Problem(problem)).await;
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -204,12 +212,12 @@ impl PodTask {
         };
         if started.is_ok() && !self.cancel.is_cancelled() {
             for (number, container_plan) in (1..).zip(&plan.containers) {
-                watch.states.insert(number, State::Ended);
+                watch.states.insert(number, State::Waiting);
                 containers.spawn(container(number, container_plan).run(stop_containers.clone()));
             }
             self.report(Change::Running).await;
             tokio::select! {
-                () = self.cancel.cancelled() => {}
+                () = self.drained() => {}
                 () = watch.forever() => {}
             }
         }
@@ -219,6 +227,15 @@ impl PodTask {
         stop_proxy.cancel();
         while proxy.join_next().await.is_some() {}
         started
+    }
+
+    /// Waits for the end of the Pod, and then until its callers have turned to other Pods.
+    async fn drained(&self) {
+        self.cancel.cancelled().await;
+        if !self.plan.drain.is_zero() {
+            let _ = tokio::time::timeout(WITHDRAWAL, self.withdrawn.cancelled()).await;
+            tokio::time::sleep(self.plan.drain).await;
+        }
     }
 
     /// Gets the bootstrap from the controller; retries until it succeeds.
@@ -354,10 +371,10 @@ impl Watch<'_> {
 
     async fn next(&mut self) -> bool {
         let Some((number, state)) = self.receiver.recv().await else { return false };
-        self.states.insert(number, state);
-        if state == State::Ended {
-            self.task.report(Change::Restarted).await;
+        if let State::Ended(reason) = &state {
+            self.task.report(Change::Restarted(reason.clone())).await;
         }
+        self.states.insert(number, state);
         true
     }
 }

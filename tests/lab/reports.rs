@@ -22,7 +22,7 @@ pub struct PodInfo {
     pub ready: bool,
     /// Restarts of its containers and its proxy.
     pub restarts: u64,
-    /// The reason why the Pod does not start, if there is one.
+    /// The reason why the Pod does not start, or else how a container of it ended last, if there is one.
     pub problem: Option<String>,
 }
 

@@ -16,18 +16,21 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::LabError;
 use super::addresses::Pool;
 use super::config::{self, Config};
 use super::controllers::Controllers;
 use super::kube_proxy;
-use super::mesh_files::{Files, MeshFiles, PodStatus};
+use super::lab_pod::{self, LabPod};
+use super::mesh_files::{Ending, Files, MeshFiles, PodStatus};
 use super::plan::{self, PodPlan};
 use super::pod::{Change, Event, PodTask, Shared};
 use super::publication::Publication;
 use super::reports::PodInfo;
 use super::server::Command;
+use super::settled::Expected;
 use super::state_dir::StateDir;
 use super::{enter, network, process, server, virtual_ips};
 
@@ -43,18 +46,6 @@ const MAX_FILES: usize = 10_000;
 const QUEUE: usize = 256;
 /// Limit of Pods that are set up concurrently.
 const SETUPS: usize = 4;
-
-struct LabPod {
-    plan: PodPlan,
-    incarnation: u64,
-    proxy_uuid: Option<String>,
-    namespaces: Option<u32>,
-    running: bool,
-    ready: bool,
-    restarts: u64,
-    problem: Option<String>,
-    cancel: CancellationToken,
-}
 
 struct Supervisor {
     shared: Arc<Shared>,
@@ -72,6 +63,8 @@ struct Supervisor {
     tasks: JoinSet<()>,
     /// Pods that wait for the controller to be ready; `None` once it is.
     waiting: Option<Vec<PodTask>>,
+    /// The check of the Pods that became ready last.
+    settling: Option<AbortOnDropHandle<()>>,
     publication: Publication,
     /// The error of the last publication, if it failed. It is tried again.
     publish_error: Option<String>,
@@ -158,6 +151,7 @@ impl Supervisor {
             incarnations: 0,
             tasks: JoinSet::new(),
             waiting: Some(Vec::new()),
+            settling: None,
             publication,
             publish_error: None,
             printed_up: false,
@@ -200,6 +194,7 @@ impl Supervisor {
                     }
                     let published = self.publish().await;
                     self.print_failure(&published);
+                    self.settle();
                     self.print_when_up();
                 }
                 Some(command) = commands.recv() => {
@@ -213,6 +208,7 @@ impl Supervisor {
                         print_line(&ended);
                     }
                     while self.tasks.try_join_next().is_some() {}
+                    self.settle();
                     let Ok(now) = read_source(Path::new(config::SOURCE)) else { continue };
                     let stable = now == self.last_read;
                     self.last_read = now;
@@ -279,7 +275,7 @@ impl Supervisor {
     /// Applies the files last read as the wanted state.
     fn accept(&mut self) {
         self.applied = self.last_read.clone();
-        let mesh = MeshFiles::parse(&self.applied);
+        let mesh = MeshFiles::parse_for(&self.applied, &self.shared.config.mesh_namespace());
         for problem in mesh.problems.iter().filter(|problem| !self.mesh.problems.contains(problem)) {
             print_line(problem);
         }
@@ -299,13 +295,16 @@ impl Supervisor {
         }
         self.refused.retain(|name, _| self.mesh.pods.contains_key(name));
         for name in wanted {
+            let wait = self.must_wait(&name);
             match self.plan(&name) {
                 Ok(plan) => {
                     self.refused.remove(&name);
-                    match self.pods.get(&name) {
+                    match self.pods.get_mut(&name) {
+                        Some(running) if running.plan != plan && wait => {}
                         // A Pod that is ending already is started again when it has ended.
                         Some(running) if running.plan != plan => running.cancel.cancel(),
-                        Some(_) => {}
+                        Some(running) if running.cancel.is_cancelled() => {}
+                        Some(running) => running.declared = self.mesh.declared(&name).cloned(),
                         None => self.start(&name, plan),
                     }
                 }
@@ -319,6 +318,17 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Returns true if a ready Pod must not be replaced yet: another one of the same Deployment is not ready.
+    /// So a changed Deployment replaces its Pods one after the other.
+    fn must_wait(&self, name: &NamespacedName) -> bool {
+        let Some(owner) = self.mesh.owners.get(name) else { return false };
+        let serves = |name: &NamespacedName| {
+            self.pods.get(name).is_some_and(|pod| pod.ready && !pod.cancel.is_cancelled())
+        };
+        let mut others = self.mesh.owners.iter().filter(|(other, of)| *of == owner && *other != name);
+        serves(name) && others.any(|(other, _)| !serves(other))
     }
 
     fn plan(&mut self, name: &NamespacedName) -> Result<PodPlan, String> {
@@ -338,7 +348,7 @@ impl Supervisor {
     fn start(&mut self, name: &NamespacedName, plan: PodPlan) {
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let cancel = CancellationToken::new();
+        let (cancel, withdrawn) = (CancellationToken::new(), CancellationToken::new());
         let proxy_uuid = self
             .mesh
             .pods
@@ -351,18 +361,10 @@ impl Supervisor {
             proxy_uuid: proxy_uuid.clone(),
             shared: Arc::clone(&self.shared),
             cancel: cancel.clone(),
+            withdrawn: withdrawn.clone(),
         };
-        let running = LabPod {
-            plan,
-            incarnation,
-            proxy_uuid,
-            namespaces: None,
-            running: false,
-            ready: false,
-            restarts: 0,
-            problem: None,
-            cancel,
-        };
+        let declared = self.mesh.declared(name).cloned();
+        let running = LabPod { proxy_uuid, withdrawn, declared, ..LabPod::new(plan, incarnation, cancel) };
         self.pods.insert(name.clone(), running);
         // The Pod's files of `/etc` must exist before it starts.
         let services = kube_proxy::services(&self.mesh, &self.statuses(), &self.virtual_ips);
@@ -387,15 +389,29 @@ impl Supervisor {
                 pod.problem = None;
             }
             Change::Ready(ready) => {
-                if pod.ready != ready {
+                if pod.settled && pod.ready != ready {
                     print_line(&format!("{name} is {}", if ready { "ready" } else { "not ready" }));
                 }
                 pod.ready = ready;
                 if ready {
                     pod.problem = None;
+                    // The next Pod of its Deployment may be replaced now.
+                    self.reconcile();
                 }
             }
-            Change::Restarted => pod.restarts += 1,
+            Change::Restarted(reason) => {
+                pod.restarts += 1;
+                if pod.last_end.as_ref() != Some(&reason) {
+                    print_line(&format!("{name}: {reason}"));
+                }
+                pod.last_end = Some(reason);
+            }
+            Change::Settled => {
+                if pod.ready && !pod.settled {
+                    print_line(&format!("{name} is ready"));
+                }
+                pod.settled = true;
+            }
             Change::Problem(problem) => {
                 if pod.problem.as_ref() != Some(&problem) {
                     print_line(&format!("{name}: {problem}"));
@@ -414,17 +430,16 @@ impl Supervisor {
 
     /// The status of the Pods that run and are wanted.
     fn statuses(&self) -> BTreeMap<NamespacedName, PodStatus> {
-        self.pods
-            .iter()
-            .filter(|(_, pod)| !pod.cancel.is_cancelled())
-            .map(|(name, pod)| {
-                let status = PodStatus {
-                    addresses: pod.plan.addresses.clone(),
-                    running: pod.running,
-                    ready: pod.ready,
-                    proxy_uuid: pod.proxy_uuid.clone(),
-                };
-                (name.clone(), status)
+        let wanted = self.pods.iter().filter(|(_, pod)| !pod.cancel.is_cancelled());
+        wanted.map(|(name, pod)| (name.clone(), pod.status())).collect()
+    }
+
+    /// The Pods that are ending.
+    fn ending(&self) -> BTreeMap<NamespacedName, Ending> {
+        let ending = self.pods.iter().filter(|(_, pod)| pod.cancel.is_cancelled());
+        ending
+            .filter_map(|(name, pod)| {
+                Some((name.clone(), Ending { declared: pod.declared.clone()?, status: pod.status() }))
             })
             .collect()
     }
@@ -434,44 +449,58 @@ impl Supervisor {
     async fn publish(&mut self) -> Result<(), LabError> {
         let pods = self.statuses();
         let services = kube_proxy::services(&self.mesh, &pods, &self.virtual_ips);
-        // A replaced Pod is another Pod. Until the old one is gone, the controller sees neither: it
+        // A replaced Pod is another Pod. Until the old one is gone, the controller sees that one: it
         // must not take the new declaration for the old Pod, whose proxy has another certificate.
-        let ending = self.pods.iter().filter(|(_, pod)| pod.cancel.is_cancelled());
-        let ending = ending.map(|(name, _)| name.clone()).collect();
+        let ending = self.ending();
         let files = self.mesh.publish(&pods, &ending, &self.virtual_ips, network::NODE_NAME);
         self.publication.files(files)?;
         for (name, pod) in &self.pods {
             self.publication.hosts(name, &pod.plan.addresses, &services)?;
         }
-        self.publication.rules(&services).await
+        self.publication.rules(&services).await?;
+        for pod in ending.keys().filter_map(|name| self.pods.get(name)) {
+            pod.withdrawn.cancel();
+        }
+        Ok(())
     }
 
     fn report(&self) -> Vec<PodInfo> {
-        let running = self.pods.iter().map(|(name, pod)| PodInfo {
-            pod: name.to_string(),
-            addresses: pod.plan.addresses.clone(),
-            in_mesh: pod.plan.in_mesh,
-            running: pod.running,
-            ready: pod.ready && !pod.cancel.is_cancelled(),
-            restarts: pod.restarts,
-            problem: pod.problem.clone(),
-        });
+        let running = self.pods.iter().map(|(name, pod)| pod.info(name));
         let refused = self.refused.iter().filter(|(name, _)| !self.pods.contains_key(*name));
-        let refused = refused.map(|(name, problem)| PodInfo {
-            pod: name.to_string(),
-            addresses: Vec::new(),
-            in_mesh: false,
-            running: false,
-            ready: false,
-            restarts: 0,
-            problem: Some(problem.clone()),
-        });
-        running.chain(refused).collect()
+        running.chain(refused.map(|(name, problem)| lab_pod::refused(name, problem))).collect()
+    }
+
+    /// Has the Pods that became ready checked: they are announced once their callers know them.
+    fn settle(&mut self) {
+        if self.settling.as_ref().is_some_and(|check| !check.is_finished()) {
+            return;
+        }
+        let new: Vec<(NamespacedName, u64)> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.ready && !pod.settled && !pod.cancel.is_cancelled())
+            .map(|(name, pod)| (name.clone(), pod.incarnation))
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let services = kube_proxy::services(&self.mesh, &self.statuses(), &self.virtual_ips);
+        let proxied = self.pods.iter().filter(|(_, pod)| pod.plan.in_mesh && pod.ready);
+        let proxied = proxied.map(|(name, pod)| (name.clone(), pod.plan.addresses.clone())).collect();
+        let expected = Expected::new(&services, &self.mesh, proxied);
+        let (replicas, events) = (self.shared.config.replicas, self.shared.events.clone());
+        self.settling = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            expected.reached(replicas).await;
+            for (pod, incarnation) in new {
+                // The receiver is gone only when the lab ends.
+                let _ = events.send(Event { pod, incarnation, change: Change::Settled }).await;
+            }
+        })));
     }
 
     fn print_when_up(&mut self) {
         let all = self.mesh.pods.len();
-        if !self.printed_up && all > 0 && self.statuses().values().filter(|pod| pod.ready).count() == all {
+        if !self.printed_up && all > 0 && self.report().iter().filter(|pod| pod.ready).count() == all {
             self.printed_up = true;
             print_line(&format!(
                 "up: {all} pods are ready after {:.1} s",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,12 +18,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use serde_json::{Value, json};
+use smc_mesh::names::NOT_PROCESSED_HEADER;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 
 use super::grpc;
 use crate::LabError;
@@ -42,8 +45,9 @@ const STREAM_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Args, Clone, Debug)]
 pub struct EchoArgs {
     /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that
-    /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long; every
-    /// other path with 200.
+    /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long,
+    /// `/abort` not at all: the connection is closed; `/not-processed` with 503 and the header by
+    /// which sidecars say that. Every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC.
@@ -59,6 +63,9 @@ pub struct EchoArgs {
     /// Same as --tcp, but send a line of JSON first.
     #[arg(long, value_name = "PORT")]
     tcp_server_first: Vec<u16>,
+    /// Listen on this address only; by default on all.
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
     /// The name to report: the Pod's.
     #[arg(long, env = "HOSTNAME", default_value = "")]
     name: String,
@@ -71,9 +78,13 @@ enum Kind {
     Tcp { greet: bool },
 }
 
-/// Serves until the process is killed.
+/// Serves until SIGTERM. Then it takes no more connections, finishes the HTTP requests under way, and
+/// returns.
 pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
-    let EchoArgs { http, grpc, https, tcp, tcp_server_first, name } = args;
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| LabError::Refused(format!("smc-lab echo: can't listen for signals: {error}")))?;
+    let ending = CancellationToken::new();
+    let EchoArgs { http, grpc, https, tcp, tcp_server_first, bind, name } = args;
     let mut servers = JoinSet::new();
     let ports = |ports: Vec<u16>, kind: Kind| ports.into_iter().map(move |port| (port, kind.clone()));
     let tls = tls_acceptor()
@@ -84,21 +95,26 @@ pub async fn echo(args: EchoArgs) -> Result<(), LabError> {
         .chain(ports(tcp, Kind::Tcp { greet: false }))
         .chain(ports(tcp_server_first, Kind::Tcp { greet: true }));
     for (port, kind) in all {
-        let listener = listen(port).await.map_err(|error| LabError::Command {
+        let listener = listen(bind, port).await.map_err(|error| LabError::Command {
             command: "smc-lab echo".to_owned(),
             problem: format!("can't listen on port {port}: {error}"),
         })?;
-        servers.spawn(serve(listener, port, kind, name.clone()));
+        servers.spawn(serve(listener, port, kind, name.clone(), ending.clone()));
     }
     if servers.is_empty() {
         return Err(LabError::Refused("smc-lab echo: no port to listen on".to_owned()));
     }
+    terminate.recv().await;
+    ending.cancel();
     while servers.join_next().await.is_some() {}
     Ok(())
 }
 
-/// Listens on all addresses of both families, or of IPv4 alone on a machine without IPv6.
-async fn listen(port: u16) -> io::Result<TcpListener> {
+/// Listens on one address, or on all of both families, or of IPv4 alone on a machine without IPv6.
+async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
+    if let Some(address) = address {
+        return TcpListener::bind((address, port)).await;
+    }
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
@@ -107,7 +123,7 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
+async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String, ending: CancellationToken) {
     let mut connections = JoinSet::new();
     let requests = Arc::new(AtomicU64::new(0));
     loop {
@@ -116,23 +132,27 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String) {
                 let Ok((stream, peer)) = accepted else { continue };
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let identity = Identity { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
-                let kind = kind.clone();
+                let (kind, ending) = (kind.clone(), ending.clone());
                 connections.spawn(async move {
                     // A broken connection is reported by its client.
                     match kind {
-                        Kind::Http => serve_http(stream, identity).await,
+                        Kind::Http => serve_http(stream, identity, ending).await,
                         Kind::Https(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve_http(stream, identity).await;
+                                serve_http(stream, identity, ending).await;
                             }
                         }
-                        Kind::Tcp { greet } => drop(serve_tcp(stream, identity, greet).await),
+                        // Without requests there is nothing to finish.
+                        Kind::Tcp { greet } => drop(ending.run_until_cancelled(serve_tcp(stream, identity, greet)).await),
                     }
                 });
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = ending.cancelled() => break,
         }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
 #[derive(Clone, Debug)]
@@ -162,13 +182,27 @@ fn tls_acceptor() -> Result<TlsAcceptor, Box<dyn std::error::Error + Send + Sync
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, identity: Identity) {
-    let service = hyper::service::service_fn(move |request| {
+async fn serve_http(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    identity: Identity,
+    ending: CancellationToken,
+) {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let identity = identity.clone();
-        async move { Ok::<_, Infallible>(answer(request, &identity).await) }
+        async move {
+            let abort = request.uri().path() == "/abort";
+            let response = answer(request, &identity).await;
+            if abort { Err(io::Error::from(io::ErrorKind::ConnectionAborted)) } else { Ok(response) }
+        }
     });
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        _ = &mut connection => return,
+        () = ending.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<BoxBody<Bytes, Infallible>> {
@@ -204,12 +238,18 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
     if let Some(millis) = path.strip_prefix("/stream/").and_then(|text| text.parse().ok()) {
         return streamed(Duration::from_millis(millis).min(MAX_DELAY));
     }
+    let not_processed = path == "/not-processed";
     let status = path.strip_prefix("/status/").and_then(|text| text.parse::<u16>().ok());
+    let status = status.or(not_processed.then_some(503));
     let status = status.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK);
     let mut response = Response::new(Full::new(Bytes::from(answer.to_string())).boxed());
     *response.status_mut() = status;
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    if not_processed {
+        let name = http::HeaderName::from_static(NOT_PROCESSED_HEADER);
+        response.headers_mut().insert(name, http::HeaderValue::from_static("true"));
+    }
     response
 }
 

@@ -74,6 +74,7 @@ impl Mesh {
             ips: vec![IpAddr::V4(Self::pod_ip(p))],
             ports: BTreeMap::new(),
             ready,
+            draining: false,
             injection: None,
         })))
     }

@@ -122,6 +122,21 @@ async fn a_rolling_replacement_of_all_pods_costs_no_request() {
     lab.stop().await.unwrap();
 }
 
+/// Where no other pod is ready, the one that goes is asked until it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_pod_of_a_service_serves_until_it_ends() {
+    let lab = start(&mesh()).await;
+    eventually_answering(&lab, &["web-v1", "web-v2"]).await;
+    lab.remove("pod-web-v1.yaml").await.unwrap();
+    let results = lab
+        .fetch("clients/alice", &["--url", "http://web-v1.servers/", "--count", "50", "--interval", "20ms"]);
+    let results = results.await.unwrap();
+    assert!(lab.pod("servers/web-v1").await.is_ok(), "it is gone already");
+    let failed: Vec<_> = results.iter().filter(|result| !succeeded(result)).collect();
+    assert!(failed.is_empty(), "{} of {}, {:?}", failed.len(), results.len(), failed[0]);
+    lab.stop().await.unwrap();
+}
+
 /// A second pod behind `web` that is ready, and whose application listens on no port of the service.
 fn deaf() -> String {
     pod("servers", "web-v2", "web")

@@ -58,6 +58,7 @@ pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool)
         ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         ports: BTreeMap::from([("web".to_owned(), 8080)]),
         ready,
+        draining: false,
         injection: None,
     }))
 }

@@ -110,6 +110,9 @@ pub struct Workload {
     pub ports: BTreeMap<String, u16>,
     /// Whether it may be sent traffic: the Ready condition, and not terminating.
     pub ready: bool,
+    /// Whether it is terminating and still serves: the Ready condition, and a deletion timestamp. It gets
+    /// traffic only where no pod is ready.
+    pub draining: bool,
     /// Whether the pod itself asks for or refuses a sidecar by its annotation; `None` leaves it to the
     /// namespace. A `hostNetwork` pod always refuses.
     pub injection: Option<bool>,
@@ -149,8 +152,10 @@ pub struct SlicePort {
 pub struct SliceEndpoint {
     /// Its addresses, all of the slice's family.
     pub addresses: Vec<IpAddr>,
-    /// `conditions.ready`; absent means ready (EndpointSlice API).
+    /// `conditions.ready`; absent means ready, unless it is terminating (EndpointSlice API).
     pub ready: bool,
+    /// `conditions.terminating` and `conditions.serving`, and not ready.
+    pub draining: bool,
     /// The pod behind it, where the slice says so.
     pub workload: Option<WorkloadId>,
 }

@@ -29,14 +29,16 @@ pub(super) struct Backends {
 impl Backends {
     /// Computes the backends of `service`.
     ///
-    /// Its endpoints are the ready pods it selects. EndpointSlices of the service take precedence, also for
-    /// readiness, which Kubernetes overrides for `publishNotReadyAddresses`: their author knows more than
-    /// the selector says.
+    /// Its endpoints are the ready pods it selects, or where there is none for a port, those that are
+    /// terminating and still serve (Kubernetes' KEP-1669): it is better to ask them than none. EndpointSlices
+    /// of the service take precedence, also for readiness, which Kubernetes overrides for
+    /// `publishNotReadyAddresses`: their author knows more than the selector says.
     pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
         let mut backends = Self {
             endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
             ..Self::default()
         };
+        let mut draining: BTreeMap<u16, Vec<Endpoint>> = BTreeMap::new();
         let sliced = catalog.index.slices_of.contains_key(&service.id);
         for id in catalog.index.selected.get(&service.id).into_iter().flatten() {
             let Some(workload) = catalog.workloads.get(id).filter(|w| catalog.in_mesh(w)) else { continue };
@@ -44,9 +46,10 @@ impl Backends {
             for port in &service.ports {
                 let Some(target) = target_port(port, workload) else { continue };
                 backends.add_target(workload, port, target, workload.ips.iter().copied());
-                if !sliced && workload.ready {
+                let to = if workload.ready { &mut backends.endpoints } else { &mut draining };
+                if !sliced && (workload.ready || workload.draining) {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
-                        backends.add_endpoint(port, ip, target, workload);
+                        add_endpoint(to, port, ip, target, workload);
                     }
                 }
             }
@@ -55,12 +58,15 @@ impl Backends {
             for endpoint in &slice.endpoints {
                 for &ip in &endpoint.addresses {
                     if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
-                        backends.add_slice_endpoint(service, slice, endpoint, ip, workload);
+                        backends.add_slice_endpoint(&mut draining, service, slice, endpoint, ip, workload);
                     }
                 }
             }
         }
-        for endpoints in backends.endpoints.values_mut() {
+        for (port, endpoints) in &mut backends.endpoints {
+            if endpoints.is_empty() {
+                endpoints.extend(draining.remove(port).unwrap_or_default());
+            }
             endpoints.sort_unstable();
             endpoints.dedup();
         }
@@ -69,6 +75,7 @@ impl Backends {
 
     fn add_slice_endpoint(
         &mut self,
+        draining: &mut BTreeMap<u16, Vec<Endpoint>>,
         service: &Service,
         slice: &EndpointSlice,
         endpoint: &SliceEndpoint,
@@ -80,7 +87,9 @@ impl Backends {
             for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
                 self.add_target(workload, port, slice_port.port, [ip]);
                 if endpoint.ready {
-                    self.add_endpoint(port, ip, slice_port.port, workload);
+                    add_endpoint(&mut self.endpoints, port, ip, slice_port.port, workload);
+                } else if endpoint.draining {
+                    add_endpoint(draining, port, ip, slice_port.port, workload);
                 }
             }
         }
@@ -101,15 +110,21 @@ impl Backends {
         self.targets.entry(workload.id.clone()).or_default().insert((target, port.protocol));
         self.listening.entry(port.port).or_default().extend(ips.into_iter().map(|ip| (ip, target)));
     }
+}
 
-    fn add_endpoint(&mut self, port: &ServicePort, ip: IpAddr, target: u16, workload: &Workload) {
-        self.endpoints.entry(port.port).or_default().push(Endpoint {
-            ip,
-            port: target,
-            workload: workload.id.clone(),
-            service_account: workload.service_account.clone(),
-        });
-    }
+fn add_endpoint(
+    endpoints: &mut BTreeMap<u16, Vec<Endpoint>>,
+    port: &ServicePort,
+    ip: IpAddr,
+    target: u16,
+    workload: &Workload,
+) {
+    endpoints.entry(port.port).or_default().push(Endpoint {
+        ip,
+        port: target,
+        workload: workload.id.clone(),
+        service_account: workload.service_account.clone(),
+    });
 }
 
 /// The port of `workload` that `port` targets; `None` if it names a container port that the pod lacks.

@@ -66,14 +66,19 @@ pub(crate) fn pod(id: &str, service_account: &str, app: &str, address: &str) -> 
         ips: vec![ip(address)],
         ports: BTreeMap::new(),
         ready: true,
+        draining: false,
         injection: None,
     }
 }
 
 pub(crate) fn slice(id: &str, service: &str, ports: &[(&str, u16)], addresses: &[&str]) -> EndpointSlice {
     let ports = ports.iter().map(|&(name, port)| SlicePort { name: Some(name.to_owned()), port });
-    let endpoint =
-        |address: &&str| SliceEndpoint { addresses: vec![ip(address)], ready: true, workload: None };
+    let endpoint = |address: &&str| SliceEndpoint {
+        addresses: vec![ip(address)],
+        ready: true,
+        draining: false,
+        workload: None,
+    };
     EndpointSlice {
         id: id.parse().unwrap(),
         service: service_id(service),

@@ -55,13 +55,14 @@ fn a_service() -> impl Strategy<Value = Object> {
 
 fn a_pod() -> impl Strategy<Value = Object> {
     let identity = (select(&PODS[..]), select(vec!["x", "y", "z"]), select(&APPS[..]));
-    let state = (subsequence(&ADDRESSES[..], 0..3), any::<bool>(), any::<bool>(), 0..8, 0..8);
+    let state = (subsequence(&ADDRESSES[..], 0..3), 0..3, any::<bool>(), 0..8, 0..8);
     (identity, state).prop_map(|((id, account, app), (ips, ready, named, injection, proxy))| {
         let account = format!("{}/{account}", namespace_of(id));
         let pod = pod(id, &account, app, "10.0.0.1");
         Object::Workload(Workload {
             ips: ips.into_iter().map(ip).collect(),
-            ready,
+            ready: ready == 1,
+            draining: ready == 2,
             ports: if named { [("web".to_owned(), 9090)].into() } else { BTreeMap::new() },
             injection: match injection {
                 0 => Some(false),

@@ -63,6 +63,23 @@ fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
 }
 
 /// The pod's annotation decides, or else the namespace's.
+/// Kubernetes' KEP-1669: a service that all its pods leave at once is served until they end.
+#[test]
+fn a_pod_that_drains_gets_traffic_only_where_none_is_ready() {
+    let mut catalog = Catalog::of(shop());
+    let drains = |id: &str, ip: &str| {
+        let pod = pod(id, "shop/web", "web", ip);
+        Object::Workload(Workload { ready: false, draining: true, ..pod })
+    };
+    catalog.declare(drains("shop/w1", "10.0.0.1"));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
+    let affected = catalog.declare(drains("shop/w2", "10.0.0.2"));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
+    assert!(affected.endpoints.contains(&service_id("shop/web")));
+    catalog.declare(Object::Workload(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.3", 80)]));
+}
+
 #[test]
 fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
     let mut catalog = Catalog::of(shop());

@@ -107,6 +107,7 @@ fn slices() -> impl Strategy<Value = Input> {
             let endpoint = |(address, ready, pod): (&str, bool, Option<usize>)| SliceEndpoint {
                 addresses: vec![address.parse().unwrap()],
                 ready,
+                draining: !ready,
                 workload: pod.map(|i| format!("{namespace}/pod{i}").parse().unwrap()),
             };
             let port = |(name, port): (Option<&str>, u16)| SlicePort { name: name.map(str::to_owned), port };

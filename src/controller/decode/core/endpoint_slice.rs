@@ -156,10 +156,9 @@ impl Reader {
         if addresses.is_empty() {
             return None;
         }
-        // Absent means ready (EndpointSlice API); a terminating endpoint says `ready: false` itself.
-        let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false);
+        let (ready, draining) = read_conditions(endpoint.conditions.as_ref());
         let workload = endpoint.target_ref.as_ref().and_then(|target| self.read_target(slice, index, target));
-        Some(SliceEndpoint { addresses, ready, workload })
+        Some(SliceEndpoint { addresses, ready, draining, workload })
     }
 
     /// The pod behind an endpoint. A pod of another namespace is refused: otherwise a namespace could put its
@@ -187,6 +186,16 @@ impl Reader {
             }
         }
     }
+}
+
+/// Whether an endpoint is ready, and whether it drains: it is terminating and still serves. Absent means
+/// ready (EndpointSlice API), but not of one that is terminating. One that is both has a service that
+/// publishes addresses that are not ready, and counts as ready.
+fn read_conditions(conditions: Option<&discovery::EndpointConditions>) -> (bool, bool) {
+    let Some(conditions) = conditions else { return (true, false) };
+    let terminating = conditions.terminating == Some(true);
+    let ready = conditions.ready.unwrap_or(!terminating);
+    (ready, !ready && terminating && conditions.serving == Some(true))
 }
 
 #[cfg(test)]
@@ -223,6 +232,25 @@ mod tests {
         let endpoints: Vec<(bool, Option<String>)> =
             slice.endpoints.iter().map(|e| (e.ready, e.workload.as_ref().map(ToString::to_string))).collect();
         assert_eq!(endpoints, [(true, Some("shop/db-0".to_owned())), (false, None), (true, None)]);
+    }
+
+    #[test]
+    fn an_endpoint_that_terminates_drains_while_it_serves() {
+        for (conditions, ready, draining) in [
+            (json!({}), true, false),
+            (json!({"ready": true, "serving": true, "terminating": false}), true, false),
+            (json!({"ready": false, "serving": true, "terminating": true}), false, true),
+            (json!({"serving": true, "terminating": true}), false, true),
+            (json!({"ready": false, "serving": false, "terminating": true}), false, false),
+            (json!({"ready": false, "terminating": true}), false, false),
+            (json!({"ready": false, "serving": true}), false, false),
+            (json!({"ready": true, "serving": true, "terminating": true}), true, false),
+        ] {
+            let reading =
+                read("IPv4", json!([{"addresses": ["10.0.0.1"], "conditions": conditions}]), json!([]));
+            let endpoint = &reading.object.unwrap().endpoints[0];
+            assert_eq!((endpoint.ready, endpoint.draining), (ready, draining), "{conditions}");
+        }
     }
 
     #[test]

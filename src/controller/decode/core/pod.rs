@@ -48,7 +48,8 @@ pub fn read_pod(pod: &core::Pod, unstated: UnstatedReadiness) -> Reading<Workloa
     let ports = spec.map(|spec| read_named_ports(&subject, spec, &mut problems)).unwrap_or_default();
     let (injection, refused) = read_pod_injection(pod);
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
-    let ready = !ips.is_empty() && is_ready(pod, unstated);
+    let serves = !ips.is_empty() && serves(pod, unstated);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
     let workload = proxy.zip(service_account).map(|(proxy, service_account)| Workload {
         id,
         proxy,
@@ -56,7 +57,8 @@ pub fn read_pod(pod: &core::Pod, unstated: UnstatedReadiness) -> Reading<Workloa
         labels,
         ips,
         ports,
-        ready,
+        ready: serves && !terminating,
+        draining: serves && terminating,
         injection,
     });
     Reading { object: workload, problems }
@@ -188,10 +190,8 @@ pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace) -> bool {
     namespace.is_some_and(|namespace| injection::applies(&namespace, read_pod_injection(pod).0))
 }
 
-fn is_ready(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return false;
-    }
+/// Whether the pod serves traffic, terminating or not.
+fn serves(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
     let Some(status) = pod.status.as_ref() else { return false };
     // A pod that has not started or has ended serves no traffic, regardless of its conditions.
     if !matches!(status.phase.as_deref(), None | Some("" | "Running" | "Unknown")) {
@@ -316,11 +316,34 @@ mod tests {
             ),
         ] {
             let pod = object(pod(meta, json!({}), status.clone()));
-            let by = |unstated| read_pod(&pod, unstated).object.unwrap().ready;
+            let by = |unstated| {
+                let workload = read_pod(&pod, unstated).object.unwrap();
+                let terminating = pod.metadata.deletion_timestamp.is_some();
+                assert!(!workload.ready || !workload.draining);
+                assert!(!workload.draining || terminating);
+                workload.ready
+            };
             assert_eq!(by(UnstatedReadiness::Ready), with_silence_ready, "{status}");
             assert_eq!(by(UnstatedReadiness::NotReady), with_silence_not_ready, "{status}");
         }
         assert!(!read(json!({"metadata": {"name": "store"}})).object.unwrap().ready);
+    }
+
+    /// Kubernetes leaves the condition as it is while a pod terminates.
+    #[test]
+    fn a_terminating_pod_drains_as_long_as_it_is_ready_and_runs() {
+        for (phase, condition, draining) in [
+            ("Running", "True", true),
+            ("Running", "False", false),
+            ("Failed", "True", false),
+            ("Pending", "True", false),
+        ] {
+            let status = json!({"phase": phase, "podIP": "10.0.0.1",
+                "conditions": [{"type": "Ready", "status": condition}]});
+            let pod = pod(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), status);
+            let workload = read(pod).object.unwrap();
+            assert_eq!((workload.ready, workload.draining), (false, draining), "{phase} {condition}");
+        }
     }
 
     #[test]

@@ -108,7 +108,8 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
         cluster_ips: vec![ip(address)],
         ..service("shop/v1", "v1", &[port(80, Http)])
     };
-    let foreign = SliceEndpoint { addresses: vec![ip("192.0.2.1")], ready: true, workload: None };
+    let foreign =
+        SliceEndpoint { addresses: vec![ip("192.0.2.1")], ready: true, draining: false, workload: None };
     let with_stranger = |mut slice: crate::api::core::EndpointSlice| {
         slice.endpoints.push(foreign.clone());
         Object::EndpointSlice(slice)

@@ -7,9 +7,13 @@
 //! that may call the pod's service holds the new endpoints. The time starts with the renaming of the pod's
 //! file and includes reading, recomputing, sending and receiving.
 //!
+//! Before that, with a controller of its own, the latency and the cost of single edits ([`edits`]).
+//!
 //! `cargo bench --bench fanout -- --proxies 2000 --services 1000 --json`; the last line is one JSON object.
 
 #![allow(clippy::print_stdout, reason = "the figures are the program's output")]
+
+mod edits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,12 +66,19 @@ fn main() -> Result<()> {
     let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach };
     let core = measure_core(mesh, args.changes.max(200))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let edits = runtime.block_on(edits::measure(mesh, 2 * args.changes))?;
     let shell = runtime.block_on(measure_shell(mesh, args.changes))?;
     let report = json!({
         "proxies": args.proxies, "services": args.services, "reach": args.reach, "changes": args.changes,
         "translate_all_ms": core.translate_all.as_secs_f64() * 1e3,
         "recompute_p50_us": percentile(&core.recompute, 50).as_secs_f64() * 1e6,
         "recompute_p99_us": percentile(&core.recompute, 99).as_secs_f64() * 1e6,
+        "edit_files": args.proxies + 1,
+        "edit_proxies": edits.watchers,
+        "edit_p50_ms": edits.latency_ms(50),
+        "edit_p99_ms": edits.latency_ms(99),
+        "edit_cpu_ms": edits.cpu_per_edit.as_secs_f64() * 1e3,
+        "idle_cpu_percent": edits.idle_percent,
         "connect_all_ms": shell.connect_all.as_secs_f64() * 1e3,
         "converged_p50_ms": percentile(&shell.converged, 50).as_secs_f64() * 1e3,
         "converged_p99_ms": percentile(&shell.converged, 99).as_secs_f64() * 1e3,
@@ -127,7 +138,8 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
     let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
     let kek = directory.path().join("kek");
     let controller = Controller::start(directory.path(), &mesh_dir, &kek, &flags)?;
-    let credentials = bootstraps(controller.client().await?, mesh).await?;
+    let proxies: Vec<usize> = (0..mesh.proxies).collect();
+    let credentials = bootstraps(controller.client().await?, mesh, &proxies).await?;
     let rss_idle_kib = controller.memory_kib("VmRSS")?;
 
     let (events, mut received) = mpsc::channel(1024);
@@ -158,8 +170,7 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
         let callers = mesh.callers(mesh.service_of(p));
         let watchers = (0..mesh.proxies).filter(|&other| callers.contains(&mesh.service_of(other))).count();
         for ready in [false, true] {
-            let start = Instant::now();
-            write_pod(&mesh_dir, mesh, p, ready)?;
+            let start = write_pod(&mesh_dir, mesh, p, ready)?;
             let mut waiting = watchers;
             let mut last = start;
             while waiting > 0 {
@@ -184,11 +195,13 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
     Ok(Shell { connect_all, converged, rss_idle_kib, rss_per_proxy_kib })
 }
 
-fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<()> {
+/// Replaces the file of a pod. Returns when it began to be renamed.
+fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<Instant> {
     let (new, path) = (mesh_dir.join(format!(".pod-{p}.new")), mesh_dir.join(format!("pod-{p}.yaml")));
     fs::write(&new, mesh.pod_yaml(p, ready))?;
+    let start = Instant::now();
     fs::rename(&new, &path)?;
-    Ok(())
+    Ok(start)
 }
 
 /// The next event of a proxy, or the error of a stream that ended.
@@ -203,11 +216,11 @@ async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result
     }
 }
 
-/// The credentials of each proxy, from its bootstrap, once the controller knows its pod.
-async fn bootstraps(mut client: Client, mesh: Mesh) -> Result<Vec<Credentials>> {
+/// The credentials of these proxies, from their bootstraps, once the controller knows their pods.
+async fn bootstraps(mut client: Client, mesh: Mesh, proxies: &[usize]) -> Result<Vec<Credentials>> {
     let deadline = Instant::now() + PATIENCE;
-    let mut bootstraps = Vec::with_capacity(mesh.proxies);
-    for p in 0..mesh.proxies {
+    let mut bootstraps = Vec::with_capacity(proxies.len());
+    for &p in proxies {
         let request =
             BootstrapRequest { workload: mesh.workload(p)?.to_string(), ..BootstrapRequest::default() };
         let answer = loop {

@@ -16,6 +16,7 @@
 //! kinds or namespaces.
 
 pub mod directory;
+mod last_good;
 
 use std::path::PathBuf;
 

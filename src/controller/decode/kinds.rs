@@ -284,6 +284,25 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_has_a_reader() {
+        let next = |kind| match kind {
+            Kind::Namespace => Some(Kind::Service),
+            Kind::Service => Some(Kind::ServiceAccount),
+            Kind::ServiceAccount => Some(Kind::Pod),
+            Kind::Pod => Some(Kind::EndpointSlice),
+            Kind::EndpointSlice => Some(Kind::TrafficTarget),
+            Kind::TrafficTarget => Some(Kind::HttpRouteGroup),
+            Kind::HttpRouteGroup => Some(Kind::TcpRoute),
+            Kind::TcpRoute => Some(Kind::UdpRoute),
+            Kind::UdpRoute => Some(Kind::TrafficSplit),
+            Kind::TrafficSplit => Some(Kind::MeshConfig),
+            Kind::MeshConfig => None,
+        };
+        let kinds: Vec<Kind> = std::iter::successors(Some(Kind::Namespace), |kind| next(*kind)).collect();
+        assert_eq!(READERS.iter().map(|row| row.kind).collect::<Vec<_>>(), kinds);
+    }
+
+    #[test]
     fn kinds_are_read_in_the_versions_that_the_mesh_knows() {
         for (api_version, kind, expected) in [
             ("v1", "Namespace", "Namespace v1"),

@@ -15,6 +15,7 @@
 //! bytes → documents (split at `---`) → yaml (bounded) → object or list → kind and version → domain object
 //! ```
 
+pub(crate) mod canonical;
 pub mod documents;
 mod yaml;
 
@@ -70,6 +71,9 @@ pub struct Declaration {
     pub reference: ObjectRef,
     /// The object, or `None` if it was refused and must have no effect. A problem says why.
     pub object: Option<Object>,
+    /// The object's own JSON, without white space, with `apiVersion` and `kind`; from it a source reads the
+    /// object again after a restart. `None` if the objects of the file take more than [`MAX_FILE_BYTES`] so.
+    pub json: Option<Arc<str>>,
 }
 
 /// The contents of a file.
@@ -115,12 +119,16 @@ struct Reader {
     unshown: usize,
     /// Objects beyond [`MAX_OBJECTS`].
     unread: usize,
+    /// Bytes that the JSON of further objects may take.
+    json_left: usize,
+    /// Objects without JSON.
+    unkept: usize,
 }
 
 impl Reader {
     fn new(file: &str) -> Self {
         let manifest = Manifest { complete: true, ..Manifest::default() };
-        Self { file: file.into(), manifest, unshown: 0, unread: 0 }
+        Self { file: file.into(), manifest, unshown: 0, unread: 0, json_left: MAX_FILE_BYTES, unkept: 0 }
     }
 
     fn finish(mut self) -> Manifest {
@@ -128,6 +136,13 @@ impl Reader {
             let message = format!("more than {MAX_OBJECTS} objects; the last {} are not read", self.unread);
             self.manifest.complete = false;
             self.manifest.problems.push(Problem::error(Subject::file(Arc::clone(&self.file)), "", message));
+        }
+        if self.unkept > 0 {
+            let message = format!(
+                "too long to keep copies of every object; a restart while the file is broken would withdraw {}",
+                self.unkept
+            );
+            self.manifest.problems.push(Problem::warning(Subject::file(Arc::clone(&self.file)), "", message));
         }
         if self.unshown > 0 {
             let message = format!("{} more problems in this file are not shown", self.unshown);
@@ -277,7 +292,12 @@ impl Reader {
             problem.message = format!("{} ({origin})", problem.message);
             self.report(problem);
         }
-        let declaration = Declaration { origin: origin.clone(), reference, object };
+        let json = canonical::write(&value, self.json_left);
+        match &json {
+            Some(json) => self.json_left -= json.len(),
+            None => self.unkept += 1,
+        }
+        let declaration = Declaration { origin: origin.clone(), reference, object, json };
         self.manifest.declarations.push(Arc::new(declaration));
     }
 }

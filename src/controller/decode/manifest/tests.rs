@@ -345,6 +345,38 @@ fn documents_items_and_problems_beyond_their_bounds_are_counted() {
     assert!(manifest.problems[MAX_PROBLEMS].message.starts_with("1000 more"));
 }
 
+#[test]
+fn an_object_is_read_again_from_its_json_as_it_was_read_first() {
+    let refused = "---\napiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: 7\n";
+    let split = "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: s}\n\
+                 spec: {service: a, backends: [{service: b, weight: 70}, {service: c, weight: 30}]}\n";
+    let manifest = read_text(&format!("{SERVICE}{PODS}{refused}{split}"));
+    assert_eq!(manifest.declarations.len(), 6, "{:?}", manifest.problems);
+    for declaration in &manifest.declarations {
+        let json = declaration.json.as_deref().expect("JSON");
+        let again = canonical::read(declaration.origin.clone(), json);
+        assert_eq!(again.as_ref(), Some(&**declaration));
+    }
+    let origin = || Origin { file: "a".into(), line: 1 };
+    for no_object in ["", "{", "[]", r#"{"apiVersion": "v1", "kind": "List"}"#, r#"{"kind": "Pod"}"#] {
+        assert_eq!(canonical::read(origin(), no_object), None, "{no_object}");
+    }
+}
+
+#[test]
+fn objects_that_aliases_make_too_long_are_read_and_have_no_json() {
+    let text = "x".repeat(100_000);
+    let labels = (0..90).fold(String::new(), |labels, n| labels + &format!(", l{n}: *long"));
+    let manifest = read_text(&format!(
+        "{SERVICE}---\napiVersion: v1\nkind: Service\nmetadata: {{name: a, annotations: {{l: &long {text}{labels}}}}}\n"
+    ));
+    let kept: Vec<bool> =
+        manifest.declarations.iter().map(|declaration| declaration.json.is_some()).collect();
+    assert_eq!(kept, [true, false], "{:?}", manifest.problems);
+    assert!(manifest.declarations[1].object.is_some());
+    assert!(manifest.problems.last().unwrap().message.starts_with("too long to keep copies"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -1,53 +1,34 @@
-//! One scan of the mesh directory: its files and what each declares.
+//! A full look at the mesh directory: its files and what each declares.
 //!
 //! Owns the walk: file names, symbolic links, bounds. Keeps no state: the caller passes the previous
 //! readings in and gets the present ones.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use nix::fcntl::OFlag;
-use ring::digest::SHA256;
 use smc_types::problem::{Problem, Subject};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::decode::manifest::{self, MAX_FILE_BYTES, Manifest};
+use super::reading::FileReading;
 
 /// Levels of directories that are read; the mesh directory is the first.
 const MAX_DEPTH: usize = 8;
-/// Files that are read. More are a mistake (such as a home directory), and each scan reads all of them.
-const MAX_FILES: usize = 10_000;
+/// Files that are read. More are a mistake (such as a home directory), and a full look at all of them
+/// costs a system call for each.
+pub(super) const MAX_FILES: usize = 10_000;
 /// Directory entries that are listed, for the same reason.
 const MAX_ENTRIES: usize = 100_000;
-/// Bytes that one scan reads: some seconds of a slow disk, once in half a minute.
-const MAX_TOTAL_BYTES: u64 = 512 * 1024 * 1024;
+/// Bytes of all files: some seconds of a slow disk at a start.
+pub(super) const MAX_TOTAL_BYTES: u64 = 512 * 1024 * 1024;
 
 /// Files by their path within the directory, with `/` between names.
 pub(super) type Files = BTreeMap<String, FileReading>;
 
-/// One file as it was read.
-#[derive(Debug, Clone)]
-pub(super) struct FileReading {
-    /// The SHA-256 of its bytes. A file whose digest is unchanged is not parsed again.
-    pub(super) digest: [u8; 32],
-    /// Its declarations and problems.
-    pub(super) manifest: Arc<Manifest>,
-}
-
-#[cfg(test)]
-impl FileReading {
-    /// A reading whose digest does not matter.
-    pub(super) fn for_tests(manifest: Arc<Manifest>) -> Self {
-        Self { digest: [0; 32], manifest }
-    }
-}
-
-/// The result of a scan.
-#[derive(Debug, Default)]
+/// The files as they were looked at last.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Scan {
     /// The files that were read.
     pub(super) files: Files,
@@ -56,6 +37,16 @@ pub(super) struct Scan {
     pub(super) unread: BTreeSet<String>,
     /// Problems of reading files and directories, without those of their contents.
     pub(super) problems: Vec<Problem>,
+    /// The directory, without symbolic links in its path.
+    pub(super) root: PathBuf,
+    /// The directories that were listed, by their path within the mesh directory; its own is empty.
+    pub(super) directories: BTreeSet<String>,
+    /// Whether there are symbolic links: then a file may change without an event that names it.
+    pub(super) links: bool,
+    /// Bytes of the files.
+    pub(super) bytes: u64,
+    /// Files that were opened.
+    pub(super) opened: usize,
 }
 
 impl Scan {
@@ -65,6 +56,17 @@ impl Scan {
             Some(reading) => reading.manifest.complete,
             None => !self.is_unread(file),
         }
+    }
+
+    /// Takes note of one file that is new, differs, or is gone.
+    pub(super) fn replace(&mut self, file: &str, reading: Option<FileReading>) {
+        let size = |reading: &FileReading| reading.size();
+        self.bytes += reading.as_ref().map_or(0, size);
+        let old = match reading {
+            Some(reading) => self.files.insert(file.to_owned(), reading),
+            None => self.files.remove(file),
+        };
+        self.bytes = self.bytes.saturating_sub(old.as_ref().map_or(0, size));
     }
 
     /// Whether the file or a directory above it could not be read.
@@ -79,31 +81,29 @@ impl Scan {
 /// Reads `directory` and its subdirectories; reuses the readings in `known` of files that have not changed.
 /// An error means that the directory itself cannot be listed. Blocks; ends early with an error when
 /// `shutdown` is cancelled.
-pub(super) fn scan(directory: &Path, known: &Files, shutdown: &CancellationToken) -> io::Result<Scan> {
+pub(super) fn scan(
+    directory: &Path,
+    known: &Files,
+    now: Instant,
+    shutdown: &CancellationToken,
+) -> io::Result<Scan> {
     let root = fs::canonicalize(directory)?;
-    let mut walk = Walk {
-        root: &root,
-        known,
-        shutdown,
-        scan: Scan::default(),
-        visited: BTreeSet::new(),
-        entries: 0,
-        bytes: 0,
-    };
+    let scan = Scan::default();
+    let mut walk = Walk { root: &root, known, now, shutdown, scan, visited: BTreeSet::new(), entries: 0 };
     walk.directory(&root, "", 1)?;
-    Ok(walk.scan)
+    Ok(Scan { root: root.clone(), ..walk.scan })
 }
 
 struct Walk<'a> {
     /// The canonical path: without symbolic links.
     root: &'a Path,
     known: &'a Files,
+    now: Instant,
     shutdown: &'a CancellationToken,
     scan: Scan,
     /// The canonical paths of directories that were listed, so that a cycle of links ends.
     visited: BTreeSet<PathBuf>,
     entries: usize,
-    bytes: u64,
 }
 
 impl Walk<'_> {
@@ -123,6 +123,7 @@ impl Walk<'_> {
             }
             entries.insert(entry.file_name(), entry.file_type()?);
         }
+        self.scan.directories.insert(name.to_owned());
         for (entry, kind) in entries {
             if self.shutdown.is_cancelled() {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -140,6 +141,7 @@ impl Walk<'_> {
             }
             let name = if name.is_empty() { entry.to_owned() } else { format!("{name}/{entry}") };
             if kind.is_symlink() {
+                self.scan.links = true;
                 self.link(&path, &name, depth);
             } else {
                 self.entry(&path, &name, kind.is_dir(), depth);
@@ -186,23 +188,25 @@ impl Walk<'_> {
         if self.scan.files.len() == MAX_FILES {
             return self.unread(name, &io::Error::other(format!("more than {MAX_FILES} files")));
         }
-        if self.bytes >= MAX_TOTAL_BYTES {
-            return self
-                .unread(name, &io::Error::other(format!("the files before it hold {} bytes", self.bytes)));
+        if self.scan.bytes >= MAX_TOTAL_BYTES {
+            let message = format!("the files before it hold {} bytes", self.scan.bytes);
+            return self.unread(name, &io::Error::other(message));
         }
-        let bytes = match read_file(path, MAX_FILE_BYTES) {
-            Ok(bytes) => bytes,
-            // It was removed after the directory was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.unread(name, &error),
+        let known = self.known.get(name);
+        let reading = match known.filter(|known| known.is_current(path)) {
+            Some(known) => known.clone(),
+            None => match FileReading::read(path, name, known, self.now) {
+                Ok(reading) => {
+                    self.scan.opened += 1;
+                    reading
+                }
+                // It was removed after the directory was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(error) => return self.unread(name, &error),
+            },
         };
-        self.bytes += bytes.len() as u64;
-        let digest = digest(&bytes);
-        let manifest = match self.known.get(name) {
-            Some(known) if known.digest == digest => Arc::clone(&known.manifest),
-            _ => Arc::new(manifest::read(name, &bytes)),
-        };
-        self.scan.files.insert(name.to_owned(), FileReading { digest, manifest });
+        self.scan.bytes += reading.size();
+        self.scan.files.insert(name.to_owned(), reading);
     }
 
     fn unread(&mut self, name: &str, error: &io::Error) {
@@ -218,39 +222,23 @@ fn unread_problem(name: &str, error: &io::Error) -> Problem {
     Problem::error(Subject::file(name), "", format!("cannot be read: {error}"))
 }
 
-fn is_manifest(name: &str) -> bool {
+/// Whether a file of this name is read.
+pub(super) fn is_manifest(name: &str) -> bool {
     Path::new(name)
         .extension()
         .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
-/// The SHA-256 of some bytes.
-pub(super) fn digest(bytes: &[u8]) -> [u8; 32] {
-    let mut digest = [0; 32];
-    digest.copy_from_slice(ring::digest::digest(&SHA256, bytes).as_ref());
-    digest
-}
-
-/// Reads a file up to one byte more than `max_bytes`, so that the caller notices that it is too large.
-pub(super) fn read_file(path: &Path, max_bytes: usize) -> io::Result<Vec<u8>> {
-    // Opening a FIFO would otherwise block the thread until it has a writer.
-    let file: File = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::symlink;
+    use std::sync::Arc;
 
     use super::*;
 
     fn scan_dir(directory: &Path) -> Scan {
-        scan(directory, &Files::new(), &CancellationToken::new()).unwrap()
+        scan(directory, &Files::new(), Instant::now(), &CancellationToken::new()).unwrap()
     }
 
     fn names(scan: &Scan) -> Vec<&str> {
@@ -341,7 +329,7 @@ mod tests {
         }
         let first = scan_dir(dir.path());
         fs::write(dir.path().join("b.yaml"), "x: 2").unwrap();
-        let second = scan(dir.path(), &first.files, &CancellationToken::new()).unwrap();
+        let second = scan(dir.path(), &first.files, Instant::now(), &CancellationToken::new()).unwrap();
         let same = |name: &str| Arc::ptr_eq(&first.files[name].manifest, &second.files[name].manifest);
         assert!(same("a.yaml") && !same("b.yaml"));
     }

@@ -12,6 +12,8 @@ use tokio::time::timeout;
 
 use super::*;
 
+mod work;
+
 /// Longer than any wait of the source in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -63,7 +65,7 @@ impl Running {
 
     /// Waits until there are this many copies.
     async fn kept(&self, copies: usize) {
-        let is_copy = |name: std::ffi::OsString| !name.to_string_lossy().ends_with(".part");
+        let is_copy = |name: std::ffi::OsString| !name.to_string_lossy().ends_with(".new");
         let kept = async {
             while fs::read_dir(self.directory.path().join("copies")).map_or(0, |entries| {
                 entries.filter(|entry| is_copy(entry.as_ref().unwrap().file_name())).count()
@@ -313,6 +315,28 @@ async fn a_restart_while_a_file_is_broken_takes_nothing_back() {
     assert_eq!(source.batch().await, broken, "nor does another restart");
     replace(&source.path("a.yaml"), &account("a"));
     assert_eq!(events(&source.batch().await), ["-ServiceAccount shop/b"]);
+    source.end().await;
+}
+
+fn pod(ip: &str) -> String {
+    format!(
+        "--- {{apiVersion: v1, kind: Pod, metadata: {{name: p, namespace: shop}}, status: {{podIP: {ip}}}}}\n"
+    )
+}
+
+/// The objects of a file are kept one by one, each as it was read last, and not the file's last good text.
+#[tokio::test]
+async fn a_restart_brings_back_no_object_from_before_its_last_good_version() {
+    let mut source = Running::start(|mesh| fs::write(mesh.join("a.yaml"), pod("10.0.0.1")).unwrap());
+    source.batch().await;
+    replace(&source.path("a.yaml"), &(pod("10.0.0.2") + "---\nkind: [ServiceAcc\n"));
+    let newer = events(&source.batch().await);
+    assert!(newer[0].contains("10.0.0.2"), "{newer:?}");
+    replace(&source.path("a.yaml"), "{");
+    assert_eq!(events(&source.batch().await), Vec::<String>::new());
+    tokio::time::sleep(4 * QUIET).await;
+    let mut source = source.restart(|_| {}).await;
+    assert_eq!(events(&source.batch().await), newer);
     source.end().await;
 }
 

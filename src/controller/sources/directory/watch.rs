@@ -1,18 +1,22 @@
-//! Wake-ups when something in the directory may have changed.
+//! Wake-ups when something in the directory may have changed, and which paths that concerns.
 //!
-//! Owns the operating system's watch and the identity of the directory that it follows. Does not say what
-//! changed: an event only causes a scan.
+//! Owns the operating system's watch, the identity of the directory that it follows, and which events mean
+//! that a change is finished. A path says where to look and nothing about what is there now.
+
+mod noticed;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Config, RecommendedWatcher, RecursiveMode, Watcher};
 use smc_types::problem::Problem;
 use tokio::sync::Notify;
+
+use self::noticed::Noticed;
+use super::look::Look;
 
 /// A directory's device and inode, which are independent of its path.
 type Identity = (u64, u64);
@@ -23,6 +27,8 @@ pub(super) struct Watch {
     directory: PathBuf,
     /// Stores one wake-up while there is no waiter; several are equivalent to one.
     wake: Arc<Notify>,
+    /// What the events named that were not looked at yet.
+    noticed: Arc<Mutex<Noticed>>,
     live: Option<Live>,
     /// Why there is no watch, where one should be.
     failure: Option<String>,
@@ -41,28 +47,35 @@ struct Live {
 impl Watch {
     /// No watch yet; [`Self::renew`] starts it.
     pub(super) fn new(directory: PathBuf) -> Self {
-        Self { directory, wake: Arc::new(Notify::new()), live: None, failure: None }
+        // Events name absolute paths.
+        let directory = std::path::absolute(&directory).unwrap_or(directory);
+        let (wake, noticed) = (Arc::default(), Arc::default());
+        Self { directory, wake, noticed, live: None, failure: None }
     }
 
-    /// Ensures that the directory now at the path is followed, or notes why it cannot be. Blocks.
-    pub(super) fn renew(&mut self) {
-        let identity = identity(fs::metadata(&self.directory));
-        if let Some(live) = &self.live
-            && !live.failed.load(Ordering::Relaxed)
-            && Some(live.identity) == identity
-        {
-            return;
+    /// Ensures that the directory now at the path is followed, or notes why it cannot be. Returns whether it
+    /// was followed already; if not, changes may have gone unnoticed. Blocks.
+    pub(super) fn renew(&mut self) -> bool {
+        if self.is_current() {
+            return true;
         }
         self.live = None;
         self.failure = None;
-        // The scan reports a missing directory.
-        let Some(identity) = identity else { return };
-        match start(&self.directory, &self.wake) {
+        // A full look reports a missing directory.
+        let Some(identity) = identity(fs::metadata(&self.directory)) else { return false };
+        match self.start() {
             Ok((watcher, failed)) => {
                 self.live = Some(Live { _watcher: Arc::new(watcher), failed, identity });
             }
             Err(error) => self.failure = Some(error.to_string()),
         }
+        false
+    }
+
+    /// Whether the directory at the path is the one that is followed, without a loss. Blocks.
+    pub(super) fn is_current(&self) -> bool {
+        let is_followed = |live: &Live| identity(fs::metadata(&self.directory)) == Some(live.identity);
+        self.is_live() && self.live.as_ref().is_some_and(is_followed)
     }
 
     /// Whether changes are noticed as they happen.
@@ -78,9 +91,29 @@ impl Watch {
         })
     }
 
-    /// Waits until something may have changed.
+    /// Waits until there may be something new to look at, or something that is being written.
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
+    }
+
+    /// What changed and is finished; `None` if there is nothing.
+    pub(super) fn finished(&self) -> Option<Look> {
+        self.noticed().take_finished()
+    }
+
+    /// All that changed, finished or not; `None` if there is nothing.
+    pub(super) fn all(&self) -> Option<Look> {
+        self.noticed().take_all()
+    }
+
+    /// How many events there were of things that were being written; `None` if nothing is.
+    pub(super) fn unfinished(&self) -> Option<u64> {
+        self.noticed().unfinished()
+    }
+
+    fn noticed(&self) -> MutexGuard<'_, Noticed> {
+        // Nothing panics while it is locked, and every state of it is valid.
+        self.noticed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the path now leads to another directory than the one that is followed.
@@ -93,43 +126,42 @@ impl Watch {
             (None, _) => false,
         }
     }
+
+    /// Starts to follow the directory. The thread that `notify` runs for it ends with the watcher.
+    fn start(&self) -> notify::Result<(RecommendedWatcher, Arc<AtomicBool>)> {
+        let failed = Arc::new(AtomicBool::new(false));
+        let handler = {
+            let (watch, failed) = (Self { live: None, ..self.clone() }, Arc::clone(&failed));
+            move |event: notify::Result<notify::Event>| {
+                let wakes = if let Ok(event) = event {
+                    watch.noticed().add(&watch.directory, &event)
+                } else {
+                    failed.store(true, Ordering::Relaxed);
+                    watch.noticed().add_everything();
+                    true
+                };
+                if wakes {
+                    watch.wake.notify_one();
+                }
+            }
+        };
+        // Targets of symbolic links count only inside the directory, where they are followed already.
+        let config = Config::default().with_follow_symlinks(false);
+        let mut watcher = RecommendedWatcher::new(handler, config)?;
+        watcher.watch(&self.directory, RecursiveMode::Recursive)?;
+        Ok((watcher, failed))
+    }
 }
 
 fn identity(metadata: std::io::Result<fs::Metadata>) -> Option<Identity> {
     metadata.ok().filter(fs::Metadata::is_dir).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Starts to follow the directory. The thread that `notify` runs for it ends with the watcher.
-fn start(directory: &Path, wake: &Arc<Notify>) -> notify::Result<(RecommendedWatcher, Arc<AtomicBool>)> {
-    let failed = Arc::new(AtomicBool::new(false));
-    let handler = {
-        let (wake, failed) = (Arc::clone(wake), Arc::clone(&failed));
-        move |event: notify::Result<notify::Event>| match event {
-            Ok(event) if is_read_access(event.kind) => {}
-            Ok(_) => wake.notify_one(),
-            Err(_) => {
-                failed.store(true, Ordering::Relaxed);
-                wake.notify_one();
-            }
-        }
-    };
-    // Targets of symbolic links count only inside the directory, where they are followed already.
-    let config = Config::default().with_follow_symlinks(false);
-    let mut watcher = RecommendedWatcher::new(handler, config)?;
-    watcher.watch(directory, RecursiveMode::Recursive)?;
-    Ok((watcher, failed))
-}
-
-/// Whether an event is only read access, which every scan causes.
-fn is_read_access(kind: EventKind) -> bool {
-    matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use notify::event::{CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
     use tokio::time::timeout;
 
     use super::*;
@@ -142,24 +174,6 @@ mod tests {
     /// Whether the watch does not wake. A slow machine may say yes where it should not, never the reverse.
     async fn rests(watch: &Watch) -> bool {
         timeout(Duration::from_millis(500), watch.woken()).await.is_err()
-    }
-
-    #[test]
-    fn reading_does_not_wake_and_every_change_does() {
-        for (kind, reading) in [
-            (EventKind::Access(AccessKind::Open(AccessMode::Any)), true),
-            (EventKind::Access(AccessKind::Read), true),
-            (EventKind::Access(AccessKind::Close(AccessMode::Read)), true),
-            (EventKind::Access(AccessKind::Close(AccessMode::Write)), false),
-            (EventKind::Create(CreateKind::File), false),
-            (EventKind::Modify(ModifyKind::Data(DataChange::Any)), false),
-            (EventKind::Modify(ModifyKind::Name(RenameMode::To)), false),
-            (EventKind::Remove(RemoveKind::Folder), false),
-            (EventKind::Other, false),
-            (EventKind::Any, false),
-        ] {
-            assert_eq!(is_read_access(kind), reading, "{kind:?}");
-        }
     }
 
     #[tokio::test]
@@ -175,6 +189,9 @@ mod tests {
         assert!(rests(&watch).await);
         fs::write(directory.path().join("below/a.yaml"), "b").unwrap();
         wakes(&watch).await;
+        while !rests(&watch).await {}
+        let path = BTreeSet::from(["below/a.yaml".to_owned()]);
+        assert_eq!((watch.finished(), watch.all()), (Some(Look::At(path)), None));
     }
 
     #[tokio::test]

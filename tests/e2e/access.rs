@@ -47,6 +47,16 @@ async fn a_client_may_use_just_the_routes_that_its_targets_name() {
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12"], "200"),
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: xt12"], "403"),
         (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t12x"], "403"),
+        // Of a header that is sent twice, every value must match, in either order.
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: evil", "-H", "x-tenant: t1"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t1", "-H", "x-tenant: evil"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: ", "-H", "x-tenant: t1"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t1,t2"], "403"),
+        (&["--url", "http://web.servers/tenant", "-H", "x-tenant: t1", "-H", "x-tenant: t2"], "200"),
+        (
+            &["--http2", "--url", "http://web.servers/tenant", "-H", "x-tenant: t1", "-H", "x-tenant: x"],
+            "403",
+        ),
         // The address selects the service, whatever the `host` header says.
         (&["--url", "http://web.servers/api", "-H", "host: something.else"], "200"),
         (&["--url", "http://web-v1.servers.svc.cluster.local/api"], "200"),

@@ -224,7 +224,7 @@ fn http_match(route: &HttpMatch) -> String {
     };
     let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
     let mut parts = vec![methods, path.to_owned()];
-    parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.as_str())));
+    parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.matching().as_str())));
     parts.join(" ")
 }
 

@@ -212,10 +212,11 @@ pub(crate) fn match_bytes(http: &HttpMatch) -> u64 {
         MethodSet::Only(methods) => methods.iter().map(|method| length(method.len()) + 1).sum(),
     };
     let path = http.path.as_ref().map_or(0, |path| length(path.as_str().len()));
-    let headers = http
-        .headers
-        .iter()
-        .map(|(name, pattern)| CONDITION_BYTES + length(name.len() + pattern.as_str().len()));
+    // A condition for the values that match, and one for those that must not be there.
+    let headers = http.headers.iter().flat_map(|(name, pattern)| {
+        let patterns = std::iter::once(pattern.matching()).chain(pattern.other());
+        patterns.map(|pattern| CONDITION_BYTES + length(name.len() + pattern.as_str().len()))
+    });
     PERMISSION_BYTES + methods + path + headers.sum::<u64>()
 }
 

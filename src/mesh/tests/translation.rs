@@ -138,7 +138,8 @@ fn routes(view: &View, name: &str) -> Vec<(String, Vec<(String, u32)>)> {
     assert_eq!(host.domains, ["*"]);
     let describe = |route: Route| {
         let matched = route.r#match.unwrap();
-        let headers: Vec<_> = matched.headers.iter().map(|header| header.name.clone()).collect();
+        let headers: BTreeSet<_> = matched.headers.iter().map(|header| &*header.name).collect();
+        let headers: Vec<_> = headers.into_iter().collect();
         let Some(route::Action::Route(action)) = route.action else { panic!("not a route") };
         let clusters = match action.cluster_specifier.unwrap() {
             ClusterSpecifier::Cluster(cluster) => vec![(cluster, 1)],

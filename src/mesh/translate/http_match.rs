@@ -12,20 +12,38 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 
 use crate::api::smi::{HttpMatch, MethodSet, Pattern};
 
-/// The method and header conditions, all of which must hold.
-pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
-    let method = match &http.methods {
-        MethodSet::Any => None,
-        MethodSet::Only(methods) => {
-            let methods: Vec<_> = methods.iter().map(|method| regex_syntax::escape(method)).collect();
-            Some(header(":method", &methods.join("|")))
-        }
-    };
-    let headers = http.headers.iter().map(|(name, pattern)| {
+/// What a match asks of methods and headers. All of it must hold.
+pub(super) struct Conditions {
+    /// Each has a value that matches.
+    pub(super) some: Vec<HeaderMatcher>,
+    /// None has a value that matches. A header may occur more than once, and then Envoy takes a matcher for
+    /// fulfilled if **one** value matches (before 1.38: if all do, joined by commas). So every value must
+    /// match if one does, and none matches the complement. An inverted matcher is no help: it inverts "one
+    /// value matches", not each value.
+    pub(super) none: Vec<HeaderMatcher>,
+}
+
+/// The method and header conditions of a match.
+pub(super) fn conditions(http: &HttpMatch) -> Conditions {
+    let mut conditions = Conditions { some: Vec::new(), none: Vec::new() };
+    if let MethodSet::Only(methods) = &http.methods {
+        let methods: Vec<_> = methods.iter().map(|method| regex_syntax::escape(method)).collect();
+        conditions.some.push(header(":method", &methods.join("|")));
+    }
+    for (name, pattern) in &http.headers {
         // Envoy has the host only as the HTTP/2 pseudo-header.
-        header(if name == "host" { ":authority" } else { name }, pattern.as_str())
-    });
-    method.into_iter().chain(headers).collect()
+        let name = if name == "host" { ":authority" } else { name };
+        conditions.some.push(header(name, pattern.matching().as_str()));
+        conditions.none.extend(pattern.other().map(|other| header(name, other.as_str())));
+    }
+    conditions
+}
+
+/// The method and header conditions of a match, for a route.
+pub(super) fn headers(http: &HttpMatch) -> Vec<HeaderMatcher> {
+    let Conditions { mut some, none } = conditions(http);
+    some.extend(none.into_iter().map(|none| HeaderMatcher { invert_match: true, ..none }));
+    some
 }
 
 /// A pattern that must match the whole text.
@@ -64,6 +82,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::api::smi::HeaderPattern;
 
     #[test]
     fn every_path_is_meant_by_a_slash_a_dot_star_or_both_and_by_nothing_else() {
@@ -85,10 +104,44 @@ mod tests {
 
     #[test]
     fn the_host_header_is_asked_for_by_the_name_that_envoy_knows() {
-        let any = || Pattern::whole("shop").unwrap();
+        let any = || HeaderPattern::new("shop|.*").unwrap();
         let wanted = BTreeMap::from([("host".to_owned(), any()), ("x-host".to_owned(), any())]);
         let http = HttpMatch { path: None, methods: MethodSet::Any, headers: wanted };
         let names: Vec<_> = headers(&http).into_iter().map(|header| header.name).collect();
         assert_eq!(names, [":authority", "x-host"]);
+    }
+
+    /// Whether Envoy takes a matcher for fulfilled: by one value (from 1.38), or by all of them joined.
+    fn fulfilled(header: &HeaderMatcher, values: &[&str], joined: bool) -> bool {
+        let Some(HeaderMatchSpecifier::StringMatch(text)) = &header.header_match_specifier else { panic!() };
+        let Some(MatchPattern::SafeRegex(regex)) = &text.match_pattern else { panic!() };
+        let bytes = regex.regex.replace(r"\C", r"[\x00-\xff]");
+        let regex =
+            regex::bytes::RegexBuilder::new(&format!(r"\A(?:{bytes})\z")).unicode(false).build().unwrap();
+        let whole = values.join(",");
+        let values = if joined { &[&*whole][..] } else { values };
+        values.iter().any(|value| regex.is_match(value.as_bytes())) != header.invert_match
+    }
+
+    #[test]
+    fn every_value_of_a_header_must_match() {
+        let wanted = BTreeMap::from([("x-tenant".to_owned(), HeaderPattern::new("t[0-9]+").unwrap())]);
+        let http = HttpMatch { path: None, methods: MethodSet::Any, headers: wanted };
+        let rules = conditions(&http);
+        for (values, each, joined) in [
+            (&["t1"][..], true, true),
+            (&["evil"], false, false),
+            (&["evil", "t1"], false, false),
+            (&["t1", "evil"], false, false),
+            (&["", "t1"], false, false),
+            (&["t1", "t2"], true, false),
+            (&["t1,t2"], false, false),
+        ] {
+            for (expected, joined) in [(each, false), (joined, true)] {
+                let is = |header: &HeaderMatcher| fulfilled(header, values, joined);
+                assert_eq!(rules.some.iter().all(is) && !rules.none.iter().any(is), expected, "{values:?}");
+                assert_eq!(headers(&http).iter().all(is), expected, "{values:?} in a route");
+            }
+        }
     }
 }

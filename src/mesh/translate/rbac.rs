@@ -162,6 +162,10 @@ fn permission(rule: permission::Rule) -> Permission {
     Permission { rule: Some(rule) }
 }
 
+fn not(rule: Permission) -> Permission {
+    permission(permission::Rule::NotRule(Box::new(rule)))
+}
+
 /// Paths that an application may read differently than Envoy: with an encoded slash or backslash,
 /// or a dot segment with a parameter (`/..;/`). A grant of some paths does not cover them, or
 /// `/public/..%2fadmin` would match as a path below `/public/`.
@@ -179,15 +183,14 @@ fn url_path(regex: RegexMatcher) -> Permission {
 /// The permission of a match: all of its conditions must hold.
 fn request(http: &HttpMatch) -> Permission {
     let path = http.path.iter().flat_map(|pattern| {
-        let unambiguous = (!http_match::every_path(pattern)).then(|| {
-            let ambiguous = url_path(http_match::regex(AMBIGUOUS_PATH));
-            permission(permission::Rule::NotRule(Box::new(ambiguous)))
-        });
+        let unambiguous =
+            (!http_match::every_path(pattern)).then(|| not(url_path(http_match::regex(AMBIGUOUS_PATH))));
         std::iter::once(url_path(http_match::pattern(pattern))).chain(unambiguous)
     });
-    let headers =
-        http_match::headers(http).into_iter().map(|header| permission(permission::Rule::Header(header)));
-    let rules: Vec<_> = path.chain(headers).collect();
+    let http_match::Conditions { some, none } = http_match::conditions(http);
+    let some = some.into_iter().map(|header| permission(permission::Rule::Header(header)));
+    let none = none.into_iter().map(|header| not(permission(permission::Rule::Header(header))));
+    let rules: Vec<_> = path.chain(some).chain(none).collect();
     if rules.is_empty() {
         anything()
     } else {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::pattern::{InvalidPattern, Pattern};
+use super::pattern::{HeaderPattern, InvalidPattern, Pattern};
 use crate::api::reading::{Fields, Findings, Node, mismatch};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
@@ -41,7 +41,7 @@ pub struct HttpMatch {
     /// The methods.
     pub methods: MethodSet,
     /// Header names (lower case) and the pattern each value must match.
-    pub headers: BTreeMap<String, Pattern>,
+    pub headers: BTreeMap<String, HeaderPattern>,
 }
 
 /// HTTP methods a match allows.
@@ -123,7 +123,7 @@ fn read_path(fields: &mut Fields, findings: &mut Findings) -> Result<Option<Patt
 /// A part that is there and cannot be read, which has been reported.
 struct Unreadable;
 
-fn usable(path: &str, pattern: Result<Pattern, InvalidPattern>, findings: &mut Findings) -> Option<Pattern> {
+fn usable<T>(path: &str, pattern: Result<T, InvalidPattern>, findings: &mut Findings) -> Option<T> {
     pattern.map_err(|error| findings.error(path, format!("{error}; the match is left out"))).ok()
 }
 
@@ -158,7 +158,7 @@ fn read_methods(node: Node, findings: &mut Findings) -> Option<MethodSet> {
 
 /// Headers come as a list of one-key maps (the published CRD) or as one map (the prose); both are read.
 /// `None` if any of them cannot be.
-fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, Pattern>> {
+fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, HeaderPattern>> {
     let nodes = match &node.value {
         Value::Object(_) => vec![node],
         Value::Array(_) => node.list(MAX_HEADERS, findings)?,
@@ -172,7 +172,8 @@ fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, 
         };
         for (name, node) in fields.rest() {
             let path = node.path.clone();
-            let pattern = node.text(findings).and_then(|text| usable(&path, Pattern::whole(&text), findings));
+            let pattern =
+                node.text(findings).and_then(|text| usable(&path, HeaderPattern::new(&text), findings));
             let name = read_header_name(&path, &name, findings);
             let (Some(all), Some(name), Some(pattern)) = (&mut headers, name, pattern) else {
                 headers = None;

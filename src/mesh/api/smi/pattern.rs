@@ -10,6 +10,8 @@
 //! `\x{100}` is an error, and `\pL` does not mean all letters. In the matched text such a character is
 //! several bytes, thus several dots.
 
+mod complement;
+
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassSet, ClassSetItem, Flag, Flags, FlagsItemKind, GroupKind, HexLiteralKind,
@@ -49,6 +51,38 @@ impl Pattern {
     /// The expression, for a full match.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// An expression for the values of a header, each of which must match it whole (SMI).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeaderPattern {
+    matching: Pattern,
+    other: Option<Pattern>,
+}
+
+impl HeaderPattern {
+    /// Reads an expression. One of which the complement is too large is refused.
+    pub fn new(text: &str) -> Result<Self, InvalidPattern> {
+        let matching = Pattern::whole(text)?;
+        match complement::complement(text) {
+            Ok(other) => Ok(Self { matching, other: other.map(Pattern) }),
+            Err(complement::TooLarge) => refuse(
+                "is too complex for a header: what it does not match, which is refused in a header that is \
+                 sent twice, cannot be written down",
+            ),
+        }
+    }
+
+    /// The expression of values that match.
+    pub fn matching(&self) -> &Pattern {
+        &self.matching
+    }
+
+    /// The expression of values that do not match; `None` if all match. A condition on a header that occurs
+    /// more than once needs it: Envoy takes an expression for fulfilled if **any** value matches.
+    pub fn other(&self) -> Option<&Pattern> {
+        self.other.as_ref()
     }
 }
 

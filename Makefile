@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test tidy soak simulate lint deny bench clean-cache
+.PHONY: help setup build demo test tidy soak simulate fuzz-policy lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -41,6 +41,10 @@ soak: build ## Three replicas, then five, killed, stopped and cut off a hundred 
 simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many
 	@SMC_SEEDS=$${SMC_SEEDS:-300} \
 	  cargo test $(CARGO_FLAGS) --workspace --test simulation -- --nocapture
+
+fuzz-policy: setup ## Policy in 2,000 random meshes, real Envoys against the oracle; SMC_SEED, SMC_CASES name the first and how many
+	@SMC_CASES=$${SMC_CASES:-2000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \
+	  cargo test $(CARGO_FLAGS) --workspace --test oracle -- --nocapture envoys_decide
 
 lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchain where rustup can
 	@tests/setup/linters

@@ -1,0 +1,223 @@
+//! Applications, or sidecars of callers: pipelined HTTP/1.1 and plain connections, with whatever bytes.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use smc_policy::Request;
+
+use crate::certificates::Identity;
+
+/// The longest wait for Envoy. It answers within a millisecond; the rest is for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests under way at once.
+const PIPELINE: usize = 32;
+
+/// What became of a request: the status and the body, or nothing if the connection was closed.
+pub(crate) type Answer = Option<(u16, String)>;
+
+/// Where a connection goes.
+pub(crate) struct Dial<'a> {
+    pub(crate) socket: &'a Path,
+    /// The address that the caller dialled, before interception.
+    pub(crate) destination: String,
+    pub(crate) port: u16,
+    /// The certificate of the caller's sidecar; `None` for an application beside its own.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+/// The client's end of mutual TLS. It trusts any server, since this test judges what servers let in.
+pub(crate) fn tls(identity: &Identity) -> Arc<ClientConfig> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(identity.chain.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+        .with_client_auth_cert(chain.unwrap(), key)
+        .unwrap();
+    Arc::new(config)
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+impl Dial<'_> {
+    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let mut socket = UnixStream::connect(self.socket)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        write!(socket, "PROXY TCP4 10.255.0.1 {} 40000 {}\r\n", self.destination, self.port)?;
+        let Some(config) = &self.tls else { return Ok(Box::new(socket)) };
+        let name = ServerName::try_from("server.test").unwrap();
+        let client = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Box::new(StreamOwned::new(client, socket)))
+    }
+
+    /// Whether the application answers a connection, after the mesh let it in.
+    pub(crate) fn greeted(&self) -> bool {
+        let mut greeting = [0; 5];
+        let read = self.connect().and_then(|mut stream| {
+            stream.flush()?;
+            stream.read_exact(&mut greeting)
+        });
+        assert!(!read.as_ref().is_err_and(is_timeout), "no answer in {PATIENCE:?}");
+        read.is_ok() && greeting == *GREETING
+    }
+
+    /// The answers to requests, in their order.
+    pub(crate) fn ask(&self, requests: &[&Request]) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = Vec::new();
+        while answers.len() < requests.len() {
+            let before = answers.len();
+            match self.converse(&requests[before..], &mut answers) {
+                Err(error) if is_timeout(&error) => panic!("no answer in {PATIENCE:?}"),
+                // A connection that is closed without an answer to its first request is the answer.
+                Err(_) if answers.len() == before => answers.push(None),
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    fn converse(&self, requests: &[&Request], answers: &mut Vec<Answer>) -> io::Result<()> {
+        let mut stream = io::BufReader::new(self.connect()?);
+        for requests in requests.chunks(PIPELINE) {
+            let bytes: Vec<u8> = requests.iter().flat_map(|request| serialized(request)).collect();
+            stream.get_mut().write_all(&bytes)?;
+            stream.get_mut().flush()?;
+            for request in requests {
+                let (status, body, last) = response(&mut stream, request.method == "HEAD")?;
+                answers.push(Some((status, body)));
+                if last {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn serialized(request: &Request) -> Vec<u8> {
+    let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method, request.target).into_bytes();
+    for (name, value) in &request.headers {
+        bytes.extend_from_slice(format!("{name}: ").as_bytes());
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"content-length: 0\r\n\r\n");
+    bytes
+}
+
+/// Reads one response: its status, its body, and whether it is the last one.
+fn response(stream: &mut impl io::BufRead, without_body: bool) -> io::Result<(u16, String, bool)> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let status = line.get(9..12).and_then(|code| code.parse().ok()).expect("a status line");
+    let (mut length, mut last) = (0, false);
+    loop {
+        line.clear();
+        stream.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap(),
+            "connection" => last = value.trim() == "close",
+            _ => {}
+        }
+    }
+    let mut body = vec![0; if without_body { 0 } else { length }];
+    stream.read_exact(&mut body)?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned(), last))
+}
+
+/// What applications that do not speak HTTP say first.
+const GREETING: &[u8; 5] = b"hello";
+
+/// An application that greets and closes, until it is dropped.
+pub(crate) struct Application {
+    socket: PathBuf,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Application {
+    pub(crate) fn start(socket: PathBuf) -> Self {
+        let listener = UnixListener::bind(&socket).unwrap();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&stopped);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if done.load(Ordering::Acquire) {
+                    return;
+                }
+                // The client may be gone.
+                let _ = stream.write_all(GREETING);
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+        Self { socket, stopped }
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
+        // Wakes it. If it is gone, there is nothing to wake.
+        let _ = UnixStream::connect(&self.socket);
+    }
+}
+
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,267 @@
+//! The sidecars of many meshes as the static configuration of one Envoy.
+//!
+//! Owns what is changed of it, which is where things are, and nothing that decides: names are prefixed,
+//! listeners are Unix sockets, the PROXY protocol replaces the kernel's redirection, routes and secrets are
+//! inline, and what is let through is answered by Envoy itself with the names of its clusters (HTTP), or by
+//! one application (other protocols).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use envoy_types::pb::envoy::config::bootstrap::v3::{
+    Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap::StaticResources, runtime_layer::LayerSpecifier,
+};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, DataSource, Pipe, TransportSocket, address, data_source, transport_socket,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
+};
+use envoy_types::pb::envoy::config::listener::v3::{
+    FilterChain, Listener, ListenerFilter, filter, listener_filter,
+};
+use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
+use envoy_types::pb::envoy::config::route::v3::{
+    DirectResponseAction, RouteConfiguration, route, route_action::ClusterSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
+use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
+use envoy_types::util::pack_any;
+use prost::{Message, Name};
+use smc_mesh::resource::ResourceType;
+use smc_mesh::served_state::View;
+use smc_mesh::{bootstrap, names};
+
+use crate::judge::Emission;
+
+/// The cluster of every application that does not speak HTTP.
+const APPLICATION: &str = "application";
+
+/// The configuration of one Envoy, while sidecars are added.
+pub(crate) struct Config {
+    directory: PathBuf,
+    emission: Emission,
+    resources: StaticResources,
+}
+
+/// The sockets of one sidecar.
+#[derive(Debug, Clone)]
+pub(crate) struct Sidecar {
+    pub(crate) inbound: Option<PathBuf>,
+    pub(crate) outbound: PathBuf,
+}
+
+impl Config {
+    /// Without sidecars. All sockets are in `directory`.
+    pub(crate) fn new(directory: &Path, emission: Emission) -> Self {
+        let resources =
+            StaticResources { clusters: vec![application(directory)], ..StaticResources::default() };
+        Self { directory: directory.to_owned(), emission, resources }
+    }
+
+    /// The socket on which the application is to listen.
+    pub(crate) fn application(directory: &Path) -> PathBuf {
+        directory.join(APPLICATION)
+    }
+
+    /// Adds what a pod is served, under a prefix of its own.
+    pub(crate) fn add(&mut self, prefix: &str, view: &View) -> Sidecar {
+        let routes = decode::<RouteConfiguration>(view, ResourceType::Route);
+        let routes: BTreeMap<_, _> = routes.map(|routes| (routes.name.clone(), routes)).collect();
+        for mut secret in decode::<tls::Secret>(view, ResourceType::Secret) {
+            secret.name = format!("{prefix}/{}", secret.name);
+            self.resources.secrets.push(secret);
+        }
+        let mut sockets = BTreeMap::new();
+        for mut listener in decode::<Listener>(view, ResourceType::Listener) {
+            if listener.name == names::PROMETHEUS_LISTENER {
+                continue;
+            }
+            let socket = self.directory.join(format!("{prefix}-{}", listener.name));
+            sockets.insert(listener.name.clone(), socket.clone());
+            listener.name = format!("{prefix}/{}", listener.name);
+            listener.address = Some(pipe(&socket));
+            listener.additional_addresses.clear();
+            for filter in &mut listener.listener_filters {
+                if filter.name == "envoy.filters.listener.original_dst" {
+                    *filter = destination_from_the_client();
+                }
+            }
+            for chain in listener.filter_chains.iter_mut().chain(listener.default_filter_chain.as_mut()) {
+                self.move_chain(prefix, chain, &routes);
+            }
+            self.resources.listeners.push(listener);
+        }
+        Sidecar {
+            inbound: sockets.remove(names::INBOUND_LISTENER),
+            outbound: sockets.remove(names::OUTBOUND_LISTENER).expect("every sidecar has one"),
+        }
+    }
+
+    fn move_chain(
+        &self,
+        prefix: &str,
+        chain: &mut FilterChain,
+        routes: &BTreeMap<String, RouteConfiguration>,
+    ) {
+        local_secrets(prefix, chain.transport_socket.as_mut());
+        for filter in &mut chain.filters {
+            let Some(filter::ConfigType::TypedConfig(any)) = filter.config_type.as_mut() else { continue };
+            if any.type_url == HttpConnectionManager::type_url() {
+                let mut manager = HttpConnectionManager::decode(&*any.value).unwrap();
+                manager.access_log.clear();
+                if let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier {
+                    let routes = routes.get(&rds.route_config_name).expect("RDS name is served").clone();
+                    manager.route_specifier = Some(RouteSpecifier::RouteConfig(self.answering(routes)));
+                }
+                *any = pack_any(manager);
+            } else if any.type_url == TcpProxy::type_url() {
+                let mut proxy = TcpProxy::decode(&*any.value).unwrap();
+                proxy.access_log.clear();
+                proxy.cluster_specifier = Some(tcp_proxy::ClusterSpecifier::Cluster(APPLICATION.to_owned()));
+                *any = pack_any(proxy);
+            }
+        }
+    }
+
+    /// Routes that answer with the names of the clusters that they go to.
+    fn answering(&self, mut routes: RouteConfiguration) -> RouteConfiguration {
+        for host in &mut routes.virtual_hosts {
+            for route in &mut host.routes {
+                let Some(route::Action::Route(action)) = &route.action else { continue };
+                let clusters = match action.cluster_specifier.as_ref().unwrap() {
+                    ClusterSpecifier::Cluster(cluster) => cluster.clone(),
+                    ClusterSpecifier::WeightedClusters(split) => {
+                        let parts =
+                            split.clusters.iter().filter(|part| part.weight.is_some_and(|w| w.value > 0));
+                        parts.map(|part| &*part.name).collect::<Vec<_>>().join(" ")
+                    }
+                    other => panic!("{other:?}"),
+                };
+                route.action = Some(route::Action::DirectResponse(DirectResponseAction {
+                    status: 200,
+                    body: Some(inline(&clusters)),
+                    ..DirectResponseAction::default()
+                }));
+            }
+            if self.emission == Emission::AnyHeaderValueSuffices {
+                host.typed_per_filter_config.values_mut().for_each(without_excluded_values);
+            }
+        }
+        routes
+    }
+
+    /// The bootstrap, and the socket that is listened on last.
+    pub(crate) fn finish(self) -> (Vec<u8>, PathBuf) {
+        let last = self.resources.listeners.last().and_then(|listener| listener.address.clone());
+        let Some(address::Address::Pipe(last)) = last.and_then(|address| address.address) else {
+            panic!("there is a listener")
+        };
+        let bootstrap = Bootstrap {
+            static_resources: Some(self.resources),
+            layered_runtime: Some(LayeredRuntime { layers: vec![runtime()] }),
+            ..Bootstrap::default()
+        };
+        (bootstrap.encode_to_vec(), PathBuf::from(last.path))
+    }
+}
+
+/// Puts the old fault back: leaves out the rules that no value of a header may match.
+fn without_excluded_values(any: &mut Any) {
+    let mut config = RbacPerRoute::decode(&*any.value).unwrap();
+    let rules = config.rbac.as_mut().and_then(|rbac| rbac.rules.as_mut()).unwrap();
+    for permission in rules.policies.values_mut().flat_map(|policy| &mut policy.permissions) {
+        if let Some(permission::Rule::AndRules(all)) = &mut permission.rule {
+            all.rules.retain(|rule| !excludes_a_value(rule));
+        }
+    }
+    *any = pack_any(config);
+}
+
+fn excludes_a_value(rule: &Permission) -> bool {
+    let Some(permission::Rule::NotRule(rule)) = &rule.rule else { return false };
+    matches!(&rule.rule, Some(permission::Rule::Header(_)))
+}
+
+/// What SMC's bootstraps set.
+fn runtime() -> RuntimeLayer {
+    let value = Value { kind: Some(value::Kind::NumberValue(bootstrap::RE2_MAX_PROGRAM_SIZE.into())) };
+    RuntimeLayer {
+        name: "static".to_owned(),
+        layer_specifier: Some(LayerSpecifier::StaticLayer(Struct {
+            fields: [(bootstrap::RE2_MAX_PROGRAM_SIZE_KEY.to_owned(), value)].into_iter().collect(),
+        })),
+    }
+}
+
+fn decode<T: Message + Default>(view: &View, kind: ResourceType) -> impl Iterator<Item = T> {
+    view.all(kind).map(|resource| T::decode(&*Any::decode(&*resource.any).unwrap().value).unwrap())
+}
+
+/// A secret without a source is looked for among the static ones.
+fn local_secrets(prefix: &str, socket: Option<&mut TransportSocket>) {
+    let Some(transport_socket::ConfigType::TypedConfig(any)) = socket.and_then(|s| s.config_type.as_mut())
+    else {
+        return;
+    };
+    let mut context = tls::DownstreamTlsContext::decode(&*any.value).unwrap();
+    let common = context.common_tls_context.as_mut().unwrap();
+    let moved = |secret: &mut tls::SdsSecretConfig| {
+        secret.sds_config = None;
+        secret.name = format!("{prefix}/{}", secret.name);
+    };
+    common.tls_certificate_sds_secret_configs.iter_mut().for_each(moved);
+    match common.validation_context_type.as_mut().unwrap() {
+        tls::common_tls_context::ValidationContextType::ValidationContextSdsSecretConfig(secret) => {
+            moved(secret)
+        }
+        other => panic!("unexpected validation: {other:?}"),
+    }
+    *any = pack_any(context);
+}
+
+fn destination_from_the_client() -> ListenerFilter {
+    ListenerFilter {
+        name: "envoy.filters.listener.proxy_protocol".to_owned(),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(pack_any(ProxyProtocol::default()))),
+        ..ListenerFilter::default()
+    }
+}
+
+fn pipe(path: &Path) -> Address {
+    let path = path.to_str().expect("temporary directories are text").to_owned();
+    Address { address: Some(address::Address::Pipe(Pipe { path, mode: 0 })) }
+}
+
+fn inline(text: &str) -> DataSource {
+    let specifier = Some(data_source::Specifier::InlineString(text.to_owned()));
+    DataSource { specifier, ..DataSource::default() }
+}
+
+fn application(directory: &Path) -> Cluster {
+    let endpoint = Endpoint { address: Some(pipe(&Config::application(directory))), ..Endpoint::default() };
+    let host =
+        LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
+    Cluster {
+        name: APPLICATION.to_owned(),
+        cluster_discovery_type: Some(cluster::ClusterDiscoveryType::Type(
+            cluster::DiscoveryType::Static.into(),
+        )),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: APPLICATION.to_owned(),
+            endpoints: vec![LocalityLbEndpoints {
+                lb_endpoints: vec![host],
+                ..LocalityLbEndpoints::default()
+            }],
+            ..ClusterLoadAssignment::default()
+        }),
+        ..Cluster::default()
+    }
+}

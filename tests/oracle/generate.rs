@@ -1,0 +1,343 @@
+//! Random meshes and what is asked of them.
+//!
+//! Owns the choice: few names and values, so that conditions are met and nearly met often, and those ways
+//! of writing one thing by which policies have been passed before.
+
+use serde_json::{Value, json};
+use smc_policy::Request;
+
+use crate::random::Random;
+
+/// The namespaces and service accounts. The first two serve, and so does the last, elsewhere.
+pub(crate) const ACCOUNTS: [(&str, &str); 5] =
+    [("n1", "s1"), ("n1", "s2"), ("n1", "c1"), ("n2", "c2"), ("n2", "s3")];
+
+/// A mesh, and questions.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) seed: u64,
+    /// The objects of Kubernetes.
+    pub(crate) objects: Vec<Value>,
+    /// Asked of every account and of every port.
+    pub(crate) requests: Vec<Request>,
+}
+
+impl Case {
+    pub(crate) fn yaml(&self) -> String {
+        self.objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
+    }
+}
+
+/// The address of the pod of an account.
+pub(crate) fn pod_address(account: usize) -> String {
+    format!("10.1.0.{}", account + 1)
+}
+
+/// The mesh and the requests of a seed.
+pub(crate) fn case(seed: u64) -> Case {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let mut objects: Vec<Value> = ["n1", "n2"].into_iter().map(namespace).collect();
+    objects.extend((0..ACCOUNTS.len()).map(pod));
+    objects.extend(services(random));
+    for group in 0..3 {
+        let namespace = if random.one_in(8) { "n2" } else { "n1" };
+        let matches: Vec<Value> = (0..=random.below(3)).map(|number| matching(random, number)).collect();
+        objects.push(object(
+            "specs.smi-spec.io/v1alpha4",
+            "HTTPRouteGroup",
+            namespace,
+            &format!("g{group}"),
+            &json!({ "matches": matches }),
+        ));
+    }
+    for route in 0..2 {
+        let ports = some_of(random, &[json!(8080), json!(8081), json!(7000), json!(7001)], 5);
+        objects.push(object(
+            "specs.smi-spec.io/v1alpha4",
+            "TCPRoute",
+            "n1",
+            &format!("t{route}"),
+            &json!({ "matches": { "ports": ports } }),
+        ));
+    }
+    objects.extend((0..=random.below(4)).map(|number| target(random, number)));
+    objects.extend((0..random.below(3)).map(|number| split(random, number)));
+    let requests = (0..24).map(|_| request(random)).collect();
+    Case { seed, objects, requests }
+}
+
+fn object(version: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"openservicemesh.io/monitored-by": "osm"}}})
+}
+
+fn pod(number: usize) -> Value {
+    let (namespace, account) = ACCOUNTS[number];
+    let app = if number < 2 { "web" } else { account };
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": account, "namespace": namespace, "labels": {"app": app, "one": account}},
+        "spec": {"serviceAccountName": account, "containers": [{"name": "app"}]},
+        "status": {"phase": "Running", "podIP": pod_address(number), "podIPs": [{"ip": pod_address(number)}]}})
+}
+
+/// A service of both servers, one of each of them, and one elsewhere.
+fn services(random: &mut Random) -> Vec<Value> {
+    let services = [
+        ("n1", "web", json!({"app": "web"})),
+        ("n1", "one", json!({"one": "s1"})),
+        ("n1", "two", json!({"one": "s2"})),
+        ("n2", "far", json!({"one": "s3"})),
+    ];
+    services
+        .into_iter()
+        .zip(1..)
+        .map(|((namespace, name, selector), number)| {
+            let ports = [("http-a", 80, 8080), ("b", 81, 8081), ("tcp-c", 90, 7000), ("tcp-d", 91, 7001)];
+            let ports: Vec<Value> = ports
+                .into_iter()
+                .filter(|(_, port, _)| *port == 80 || !random.one_in(3))
+                .map(|(name, port, target)| json!({"name": name, "port": port, "targetPort": target}))
+                .collect();
+            let address = format!("10.9.0.{number}");
+            object(
+                "v1",
+                "Service",
+                namespace,
+                name,
+                &json!({"clusterIP": address, "clusterIPs": [address], "selector": selector, "ports": ports}),
+            )
+        })
+        .collect()
+}
+
+/// Each of them, or not; one in `times` none.
+fn some_of(random: &mut Random, from: &[Value], times: usize) -> Vec<Value> {
+    if random.one_in(times) {
+        return Vec::new();
+    }
+    from.iter().filter(|_| random.one_in(2)).cloned().collect()
+}
+
+fn matching(random: &mut Random, number: usize) -> Value {
+    let mut spec = json!({ "name": format!("m{number}") });
+    if !random.one_in(4) {
+        spec["pathRegex"] = json!(path_expression(random));
+    }
+    if random.one_in(3) {
+        spec["methods"] = json!(random.some(1, 3, &["GET", "POST", "PUT", "HEAD", "DELETE", "*"]));
+    }
+    if !random.one_in(3) {
+        let mut headers = serde_json::Map::new();
+        for _ in 0..=random.below(2) {
+            headers.insert(random.pick(HEADERS).to_owned(), json!(value_expression(random)));
+        }
+        let list: Vec<Value> = headers.iter().map(|(name, value)| json!({ name: value })).collect();
+        spec["headers"] = if random.one_in(2) { json!(headers) } else { json!(list) };
+    }
+    spec
+}
+
+fn path_expression(random: &mut Random) -> String {
+    if random.one_in(2) {
+        let whole = [
+            "",
+            "/",
+            ".*",
+            "/.*",
+            "/a",
+            "/a/b",
+            "^/a$",
+            "/a$|/b",
+            "/(a|b)/[0-9]+",
+            "/[^/]+/admin",
+            "/a.*b",
+            "(?i)/A",
+            "/a(/.*)?$",
+            "/public/",
+            r"/x\d+\b",
+            ".*/admin",
+            "/a//b",
+            r"/\.",
+            "/%2[fF]",
+            "/[A-Z]",
+        ];
+        return random.pick(&whole).to_owned();
+    }
+    let parts = [
+        "/", "/", "a", "b", "admin", "public", ".", ".*", "[^/]*", "[0-9]", r"\w+", "(a|b)", "x?", "$", r"\b",
+    ];
+    format!("/{}", random.some(1, 5, &parts).concat())
+}
+
+const HEADERS: &[&str] = &["x-tenant", "X-Role", "x_role", "user-agent", "accept", "cookie", "host"];
+
+fn value_expression(random: &mut Random) -> String {
+    let parts = [
+        "t[0-9]+",
+        ".*",
+        "",
+        "a",
+        "b",
+        "a|b",
+        "(?i)yes",
+        ".*Android.*",
+        ".+",
+        "[^,]*",
+        "t1(,t2)?",
+        ".*t1",
+        "t1.*",
+        "(a|b)*",
+        "[^a].*",
+        r"\w+",
+        "(.*a.){2}",
+        "(?:t1)?",
+    ];
+    random.pick(&parts).to_owned()
+}
+
+fn target(random: &mut Random, number: usize) -> Value {
+    let account = |(namespace, name): (&str, &str)| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+    let destination = ACCOUNTS[[0, 0, 1, 4][random.below(4)]];
+    let namespace = if random.one_in(8) { "n2" } else { destination.0 };
+    let sources: Vec<Value> =
+        (0..=random.below(2)).map(|_| account(ACCOUNTS[random.below(ACCOUNTS.len())])).collect();
+    let rules: Vec<Value> = (0..=random.below(3)).map(|_| rule(random)).collect();
+    object(
+        "access.smi-spec.io/v1alpha3",
+        "TrafficTarget",
+        namespace,
+        &format!("target{number}"),
+        &json!({"destination": account(destination), "sources": sources, "rules": rules}),
+    )
+}
+
+fn rule(random: &mut Random) -> Value {
+    if random.one_in(4) {
+        return json!({"kind": "TCPRoute", "name": random.pick(&["t0", "t1", "missing"])});
+    }
+    let mut rule =
+        json!({"kind": "HTTPRouteGroup", "name": random.pick(&["g0", "g1", "g2", "g0", "g1", "missing"])});
+    if random.one_in(2) {
+        rule["matches"] = json!(random.some(0, 2, &["m0", "m1", "m2", "missing"]));
+    }
+    rule
+}
+
+fn weight(random: &mut Random) -> u32 {
+    [0, 1, 90][random.below(3)]
+}
+
+fn split(random: &mut Random, number: usize) -> Value {
+    let backends: Vec<Value> = (0..=random.below(3))
+        .map(|_| json!({"service": random.pick(&["web", "one", "two", "far"]), "weight": weight(random)}))
+        .collect();
+    let mut spec = json!({"service": random.pick(&["web", "web", "one"]), "backends": backends});
+    if random.one_in(2) {
+        let groups = random.some(1, 2, &["g0", "g1", "g2", "missing"]);
+        spec["matches"] = groups.iter().map(|name| json!({"kind": "HTTPRouteGroup", "name": name})).collect();
+    }
+    object("split.smi-spec.io/v1alpha4", "TrafficSplit", "n1", &format!("split{number}"), &spec)
+}
+
+fn request(random: &mut Random) -> Request {
+    let mut headers = Vec::new();
+    // Almost always one host.
+    let hosts = if random.one_in(16) { 2 } else { 1 };
+    for _ in 0..hosts {
+        headers.push(("host".to_owned(), random.pick(&["a", "b", "t1", "web.n1"]).as_bytes().to_vec()));
+    }
+    let values: [&[u8]; 16] = [
+        b"t1",
+        b"t22",
+        b"evil",
+        b"",
+        b"a",
+        b"b",
+        b"ab",
+        b"YES",
+        b"an Android 4",
+        b"t1,t2",
+        b"t1,evil",
+        b"a;b",
+        b"\xc3\xa9",
+        b"\xff",
+        b"xt1",
+        b"t1x",
+    ];
+    for _ in 0..random.below(4) {
+        // Often the same header again.
+        let name = random.pick(&[
+            "x-tenant",
+            "x-tenant",
+            "X-Tenant",
+            "x-role",
+            "X_Role",
+            "user-agent",
+            "Accept",
+            "cookie",
+        ]);
+        for _ in 0..[1, 1, 2, 3][random.below(4)] {
+            headers.push((name.to_owned(), random.pick(&values).to_vec()));
+        }
+    }
+    let at = random.below(headers.len() + 1);
+    headers.rotate_left(at % headers.len());
+    let method =
+        random.pick(&["GET", "GET", "GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS"]).to_owned();
+    Request { method, target: path(random), headers }
+}
+
+fn path(random: &mut Random) -> String {
+    let segments = [
+        "a",
+        "b",
+        "admin",
+        "public",
+        "A",
+        "17",
+        "x1",
+        "",
+        ".",
+        "..",
+        "%2e",
+        "%2E%2e",
+        ".%2e",
+        "..;",
+        "..;x=1",
+        "%2f",
+        "a%2Fb",
+        "..%2fadmin",
+        "%5c",
+        r"..\admin",
+        "%41",
+        "%61",
+        "%7e",
+        "a;v=1",
+        "%zz",
+        "a%",
+        "%252e%252e",
+        "...",
+        "%00a",
+        "a,b",
+        "+",
+        "$a",
+        "a=b",
+    ];
+    let mut path = String::new();
+    for _ in 0..=random.below(4) {
+        path.push('/');
+        path.push_str(if random.one_in(3) { random.pick(&segments) } else { random.pick(&segments[..7]) });
+    }
+    if random.one_in(5) {
+        path.push('/');
+    }
+    if random.one_in(5) {
+        path.push_str(random.pick(&["?", "?/a", "?x=/../admin", "?a?b", "?%2f"]));
+    }
+    path
+}

@@ -1,0 +1,72 @@
+//! Policy, judged by real Envoys: random meshes and random requests, compared with what the policy oracle
+//! ([`smc_policy`]) says of them.
+//!
+//! Each mesh is YAML. The controller's code reads and translates it, as ever; the oracle reads it on its
+//! own. Of what Envoys are sent, only the places are changed (`config.rs`): listeners are Unix sockets, the
+//! destination of an intercepted connection comes by the PROXY protocol, and what is let through is
+//! answered by Envoy itself. Matching, RBAC rules, TLS contexts and certificates are untouched. One Envoy
+//! runs the sidecars of many meshes at once. A disagreement is made as small as possible, and printed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test fails by panicking; helpers outside of #[test] functions are tests, too"
+)]
+
+mod certificates;
+mod client;
+mod config;
+mod envoy;
+mod generate;
+mod judge;
+mod random;
+mod shrink;
+
+use judge::{Disagreement, Emission, Tally};
+
+/// Meshes in one Envoy.
+const BATCH: usize = 40;
+
+/// A number from the environment.
+#[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// Judges `cases` meshes from the seed on, until a disagreement.
+fn search(seed: u64, cases: u64, emission: Emission, tally: &mut Tally) -> Option<Disagreement> {
+    let seeds: Vec<u64> = (seed..seed + cases).collect();
+    for seeds in seeds.chunks(BATCH) {
+        let cases: Vec<_> = seeds.iter().map(|seed| generate::case(*seed)).collect();
+        if let Some(found) = judge::judge(&cases, emission, tally).into_iter().next() {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// `SMC_CASES` meshes from `SMC_SEED` on.
+#[test]
+fn envoys_decide_as_the_policy_oracle_does() {
+    let (seed, cases) = (setting("SMC_SEED").unwrap_or(1), setting("SMC_CASES").unwrap_or(120));
+    let mut tally = Tally::default();
+    let found = search(seed, cases, Emission::AsServed, &mut tally);
+    eprintln!("SMC_SEED={seed} SMC_CASES={cases}: {tally}");
+    if let Some(found) = found {
+        panic!("{}", shrink::smallest(found, Emission::AsServed));
+    }
+    tally.assert_that_it_says_something();
+}
+
+/// The harness itself. Without the second half of a header's condition, a header that is sent twice passes
+/// if one value matches, which is what a security review found.
+#[test]
+fn the_search_finds_headers_of_which_any_value_suffices() {
+    let mut tally = Tally::default();
+    let found = search(1, 120, Emission::AnyHeaderValueSuffices, &mut tally).expect("it is found");
+    let shown = shrink::smallest(found, Emission::AnyHeaderValueSuffices).to_string();
+    eprintln!("{tally}\n{shown}");
+    assert!(shown.contains("Envoy allows it, and the oracle does not"), "{shown}");
+}

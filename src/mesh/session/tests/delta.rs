@@ -3,22 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::support::{
-    CDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts, unsubscribe,
-    view, view_of_class,
+    ALL, CDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts,
+    unsubscribe, view, view_of_class,
 };
 use crate::served_state::Changed;
 use crate::session::{
     Event, MAX_NAME_BYTES, MAX_NAMES, ProtocolError, Scope, Session, Step, Variant, Verdict,
 };
-
-const ALL: [Spec<'_>; 6] = [
-    (SDS, "cert", "1"),
-    (CDS, "a", "1"),
-    (CDS, "b", "1"),
-    (EDS, "a", "1"),
-    (EDS, "b", "1"),
-    (LDS, "in", "1"),
-];
 
 fn ads() -> Session {
     Session::new(Variant::Delta, Scope::Aggregated)

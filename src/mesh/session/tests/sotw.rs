@@ -5,20 +5,11 @@ use std::collections::VecDeque;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::support::{
-    CDS, EDS, LDS, SDS, Spec, changes, resource, sotw, sotw_ack, sotw_nack, text, texts, view,
+    ALL, CDS, EDS, LDS, Spec, changes, resource, sotw, sotw_ack, sotw_nack, text, texts, view,
 };
 use crate::resource::{ResourceType, Version};
 use crate::served_state::Changed;
 use crate::session::{Event, Scope, Session, Step, Variant, Verdict};
-
-const ALL: [Spec<'_>; 6] = [
-    (SDS, "cert", "1"),
-    (CDS, "a", "1"),
-    (CDS, "b", "1"),
-    (EDS, "a", "1"),
-    (EDS, "b", "1"),
-    (LDS, "in", "1"),
-];
 
 fn ads() -> Session {
     Session::new(Variant::Sotw, Scope::Aggregated)

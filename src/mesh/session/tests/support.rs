@@ -61,6 +61,16 @@ impl Session {
 /// A resource: type, name, content. A cluster takes its endpoints from the EDS resource of its own name.
 pub(super) type Spec<'a> = (ResourceType, &'a str, &'a str);
 
+/// What a client of every type is served: two clusters with endpoints.
+pub(super) const ALL: [Spec<'_>; 6] = [
+    (SDS, "cert", "1"),
+    (CDS, "a", "1"),
+    (CDS, "b", "1"),
+    (EDS, "a", "1"),
+    (EDS, "b", "1"),
+    (LDS, "in", "1"),
+];
+
 pub(super) fn resource((kind, name, content): Spec<'_>) -> Arc<Resource> {
     Arc::new(if kind == CDS {
         let eds_cluster_config = Some(EdsClusterConfig::default());

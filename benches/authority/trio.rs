@@ -1,6 +1,5 @@
 //! Three replicas in this process, each with its own directory and port.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,9 @@ use smc_authority::pki::{Fingerprint, Lifetimes, SerialNumber};
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_host::env::Env;
-use smc_host::network::{Network, Tcp};
+use smc_host::network::Tcp;
 use smc_raft::{Connections, Group, ReplicatedLedger, Settings, Storage};
-use smc_types::ids::ReplicaId;
+use smc_testkit::loopback::{Loopback, loopback};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -34,18 +33,12 @@ impl Trio {
     pub(crate) async fn start() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let keys = key(directory.path())?;
-        let mut listeners = Vec::new();
-        let mut initial_members = BTreeMap::new();
-        for id in 0..3 {
-            let listener = Tcp.listen(([127, 0, 0, 1], 0).into()).await?;
-            initial_members.insert(ReplicaId(id), listener.address().to_string());
-            listeners.push(listener);
-        }
+        let Loopback { addresses, listeners } = loopback(3).await;
         let mut groups = Vec::new();
-        for ((id, address), listener) in initial_members.clone().into_iter().zip(listeners) {
+        for (id, listener) in listeners {
             let settings = Settings {
-                initial_members: initial_members.clone(),
-                ..Settings::new(id, address, keys.group_secret())
+                initial_members: addresses.clone(),
+                ..Settings::new(id, addresses[&id].clone(), keys.group_secret())
             };
             let Env { clock, entropy, .. } = Env::system();
             let connections = Connections { network: Arc::new(Tcp), listener: Some(listener), clock };

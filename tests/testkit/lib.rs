@@ -1,8 +1,8 @@
 //! What tests of several packages share.
 //!
-//! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), a client of the
-//! discovery service ([`ads`]) and the wait for what is to come ([`mod@eventually`]). Asserts nothing
-//! itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
+//! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
+//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and the wait for what is to come
+//! ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -14,5 +14,6 @@
 
 pub mod ads;
 pub mod eventually;
+pub mod loopback;
 pub mod mesh;
 pub mod shop;

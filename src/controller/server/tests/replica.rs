@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_host::network::{Network, Tcp};
+use smc_host::network::Tcp;
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, MemoryDisk, Settings};
 use smc_testkit::ads::Credentials;
+use smc_testkit::loopback::{Loopback, loopback};
 use smc_testkit::shop::key_file;
 use smc_types::ids::MeshNamespace;
-use smc_types::ids::ReplicaId;
 use smc_types::ids::TrustDomain;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, JoinSet};
@@ -139,13 +139,7 @@ impl Replica {
 
     /// Starts `count` replicas of one group on the local network.
     pub(super) async fn several(count: u64) -> Vec<Self> {
-        let mut listeners = Vec::new();
-        let mut initial_members = BTreeMap::new();
-        for id in 0..count {
-            let listener = Tcp.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
-            initial_members.insert(ReplicaId(id), listener.address().to_string());
-            listeners.push((ReplicaId(id), listener));
-        }
+        let Loopback { addresses, listeners } = loopback(count).await;
         let mut starting = JoinSet::new();
         for (replica, listener) in listeners {
             let directory = declared();
@@ -153,8 +147,8 @@ impl Replica {
             let env = Env::system();
             let secret = LocalKey::load(&directory.path().join("kek"), &env).unwrap().group_secret();
             let settings = Settings {
-                initial_members: initial_members.clone(),
-                ..Settings::new(replica, initial_members[&replica].clone(), secret)
+                initial_members: addresses.clone(),
+                ..Settings::new(replica, addresses[&replica].clone(), secret)
             };
             starting.spawn(async move {
                 let (network, clock) = (Arc::new(Tcp), Arc::clone(&env.clock));

@@ -95,15 +95,21 @@ enum Verdict {
     Findings,
 }
 
+/// Parses the command line of the process. If there is nothing to run, it has printed why, and returns the
+/// exit code: `EX_USAGE` for an invalid line, 0 for help and version. Every program of this project does so.
+pub fn parsed<C: Parser>() -> Result<C, ExitCode> {
+    C::try_parse().map_err(|error| {
+        // A failure to print cannot be reported.
+        let _ = error.print();
+        if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS }
+    })
+}
+
 /// Parses the command line and runs it.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match parsed() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too and are no errors. A failure to print cannot be reported.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     match dispatch(cli.command) {
         Ok(Verdict::Ok) => ExitCode::SUCCESS,

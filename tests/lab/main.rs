@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
+use smc::cli::parsed;
 use smc_lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
 use smc_lab::{
     EnterArgs, Lab, LabError, LabHandle, LabOptions, PauseArgs, StateDir, Variant, enter, pause, run_pid1,
@@ -152,17 +153,10 @@ struct SmcArgs {
     args: Vec<String>,
 }
 
-/// `EX_USAGE` of sysexits.h: the exit code of every program of this project for a bad command line.
-const EXIT_USAGE: u8 = 64;
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match parsed() {
         Ok(cli) => cli,
-        Err(error) => {
-            // A usage message that cannot be written leaves nothing else to do.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     match run(cli.command) {
         Ok(code) => code,

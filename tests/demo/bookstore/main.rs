@@ -3,24 +3,17 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use smc::cli::parsed;
 use smc_demo::bookstore::{Cli, run};
 use smc_types::causes::causes;
-
-/// `EX_USAGE` of sysexits.h: the exit code of every program of this project for a bad command line.
-const EXIT_USAGE: u8 = 64;
 
 // One thread suffices for tens of requests a second; a demo runs six of these beside six Envoys.
 #[tokio::main(flavor = "current_thread")]
 #[expect(clippy::print_stderr, reason = "standard error is where a command line tool says why it failed")]
 async fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match parsed() {
         Ok(cli) => cli,
-        Err(error) => {
-            // A usage message that cannot be written leaves nothing else to do.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     match run(cli).await {
         Ok(code) => code,

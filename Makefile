@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build demo test tidy soak simulate fuzz-policy lint deny bench clean-cache
+.PHONY: help setup build dist demo test tidy soak simulate fuzz-policy lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -22,6 +22,11 @@ setup: ## System packages and the pinned Envoy
 
 build: setup ## The programs: smc, smc-lab, smc-demo, smc-bookstore
 	@cargo build $(CARGO_FLAGS) --workspace --bins
+
+dist: setup ## The shipped program, dist/smc in the target directory, and its symbols beside it, smc.debug
+	@cargo build --locked --profile dist --package smc --bin smc
+	@cd $(CARGO_TARGET_DIR)/dist && objcopy --only-keep-debug smc smc.debug \
+	  && objcopy --strip-all --add-gnu-debuglink=smc.debug smc && ls -l smc smc.debug
 
 demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-demo $(if $(filter 1,$(ONCE)),--once)

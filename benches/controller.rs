@@ -14,6 +14,17 @@ use crate::Result;
 /// How long any step may take before the run fails.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
+/// The program that a bench measures: `SMC_PROGRAM`, for example one that `make dist` built, or the `smc` of
+/// the bench's own profile.
+fn program() -> Result<PathBuf> {
+    if let Some(program) = std::env::var_os("SMC_PROGRAM") {
+        return Ok(program.into());
+    }
+    // Cargo puts benches into `deps`, below the directory of programs.
+    let own = std::env::current_exe()?;
+    Ok(own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc"))
+}
+
 /// The process. Dropping it kills it.
 pub struct Controller {
     child: Child,
@@ -24,9 +35,7 @@ pub struct Controller {
 impl Controller {
     /// Starts a controller with all its files but the mesh in `directory`, and with additional `flags`.
     pub fn start(directory: &Path, mesh_dir: &Path, kek: &Path, flags: &[String]) -> Result<Self> {
-        // Cargo puts benches into `deps`, below the directory of programs.
-        let own = std::env::current_exe()?;
-        let smc = own.ancestors().nth(2).ok_or("no directory of programs")?.join("smc");
+        let smc = program()?;
         fs::create_dir_all(directory)?;
         let socket = directory.join("admin.sock");
         let log = fs::File::options().create(true).append(true).open(directory.join("controller.log"))?;

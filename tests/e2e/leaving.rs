@@ -46,16 +46,15 @@ async fn more(calls: &mut [Calls], count: usize) {
 }
 
 fn assert_none_failed(calls: Vec<Calls>, what: &str) {
-    let mut summary = String::new();
+    let mut summary = Vec::new();
     for (client, calls) in CLIENTS.iter().zip(calls) {
         let results = calls.stop();
         let failed: Vec<_> = results.iter().filter(|result| !succeeded(result)).collect();
         if let Some(first) = failed.first() {
-            summary +=
-                &format!("{} of {} as {client:?}, the first: {first:?}\n", failed.len(), results.len());
+            summary.push(format!("{} of {} as {client:?}: {first:?}", failed.len(), results.len()));
         }
     }
-    assert!(summary.is_empty(), "{what}: requests failed\n{summary}");
+    assert!(summary.is_empty(), "{what}: requests failed: {summary:#?}");
 }
 
 /// How many pods each variant's lab deletes.

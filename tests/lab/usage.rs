@@ -49,7 +49,7 @@ impl Labs {
             if text(&self.run(&["pods", "--name", name]).stdout).contains(" ready ") {
                 return up;
             }
-            std::thread::sleep(Duration::from_millis(100));
+            sleep();
         }
         panic!("{name} did not come up");
     }

@@ -123,7 +123,9 @@ impl Ledger {
             _ => false,
         });
         if self.agreed_time().is_some() {
-            proxies.iter().for_each(|proxy| self.forget_released(proxy));
+            for proxy in &proxies {
+                self.forget_released(proxy);
+            }
         }
         Reply::Released { serials: serials.into_iter().collect() }
     }

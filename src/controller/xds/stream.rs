@@ -238,7 +238,7 @@ impl Driver {
         let mut state = stream.state();
         if let Some(node) = request.node() {
             stream.admission.check_node(node.id()).map_err(NotAdmitted::from)?;
-            state.user_agent = printable(&node.user_agent()).trim().to_owned();
+            printable(&node.user_agent()).trim().clone_into(&mut state.user_agent);
         }
         let view = progress.seen.as_ref().map(|(_, view)| view);
         Ok(state.session.on_request(request, view)?)

@@ -95,6 +95,7 @@ pub(super) struct Begun {
 
 /// The state of the stream that a type needs to handle a request.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one stream")]
 pub(super) struct Context<'a> {
     /// The view, if there is one. Used only to share its names.
     pub(super) view: Option<&'a View>,

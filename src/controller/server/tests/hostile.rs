@@ -84,7 +84,7 @@ async fn a_request_too_large_or_malformed_ends_its_stream_with_the_reason() {
     assert_eq!(client.ended().await, Code::OutOfRange);
     // Within the limit of a request, and far beyond what a proxy may ask for.
     let mut client = Client::connect(&replica, &buyer).await;
-    let names = (0..MAX_NAMES + 1).map(|i| i.to_string()).collect();
+    let names = (0..=MAX_NAMES).map(|i| i.to_string()).collect();
     let many = DeltaDiscoveryRequest {
         resource_names_subscribe: names,
         ..subscribe(&buyer, ResourceType::Endpoint, &[])

@@ -52,7 +52,8 @@ fn read(body: &mut RequestBody<Pieces>) {
 
 #[tokio::test]
 async fn messages_come_out_whole_however_they_are_cut() {
-    let contents: [&[u8]; 4] = [b"first", b"", &[7; 40_000], b"last"];
+    let long = vec![7; 40_000];
+    let contents: [&[u8]; 4] = [b"first", b"", &long, b"last"];
     let bytes: Vec<u8> = contents.iter().flat_map(|content| message(content)).collect();
     for piece in [1, 2, 3, 5, 6, 7, 100, 16 << 10, bytes.len()] {
         let unhandled = Unhandled::default();
@@ -88,7 +89,9 @@ async fn the_unhandled_requests_of_all_streams_of_a_proxy_are_bounded_together()
     let unhandled = Unhandled::default();
     let half = || body(&frame(MAX_REQUEST_BYTES, &[1; 1000]), 64, &unhandled);
     let mut held: Vec<_> = (0..MAX_UNHANDLED_BYTES / MAX_REQUEST_BYTES).map(|_| half()).collect();
-    held.iter_mut().for_each(|(body, _)| read(body));
+    for (body, _) in &mut held {
+        read(body);
+    }
     assert_eq!(unhandled.0.load(Ordering::Relaxed), MAX_UNHANDLED_BYTES);
     let refused = next(&mut half().0).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);

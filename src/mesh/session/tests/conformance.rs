@@ -471,7 +471,7 @@ fn every_rule_of_the_protocol_holds_in_the_session() {
 #[test]
 fn every_rule_that_both_variants_have_is_in_the_table_for_both() {
     for (section, of) in [(HINTS, 6), (VERSIONS, 1)] {
-        let rules = |variant| ROWS.iter().filter(|row| row.section == section && row.variant == variant);
+        let rules = |variant| ROWS.iter().filter(move |row| row.section == section && row.variant == variant);
         let shared = rules(Sotw).filter(|sotw| rules(Delta).any(|delta| delta.rule == sotw.rule)).count();
         assert_eq!(shared, of, "{section}");
     }

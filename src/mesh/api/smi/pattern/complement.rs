@@ -82,14 +82,13 @@ impl Elimination {
 
     /// Adds an alternative.
     fn add(&mut self, from: Node, to: Node, expression: Expression) {
-        let joined = match self.out[from].remove(&to) {
-            Some(other) => other.or(expression),
-            None => {
-                if from != to {
-                    self.into[to].push(from);
-                }
-                expression
+        let joined = if let Some(other) = self.out[from].remove(&to) {
+            other.or(&expression)
+        } else {
+            if from != to {
+                self.into[to].push(from);
             }
+            expression
         };
         self.out[from].insert(to, joined);
     }

@@ -162,9 +162,9 @@ impl Expression {
         }
     }
 
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(super) fn or(&self, other: &Self) -> Self {
         match (&self.kind, &other.kind) {
-            (Kind::Empty, Kind::Empty) => self,
+            (Kind::Empty, Kind::Empty) => self.clone(),
             (Kind::Empty, _) => other.optional(),
             (_, Kind::Empty) => self.optional(),
             (Kind::Class(one), Kind::Class(two)) => {

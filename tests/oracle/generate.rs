@@ -285,8 +285,8 @@ fn request(random: &mut Random) -> Request {
             headers.push((name.to_owned(), random.pick(&values).to_vec()));
         }
     }
-    let at = random.below(headers.len() + 1);
-    headers.rotate_left(at % headers.len());
+    let at = random.below(headers.len());
+    headers.rotate_left(at);
     let method =
         random.pick(&["GET", "GET", "GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS"]).to_owned();
     Request { method, target: path(random), headers }

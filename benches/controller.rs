@@ -16,7 +16,10 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The program that a bench measures: `SMC_PROGRAM`, for example one that `make dist` built, or the `smc` of
 /// the bench's own profile.
-#[expect(clippy::disallowed_methods, reason = "a bench has its program from the environment, for all of its parts")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a bench has its program from the environment, for all of its parts"
+)]
 fn program() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("SMC_PROGRAM") {
         return Ok(program.into());

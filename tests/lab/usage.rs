@@ -21,6 +21,12 @@ fn pod(name: &str, command: &str) -> String {
     )
 }
 
+/// A moment, before the next look.
+#[expect(clippy::disallowed_methods, reason = "a test without a runtime waits for processes")]
+fn sleep() {
+    std::thread::sleep(Duration::from_millis(100));
+}
+
 fn mesh(objects: &str) -> TempDir {
     let directory = TempDir::new().unwrap();
     fs::write(directory.path().join("mesh.yaml"), format!("{NAMESPACE}{objects}")).unwrap();

@@ -220,7 +220,7 @@ fn local_secrets(prefix: &str, socket: Option<&mut TransportSocket>) {
     common.tls_certificate_sds_secret_configs.iter_mut().for_each(moved);
     match common.validation_context_type.as_mut().unwrap() {
         tls::common_tls_context::ValidationContextType::ValidationContextSdsSecretConfig(secret) => {
-            moved(secret)
+            moved(secret);
         }
         other => panic!("unexpected validation: {other:?}"),
     }

@@ -284,7 +284,7 @@ impl TypeState for SotwState {
         }
         match interest {
             Interest::Grown => self.due = Due::Yes,
-            Interest::Same if !answers && !self.wildcard => self.due = Due::Yes,
+            Interest::Same if !answers && !self.names.is_empty() && !self.wildcard => self.due = Due::Yes,
             Interest::Same | Interest::Shrunk => {}
         }
     }

@@ -23,7 +23,7 @@ use tonic::Response;
 
 const REPLICAS: usize = 3;
 
-/// Pods that certificates are issued for: a pod may have at most 64.
+/// Pods that certificates are issued for.
 const PODS: usize = 200;
 
 /// How long all replicas run before the next leader is killed.

@@ -36,7 +36,10 @@ impl Ledger {
             }
         }
         let full = self.services.len() >= MAX_SERVICE_ACCOUNTS;
-        let crowded = !self.services.contains_key(account) && self.service_places(account.namespace()) == 0;
+        // An older version does not know this bound: it begins with the rules that need an agreed time.
+        let crowded = self.agreed_time().is_some()
+            && !self.services.contains_key(account)
+            && self.service_places(account.namespace()) == 0;
         match self.services.get_mut(account).map(Arc::make_mut) {
             Some(certificates) => {
                 let current = &certificates.current;

@@ -99,7 +99,7 @@ pub fn earliest_service_end(wanted: &WantedCertificates, ledger: &Ledger) -> Opt
 mod tests {
     use super::*;
     use crate::ledger::{
-        Authority, CaCertificate, Command, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, Operation,
+        AgreeOnTime, Authority, CaCertificate, Command, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, Operation,
         RecordServiceCertificate, Rejection, ServiceCertificateRecord,
     };
     use crate::pki::{SealedKey, SerialNumber, Validity};
@@ -201,7 +201,12 @@ mod tests {
         assert!(plan_renewal(&wanted, &ledger, START).due.is_empty());
         let renewed = plan_renewal(&wanted, &ledger, after(900));
         assert_eq!(of(&renewed, "bookstore"), MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, "what is there is renewed");
-        let refused = ledger.apply(&record(&account("zz"), 9_999, 1000)).unwrap_err();
+        // Until the replicas agree on a time, one of them may be of a version without this bound.
+        let one_more = record(&account("zz"), 9_999, 1000);
+        ledger.clone().apply(&one_more).unwrap();
+        let agree = Operation::AgreeOnTime(AgreeOnTime { clocks: [(0, START)].into() });
+        ledger.apply(&Command { at: START, operation: agree }).unwrap();
+        let refused = ledger.apply(&one_more).unwrap_err();
         assert!(
             matches!(refused, Rejection::Full { max: MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, .. }),
             "{refused}"

@@ -6,6 +6,7 @@
 
 mod backup;
 pub mod client;
+mod policy_report;
 mod report;
 mod service;
 mod socket;

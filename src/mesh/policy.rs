@@ -11,5 +11,5 @@ mod bounds;
 mod grants;
 
 pub(crate) use bounds::match_bytes;
-pub use bounds::{Estimate, Fit, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
+pub use bounds::{Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
 pub use grants::{Grant, HttpAccess, InboundAccess, Routes, allows_something, grant, grants};

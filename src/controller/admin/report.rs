@@ -7,9 +7,7 @@ use std::collections::BTreeSet;
 use smc_authority::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_authority::pki::{SerialNumber, Validity};
 use smc_authority::rules::GroupTime;
-use smc_mesh::api::smi::{HttpMatch, MethodSet};
 use smc_mesh::catalog::Catalog;
-use smc_mesh::policy::HttpAccess;
 use smc_mesh::session::{Scope, TypeStatus, Variant};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{GroupStatus, Member};
@@ -186,46 +184,6 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
         });
     }
     services
-}
-
-/// Every permission that TrafficTargets grant, one row per source and target.
-pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
-    let mut destinations: Vec<_> =
-        catalog.traffic_targets().map(|target| target.destination.clone()).collect();
-    destinations.sort();
-    destinations.dedup();
-    let mut rules = Vec::new();
-    for destination in &destinations {
-        for grant in catalog.grants(destination) {
-            let (any_http, http) = match &grant.http {
-                HttpAccess::Any => (true, Vec::new()),
-                HttpAccess::Only(matches) => (false, matches.iter().map(http_match).collect()),
-            };
-            rules.extend(grant.sources.iter().map(|source| pb::Rule {
-                source: source.to_string(),
-                destination: destination.to_string(),
-                target: grant.target.to_string(),
-                ports: grant.ports.iter().flatten().map(|&port| port.into()).collect(),
-                all_ports: grant.ports.is_none(),
-                http: http.clone(),
-                any_http,
-            }));
-        }
-    }
-    rules.sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
-    pb::ListPolicyResponse { permissive: catalog.mesh_config().permissive, rules }
-}
-
-/// A match as text: methods, path, headers.
-fn http_match(route: &HttpMatch) -> String {
-    let methods = match &route.methods {
-        MethodSet::Any => "*".to_owned(),
-        MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
-    };
-    let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
-    let mut parts = vec![methods, path.to_owned()];
-    parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.matching().as_str())));
-    parts.join(" ")
 }
 
 /// `members` are the replicas of the group. `unacknowledged_proxies` are the workloads connected to this

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{backup, report};
+use super::{backup, policy_report, report};
 use crate::ca::{BuiltinCa, CaError, ProxyCertificates, Rotate};
 use crate::enroll::{Applicant, Enroller};
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
@@ -213,7 +213,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::ListPolicyRequest>,
     ) -> Result<Response<pb::ListPolicyResponse>, Status> {
-        let policy = self.mesh.about(|mesh| report::policy(mesh.compiler.catalog())).await;
+        let policy = self.mesh.about(|mesh| policy_report::policy(mesh.compiler.catalog())).await;
         Ok(Response::new(policy.map_err(|gone| shutting_down(&gone))?))
     }
 

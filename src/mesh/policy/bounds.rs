@@ -36,6 +36,9 @@ const IDENTITY_BYTES: u64 = 96;
 /// On a port of another protocol than HTTP, the handshake and the RBAC rules both name each identity.
 const COPIES_OF_AN_IDENTITY: u64 = 2;
 
+/// A port in a list, in memory.
+const PORT_NUMBER_BYTES: u64 = 4;
+
 /// More ports than this never fit, so that targets are not compared with them.
 const MOST_PORTS: usize = (MAX_IDENTITY / PORT_BYTES) as usize;
 
@@ -155,6 +158,21 @@ impl<'a> Estimate<'a> {
         };
         let fresh = http.iter().filter(|port| covered.insert(**port)).count();
         sources.saturating_add(rules.saturating_mul(length(fresh)))
+    }
+}
+
+/// The sizes of grants, written out once each. Remembers those of route groups.
+#[derive(Debug, Default)]
+pub struct GrantSizes<'a>(BTreeMap<&'a NamespacedName, u64>);
+
+impl<'a> GrantSizes<'a> {
+    /// What the routes and ports of a target take, in bytes, from above.
+    pub fn of(&mut self, routes: &impl Routes, target: &'a TrafficTarget) -> u64 {
+        let tcp = target.rules.iter().filter(|rule| rule.kind == RuleKind::TcpRoute);
+        let tcp = tcp.filter_map(|rule| routes.tcp_route(&rule.name));
+        let ports = tcp.map(|route| length(route.ports.len())).fold(0, u64::saturating_add);
+        let http = rules_bytes(routes, &grants::http_rules(target), &mut self.0);
+        http.saturating_add(ports.saturating_mul(PORT_NUMBER_BYTES))
     }
 }
 

@@ -273,11 +273,13 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
-        let roots: BTreeSet<ServiceId> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
+        let mut roots: BTreeSet<ServiceId> =
+            old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
         let mut affected = Affected::default();
         for root in &roots {
             affected.accounts.extend(self.accounts_mentioning(root));
         }
+        let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {
             self.index.file_split(&old, false);
         }
@@ -287,6 +289,10 @@ impl Catalog {
                 self.index.file_split(&new, true);
             }
             self.traffic_splits.insert(id.clone(), new);
+        }
+        let (before, share) = (share, self.share_of_a_root(id.namespace()));
+        if before != share {
+            roots.extend(self.roots_beyond(id.namespace(), before.min(share)));
         }
         for root in &roots {
             affected.accounts.extend(self.accounts_mentioning(root));

@@ -62,8 +62,9 @@ pub(super) struct Index {
     pub(super) targets_from: BTreeMap<ServiceAccountId, BTreeSet<NamespacedName>>,
     /// Targets by the routes their rules refer to.
     pub(super) targets_using: BTreeMap<(RuleKind, NamespacedName), BTreeSet<NamespacedName>>,
-    /// Splits by root, by leaf, and by the HTTPRouteGroups they refer to.
+    /// Splits by root, by leaf, and by the HTTPRouteGroups they refer to; and the roots by namespace.
     pub(super) splits_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    pub(super) roots_in: BTreeMap<String, BTreeSet<ServiceId>>,
     pub(super) splits_into: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) splits_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
 }
@@ -136,6 +137,8 @@ impl Index {
     /// Adds or removes a split under its root, leaves and HTTPRouteGroups.
     pub(super) fn file_split(&mut self, split: &TrafficSplit, present: bool) {
         set(&mut self.splits_of, split.root.clone(), split.id.clone(), present);
+        let is_root = self.splits_of.contains_key(&split.root);
+        set(&mut self.roots_in, split.root.namespace().to_owned(), split.root.clone(), is_root);
         for backend in &split.backends {
             set(&mut self.splits_into, backend.service.clone(), split.id.clone(), present);
         }

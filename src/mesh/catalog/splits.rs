@@ -15,7 +15,10 @@ use smc_types::ids::{NamespacedName, ServiceId, TrustDomain};
 /// The most that the splits of one root may take, in bytes, on all of its ports, which share it equally. Each
 /// match is a route that names each backend, and every client of the root holds them: on a service of three
 /// ports it is some 300 matches of 300 bytes, with two backends.
-pub(super) const MAX_OF_A_ROOT: u64 = 512 * 1024;
+const MAX_OF_A_ROOT: u64 = 512 * 1024;
+/// The most that the splits of one namespace may take. Beyond 32 roots, these share it equally. The
+/// callers are in any namespace, and are not asked.
+const MAX_OF_A_NAMESPACE: u64 = 16 * 1024 * 1024;
 
 /// What a route, and a backend in a route, take besides the names and patterns in them.
 const ROUTE_BYTES: u64 = 64;
@@ -84,7 +87,8 @@ impl Catalog {
     /// sort first by name.
     pub(super) fn too_large(&self, root: &ServiceId, port: &ServicePort) -> BTreeSet<NamespacedName> {
         let ports = self.services.get(root).map_or(1, |service| service.ports.len().max(1));
-        let mut left = MAX_OF_A_ROOT / u64::try_from(ports).unwrap_or(u64::MAX);
+        let share = self.share_of_a_root(root.namespace());
+        let mut left = share / u64::try_from(ports).unwrap_or(u64::MAX);
         let splits = self.splits_of(root).into_iter();
         let splits = splits.filter(|split| split.matches.is_empty() || port.protocol.is_http());
         let mut sizes: Vec<_> = splits.map(|split| (self.split_bytes(split), &split.id)).collect();
@@ -97,6 +101,25 @@ impl Catalog {
             None => true,
         });
         too_large.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The most that the splits of one root in this namespace may take. The number of roots is rounded up to
+    /// a power of two, so that the share of all others seldom changes with one.
+    pub(super) fn share_of_a_root(&self, namespace: &str) -> u64 {
+        let roots = self.index.roots_in.get(namespace).map_or(1, BTreeSet::len);
+        let roots = u64::try_from(roots.next_power_of_two()).unwrap_or(u64::MAX);
+        MAX_OF_A_ROOT.min(MAX_OF_A_NAMESPACE / roots)
+    }
+
+    /// The roots in this namespace whose splits take more than `share`, thus depend on it.
+    pub(super) fn roots_beyond(&self, namespace: &str, share: u64) -> BTreeSet<ServiceId> {
+        let takes_more = |root: &&ServiceId| {
+            let ports = self.services.get(*root).map_or(1, |service| service.ports.len().max(1));
+            let bytes = self.splits_of(root).into_iter().map(|split| self.split_bytes(split));
+            let bytes = bytes.fold(0, u64::saturating_add);
+            bytes.saturating_mul(u64::try_from(ports).unwrap_or(u64::MAX)) > share
+        };
+        self.index.roots_in.get(namespace).into_iter().flatten().filter(takes_more).cloned().collect()
     }
 
     /// What a split takes on one port, from above.
@@ -141,8 +164,12 @@ mod tests {
     use super::*;
     use crate::api::core::AppProtocol;
     use crate::catalog::Object;
-    use crate::catalog::fixtures::{group, http_match, port, service, service_id, split};
+    use crate::catalog::fixtures::{
+        account, group, http_match, namespace, pod, port, service, service_id, split, target, tcp_route,
+        tcp_rule,
+    };
     use smc_types::ids::MeshNamespace;
+    use smc_types::object_ref::Kind;
 
     /// Services `root`, `v1`, `v2` with ports 80 (HTTP) and 90 (TCP); groups `canary` and `beta`.
     fn shop() -> Catalog {
@@ -324,5 +351,35 @@ mod tests {
         catalog.declare(Object::Service(service("shop/root", "x", &[port(80, AppProtocol::Http)])));
         assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 3);
         assert!(catalog.problems().iter().all(|problem| !problem.message.contains("too many")));
+    }
+
+    /// Many splits share the bound of their namespace.
+    #[test]
+    fn the_splits_of_a_namespace_share_a_bound_and_who_is_cut_by_it_is_named() {
+        let many: Vec<_> = (0..256).map(|i| format!("/{i}/{}", "x".repeat(900))).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let ports = [port(80, AppProtocol::Http)];
+        let mut catalog =
+            Catalog::of([namespace("shop"), group("shop/many", &many), tcp_route("shop/all", &[])]);
+        catalog.declare(Object::Service(service("shop/root", "x", &ports)));
+        catalog.declare(Object::Workload(pod("shop/server", "shop/server", "x", "10.0.0.1")));
+        catalog.declare(target("shop/t", "shop/server", &["away/caller"], &[tcp_rule("shop/all")]));
+        let to_itself =
+            |root: &str, name: &str| split(&format!("shop/{name}"), root, &[(root, 1)], &["shop/many"]);
+        catalog.declare(to_itself("shop/root", "first"));
+        for i in 1..32 {
+            catalog.declare(to_itself(&format!("shop/r{i}"), &format!("s{i}")));
+        }
+        assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 2);
+        let callers = BTreeSet::from([account("away/caller")]);
+        for step in ["one too many", "fewer again"] {
+            let affected = if step == "one too many" {
+                catalog.declare(to_itself("shop/r32", "s32"))
+            } else {
+                catalog.withdraw(Kind::TrafficSplit, "shop/s32")
+            };
+            assert_eq!(affected.accounts, callers, "{step}");
+            assert_eq!(plan(&catalog, 80).is_some(), step == "fewer again", "{step}");
+        }
     }
 }

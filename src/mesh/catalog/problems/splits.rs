@@ -4,7 +4,6 @@ use super::named;
 use crate::api::core::Service;
 use crate::api::smi::TrafficSplit;
 use crate::catalog::Catalog;
-use crate::catalog::splits::MAX_OF_A_ROOT;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
@@ -61,10 +60,11 @@ fn check_backends(
     if let Some(port) = root.ports.iter().find(|port| catalog.too_large(&root.id, port).contains(&split.id)) {
         let message = format!(
             "names too many matches and backends for the {} ports of {}, such as {}; the split has no effect \
-             there: together, the splits of a service may take {MAX_OF_A_ROOT} bytes",
+             there: together, the splits of a service may take {} bytes here",
             root.ports.len(),
             root.id,
-            port.port
+            port.port,
+            catalog.share_of_a_root(root.id.namespace())
         );
         problems.push(Problem::error(object, "spec", message));
     }

@@ -13,8 +13,9 @@ pub struct Request {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// Whether the lines of this header are one value, joined by commas (RFC 9110 §5.3), before anybody reads
-/// it: policy and the application see the joined value. The lines of every other header stay apart.
+/// Whether the lines of this header are one value, joined by commas (RFC 9110 §5.3) without those that are
+/// empty, before anybody reads it: policy and the application see the joined value. The lines of every other
+/// header stay apart.
 pub fn joined_header(name: &str) -> bool {
     ["accept", "authorization", "content-type", "host", "user-agent"].contains(&name)
 }
@@ -32,7 +33,11 @@ impl Request {
             .filter(|(line, _)| line.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.clone())
             .collect();
-        if joined_header(name) && lines.len() > 1 { vec![lines.join(&b","[..])] } else { lines }
+        if !joined_header(name) || lines.is_empty() {
+            return lines;
+        }
+        let filled: Vec<Vec<u8>> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        vec![filled.join(&b","[..])]
     }
 
     /// Whether this request, with this path, fulfils all conditions of a match.

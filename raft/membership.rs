@@ -13,6 +13,7 @@ use openraft::{ChangeMembers, ServerState};
 use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::time::timeout;
+use tracing::debug;
 
 use crate::state::machine::Raft;
 use crate::storage::identity::{GroupId, Identity};
@@ -24,6 +25,9 @@ type Metrics = openraft::RaftMetrics<TypeConfig>;
 
 /// How long a new member may take to catch up, with a snapshot of hundreds of megabytes over a slow network.
 const CATCH_UP: Duration = Duration::from_mins(5);
+
+/// How long a change waits for the commit of the one before: several elections.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// How long a transfer of leadership may take: several elections.
 const TRANSFER: Duration = Duration::from_secs(3);
@@ -60,6 +64,7 @@ pub(crate) async fn change(
 ) -> Result<(), ChangeError> {
     use pb::change_membership_request::Change;
 
+    settled(raft).await;
     match change {
         Change::Add(replica) => {
             let (id, replica) = unnamed(replica);
@@ -69,6 +74,18 @@ pub(crate) async fn change(
         }
         Change::Remove(id) => remove(raft, ReplicaId(id)).await,
         Change::TransferTo(id) => transfer(raft, ReplicaId(id)).await,
+    }
+}
+
+/// Waits until the membership is committed. A leader that was just elected has that of its predecessor,
+/// commits it within a round trip, and until then openraft refuses every other change. After
+/// [`SETTLE`] openraft decides.
+async fn settled(raft: &Raft) {
+    let is_settled = |metrics: &Metrics| {
+        metrics.state != ServerState::Leader || metrics.last_applied >= *metrics.membership_config.log_id()
+    };
+    if let Err(error) = raft.wait(Some(SETTLE)).metrics(is_settled, "the membership is committed").await {
+        debug!(%error, "the membership is not committed");
     }
 }
 

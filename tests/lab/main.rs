@@ -310,7 +310,8 @@ async fn down(args: NameArgs) -> Result<ExitCode, LabError> {
             format!("the lab `{0}` was not started by `smc-lab up`; to end it, add --name {0}", lab.name());
         return Err(LabError::Refused(text));
     }
-    lab.down().await?;
+    // A lab with little to end may be gone before it has answered.
+    let asked = lab.down().await;
     // The lab ends within its own grace period.
     for _ in 0..200 {
         if !running_labs().iter().any(|name| name == lab.name()) {
@@ -318,6 +319,7 @@ async fn down(args: NameArgs) -> Result<ExitCode, LabError> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    asked?;
     Err(LabError::Refused(format!("the lab `{}` does not end", lab.name())))
 }
 

@@ -1,4 +1,4 @@
-//! Applications, or sidecars of callers: pipelined HTTP/1.1 and plain connections, with whatever bytes.
+//! Applications, or sidecars of callers: raw HTTP/1.1 and plain connections, with whatever bytes.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -19,9 +19,6 @@ use crate::certificates::Identity;
 
 /// The longest wait for Envoy. It answers within a millisecond; the rest is for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Requests under way at once.
-const PIPELINE: usize = 32;
 
 /// What became of a request: the status and the body, or nothing if the connection was closed.
 pub(crate) type Answer = Option<(u16, String)>;
@@ -94,16 +91,14 @@ impl Dial<'_> {
 
     fn converse(&self, requests: &[&Request], answers: &mut Vec<Answer>) -> io::Result<()> {
         let mut stream = io::BufReader::new(self.connect()?);
-        for requests in requests.chunks(PIPELINE) {
-            let bytes: Vec<u8> = requests.iter().flat_map(|request| serialized(request)).collect();
-            stream.get_mut().write_all(&bytes)?;
+        // One after the other: Envoy closes a connection on which many wait behind an answer of its own.
+        for request in requests {
+            stream.get_mut().write_all(&serialized(request))?;
             stream.get_mut().flush()?;
-            for request in requests {
-                let (status, body, last) = response(&mut stream, request.method == "HEAD")?;
-                answers.push(Some((status, body)));
-                if last {
-                    return Ok(());
-                }
+            let (status, body, last) = response(&mut stream, request.method == "HEAD")?;
+            answers.push(Some((status, body)));
+            if last {
+                break;
             }
         }
         Ok(())

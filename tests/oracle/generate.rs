@@ -206,7 +206,8 @@ fn target(random: &mut Random, number: usize) -> Value {
     let namespace = if random.one_in(8) { "n2" } else { destination.0 };
     let sources: Vec<Value> =
         (0..=random.below(2)).map(|_| account(ACCOUNTS[random.below(ACCOUNTS.len())])).collect();
-    let rules: Vec<Value> = (0..=random.below(3)).map(|_| rule(random)).collect();
+    let tcp = random.one_in(3);
+    let rules: Vec<Value> = (0..=random.below(3)).map(|_| rule(random, tcp)).collect();
     object(
         "access.smi-spec.io/v1alpha3",
         "TrafficTarget",
@@ -216,8 +217,9 @@ fn target(random: &mut Random, number: usize) -> Value {
     )
 }
 
-fn rule(random: &mut Random) -> Value {
-    if random.one_in(4) {
+/// A rule for ports, always so with `tcp`, or one for requests.
+fn rule(random: &mut Random, tcp: bool) -> Value {
+    if tcp || random.one_in(4) {
         return json!({"kind": "TCPRoute", "name": random.pick(&["t0", "t1", "missing"])});
     }
     let mut rule =

@@ -53,16 +53,18 @@ impl Request {
 }
 
 /// A path as access is decided on it (RFC 3986 §6.2.2): encoded unreserved characters are decoded, a
-/// backslash is a slash, and dot segments are resolved.
+/// backslash is a slash, and dot segments are resolved, also those with a parameter (`..;v=1`). The application
+/// sees this path.
 pub fn normalized_path(path: &str) -> String {
     let decoded = decode_unreserved(&path.replace('\\', "/"));
     let mut kept: Vec<&str> = Vec::new();
     let mut segments = decoded.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         let last = segments.peek().is_none();
-        match segment {
+        let name = segment.split(';').next().unwrap_or_default();
+        match name {
             "." | ".." => {
-                if segment == ".." {
+                if name == ".." {
                     kept.pop();
                 }
                 if last {
@@ -116,6 +118,9 @@ mod tests {
             ("/a/..", "/"),
             ("/a/.", "/a/"),
             ("/a//../b", "/a/b"),
+            ("/a/..;/b", "/b"),
+            ("/a/.;v=1/b", "/a/b"),
+            ("/a/...;/b", "/a/...;/b"),
             (r"/a\..\b", "/b"),
             ("/%41%2f%7e%zz%", "/A%2f~%zz%"),
             ("/", "/"),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
+use prost::{Message, length_delimiter_len};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -160,7 +160,7 @@ impl Resource {
         let value = message.encode_to_vec();
         let version = Version::of(&value);
         let any = Any { type_url: kind.url().to_owned(), value };
-        let encoded_any = Bytes::from(any.encode_to_vec());
+        let any_len = any.encoded_len();
         let delta = discovery::Resource {
             name: name.to_owned(),
             version: version.to_string(),
@@ -168,15 +168,13 @@ impl Resource {
             ..discovery::Resource::default()
         };
         let delta = Bytes::from(delta.encode_to_vec());
-        Self {
-            kind,
-            name: name.into(),
-            version,
-            any: encoded_any,
-            delta,
-            warms_on: None,
-            made_of: Arc::default(),
-        }
+        // The Any (field 2) is followed by the name (field 3) alone: its key of one byte, its length, its
+        // bytes. prost leaves out an empty name.
+        let name_len = if name.is_empty() { 0 } else { 1 + length_delimiter_len(name.len()) + name.len() };
+        let any_end = delta.len() - name_len;
+        // Shared and not copied: that is half the memory of an idle mesh's resources.
+        let any = delta.slice(any_end - any_len..any_end);
+        Self { kind, name: name.into(), version, any, delta, warms_on: None, made_of: Arc::default() }
     }
 
     /// The same cluster, which takes its endpoints from the EDS resource `endpoints`. That is its
@@ -202,6 +200,20 @@ impl fmt::Debug for Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_encodings_hold_the_same_any() {
+        for name in ["", "web", &"n".repeat(127), &"n".repeat(128), &"n".repeat(20_000)] {
+            for text in ["", "content", &"c".repeat(20_000)] {
+                let resource = Resource::encode(ResourceType::Cluster, name, &text.to_owned());
+                let any = Any::decode(&*resource.any).unwrap();
+                assert_eq!(any.type_url, ResourceType::Cluster.url());
+                assert_eq!(String::decode(&*any.value).unwrap(), text);
+                let delta = discovery::Resource::decode(&*resource.delta).unwrap();
+                assert_eq!((delta.name.as_str(), delta.resource), (name, Some(any)));
+            }
+        }
+    }
 
     #[test]
     fn a_version_reads_back_as_printed_and_nothing_else_does() {

@@ -53,8 +53,8 @@ impl Request {
 }
 
 /// A path as access is decided on it (RFC 3986 §6.2.2): encoded unreserved characters are decoded, a
-/// backslash is a slash, and dot segments are resolved, also those with a parameter (`..;v=1`). The application
-/// sees this path.
+/// backslash is a slash, and dot segments are resolved, also those with a parameter (`..;v=1`). The
+/// application sees this path.
 pub fn normalized_path(path: &str) -> String {
     let decoded = decode_unreserved(&path.replace('\\', "/"));
     let mut kept: Vec<&str> = Vec::new();

@@ -1,23 +1,18 @@
-//! Random numbers from a seed (SplitMix64).
+//! Random choices from a seed.
 
-pub(crate) struct Random(u64);
+use smc_host::env::fixed::SeededEntropy;
+
+pub(crate) struct Random(SeededEntropy);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        // Neighbouring seeds start far apart.
+        Self(SeededEntropy::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// A number below `bound`, which is positive.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
+        usize::try_from(self.0.draw() % u64::try_from(bound).unwrap()).unwrap()
     }
 
     /// True in one of `times` draws.

@@ -4,7 +4,6 @@
 //! Every file of the mesh is there, and only the callers of one service are connected: what is measured is
 //! the way of the edit, and not the number of proxies.
 
-use std::fs;
 use std::time::Duration;
 
 use smc_benches::controller::{Controller, PATIENCE};
@@ -14,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Event, Held, Proxy, bootstraps, next, write_pod};
+use super::{Event, Held, Proxy, bootstraps, next, start, write_pod};
 
 /// How long the controller is left alone for the figure of an idle one. It looks at the whole directory every
 /// half minute, so that two such looks are in it.
@@ -45,15 +44,7 @@ impl Edits {
 /// Edits the pods behind service 0, one file at a time.
 pub(crate) async fn measure(mesh: Mesh, edits: usize) -> Result<Edits> {
     let directory = tempfile::tempdir()?;
-    let mesh_dir = directory.path().join("mesh");
-    fs::create_dir(&mesh_dir)?;
-    fs::write(mesh_dir.join("mesh.yaml"), mesh.yaml())?;
-    for p in 0..mesh.proxies {
-        write_pod(&mesh_dir, mesh, p, true)?;
-    }
-    let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
-    let controller = Controller::start(directory.path(), &mesh_dir, &directory.path().join("kek"), &flags)?;
-
+    let (mesh_dir, controller) = start(mesh, directory.path())?;
     let service = 0;
     let callers = mesh.callers(service);
     let watchers: Vec<usize> = (0..mesh.proxies).filter(|&p| callers.contains(&mesh.service_of(p))).collect();

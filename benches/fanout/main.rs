@@ -17,7 +17,7 @@ mod edits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
@@ -126,18 +126,23 @@ struct Shell {
     rss_per_proxy_kib: f64,
 }
 
-/// The whole controller, as a process of its own.
-async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
-    let directory = tempfile::tempdir()?;
-    let mesh_dir = directory.path().join("mesh");
+/// Starts a controller with all its files in `directory`. Returns the directory of its mesh as well.
+fn start(mesh: Mesh, directory: &Path) -> Result<(PathBuf, Controller)> {
+    let mesh_dir = directory.join("mesh");
     fs::create_dir(&mesh_dir)?;
     fs::write(mesh_dir.join("mesh.yaml"), mesh.yaml())?;
     for p in 0..mesh.proxies {
         write_pod(&mesh_dir, mesh, p, true)?;
     }
     let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
-    let kek = directory.path().join("kek");
-    let controller = Controller::start(directory.path(), &mesh_dir, &kek, &flags)?;
+    let controller = Controller::start(directory, &mesh_dir, &directory.join("kek"), &flags)?;
+    Ok((mesh_dir, controller))
+}
+
+/// The whole controller, as a process of its own.
+async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
+    let directory = tempfile::tempdir()?;
+    let (mesh_dir, controller) = start(mesh, directory.path())?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
     let credentials = bootstraps(controller.client().await?, mesh, &proxies).await?;
     let rss_idle_kib = controller.memory_kib("VmRSS")?;

@@ -26,7 +26,7 @@ const ISSUERS: usize = 256;
 const RESTARTS: usize = 5;
 
 const MESH: &str = "apiVersion: v1\nkind: Namespace\n\
-    metadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}\n\
+    metadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}\n\
     ---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: buyer, namespace: shop}\n\
     ---\napiVersion: v1\nkind: Pod\nmetadata: {name: pod, namespace: shop}\n\
     spec: {serviceAccountName: buyer, containers: [{name: app, image: app}]}\n";

@@ -9,3 +9,6 @@ mod fields;
 // A source that receives JSON objects looks up their readers here.
 pub(crate) mod kinds;
 pub mod manifest;
+mod rules;
+
+pub use rules::{Platform, Rules};

@@ -306,7 +306,7 @@ mod tests {
     fn pod_of(account: &str) -> String {
         format!(
             "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, \
-             labels: {{openservicemesh.io/monitored-by: osm}}}}}}\n\
+             labels: {{openservicemesh.io/monitored-by: smc}}}}}}\n\
              ---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {account}, namespace: shop}}}}\n\
              ---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {account}, namespace: shop, \
              labels: {{app: a}}}}, spec: {{serviceAccountName: {account}, containers: [{{name: app}}]}}, \

@@ -11,7 +11,7 @@ mod replica;
 mod trust_domain;
 
 pub use name::{InvalidName, NamespacedName, check_label, check_subdomain};
-pub use object::{MeshNamespace, ServiceAccountId, ServiceId, WorkloadId};
+pub use object::{MeshName, MeshNamespace, ServiceAccountId, ServiceId, WorkloadId};
 pub use proxy::{ProxyName, ProxyUuid};
 pub use replica::ReplicaId;
 pub use trust_domain::TrustDomain;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe as PodProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use smc::decode::core::gets_sidecar;
-use smc_types::ids::NamespacedName;
+use smc_types::ids::{MeshName, NamespacedName};
 
 use super::config;
 use super::mesh_files::{MeshFiles, PROXY_UUID_LABEL};
@@ -87,7 +87,7 @@ impl PodPlan {
         let spec = pod.spec.as_ref().ok_or("it has no spec")?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();
         let namespace = mesh.namespaces.get(name.namespace());
-        let in_mesh = namespace.is_some_and(|namespace| gets_sidecar(pod, namespace));
+        let in_mesh = namespace.is_some_and(|namespace| gets_sidecar(pod, namespace, &MeshName::default()));
         let init_flags = if in_mesh { init_flags(&annotations, &mesh.traffic)? } else { Vec::new() };
         let uid = |container: &Container| {
             container

@@ -73,7 +73,7 @@ fn object(version: &str, kind: &str, namespace: &str, name: &str, spec: &Value) 
 
 fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": name, "labels": {"openservicemesh.io/monitored-by": "osm"}}})
+        "metadata": {"name": name, "labels": {"openservicemesh.io/monitored-by": "smc"}}})
 }
 
 fn pod(number: usize) -> Value {

@@ -8,7 +8,7 @@ use std::path::Path;
 /// The YAML of the namespace `shop`, in the mesh, with pods `pod-0`, `pod-1` and so on of one account.
 pub fn manifest(pods: u64) -> String {
     let mut mesh = String::from(
-        "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}\n\
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}\n\
          ---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: buyer, namespace: shop}\n",
     );
     for pod in 0..pods {

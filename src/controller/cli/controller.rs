@@ -13,7 +13,7 @@ use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
 use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_types::host_port::{HostPort, ReplicaAddress};
-use smc_types::ids::MeshNamespace;
+use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::ids::{ReplicaId, TrustDomain};
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -79,6 +79,9 @@ pub(super) struct ControllerArgs {
     /// The trust domain of every identity
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
+    /// The mesh's name: its namespaces carry the label openservicemesh.io/monitored-by with this value
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
+    mesh_name: MeshName,
     /// The control plane's own namespace, the only one whose MeshConfig takes effect
     #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
@@ -147,6 +150,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         admin_socket,
         metrics_listen,
         trust_domain,
+        mesh_name,
         mesh_namespace,
         log,
         service_cert_lifetime,
@@ -180,7 +184,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
     };
-    let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good")));
+    let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good"), mesh_name));
     let served = serve(config, env, Storage { group: Arc::clone(&group), keys, mesh }, signals).await;
     group.stop().await;
     served.map(|()| Verdict::Ok)

@@ -20,7 +20,7 @@ pub use endpoint_slice::read_endpoint_slice;
 pub(crate) use meta::object_ref;
 pub use meta::{DEFAULT_NAMESPACE, service_account};
 pub use namespace::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, read_namespace};
-pub use pod::{PROXY_UUID_LABEL, UnstatedReadiness, gets_sidecar, read_pod};
+pub use pod::{PROXY_UUID_LABEL, gets_sidecar, read_pod};
 pub use service::read_service;
 
 use meta::namespaced;
@@ -51,6 +51,7 @@ mod tests {
 
     use super::testing::object;
     use super::*;
+    use crate::decode::{Platform, Rules};
 
     /// The label is the namespace's; an annotation may refuse.
     #[test]
@@ -73,12 +74,13 @@ mod tests {
             (false, yes, None, false, false),
             (false, yes, yes, false, false),
         ] {
-            let labels = if monitored { json!({MONITORED_BY_LABEL: "osm"}) } else { Value::Null };
+            let labels = if monitored { json!({MONITORED_BY_LABEL: "smc"}) } else { Value::Null };
             let meta = json!({"name": "shop", "labels": labels, "annotations": annotated(of_namespace)});
-            let namespace = read_namespace(&object(json!({ "metadata": meta }))).object.unwrap();
+            let namespace =
+                read_namespace(&object(json!({ "metadata": meta })), &Rules::default()).object.unwrap();
             let meta = json!({"name": "store", "namespace": "shop", "annotations": annotated(of_pod)});
             let pod = json!({"metadata": meta, "spec": {"hostNetwork": host, "containers": []}});
-            let workload = read_pod(&object(pod), UnstatedReadiness::Ready).object.unwrap();
+            let workload = read_pod(&object(pod), Platform::Files).object.unwrap();
             let mut catalog = Catalog::default();
             catalog.apply(SourceEvent::Upsert(Object::Workload(workload.clone())));
             assert!(!catalog.in_mesh(&workload), "the namespace is not known yet");

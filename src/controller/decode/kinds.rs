@@ -13,7 +13,8 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use thiserror::Error;
 
-use super::core::{self as kubernetes, UnstatedReadiness};
+use super::Rules;
+use super::core as kubernetes;
 use super::fields::decode;
 
 /// How the mesh treats a kind.
@@ -53,7 +54,10 @@ const READERS: &[Row] = &[
         group: "",
         versions: &["v1"],
         advertised: "v1",
-        read: |target| target.api(kubernetes::read_namespace).map(Object::Namespace),
+        read: |target| {
+            let mesh = target.rules;
+            target.api(|namespace| kubernetes::read_namespace(namespace, mesh)).map(Object::Namespace)
+        },
     },
     Row {
         kind: Kind::Service,
@@ -78,7 +82,8 @@ const READERS: &[Row] = &[
         versions: &["v1"],
         advertised: "v1",
         read: |target| {
-            let read = |pod: &core::Pod| kubernetes::read_pod(pod, UnstatedReadiness::Ready);
+            let platform = target.rules.platform;
+            let read = |pod: &core::Pod| kubernetes::read_pod(pod, platform);
             target.api(read).map(Object::Workload)
         },
     },
@@ -218,8 +223,9 @@ pub(crate) fn convert(
     reader: Reader,
     reference: &ObjectRef,
     value: &Value,
+    rules: &Rules,
 ) -> (Option<Object>, Vec<Problem>) {
-    let mut target = Target { reference, version: reader.version, value, problems: Vec::new() };
+    let mut target = Target { reference, version: reader.version, value, rules, problems: Vec::new() };
     let object = (reader.row.read)(&mut target);
     (object, target.problems)
 }
@@ -245,6 +251,7 @@ struct Target<'a> {
     reference: &'a ObjectRef,
     version: &'static str,
     value: &'a Value,
+    rules: &'a Rules,
     problems: Vec<Problem>,
 }
 

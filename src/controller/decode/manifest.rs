@@ -29,6 +29,7 @@ use smc_types::problem::{Problem, Subject};
 use smc_types::text::truncated;
 
 use self::documents::Document;
+use super::Rules;
 use super::kinds::{self, Meaning};
 
 /// Bytes of one file. Kubernetes itself takes objects of about 1.5 MiB (etcd's request limit), and
@@ -89,9 +90,14 @@ pub struct Manifest {
     pub complete: bool,
 }
 
-/// Reads one file. `file` is its name in problems.
+/// Reads one file of the mesh `smc`. `file` is its name in problems.
 pub fn read(file: &str, bytes: &[u8]) -> Manifest {
-    let mut reader = Reader::new(file);
+    read_by(&Rules::default(), file, bytes)
+}
+
+/// As [`read`], by these rules.
+pub fn read_by(rules: &Rules, file: &str, bytes: &[u8]) -> Manifest {
+    let mut reader = Reader::new(file, rules);
     match checked_text(bytes) {
         Ok(text) => reader.read_text(text),
         Err((line, message)) => reader.unreadable(line, message),
@@ -112,8 +118,9 @@ fn checked_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-struct Reader {
+struct Reader<'a> {
     file: Arc<str>,
+    rules: &'a Rules,
     manifest: Manifest,
     /// Problems beyond [`MAX_PROBLEMS`].
     unshown: usize,
@@ -125,10 +132,18 @@ struct Reader {
     unkept: usize,
 }
 
-impl Reader {
-    fn new(file: &str) -> Self {
+impl<'a> Reader<'a> {
+    fn new(file: &str, rules: &'a Rules) -> Self {
         let manifest = Manifest { complete: true, ..Manifest::default() };
-        Self { file: file.into(), manifest, unshown: 0, unread: 0, json_left: MAX_FILE_BYTES, unkept: 0 }
+        Self {
+            file: file.into(),
+            rules,
+            manifest,
+            unshown: 0,
+            unread: 0,
+            json_left: MAX_FILE_BYTES,
+            unkept: 0,
+        }
     }
 
     fn finish(mut self) -> Manifest {
@@ -286,7 +301,7 @@ impl Reader {
                 return;
             }
         };
-        let (object, problems) = kinds::convert(reader, &reference, &value);
+        let (object, problems) = kinds::convert(reader, &reference, &value, self.rules);
         for mut problem in problems {
             // Problems are listed by object; its author needs the file as well.
             problem.message = format!("{} ({origin})", problem.message);

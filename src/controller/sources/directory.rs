@@ -21,11 +21,13 @@ mod tree;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use smc_host::timer::until;
 use smc_mesh::catalog::SourceEvent;
+use smc_types::ids::MeshName;
 use smc_types::problem::Problem;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
@@ -39,6 +41,7 @@ use self::tree::{Found, Tree};
 use self::watch::Watch;
 use super::last_good::{LastGood, Saved};
 use super::{Batch, Source, SourceError};
+use crate::decode::Rules;
 
 /// How long the directory must be quiet before something that looks unfinished is taken for what it is: a
 /// file that is being written, cannot be read to its end, or is gone. An editor's save causes several events
@@ -72,15 +75,17 @@ const IDENTITY_CHECK: Duration = Duration::from_secs(1);
 pub struct DirectorySource {
     directory: PathBuf,
     last_good: PathBuf,
+    rules: Arc<Rules>,
 }
 
 impl DirectorySource {
     /// A source over `directory`, which is first read when the source runs. It keeps copies of the
     /// objects in effect in the directory `last_good`, which only this source may use and which it creates.
     /// With them, a file that is broken at start still declares what it declared before, and so do all files
-    /// if the directory is missing.
-    pub fn new(directory: impl Into<PathBuf>, last_good: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), last_good: last_good.into() }
+    /// if the directory is missing. A Namespace belongs to the mesh if its label names `mesh`.
+    pub fn new(directory: impl Into<PathBuf>, last_good: impl Into<PathBuf>, mesh: MeshName) -> Self {
+        let rules = Arc::new(Rules::files(mesh));
+        Self { directory: directory.into(), last_good: last_good.into(), rules }
     }
 }
 
@@ -137,11 +142,11 @@ type Saving = Option<JoinHandle<Saved>>;
 
 impl Follower {
     fn new(source: DirectorySource, shutdown: CancellationToken) -> Self {
-        let DirectorySource { directory, last_good } = source;
+        let DirectorySource { directory, last_good, rules } = source;
         let watch = Watch::new(directory.clone());
         let absolute = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
-        let last_good = LastGood::new(last_good, &absolute.to_string_lossy());
-        let tree = Tree::new(directory.clone(), Objects::default());
+        let last_good = LastGood::new(last_good, &absolute.to_string_lossy(), Arc::clone(&rules));
+        let tree = Tree::new(directory.clone(), Objects::default(), rules);
         let (unfinished, full_look, found, problems) = (None, Instant::now(), Vec::new(), Vec::new());
         Self {
             directory,

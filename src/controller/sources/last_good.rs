@@ -24,6 +24,7 @@ use smc_host::files::private;
 use smc_types::problem::Problem;
 use tokio_util::sync::CancellationToken;
 
+use crate::decode::Rules;
 use crate::decode::manifest::{Declaration, MAX_FILE_BYTES, Origin, canonical};
 
 /// The format marker of every copy; another format needs another number.
@@ -66,6 +67,8 @@ struct Place {
     copies: PathBuf,
     /// The name of the source. Copies of another one are ignored and removed.
     source: Arc<str>,
+    /// How the copies are read.
+    rules: Arc<Rules>,
 }
 
 type Digest = [u8; 32];
@@ -85,9 +88,9 @@ pub(super) struct Saved {
 }
 
 impl LastGood {
-    /// The copies of the source of this name, kept in `copies`; [`Self::load`] reads them.
-    pub(super) fn new(copies: PathBuf, source: &str) -> Self {
-        let place = Place { copies, source: source.into() };
+    /// The copies of the source of this name, kept in `copies`; [`Self::load`] reads them by these rules.
+    pub(super) fn new(copies: PathBuf, source: &str, rules: Arc<Rules>) -> Self {
+        let place = Place { copies, source: source.into(), rules };
         let (saved, waiting) = (BTreeMap::new(), BTreeMap::new());
         Self { place, saved, waiting, strays: Vec::new(), failure: None }
     }
@@ -263,7 +266,7 @@ impl Place {
             let line = fields.next()?.parse().ok()?;
             let times = fields.next()?.parse().ok()?;
             let origin = Origin { file: Arc::clone(&group), line };
-            let declaration = Arc::new(canonical::read(origin, fields.next()?)?);
+            let declaration = Arc::new(canonical::read(&self.rules, origin, fields.next()?)?);
             Some(Kept { declaration, times })
         };
         let objects: Vec<Kept> = lines.lines().filter_map(object).collect();

@@ -1,6 +1,6 @@
 //! The ids of objects of one kind each, so that no service stands where a workload belongs.
 //!
-//! Owns services, service accounts, workloads, and the namespace of the control plane.
+//! Owns services, service accounts, workloads, the name of the mesh, and the namespace of the control plane.
 
 use std::fmt;
 use std::str::FromStr;
@@ -113,6 +113,36 @@ impl Default for MeshNamespace {
 }
 
 impl fmt::Display for MeshNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a mesh: the value of a Namespace's label `openservicemesh.io/monitored-by` that puts the
+/// namespace into this mesh. Several meshes may share a cluster. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshName(Arc<str>);
+
+impl MeshName {
+    /// Checks that the text is a DNS-1123 label: it is a label's value and a part of objects' names.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        check_label("mesh name", text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for MeshName {
+    fn default() -> Self {
+        Self("smc".into())
+    }
+}
+
+impl fmt::Display for MeshName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -9,8 +9,9 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading, Subject};
 use smc_types::text::truncated;
 
-/// A namespace with this label belongs to the mesh (OSM's `osm namespace add`). Any value will do: one
-/// control plane serves one mesh.
+use crate::decode::{Platform, Rules};
+
+/// A namespace with this label belongs to the mesh that the label's value names (OSM's `osm namespace add`).
 pub const MONITORED_BY_LABEL: &str = "openservicemesh.io/monitored-by";
 
 /// A namespace with this label is never part of the mesh, whatever else it carries (OSM's opt-out, used
@@ -21,8 +22,8 @@ pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
 /// `disabled`, `no` or `false`, in any case.
 pub const INJECTION_ANNOTATION: &str = "openservicemesh.io/sidecar-injection";
 
-/// Reads a Namespace.
-pub fn read_namespace(namespace: &core::Namespace) -> Reading<Namespace> {
+/// Reads a Namespace. Files declare one mesh, so a file that names another one is reported.
+pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Namespace> {
     let meta = &namespace.metadata;
     let name = meta.name.clone().unwrap_or_default();
     if let Err(error) = check_label("namespace", &name) {
@@ -30,15 +31,21 @@ pub fn read_namespace(namespace: &core::Namespace) -> Reading<Namespace> {
         let problem = Problem::error(subject, "metadata.name", error.to_string());
         return Reading { object: None, problems: vec![problem] };
     }
-    let labels = meta.labels.as_ref();
-    let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
+    let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
+    let ours = label(MONITORED_BY_LABEL).map(|mesh| mesh == rules.mesh.as_str());
     let (injection, refused) = read_injection(meta.annotations.as_ref());
-    let problem = refused.map(|message| injection_problem(&ObjectRef::Namespace(name.clone()), message));
-    let monitored = has(MONITORED_BY_LABEL) && !has(IGNORE_LABEL);
-    Reading {
-        object: Some(Namespace { name, monitored, injection }),
-        problems: problem.into_iter().collect(),
+    let subject = ObjectRef::Namespace(name.clone());
+    let mut problems = Vec::new();
+    problems.extend(refused.map(|message| injection_problem(&subject, message)));
+    if ours == Some(false) && rules.platform == Platform::Files {
+        let message = format!(
+            "names another mesh than {}, so no pod of the namespace is in this one; see --mesh-name",
+            rules.mesh
+        );
+        problems.push(Problem::warning(subject, format!("metadata.labels[{MONITORED_BY_LABEL}]"), message));
     }
+    let monitored = ours == Some(true) && label(IGNORE_LABEL).is_none();
+    Reading { object: Some(Namespace { name, monitored, injection }), problems }
 }
 
 /// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known
@@ -68,6 +75,7 @@ pub(super) fn injection_problem(subject: &ObjectRef, message: String) -> Problem
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use smc_types::ids::MeshName;
     use smc_types::problem::Severity;
 
     use super::super::testing::{fields, object};
@@ -75,16 +83,29 @@ mod tests {
 
     #[test]
     fn a_namespace_is_monitored_by_its_label_unless_it_is_to_be_ignored() {
-        for (labels, monitored) in [
-            (json!(null), false),
-            (json!({}), false),
-            (json!({"openservicemesh.io/monitored-by": "osm"}), true),
-            (json!({"openservicemesh.io/monitored-by": ""}), true),
-            (json!({"monitored-by": "osm"}), false),
-            (json!({"openservicemesh.io/monitored-by": "osm", "openservicemesh.io/ignore": "true"}), false),
+        for (labels, monitored, of_another) in [
+            (json!(null), false, false),
+            (json!({}), false, false),
+            (json!({"openservicemesh.io/monitored-by": "osm"}), true, false),
+            (json!({"openservicemesh.io/monitored-by": ""}), false, true),
+            (json!({"openservicemesh.io/monitored-by": "other"}), false, true),
+            (json!({"monitored-by": "osm"}), false, false),
+            (
+                json!({"openservicemesh.io/monitored-by": "osm", "openservicemesh.io/ignore": "true"}),
+                false,
+                false,
+            ),
         ] {
-            let reading = read_namespace(&object(json!({"metadata": {"name": "shop", "labels": labels}})));
-            assert_eq!(reading.problems, []);
+            let mesh = || MeshName::new("osm").unwrap();
+            let namespace = object(json!({"metadata": {"name": "shop", "labels": labels}}));
+            let reading = read_namespace(&namespace, &Rules::files(mesh()));
+            let problems: &[_] = if of_another {
+                &[(Severity::Warning, "metadata.labels[openservicemesh.io/monitored-by]")]
+            } else {
+                &[]
+            };
+            assert_eq!(fields(&reading.problems), problems, "{labels}");
+            assert_eq!(read_namespace(&namespace, &Rules::api_server(mesh())).problems, [], "{labels}");
             let namespace = reading.object.unwrap();
             assert_eq!((namespace.name.as_str(), namespace.monitored), ("shop", monitored), "{labels}");
         }
@@ -104,18 +125,18 @@ mod tests {
         ] {
             let meta =
                 json!({"name": "shop", "annotations": {"openservicemesh.io/sidecar-injection": value}});
-            let reading = read_namespace(&object(json!({ "metadata": meta })));
+            let reading = read_namespace(&object(json!({ "metadata": meta })), &Rules::default());
             assert_eq!(reading.object.unwrap().injection, Some(injection), "{value:?}");
             assert_eq!(reading.problems.len(), problems, "{value:?}");
         }
-        let silent = read_namespace(&object(json!({"metadata": {"name": "shop"}})));
+        let silent = read_namespace(&object(json!({"metadata": {"name": "shop"}})), &Rules::default());
         assert_eq!(silent.object.unwrap().injection, None);
     }
 
     #[test]
     fn a_namespace_with_an_impossible_name_is_no_namespace() {
         for name in [json!(null), json!(""), json!("a.b"), json!("A"), json!("x".repeat(64))] {
-            let reading = read_namespace(&object(json!({"metadata": {"name": name}})));
+            let reading = read_namespace(&object(json!({"metadata": {"name": name}})), &Rules::default());
             assert_eq!(reading.object, None, "{name}");
             assert_eq!(fields(&reading.problems), [(Severity::Error, "metadata.name")]);
         }

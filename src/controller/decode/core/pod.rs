@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use smc_mesh::api::core::Workload;
 use smc_mesh::injection;
-use smc_types::ids::{ProxyUuid, ServiceAccountId, WorkloadId};
+use smc_types::ids::{MeshName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use smc_types::text::truncated;
@@ -13,6 +13,7 @@ use smc_types::text::truncated;
 use super::address::one_per_family;
 use super::namespace::{injection_problem, read_injection, read_namespace};
 use super::{namespaced, port};
+use crate::decode::{Platform, Rules};
 
 /// The label with the UUID of a pod's sidecar.
 pub const PROXY_UUID_LABEL: &str = "osm-proxy-uuid";
@@ -20,20 +21,11 @@ pub const PROXY_UUID_LABEL: &str = "osm-proxy-uuid";
 /// The service account of a pod that names none (Kubernetes' admission fills it in).
 const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
-/// The readiness of a pod without a `Ready` condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnstatedReadiness {
-    /// It is ready. For a directory of YAML, where no kubelet probes and a stated address is deliberate.
-    Ready,
-    /// It is not ready. For an API server, where the kubelet has not set the condition yet.
-    NotReady,
-}
-
 /// Reads a Pod. Without an address it is known but never ready; a pod that has ended has no address.
 ///
 /// A pod with an invalid proxy UUID or service account is refused: any other value in its place could be
 /// that of another pod.
-pub fn read_pod(pod: &core::Pod, unstated: UnstatedReadiness) -> Reading<Workload> {
+pub fn read_pod(pod: &core::Pod, platform: Platform) -> Reading<Workload> {
     let (id, subject) = match namespaced(Kind::Pod, &pod.metadata) {
         Ok(named) => named,
         Err(unusable) => return unusable,
@@ -48,7 +40,7 @@ pub fn read_pod(pod: &core::Pod, unstated: UnstatedReadiness) -> Reading<Workloa
     let ports = spec.map(|spec| read_named_ports(&subject, spec, &mut problems)).unwrap_or_default();
     let (injection, refused) = read_pod_injection(pod);
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
-    let serves = !ips.is_empty() && serves(pod, unstated);
+    let serves = !ips.is_empty() && serves(pod, platform);
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let workload = proxy.zip(service_account).map(|(proxy, service_account)| Workload {
         id,
@@ -183,15 +175,15 @@ fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
     (Some(false), problem.or_else(|| (stated == Some(true)).then(|| message.to_owned())))
 }
 
-/// Whether a pod in this namespace gets a sidecar, decided from the API objects alone: before the catalog
+/// Whether a pod in this namespace gets a sidecar of this mesh, decided from the API objects alone: before the catalog
 /// knows the pod. Problems of the annotations are reported by [`read_pod`] and [`read_namespace`].
-pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace) -> bool {
-    let namespace = read_namespace(namespace).object;
+pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace, mesh: &MeshName) -> bool {
+    let namespace = read_namespace(namespace, &Rules::api_server(mesh.clone())).object;
     namespace.is_some_and(|namespace| injection::applies(&namespace, read_pod_injection(pod).0))
 }
 
 /// Whether the pod serves traffic, terminating or not.
-fn serves(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
+fn serves(pod: &core::Pod, platform: Platform) -> bool {
     let Some(status) = pod.status.as_ref() else { return false };
     // A pod that has not started or has ended serves no traffic, regardless of its conditions.
     if !matches!(status.phase.as_deref(), None | Some("" | "Running" | "Unknown")) {
@@ -199,7 +191,7 @@ fn serves(pod: &core::Pod, unstated: UnstatedReadiness) -> bool {
     }
     match status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready") {
         Some(condition) => condition.status == "True",
-        None => unstated == UnstatedReadiness::Ready,
+        None => platform == Platform::Files,
     }
 }
 
@@ -214,7 +206,7 @@ mod tests {
     use super::*;
 
     fn read(pod: Value) -> Reading<Workload> {
-        read_pod(&object(pod), UnstatedReadiness::Ready)
+        read_pod(&object(pod), Platform::Files)
     }
 
     /// A pod `shop/store` with more metadata, this spec and this status.
@@ -316,15 +308,15 @@ mod tests {
             ),
         ] {
             let pod = object(pod(meta, json!({}), status.clone()));
-            let by = |unstated| {
-                let workload = read_pod(&pod, unstated).object.unwrap();
+            let by = |platform| {
+                let workload = read_pod(&pod, platform).object.unwrap();
                 let terminating = pod.metadata.deletion_timestamp.is_some();
                 assert!(!workload.ready || !workload.draining);
                 assert!(!workload.draining || terminating);
                 workload.ready
             };
-            assert_eq!(by(UnstatedReadiness::Ready), with_silence_ready, "{status}");
-            assert_eq!(by(UnstatedReadiness::NotReady), with_silence_not_ready, "{status}");
+            assert_eq!(by(Platform::Files), with_silence_ready, "{status}");
+            assert_eq!(by(Platform::ApiServer), with_silence_not_ready, "{status}");
         }
         assert!(!read(json!({"metadata": {"name": "store"}})).object.unwrap().ready);
     }
@@ -425,13 +417,13 @@ mod tests {
                 "name": "shop", "labels": labels, "annotations": annotations(namespace_says),
             }}));
             let mut catalog = Catalog::default();
-            let read = read_namespace(&namespace).object.unwrap();
+            let read = read_namespace(&namespace, &Rules::default()).object.unwrap();
             catalog.apply(SourceEvent::Upsert(Object::Namespace(read)));
             for (pod_says, host) in says.iter().flat_map(|says| [(*says, false), (*says, true)]) {
                 let meta = json!({"annotations": annotations(pod_says)});
                 let pod: core::Pod = object(pod(meta, json!({"hostNetwork": host}), json!({})));
-                let workload = read_pod(&pod, UnstatedReadiness::Ready).object.unwrap();
-                let sidecar = gets_sidecar(&pod, &namespace);
+                let workload = read_pod(&pod, Platform::Files).object.unwrap();
+                let sidecar = gets_sidecar(&pod, &namespace, &MeshName::default());
                 let case = (labels, namespace_says, pod_says, host);
                 assert_eq!(sidecar, catalog.in_mesh(&workload), "{case:?}");
                 if sidecar {

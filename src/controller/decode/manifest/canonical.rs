@@ -10,11 +10,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Declaration, Origin};
+use crate::decode::Rules;
 use crate::decode::kinds::{self, Meaning};
 
 /// The object as compact JSON; `None` if that takes more than `max` bytes. YAML aliases repeat text, so it
 /// may be longer than its file.
-pub(super) fn write(value: &Value, max: usize) -> Option<Arc<str>> {
+pub(crate) fn write(value: &Value, max: usize) -> Option<Arc<str>> {
     let mut text = Bounded { bytes: Vec::new(), max };
     serde_json::to_writer(&mut text, value).ok()?;
     String::from_utf8(text.bytes).ok().map(Arc::from)
@@ -22,12 +23,12 @@ pub(super) fn write(value: &Value, max: usize) -> Option<Arc<str>> {
 
 /// Reads an object again from its [`Declaration::json`]; `None` if the text is of no kind that is read. Its
 /// problems were reported when it was read first.
-pub(crate) fn read(origin: Origin, json: &str) -> Option<Declaration> {
+pub(crate) fn read(rules: &Rules, origin: Origin, json: &str) -> Option<Declaration> {
     let value: Value = serde_json::from_str(json).ok()?;
     let text = |key| value.get(key).and_then(Value::as_str);
     let Meaning::Object(reader) = kinds::meaning(text("apiVersion")?, text("kind")?) else { return None };
     let reference = kinds::reference(reader, &value).ok()?;
-    let (object, _) = kinds::convert(reader, &reference, &value);
+    let (object, _) = kinds::convert(reader, &reference, &value, rules);
     Some(Declaration { origin, reference, object, json: Some(json.into()) })
 }
 

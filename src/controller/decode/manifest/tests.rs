@@ -40,7 +40,7 @@ fn every_kind_of_the_mesh_is_read_from_one_file() {
         r#"
 apiVersion: v1
 kind: Namespace
-metadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}
+metadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -354,12 +354,12 @@ fn an_object_is_read_again_from_its_json_as_it_was_read_first() {
     assert_eq!(manifest.declarations.len(), 6, "{:?}", manifest.problems);
     for declaration in &manifest.declarations {
         let json = declaration.json.as_deref().expect("JSON");
-        let again = canonical::read(declaration.origin.clone(), json);
+        let again = canonical::read(&Rules::default(), declaration.origin.clone(), json);
         assert_eq!(again.as_ref(), Some(&**declaration));
     }
     let origin = || Origin { file: "a".into(), line: 1 };
     for no_object in ["", "{", "[]", r#"{"apiVersion": "v1", "kind": "List"}"#, r#"{"kind": "Pod"}"#] {
-        assert_eq!(canonical::read(origin(), no_object), None, "{no_object}");
+        assert_eq!(canonical::read(&Rules::default(), origin(), no_object), None, "{no_object}");
     }
 }
 

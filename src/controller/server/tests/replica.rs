@@ -12,8 +12,7 @@ use smc_raft::{Connections, Group, MemoryDisk, Settings};
 use smc_testkit::ads::Credentials;
 use smc_testkit::loopback::{Loopback, loopback};
 use smc_testkit::shop::key_file;
-use smc_types::ids::MeshNamespace;
-use smc_types::ids::TrustDomain;
+use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +31,7 @@ use smc_host::env::Env;
 const MESH: &str = r#"
 apiVersion: v1
 kind: Namespace
-metadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}
+metadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -77,7 +76,7 @@ spec: {clusterIP: 10.96.0.11, selector: {app: store}, ports: [{name: tcp, port: 
 const THIEF: &str = r#"
 apiVersion: v1
 kind: Namespace
-metadata: {name: evil, labels: {openservicemesh.io/monitored-by: osm}}
+metadata: {name: evil, labels: {openservicemesh.io/monitored-by: smc}}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -271,7 +270,7 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
     let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
-    let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"));
+    let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"), MeshName::default());
     let storage = Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(mesh) };
     let config = Config {
         xds_listen: "127.0.0.1:0".parse().unwrap(),

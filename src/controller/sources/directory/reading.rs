@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 use ring::digest::SHA256;
 use tokio::time::Instant;
 
+use crate::decode::Rules;
 use crate::decode::manifest::{self, MAX_FILE_BYTES, Manifest};
 
 /// How long a file must have had its stamp before the stamp stands for the contents. Two edits within one
@@ -59,8 +60,14 @@ impl Stamp {
 
 impl FileReading {
     /// Reads the file `name` at `path`, which must not be a symbolic link; parses it only if it differs from
-    /// the reading `known`. Blocks.
-    pub(super) fn read(path: &Path, name: &str, known: Option<&Self>, now: Instant) -> io::Result<Self> {
+    /// the reading `known`, which was made by the same rules. Blocks.
+    pub(super) fn read(
+        path: &Path,
+        name: &str,
+        known: Option<&Self>,
+        now: Instant,
+        rules: &Rules,
+    ) -> io::Result<Self> {
         // Opening a FIFO would otherwise block the thread until it has a writer. What was a file a moment ago
         // may be a link by now, which could lead out of the mesh directory.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
@@ -74,7 +81,7 @@ impl FileReading {
         digest.copy_from_slice(ring::digest::digest(&SHA256, &bytes).as_ref());
         let manifest = match known {
             Some(known) if known.digest == digest => Arc::clone(&known.manifest),
-            _ => Arc::new(manifest::read(name, &bytes)),
+            _ => Arc::new(manifest::read_by(rules, name, &bytes)),
         };
         let first_seen = known.filter(|known| known.stamp == stamp).map_or(now, |known| known.first_seen);
         Ok(Self { digest, manifest, stamp, first_seen, read_at: now })
@@ -118,18 +125,23 @@ mod tests {
         let path = dir.path().join("a.yaml");
         fs::write(&path, "x: 1").unwrap();
         let start = Instant::now();
-        let first = FileReading::read(&path, "a.yaml", None, start).unwrap();
+        let first = FileReading::read(&path, "a.yaml", None, start, &Rules::default()).unwrap();
         assert!(!first.is_current(&path), "an edit within the same step of the clock would not be seen");
-        let soon = FileReading::read(&path, "a.yaml", Some(&first), start + TRUSTED_AFTER / 2).unwrap();
+        let soon =
+            FileReading::read(&path, "a.yaml", Some(&first), start + TRUSTED_AFTER / 2, &Rules::default())
+                .unwrap();
         assert!(!soon.is_current(&path));
-        let later = FileReading::read(&path, "a.yaml", Some(&soon), start + TRUSTED_AFTER).unwrap();
+        let later = FileReading::read(&path, "a.yaml", Some(&soon), start + TRUSTED_AFTER, &Rules::default())
+            .unwrap();
         assert!(later.is_current(&path));
         assert!(Arc::ptr_eq(&later.manifest, &first.manifest), "and it was parsed once");
         // Another file of the same length takes its place.
         fs::write(dir.path().join("b"), "x: 2").unwrap();
         fs::rename(dir.path().join("b"), &path).unwrap();
         assert!(!later.is_current(&path));
-        let other = FileReading::read(&path, "a.yaml", Some(&later), start + 2 * TRUSTED_AFTER).unwrap();
+        let other =
+            FileReading::read(&path, "a.yaml", Some(&later), start + 2 * TRUSTED_AFTER, &Rules::default())
+                .unwrap();
         assert!(!Arc::ptr_eq(&other.manifest, &first.manifest) && !other.is_current(&path));
         fs::remove_file(&path).unwrap();
         assert!(!later.is_current(&path));
@@ -140,6 +152,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("secret"), "secret").unwrap();
         symlink("secret", dir.path().join("a.yaml")).unwrap();
-        assert!(FileReading::read(&dir.path().join("a.yaml"), "a.yaml", None, Instant::now()).is_err());
+        assert!(
+            FileReading::read(&dir.path().join("a.yaml"), "a.yaml", None, Instant::now(), &Rules::default())
+                .is_err()
+        );
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::reading::FileReading;
+use crate::decode::Rules;
 
 /// Levels of directories that are read; the mesh directory is the first.
 const MAX_DEPTH: usize = 8;
@@ -85,11 +86,13 @@ pub(super) fn scan(
     directory: &Path,
     known: &Files,
     now: Instant,
+    rules: &Rules,
     shutdown: &CancellationToken,
 ) -> io::Result<Scan> {
     let root = fs::canonicalize(directory)?;
     let scan = Scan::default();
-    let mut walk = Walk { root: &root, known, now, shutdown, scan, visited: BTreeSet::new(), entries: 0 };
+    let mut walk =
+        Walk { root: &root, known, now, rules, shutdown, scan, visited: BTreeSet::new(), entries: 0 };
     walk.directory(&root, "", 1)?;
     Ok(Scan { root: root.clone(), ..walk.scan })
 }
@@ -99,6 +102,7 @@ struct Walk<'a> {
     root: &'a Path,
     known: &'a Files,
     now: Instant,
+    rules: &'a Rules,
     shutdown: &'a CancellationToken,
     scan: Scan,
     /// The canonical paths of directories that were listed, so that a cycle of links ends.
@@ -195,7 +199,7 @@ impl Walk<'_> {
         let known = self.known.get(name);
         let reading = match known.filter(|known| known.is_current(path)) {
             Some(known) => known.clone(),
-            None => match FileReading::read(path, name, known, self.now) {
+            None => match FileReading::read(path, name, known, self.now, self.rules) {
                 Ok(reading) => {
                     self.scan.opened += 1;
                     reading
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
 
     fn scan_dir(directory: &Path) -> Scan {
-        scan(directory, &Files::new(), Instant::now(), &CancellationToken::new()).unwrap()
+        scan(directory, &Files::new(), Instant::now(), &Rules::default(), &CancellationToken::new()).unwrap()
     }
 
     fn names(scan: &Scan) -> Vec<&str> {
@@ -329,7 +333,9 @@ mod tests {
         }
         let first = scan_dir(dir.path());
         fs::write(dir.path().join("b.yaml"), "x: 2").unwrap();
-        let second = scan(dir.path(), &first.files, Instant::now(), &CancellationToken::new()).unwrap();
+        let second =
+            scan(dir.path(), &first.files, Instant::now(), &Rules::default(), &CancellationToken::new())
+                .unwrap();
         let same = |name: &str| Arc::ptr_eq(&first.files[name].manifest, &second.files[name].manifest);
         assert!(same("a.yaml") && !same("b.yaml"));
     }

@@ -49,7 +49,11 @@ impl Running {
     fn over(directory: tempfile::TempDir) -> Self {
         let (sender, batches) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
-        let source = DirectorySource::new(directory.path().join("mesh"), directory.path().join("copies"));
+        let source = DirectorySource::new(
+            directory.path().join("mesh"),
+            directory.path().join("copies"),
+            MeshName::default(),
+        );
         let task = tokio::spawn(Box::new(source).run(sender, shutdown.clone()));
         Self { directory, batches, shutdown, task }
     }
@@ -234,7 +238,7 @@ async fn while_the_directory_is_gone_all_stays_and_its_return_is_followed() {
 async fn a_directory_that_was_never_there_is_an_error_that_names_it() {
     let (sender, _batches) = mpsc::channel(1);
     let copies = tempfile::tempdir().unwrap();
-    let source = DirectorySource::new("/nowhere/at/all", copies.path().join("copies"));
+    let source = DirectorySource::new("/nowhere/at/all", copies.path().join("copies"), MeshName::default());
     let run = Box::new(source).run(sender, CancellationToken::new());
     let error = timeout(TIMEOUT, run).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");

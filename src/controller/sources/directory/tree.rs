@@ -18,6 +18,7 @@ use super::reading::FileReading;
 use super::scan::{self, MAX_FILES, MAX_TOTAL_BYTES, Scan, is_manifest};
 use super::state::{Changes, Objects};
 use super::watch::Watch;
+use crate::decode::Rules;
 
 /// What a look has found.
 pub(super) struct Found {
@@ -42,6 +43,8 @@ pub(super) struct Work {
 pub(super) struct Tree {
     /// Its path.
     pub(super) path: PathBuf,
+    /// How its files are read.
+    rules: Arc<Rules>,
     /// Its files.
     scan: Scan,
     /// Whether there was a full look.
@@ -65,8 +68,8 @@ enum Named {
 
 impl Tree {
     /// The directory at `path`, which was not looked at yet; `objects` are in effect.
-    pub(super) fn new(path: PathBuf, objects: Objects) -> Self {
-        Self { path, objects, ..Self::default() }
+    pub(super) fn new(path: PathBuf, objects: Objects, rules: Arc<Rules>) -> Self {
+        Self { path, objects, rules, ..Self::default() }
     }
 
     /// What was looked at so far.
@@ -184,14 +187,15 @@ impl Tree {
         if fs::canonicalize(&absolute).ok().as_ref() != Some(&absolute) {
             return Named::Unclear;
         }
-        FileReading::read(&absolute, path, scan.files.get(path), now).map_or(Named::Unclear, Named::File)
+        FileReading::read(&absolute, path, scan.files.get(path), now, &self.rules)
+            .map_or(Named::Unclear, Named::File)
     }
 
     /// Looks at everything. Returns whether a file that differs cannot be read completely, or a directory is
     /// new: files may have come to it before it was watched.
     fn look_fully(&mut self, now: Instant, shutdown: &CancellationToken) -> io::Result<bool> {
         self.work.full_looks += 1;
-        let scan = scan::scan(&self.path, &self.scan.files, now, shutdown)?;
+        let scan = scan::scan(&self.path, &self.scan.files, now, &self.rules, shutdown)?;
         self.work.files += scan.opened;
         self.objects.replace_all(&self.scan, &scan);
         let differs = |(name, reading): (&String, &FileReading)| {

@@ -30,7 +30,7 @@ fn save(last_good: &mut LastGood) {
 
 /// What a fresh start loads after these groups were kept as well.
 fn kept(copies: &Path, source: &str, groups: &[(&str, &str)]) -> Vec<String> {
-    let mut last_good = LastGood::new(copies.to_owned(), source);
+    let mut last_good = LastGood::new(copies.to_owned(), source, Arc::default());
     last_good.load();
     for (group, text) in groups {
         last_good.keep(&Arc::from(*group), objects(group, text));
@@ -38,7 +38,7 @@ fn kept(copies: &Path, source: &str, groups: &[(&str, &str)]) -> Vec<String> {
     save(&mut last_good);
     assert_eq!(last_good.problem(), None);
     assert!(last_good.begin().is_none());
-    let mut again = LastGood::new(copies.to_owned(), source);
+    let mut again = LastGood::new(copies.to_owned(), source, Arc::default());
     let show = |kept: &Kept| format!("{} {}", kept.declaration.origin, kept.declaration.reference);
     again.load().iter().map(show).collect()
 }
@@ -64,16 +64,16 @@ fn a_kept_object_is_the_object_also_when_it_was_refused() {
         format!("{}--- {{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: 7}}\n", account("a"));
     let mut sent = objects("a.yaml", &text);
     sent[0].times = 2;
-    let mut last_good = LastGood::new(base.path().join("copies"), "x");
+    let mut last_good = LastGood::new(base.path().join("copies"), "x", Arc::default());
     last_good.keep(&Arc::from("a.yaml"), sent.clone());
     save(&mut last_good);
-    assert_eq!(LastGood::new(base.path().join("copies"), "x").load(), sent);
+    assert_eq!(LastGood::new(base.path().join("copies"), "x", Arc::default()).load(), sent);
 }
 
 #[test]
 fn a_large_mesh_is_kept_in_steps_and_only_what_differs_is_written() {
     let base = tempfile::tempdir().unwrap();
-    let mut last_good = LastGood::new(base.path().join("copies"), "x");
+    let mut last_good = LastGood::new(base.path().join("copies"), "x", Arc::default());
     let keep_all = |last_good: &mut LastGood| {
         for n in 0..=MAX_SAVED_AT_ONCE {
             let group = n.to_string();
@@ -88,7 +88,7 @@ fn a_large_mesh_is_kept_in_steps_and_only_what_differs_is_written() {
     let inode =
         |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(last_good.place.path(name)).unwrap());
     let before = inode("7");
-    let mut again = LastGood::new(base.path().join("copies"), "x");
+    let mut again = LastGood::new(base.path().join("copies"), "x", Arc::default());
     again.load();
     keep_all(&mut again);
     save(&mut again);
@@ -112,7 +112,7 @@ fn a_copy_that_cannot_be_written_is_a_problem_and_tried_again() {
     let base = tempfile::tempdir().unwrap();
     let copies = base.path().join("copies");
     fs::write(&copies, "a file").unwrap();
-    let mut last_good = LastGood::new(copies.clone(), "x");
+    let mut last_good = LastGood::new(copies.clone(), "x", Arc::default());
     last_good.keep(&Arc::from("a.yaml"), objects("a.yaml", &account("a")));
     let failed = last_good.begin().unwrap().run(&CancellationToken::new());
     // What is noted while a copy is written is newer than that copy.
@@ -123,7 +123,7 @@ fn a_copy_that_cannot_be_written_is_a_problem_and_tried_again() {
     save(&mut last_good);
     assert_eq!(last_good.problem(), None);
     assert_eq!(
-        LastGood::new(copies, "x").load()[0].declaration.reference.to_string(),
+        LastGood::new(copies, "x", Arc::default()).load()[0].declaration.reference.to_string(),
         "ServiceAccount shop/b"
     );
 }
@@ -131,7 +131,7 @@ fn a_copy_that_cannot_be_written_is_a_problem_and_tried_again() {
 #[test]
 fn a_shutdown_leaves_the_rest_for_later() {
     let base = tempfile::tempdir().unwrap();
-    let mut last_good = LastGood::new(base.path().join("copies"), "x");
+    let mut last_good = LastGood::new(base.path().join("copies"), "x", Arc::default());
     last_good.keep(&Arc::from("a.yaml"), objects("a.yaml", &account("a")));
     let shutdown = CancellationToken::new();
     shutdown.cancel();

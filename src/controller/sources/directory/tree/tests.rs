@@ -26,7 +26,7 @@ impl Looker {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
         let watch = Watch::new(directory.path().to_owned());
-        let tree = Tree::new(directory.path().to_owned(), Objects::default());
+        let tree = Tree::new(directory.path().to_owned(), Objects::default(), Arc::default());
         let mut looker = Self { directory, tree, watch, start: Instant::now() };
         looker.look(0, &Look::Full);
         looker
@@ -170,7 +170,8 @@ fn another_directory_in_its_place_is_read_as_a_whole() {
         fs::write(mesh.join("mesh/a.yaml"), account("a")).unwrap();
     });
     let mesh = looker.path("mesh");
-    (looker.tree, looker.watch) = (Tree::new(mesh.clone(), Objects::default()), Watch::new(mesh.clone()));
+    (looker.tree, looker.watch) =
+        (Tree::new(mesh.clone(), Objects::default(), Arc::default()), Watch::new(mesh.clone()));
     looker.look(0, &Look::Full);
     fs::rename(&mesh, looker.path("away")).unwrap();
     let now = looker.start;

@@ -6,6 +6,7 @@ mod backup;
 mod ca;
 mod cluster;
 mod controller;
+mod crds;
 mod duration;
 mod mesh;
 mod output;
@@ -56,6 +57,8 @@ enum Command {
     /// The replicas of the control plane.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Print the CustomResourceDefinitions that SMC reads, as YAML.
+    Crds(crds::CrdsArgs),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
 }
@@ -131,6 +134,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
         Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),
+        Command::Crds(args) => crds::run(args),
         Command::Init(args) => {
             args.log.start_logging();
             let dry_run = args.dry_run;

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod ca;
 pub mod cli;
 pub mod config;
+pub mod crds;
 pub mod decode;
 mod enroll;
 pub mod group_time;

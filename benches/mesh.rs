@@ -71,6 +71,7 @@ impl Mesh {
             id,
             service_account: self.account(i)?,
             labels: BTreeMap::from([("app".to_owned(), format!("s{i}"))]),
+            services: Vec::new(),
             ips: vec![IpAddr::V4(Self::pod_ip(p))],
             ports: BTreeMap::new(),
             ready,

@@ -15,10 +15,12 @@ pub enum Kind {
     Service,
     /// `v1` ServiceAccount.
     ServiceAccount,
-    /// `v1` Pod, later also a machine outside Kubernetes.
+    /// `v1` Pod.
     Pod,
     /// `discovery.k8s.io/v1` EndpointSlice.
     EndpointSlice,
+    /// `mesh.smc.dev/v1alpha1` MeshWorkload: a machine without a pod.
+    MeshWorkload,
     /// `access.smi-spec.io` TrafficTarget.
     TrafficTarget,
     /// `specs.smi-spec.io` HTTPRouteGroup.
@@ -42,6 +44,7 @@ impl Kind {
             Self::ServiceAccount => "ServiceAccount",
             Self::Pod => "Pod",
             Self::EndpointSlice => "EndpointSlice",
+            Self::MeshWorkload => "MeshWorkload",
             Self::TrafficTarget => "TrafficTarget",
             Self::HttpRouteGroup => "HTTPRouteGroup",
             Self::TcpRoute => "TCPRoute",
@@ -90,6 +93,7 @@ impl From<&ServiceAccountId> for ObjectRef {
 
 impl From<&WorkloadId> for ObjectRef {
     fn from(workload: &WorkloadId) -> Self {
-        Self::Namespaced(Kind::Pod, workload.as_name().clone())
+        let kind = if workload.is_machine() { Kind::MeshWorkload } else { Kind::Pod };
+        Self::Namespaced(kind, workload.as_name().clone())
     }
 }

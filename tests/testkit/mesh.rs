@@ -55,6 +55,7 @@ pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool)
         id,
         service_account: account.parse().unwrap(),
         labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+        services: Vec::new(),
         ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         ports: BTreeMap::from([("web".to_owned(), 8080)]),
         ready,

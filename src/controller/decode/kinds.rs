@@ -5,6 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use smc_mesh::api::core::Workload;
+use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
 use smc_mesh::api::osm::read_mesh_config;
 use smc_mesh::api::smi::{self, SplitVersion};
 use smc_mesh::catalog::Object;
@@ -93,6 +95,13 @@ const READERS: &[Row] = &[
         versions: &["v1"],
         advertised: "discovery.k8s.io/v1",
         read: |target| target.api(kubernetes::read_endpoint_slice).map(Object::EndpointSlice),
+    },
+    Row {
+        kind: Kind::MeshWorkload,
+        group: "mesh.smc.dev",
+        versions: &["v1alpha1"],
+        advertised: "mesh.smc.dev/v1alpha1",
+        read: |target| target.mesh_workload().map(Object::Workload),
     },
     Row {
         kind: Kind::TrafficTarget,
@@ -238,8 +247,7 @@ struct CustomObject {
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
-    #[serde(rename = "metadata")]
-    _metadata: ObjectMeta,
+    metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,
     #[serde(default, rename = "status")]
@@ -272,6 +280,17 @@ impl Target<'_> {
         let ObjectRef::Namespaced(_, id) = self.reference else { return None };
         self.take(read(id.clone(), custom.spec))
     }
+
+    fn mesh_workload(&mut self) -> Option<Workload> {
+        let CustomObject { metadata, spec, .. } = decode(self.reference, self.value, &mut self.problems)?;
+        let ObjectRef::Namespaced(_, id) = self.reference else { return None };
+        let label = metadata.labels.as_ref().and_then(|labels| labels.get(kubernetes::PROXY_UUID_LABEL));
+        let meta = MeshWorkloadMeta {
+            proxy_uuid: label.map(String::as_str),
+            terminating: metadata.deletion_timestamp.is_some(),
+        };
+        self.take(read_mesh_workload(id.clone(), meta, spec))
+    }
 }
 
 #[cfg(test)]
@@ -297,7 +316,8 @@ mod tests {
             Kind::Service => Some(Kind::ServiceAccount),
             Kind::ServiceAccount => Some(Kind::Pod),
             Kind::Pod => Some(Kind::EndpointSlice),
-            Kind::EndpointSlice => Some(Kind::TrafficTarget),
+            Kind::EndpointSlice => Some(Kind::MeshWorkload),
+            Kind::MeshWorkload => Some(Kind::TrafficTarget),
             Kind::TrafficTarget => Some(Kind::HttpRouteGroup),
             Kind::HttpRouteGroup => Some(Kind::TcpRoute),
             Kind::TcpRoute => Some(Kind::UdpRoute),
@@ -319,6 +339,8 @@ mod tests {
             ("v2", "Pod", "read as v1"),
             ("discovery.k8s.io/v1", "EndpointSlice", "EndpointSlice v1"),
             ("discovery.k8s.io/v1beta1", "EndpointSlice", "read as discovery.k8s.io/v1"),
+            ("mesh.smc.dev/v1alpha1", "MeshWorkload", "MeshWorkload v1alpha1"),
+            ("mesh.smc.dev/v1", "MeshWorkload", "read as mesh.smc.dev/v1alpha1"),
             ("access.smi-spec.io/v1alpha3", "TrafficTarget", "TrafficTarget v1alpha3"),
             ("access.smi-spec.io/v1alpha2", "TrafficTarget", "read as access.smi-spec.io/v1alpha3"),
             ("access.smi-spec.io/v1alpha1", "TrafficTarget", "read as access.smi-spec.io/v1alpha3"),

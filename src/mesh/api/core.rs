@@ -93,7 +93,7 @@ impl AppProtocol {
     }
 }
 
-/// A Pod, later also a machine outside Kubernetes, with its identity and addresses.
+/// A Pod, or a machine without a pod (a MeshWorkload), with its identity and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// The name of the object.
@@ -102,11 +102,14 @@ pub struct Workload {
     pub proxy: ProxyUuid,
     /// Its identity.
     pub service_account: ServiceAccountId,
-    /// Its labels, which service selectors look at.
+    /// Its labels, which service selectors look at; empty for a machine, which no selector matches.
     pub labels: BTreeMap<String, String>,
-    /// `status.podIPs`, at most one per address family.
+    /// Of a machine the services that it stands behind, at least one, all of its namespace. The first is in
+    /// the name of its proxy, and is a DNS-1123 label. Empty for a pod, which services select.
+    pub services: Vec<ServiceId>,
+    /// `status.podIPs`, or the addresses of a machine; at most one per address family.
     pub ips: Vec<IpAddr>,
-    /// Named container ports.
+    /// Named container ports, or named ports of a machine.
     pub ports: BTreeMap<String, u16>,
     /// Whether it may be sent traffic: the Ready condition, and not terminating.
     pub ready: bool,
@@ -119,9 +122,10 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The name of its sidecar, in its own namespace.
+    /// The name of its sidecar, in its own namespace, and for a machine behind its first service.
     pub fn proxy_name(&self) -> ProxyName {
-        ProxyName::of(self.proxy, &self.id)
+        let service = self.services.first().map(|service| service.name().into());
+        ProxyName { service, ..ProxyName::of(self.proxy, &self.id) }
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
 use super::osm::read_mesh_config;
 use super::smi::{
     SplitVersion, read_http_route_group, read_tcp_route, read_traffic_split, read_traffic_target,
@@ -32,6 +33,12 @@ fn garbage() -> impl Strategy<Value = Value> {
         "certificate",
         "serviceCertValidityDuration",
         "enableEgress",
+        "addresses",
+        "serviceAccountName",
+        "services",
+        "number",
+        "drained",
+        "192.0.2.1",
         "HTTPRouteGroup",
         "TCPRoute",
         "ServiceAccount",
@@ -84,6 +91,7 @@ proptest! {
             for version in [SplitVersion::V1Alpha1, SplitVersion::V1Alpha4] {
                 accounted(&read_traffic_split(id.clone(), version, spec.clone()))?;
             }
+            accounted(&read_mesh_workload(id.clone(), MeshWorkloadMeta::default(), spec.clone()))?;
             accounted(&read_mesh_config(id.clone(), spec))?;
         }
     }

@@ -63,6 +63,7 @@ impl Catalog {
                 Affected::default()
             }
             Kind::Pod => self.set_workload(&name.clone().into(), None),
+            Kind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
             Kind::EndpointSlice => self.set_slice(name, None),
             Kind::TrafficTarget => self.set_target(name, None),
             Kind::HttpRouteGroup => self.set_http_route_group(name, None),
@@ -102,7 +103,9 @@ impl Catalog {
         }
         let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
         let selecting = match (old, &new) {
-            (Some(old), Some(new)) if old.labels == new.labels => selected.clone(),
+            (Some(old), Some(new)) if old.labels == new.labels && old.services == new.services => {
+                selected.clone()
+            }
             (_, Some(new)) => self.services_selecting(new),
             (_, None) => BTreeSet::new(),
         };
@@ -314,8 +317,12 @@ impl Catalog {
         Affected { everything, ..Affected::default() }
     }
 
-    /// The services whose selector matches the workload.
+    /// The services whose selector matches the pod, or that the machine names.
     fn services_selecting(&self, workload: &Workload) -> BTreeSet<ServiceId> {
+        if workload.id.is_machine() {
+            let named = workload.services.iter().filter(|id| self.services.contains_key(id));
+            return named.cloned().collect();
+        }
         let candidates = self.index.services_filed_under(workload.id.namespace(), &workload.labels);
         let matching = candidates.filter(|id| {
             self.services.get(id).is_some_and(|service| selects(&service.selector, &workload.labels))
@@ -330,17 +337,20 @@ impl Catalog {
         slices.filter_map(|slice| self.slices.get(slice)).map(|slice| &slice.service)
     }
 
-    /// Selects the pods of a service whose selector is new, or that is gone.
+    /// Selects the pods and machines of a service whose selector is new, or that is gone.
     fn select_pods_of(&mut self, id: &ServiceId) {
         let was = self.index.selected.get(id).cloned().unwrap_or_default();
         let selector = self.services.get(id).map(|service| &service.selector);
         let candidates = selector.map(|selector| self.index.pods_filed_under(id.namespace(), selector));
-        let is: BTreeSet<WorkloadId> = candidates
+        let mut is: BTreeSet<WorkloadId> = candidates
             .into_iter()
             .flatten()
             .filter(|pod| self.workloads.get(pod).zip(selector).is_some_and(|(w, s)| selects(s, &w.labels)))
             .cloned()
             .collect();
+        if selector.is_some() {
+            is.extend(self.index.naming.get(id).into_iter().flatten().cloned());
+        }
         for pod in was.symmetric_difference(&is) {
             self.index.set_selected(id, pod, is.contains(pod));
         }

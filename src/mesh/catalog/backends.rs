@@ -1,6 +1,7 @@
 //! The backends of one service: workloads, identities, addresses, endpoints.
 //!
-//! Owns the rules by which they follow from the service, its selected pods and its EndpointSlices.
+//! Owns the rules by which they follow from the service, its selected pods, its EndpointSlices and the machines
+//! that name it.
 //! [`super::index`] caches them; an event recomputes them for the services that it affects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,10 @@ pub(super) struct Backends {
     /// Their identities, ready or not, so that a change of readiness changes no listener and no certificate
     /// validation.
     pub(super) accounts: BTreeSet<ServiceAccountId>,
-    /// The addresses they listen on, per service port, ready or not for the same reason.
+    /// The addresses that pods behind the service listen on, per service port, ready or not for the same
+    /// reason. Callers of a headless service dial them, so a machine's are not among them: the platform says
+    /// which address a pod has, but a MeshWorkload's author may write any, and with the address of another
+    /// host would take what callers send there.
     pub(super) listening: BTreeMap<u16, BTreeSet<(IpAddr, u16)>>,
     /// The endpoints, per service port, sorted. Every declared port has an entry.
     pub(super) endpoints: BTreeMap<u16, Vec<Endpoint>>,
@@ -32,7 +36,8 @@ impl Backends {
     /// Its endpoints are the ready pods it selects, or where there is none for a port, those that are
     /// terminating and still serve (Kubernetes' KEP-1669): it is better to ask them than none. EndpointSlices
     /// of the service take precedence, also for readiness, which Kubernetes overrides for
-    /// `publishNotReadyAddresses`: their author knows more than the selector says.
+    /// `publishNotReadyAddresses`: their author knows more than the selector says. A machine that names the
+    /// service is an endpoint beside both, and only so: no selector and no slice makes it one.
     pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
         let mut backends = Self {
             endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
@@ -45,9 +50,10 @@ impl Backends {
             backends.add_workload(workload);
             for port in &service.ports {
                 let Some(target) = target_port(port, workload) else { continue };
-                backends.add_target(workload, port, target, workload.ips.iter().copied());
+                let machine = workload.id.is_machine();
+                backends.add_target(workload, port, target, workload.ips.iter().copied().filter(|_| !machine));
                 let to = if workload.ready { &mut backends.endpoints } else { &mut draining };
-                if !sliced && (workload.ready || workload.draining) {
+                if (machine || !sliced) && (workload.ready || workload.draining) {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
                         add_endpoint(to, port, ip, target, workload);
                     }
@@ -150,7 +156,7 @@ impl Catalog {
         self.index.slices_of.get(service).into_iter().flatten().filter_map(|name| self.slices.get(name))
     }
 
-    /// The in-mesh workload that answers at `ip` of a slice: a workload of the slice's own namespace (one
+    /// The in-mesh pod that answers at `ip` of a slice: a pod of the slice's own namespace (one
     /// namespace must not draw another's pods behind its service) with this address, and with the name that
     /// the slice gives, if any. A terminating pod may keep its address in its status after a new pod got it,
     /// so of several workloads only a single ready one counts.
@@ -163,6 +169,7 @@ impl Catalog {
         let key = (ip, slice.id.namespace().to_owned());
         let candidates = self.index.at_address.get(&key)?.iter();
         let candidates: Vec<&Workload> = candidates
+            .filter(|id| !id.is_machine())
             .filter(|id| endpoint.workload.as_ref().is_none_or(|meant| meant == *id))
             .filter_map(|id| self.workloads.get(id))
             .filter(|workload| self.in_mesh(workload))

@@ -63,11 +63,26 @@ pub(crate) fn pod(id: &str, service_account: &str, app: &str, address: &str) -> 
         id,
         service_account: account(service_account),
         labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+        services: Vec::new(),
         ips: vec![ip(address)],
         ports: BTreeMap::new(),
         ready: true,
         draining: false,
         injection: None,
+    }
+}
+
+/// A ready machine behind these services of its namespace.
+pub(crate) fn machine(id: &str, service_account: &str, services: &[&str], address: &str) -> Workload {
+    let id = smc_types::ids::WorkloadId::machine(name(id));
+    let named = |service: &&str| service_id(&format!("{}/{service}", id.namespace()));
+    Workload {
+        services: services.iter().map(named).collect(),
+        proxy: ProxyUuid::derived(&id),
+        labels: BTreeMap::new(),
+        injection: Some(true),
+        id,
+        ..pod("shop/any", service_account, "", address)
     }
 }
 

@@ -31,9 +31,11 @@ pub(super) struct Index {
     /// Services by the first label of their selector: a pod is compared only with the services under one of
     /// its labels.
     by_selector: BTreeMap<Label, BTreeSet<ServiceId>>,
-    /// The workloads each service's selector matches, in the mesh or not.
+    /// Machines by the services that they name, which may not exist.
+    pub(super) naming: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
+    /// The pods each service's selector matches, and the machines that name the service, in the mesh or not.
     pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
-    /// The services whose selector matches each workload.
+    /// The services whose selector matches each pod, and those that a machine names.
     pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
     /// EndpointSlices by service.
     pub(super) slices_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
@@ -88,13 +90,16 @@ pub(super) fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<Str
 }
 
 impl Index {
-    /// Adds or removes a workload under its namespace, labels and addresses.
+    /// Adds or removes a workload under its namespace, labels, services and addresses.
     pub(super) fn file_workload(&mut self, workload: &Workload, present: bool) {
         let namespace = workload.id.namespace();
         set(&mut self.workloads_in, namespace.to_owned(), workload.id.clone(), present);
         for (key, value) in &workload.labels {
             let label = (namespace.to_owned(), key.clone(), value.clone());
             set(&mut self.labelled, label, workload.id.clone(), present);
+        }
+        for service in &workload.services {
+            set(&mut self.naming, service.clone(), workload.id.clone(), present);
         }
         for &ip in &workload.ips {
             set(&mut self.at_address, (ip, namespace.to_owned()), workload.id.clone(), present);

@@ -17,7 +17,7 @@ pub enum Object {
     Service(Service),
     /// A `v1` ServiceAccount, of which only the name counts.
     ServiceAccount(ServiceAccountId),
-    /// A `v1` Pod.
+    /// A `v1` Pod, or a MeshWorkload: the id says which.
     Workload(Workload),
     /// A `discovery.k8s.io/v1` EndpointSlice.
     EndpointSlice(EndpointSlice),
@@ -42,7 +42,7 @@ impl Object {
             Self::Namespace(namespace) => return ObjectRef::Namespace(namespace.name.clone()),
             Self::Service(service) => (Kind::Service, service.id.as_name()),
             Self::ServiceAccount(account) => (Kind::ServiceAccount, account.as_name()),
-            Self::Workload(workload) => (Kind::Pod, workload.id.as_name()),
+            Self::Workload(workload) => return ObjectRef::from(&workload.id),
             Self::EndpointSlice(slice) => (Kind::EndpointSlice, &slice.id),
             Self::TrafficTarget(target) => (Kind::TrafficTarget, &target.id),
             Self::HttpRouteGroup(group) => (Kind::HttpRouteGroup, &group.id),

@@ -6,6 +6,7 @@
 mod access;
 mod endpoints;
 mod identities;
+mod machines;
 mod services;
 mod splits;
 #[cfg(test)]
@@ -25,6 +26,7 @@ impl Catalog {
         services::check(self, &mut problems);
         endpoints::check(self, &mut problems);
         identities::check(self, &mut problems);
+        machines::check(self, &mut problems);
         let own = &self.mesh_namespace;
         for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
             let message =

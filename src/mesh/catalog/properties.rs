@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::fixtures::{
-    account, group, http_rule, ip, name, permissive, pod, port, service, service_id, slice, split, target,
+    account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split, target,
     tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, SourceEvent};
@@ -21,6 +21,7 @@ const NAMESPACES: [&str; 2] = ["a", "b"];
 const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
 const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
 const PODS: [&str; 6] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2"];
+const MACHINES: [&str; 3] = ["a/m1", "a/p1", "b/m1"];
 const APPS: [&str; 3] = ["one", "two", "three"];
 const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"];
 const PATHS: [&str; 3] = ["/a", "/b", "/c"];
@@ -76,17 +77,42 @@ fn a_pod() -> impl Strategy<Value = Object> {
     })
 }
 
+fn a_machine() -> impl Strategy<Value = Object> {
+    let identity = (select(&MACHINES[..]), select(vec!["x", "y"]));
+    let services = subsequence(vec!["s1", "s2", "s4"], 1..3);
+    let state = (subsequence(&ADDRESSES[..], 0..3), 0..3, any::<bool>(), 0..8);
+    (identity, services, state).prop_map(|((id, account), services, (ips, ready, named, proxy))| {
+        let account = format!("{}/{account}", namespace_of(id));
+        let machine = machine(id, &account, &services, "10.0.0.1");
+        Object::Workload(Workload {
+            ips: ips.into_iter().map(ip).collect(),
+            ready: ready == 1,
+            draining: ready == 2,
+            ports: if named { [("web".to_owned(), 9090)].into() } else { BTreeMap::new() },
+            proxy: if proxy == 0 { uuid_of(PODS[0]) } else { machine.proxy },
+            ..machine
+        })
+    })
+}
+
 fn uuid_of(pod: &str) -> ProxyUuid {
     ProxyUuid::derived(&pod.parse().unwrap())
 }
 
-/// Every sidecar that a pod may claim.
+/// Every sidecar that a pod or a machine may claim.
 fn proxies() -> Vec<ProxyName> {
     let named = |pod: &&str| {
         let id: WorkloadId = pod.parse().unwrap();
         [ProxyName::of(uuid_of(pod), &id), ProxyName::of(uuid_of(PODS[0]), &id)]
     };
-    PODS.iter().flat_map(named).collect()
+    let of_machine = |id: &&str| {
+        let id: WorkloadId = format!("machine/{id}").parse().unwrap();
+        let service = |name: &str| ServiceId::new(id.namespace(), name).unwrap();
+        let uuids = [ProxyUuid::derived(&id), uuid_of(PODS[0])];
+        let named = |name| uuids.map(|uuid| ProxyName::of_machine(uuid, &service(name)).unwrap());
+        ["s1", "s2", "s4"].map(named).concat()
+    };
+    PODS.iter().flat_map(named).chain(MACHINES.iter().flat_map(of_machine)).collect()
 }
 
 fn a_slice() -> impl Strategy<Value = Object> {
@@ -159,6 +185,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         3 => namespace,
         8 => a_service(),
         12 => a_pod(),
+        5 => a_machine(),
         4 => a_slice(),
         6 => a_target(),
         4 => group,
@@ -195,6 +222,7 @@ fn furnished() -> Vec<Object> {
         Object::Workload(pod("a/p2", "a/y", "two", "10.0.0.2")),
         Object::Workload(pod("a/p3", "a/z", "three", "10.0.0.3")),
         Object::Workload(pod("b/p1", "b/x", "one", "10.0.0.1")),
+        Object::Workload(machine("a/m1", "a/y", &["s2"], "10.0.0.3")),
         tcp_route("a/t1", &[]),
         group("a/g1", &["/a"]),
         target("a/k1", "a/x", &["a/z"], &[tcp_rule("a/t1")]),
@@ -348,6 +376,15 @@ proptest! {
                 prop_assert!(behind.contains(&endpoint.service_account));
                 let inbound = catalog.inbound_ports(&workload.id);
                 prop_assert!(inbound.iter().any(|p| p.port == endpoint.port && p.services.contains(&service.id)));
+                let named = workload.services.contains(&service.id);
+                prop_assert_eq!(named, workload.id.is_machine(), "only the services that it names");
+            }
+            for port in &service.ports {
+                for (address, _) in catalog.headless_addresses(&service.id, port) {
+                    let pods = catalog.workloads().filter(|workload| !workload.id.is_machine());
+                    let mut pods = pods.filter(|pod| pod.id.namespace() == service.id.namespace());
+                    prop_assert!(pods.any(|pod| pod.ips.contains(&address)), "only what a platform states");
+                }
             }
         }
     }

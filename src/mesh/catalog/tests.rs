@@ -1,5 +1,7 @@
 //! What the catalog answers and what events affect, rule by rule.
 
+mod machines;
+
 use std::collections::BTreeSet;
 
 use super::fixtures::{

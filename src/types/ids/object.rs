@@ -75,10 +75,81 @@ namespaced!(
     /// A Kubernetes ServiceAccount: the identity in policies and service certificates.
     ServiceAccountId
 );
-namespaced!(
-    /// A running workload: a Pod, later also a machine outside Kubernetes.
-    WorkloadId
-);
+
+/// A running workload: a Pod, or a machine without a pod, which a MeshWorkload declares. A Pod and a machine
+/// of one name are two workloads. Prints as `NAMESPACE/POD` or `machine/NAMESPACE/NAME`, and is read from the
+/// same; no other text has two slashes, so a pod of the namespace `machine` is no exception.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadId {
+    /// First, so that pods sort before machines.
+    is_machine: bool,
+    name: NamespacedName,
+}
+
+/// The beginning of the text of a machine's id.
+const MACHINE: &str = "machine/";
+
+impl WorkloadId {
+    /// The Pod of this namespace and name; see [`NamespacedName::new`].
+    pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidName> {
+        NamespacedName::new(namespace, name).map(Self::from)
+    }
+
+    /// The machine that the MeshWorkload of this name declares.
+    pub fn machine(name: NamespacedName) -> Self {
+        Self { is_machine: true, name }
+    }
+
+    /// Whether it is a machine; otherwise it is a Pod.
+    pub fn is_machine(&self) -> bool {
+        self.is_machine
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.name.namespace()
+    }
+
+    /// The name within the namespace.
+    pub fn name(&self) -> &str {
+        self.name.name()
+    }
+
+    /// The same, as the name of an object of any kind.
+    pub fn as_name(&self) -> &NamespacedName {
+        &self.name
+    }
+}
+
+/// A Pod of this name.
+impl From<NamespacedName> for WorkloadId {
+    fn from(name: NamespacedName) -> Self {
+        Self { is_machine: false, name }
+    }
+}
+
+impl FromStr for WorkloadId {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        match text.strip_prefix(MACHINE).filter(|rest| rest.contains('/')) {
+            Some(machine) => machine.parse().map(Self::machine),
+            None => text.parse::<NamespacedName>().map(Self::from),
+        }
+    }
+}
+
+impl fmt::Display for WorkloadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_machine { MACHINE } else { "" }, self.name)
+    }
+}
+
+impl fmt::Debug for WorkloadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl ServiceId {
     /// The fully qualified host name, `NAME.NAMESPACE.svc.cluster.local`; also the SNI of mesh
@@ -145,5 +216,28 @@ impl Default for MeshName {
 impl fmt::Display for MeshName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_and_a_machine_of_one_name_are_two_workloads() {
+        let pod: WorkloadId = "shop/web".parse().unwrap();
+        let machine: WorkloadId = "machine/shop/web".parse().unwrap();
+        assert_ne!(pod, machine);
+        assert_eq!(pod.as_name(), machine.as_name());
+        assert!(machine.is_machine() && !pod.is_machine());
+        for (id, text) in [(&pod, "shop/web"), (&machine, "machine/shop/web")] {
+            assert_eq!(id.to_string(), text);
+            assert_eq!(id.to_string().parse::<WorkloadId>().unwrap(), *id);
+        }
+        let in_a_namespace_of_that_name: WorkloadId = "machine/web".parse().unwrap();
+        assert!(!in_a_namespace_of_that_name.is_machine());
+        for bad in ["", "/", "machine/", "machine//", "machine/a/", "machine/a/b/c", "pod/a/b"] {
+            assert!(bad.parse::<WorkloadId>().is_err(), "{bad:?}");
+        }
     }
 }

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::name::{InvalidName, check_label};
 use super::object::{ServiceId, WorkloadId};
 
-/// A sidecar's UUID. A pod carries it as its label `osm-proxy-uuid`, which any author of pods in a
-/// namespace may set freely: it identifies a sidecar only together with the namespace, as a
+/// A sidecar's UUID. A pod carries it as its label `osm-proxy-uuid`, and a MeshWorkload may. Any author
+/// in a namespace may set it freely: it identifies a sidecar only together with the namespace, as a
 /// [`ProxyName`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProxyUuid(pub uuid::Uuid);
 
 impl ProxyUuid {
-    /// The UUID of a pod without the label: version 5 of its namespaced name, so that every replica
+    /// The UUID of a workload without the label: version 5 of its name ([`WorkloadId`]), so that every replica
     /// derives the same.
     pub fn derived(workload: &WorkloadId) -> Self {
         // A fixed, arbitrary name space (RFC 9562 §5.5).

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1 as discovery;
+use smc_mesh::api::address::read_address;
 use smc_mesh::api::core::{EndpointSlice, SliceEndpoint, SlicePort};
 use smc_types::ids::{NamespacedName, ServiceId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use smc_types::text::truncated;
 
-use super::address::read_address;
 use super::{namespaced, port};
 
 /// The label that names a slice's service.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
+use smc_mesh::api::address::check_port_name;
 use smc_mesh::api::core::Workload;
 use smc_mesh::injection;
 use smc_types::ids::{MeshName, ProxyUuid, ServiceAccountId, WorkloadId};
@@ -47,6 +48,7 @@ pub fn read_pod(pod: &core::Pod, platform: Platform) -> Reading<Workload> {
         proxy,
         service_account,
         labels,
+        services: Vec::new(),
         ips,
         ports,
         ready: serves && !terminating,
@@ -145,7 +147,7 @@ fn read_named_ports(
                 continue;
             };
             let Some(name) = declared.name.as_deref().filter(|name| !name.is_empty()) else { continue };
-            if let Err(reason) = port::check_container_port_name(name) {
+            if let Err(reason) = check_port_name(name) {
                 let shown = truncated(name, 60);
                 problems.push(Problem::error(
                     subject,

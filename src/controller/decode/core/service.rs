@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use smc_mesh::api::address::check_port_name;
 use smc_mesh::api::core::{Service, ServicePort, TargetPort};
 use smc_types::ids::check_label;
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -185,7 +186,7 @@ impl PortReader<'_> {
                 }
                 target
             }
-            Some(IntOrString::String(text)) => match port::check_container_port_name(text) {
+            Some(IntOrString::String(text)) => match check_port_name(text) {
                 Ok(()) => Some(TargetPort::Name(text.clone())),
                 Err(reason) => {
                     let shown = truncated(text, 60);

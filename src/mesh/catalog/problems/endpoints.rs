@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::named;
 use crate::api::core::EndpointSlice;
 use crate::catalog::Catalog;
-use smc_types::object_ref::Kind;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
@@ -15,16 +15,16 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for (proxy, claimants) in catalog.index.by_proxy.iter().filter(|(_, claimants)| claimants.len() > 1) {
         for workload in claimants {
             let message = format!(
-                "is {}, which another pod of the namespace claims too; neither sidecar is served",
+                "is {}, which another workload of the namespace claims too; neither sidecar is served",
                 proxy.uuid
             );
-            let object = named(Kind::Pod, workload.as_name());
-            problems.push(Problem::error(object, "metadata.labels.osm-proxy-uuid", message));
+            problems.push(Problem::error(ObjectRef::from(workload), "metadata.labels.osm-proxy-uuid", message));
         }
     }
     for ((ip, _), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {
         // A pod that ends may keep its address in its status: only those that run are in conflict.
-        let running = workloads.iter().filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.ready);
+        let pods = workloads.iter().filter(|id| !id.is_machine());
+        let running = pods.filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.ready);
         let running: Vec<_> = running.filter(|pod| catalog.in_mesh(pod)).collect();
         if running.len() > 1 {
             for pod in running {

@@ -13,6 +13,7 @@ mod output;
 mod proxy;
 mod replica;
 mod table;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +60,9 @@ enum Command {
     Cluster(cluster::ClusterCommand),
     /// Print the CustomResourceDefinitions that SMC reads, as YAML.
     Crds(crds::CrdsArgs),
+    /// Machines without a pod: write what one needs to join the mesh, release it.
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
 }
@@ -135,8 +139,13 @@ fn dispatch(command: Command) -> Outcome {
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
         Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),
         Command::Crds(args) => crds::run(args),
+        Command::Vm(command) => one_thread()?.block_on(vm::run(command)),
         Command::Init(args) => {
             args.log.start_logging();
+            if args.remove {
+                crate::interception::remove()?;
+                return Ok(Verdict::Ok);
+            }
             let dry_run = args.dry_run;
             crate::interception::run(args.into(), dry_run)?;
             Ok(Verdict::Ok)

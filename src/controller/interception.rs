@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use clap::Args;
 use smc_mesh::interception::{
     Family, INBOUND_PORT, Interception, InterceptionError, IpNet, Jumps, OUTBOUND_PORT, PROXY_UID,
-    Parameters, parse_cidr, restore_input,
+    Parameters, parse_cidr, removal_input, restore_input,
 };
 
 use crate::telemetry::LogArgs;
@@ -50,6 +50,9 @@ pub struct InitArgs {
     /// Print the rules instead of applying them.
     #[arg(long)]
     pub dry_run: bool,
+    /// Take the rules away, for a machine that leaves the mesh.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub remove: bool,
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
@@ -95,6 +98,7 @@ impl From<InitArgs> for Parameters {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             dry_run: _,
+            remove: _,
             log: _,
         } = args;
         Self {
@@ -116,6 +120,16 @@ pub fn run(parameters: Parameters, dry_run: bool) -> Result<(), InitError> {
     if dry_run {
         return print(&interception).map_err(InitError::Print);
     }
+    program(|family, existing| restore_input(&interception, family, existing))
+}
+
+/// Takes interception away. Repeating it changes nothing.
+pub fn remove() -> Result<(), InitError> {
+    program(|_, existing| removal_input(existing))
+}
+
+/// Applies the rules of both address families.
+fn program(rules: impl Fn(Family, Jumps) -> String) -> Result<(), InitError> {
     for family in [Family::V4, Family::V6] {
         if family == Family::V6 && !Path::new(IPV6_STACK).exists() {
             tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
@@ -123,8 +137,7 @@ pub fn run(parameters: Parameters, dry_run: bool) -> Result<(), InitError> {
         }
         let (save, restore) = programs(family);
         let existing = Jumps::found_in(&capture(save, &["-t", "nat"], "")?);
-        let rules = restore_input(&interception, family, existing);
-        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules)?;
+        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules(family, existing))?;
     }
     Ok(())
 }

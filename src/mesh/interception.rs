@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 
 pub use cidr::{CidrError, parse_cidr};
 pub use ipnet::IpNet;
-pub use rules::{Jumps, restore_input};
+pub use rules::{Jumps, removal_input, restore_input};
 
 /// The user the proxy runs as, unless a parameter names another. OSM's.
 pub const PROXY_UID: u32 = 1500;

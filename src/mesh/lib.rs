@@ -16,6 +16,7 @@ pub mod connections;
 pub mod injection;
 pub mod interception;
 pub mod lint;
+pub mod machine_files;
 pub mod names;
 pub mod policy;
 pub mod resource;

@@ -13,8 +13,9 @@ use smc_proto::admin::v1::admin_client::AdminClient;
 use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
 use smc_proto::admin::v1::{self as pb};
 use smc_raft::{Group, MembershipError, ReplicatedLedger};
-use smc_types::ids::ReplicaId;
-use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, WorkloadId};
+use smc_types::host_port::{HostPort, ReplicaAddress};
+use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId, WorkloadId};
+use smc_types::object_ref::ObjectRef;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
@@ -47,16 +48,21 @@ pub struct AdminService {
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
 }
 
-/// A pod that the catalog knows.
-struct KnownPod {
+/// The most addresses of replicas in one request: far more than a group has.
+const MAX_CONTROLLERS: usize = 64;
+
+/// A workload that the catalog knows.
+struct Known {
+    object: ObjectRef,
     proxy: ProxyName,
     account: ServiceAccountId,
     in_mesh: bool,
 }
 
 impl AdminService {
-    async fn pod(&self, name: &str) -> Result<KnownPod, Status> {
-        let id: WorkloadId = name.parse().map_err(|error| invalid(&error))?;
+    async fn workload(&self, id: WorkloadId) -> Result<Known, Status> {
+        let object = ObjectRef::from(&id);
+        let missing = format!("there is no {object}");
         let found = self
             .mesh
             .about(move |mesh| {
@@ -64,11 +70,11 @@ impl AdminService {
                 let workload = catalog.workload(&id)?;
                 let proxy = workload.proxy_name();
                 let account = workload.service_account.clone();
-                Some(KnownPod { proxy, account, in_mesh: catalog.in_mesh(workload) })
+                Some(Known { object, proxy, account, in_mesh: catalog.in_mesh(workload) })
             })
             .await
             .map_err(|gone| shutting_down(&gone))?;
-        found.ok_or_else(|| Status::not_found(format!("there is no Pod {name}")))
+        found.ok_or_else(|| Status::not_found(missing))
     }
 
     /// The service accounts whose key a proxy may have: those of its unreleased certificates that a proxy has
@@ -127,12 +133,11 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::GetProxyConfigRequest>,
     ) -> Result<Response<pb::GetProxyConfigResponse>, Status> {
-        let workload = request.into_inner().workload;
-        let name = self.pod(&workload).await?.proxy;
+        let Known { object, proxy: name, .. } = self.workload(named(&request.into_inner().workload)?).await?;
         let streams: Vec<_> =
             self.proxies.streams_of(&name).iter().map(|s| report::stream_config(s)).collect();
         if streams.is_empty() {
-            return Err(Status::failed_precondition(format!("the proxy of Pod {workload} is not connected")));
+            return Err(Status::failed_precondition(format!("the proxy of {object} is not connected")));
         }
         let proxy = self.proxy_facts().remove(&name).map(|facts| facts.proxy(&name));
         Ok(Response::new(pb::GetProxyConfigResponse { proxy, streams }))
@@ -147,20 +152,26 @@ impl Admin for AdminService {
             pb::Variant::Sotw => Variant::Sotw,
             pb::Variant::Delta | pb::Variant::Unspecified => Variant::Delta,
         };
-        let pod = self.pod(&request.workload).await?;
-        if !pod.in_mesh {
+        let workload = self.workload(named(&request.workload)?).await?;
+        if !workload.in_mesh {
             let text = format!(
-                "Pod {} is not in the mesh: its Namespace lacks the label openservicemesh.io/monitored-by, or \
+                "{} is not in the mesh: its Namespace lacks the label openservicemesh.io/monitored-by, or \
                  injection is disabled",
-                request.workload
+                workload.object
             );
             return Err(Status::failed_precondition(text));
         }
-        let applicant = Applicant { proxy: pod.proxy, account: pod.account, variant };
-        let enrolled = self.enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;
+        let controllers = controllers(&request.controllers)?;
+        let enroller = match controllers.is_empty() {
+            true => self.enroller.clone(),
+            false => Enroller { controllers, ..self.enroller.clone() },
+        };
+        let applicant = Applicant { proxy: workload.proxy, account: workload.account, variant };
+        let enrolled = enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;
         info!(workload = request.workload, serial = %enrolled.serial, "proxy certificate issued");
         let serial = enrolled.serial.to_string();
-        Ok(Response::new(pb::BootstrapResponse { bootstrap: enrolled.bootstrap, serial }))
+        let proxy = applicant.proxy.to_string();
+        Ok(Response::new(pb::BootstrapResponse { bootstrap: enrolled.bootstrap, serial, proxy }))
     }
 
     async fn release_proxy(
@@ -168,8 +179,8 @@ impl Admin for AdminService {
         request: Request<pb::ReleaseProxyRequest>,
     ) -> Result<Response<pb::ReleaseProxyResponse>, Status> {
         let pb::ReleaseProxyRequest { proxy: text, keep_keys } = request.into_inner();
-        let proxy = match text.parse::<NamespacedName>() {
-            Ok(_) => self.pod(&text).await?.proxy,
+        let proxy = match text.parse::<WorkloadId>() {
+            Ok(workload) => self.workload(workload).await?.proxy,
             Err(_) => text.parse().map_err(|error| invalid(&error))?,
         };
         let accounts = if keep_keys { BTreeSet::new() } else { self.accounts_of(&proxy) };
@@ -297,6 +308,26 @@ fn changed(result: Result<(), MembershipError>) -> ClusterChanged {
         Err(error @ MembershipError::Refused(_)) => Err(Status::failed_precondition(causes(&error))),
         Err(error @ MembershipError::Failed(_)) => Err(Status::unavailable(causes(&error))),
     }
+}
+
+/// The workload of this name.
+fn named(text: &str) -> Result<WorkloadId, Status> {
+    text.parse().map_err(|error| invalid(&error))
+}
+
+/// The replicas of these texts, each once.
+fn controllers(texts: &[String]) -> Result<BTreeMap<ReplicaId, HostPort>, Status> {
+    if texts.len() > MAX_CONTROLLERS {
+        return Err(Status::invalid_argument(format!("more than {MAX_CONTROLLERS} addresses of replicas")));
+    }
+    let mut controllers = BTreeMap::new();
+    for text in texts {
+        let ReplicaAddress { replica, address } = text.parse().map_err(|error| invalid(&error))?;
+        if controllers.insert(replica, address).is_some() {
+            return Err(Status::invalid_argument(format!("replica {replica} has two addresses")));
+        }
+    }
+    Ok(controllers)
 }
 
 fn invalid(error: &dyn std::error::Error) -> Status {

@@ -45,7 +45,8 @@ pub(super) enum ProxyCommand {
     /// The keys of its service account, which all its sidecars share, are replaced. Other sidecars accept the
     /// certificate from before until it ends: it cannot be revoked.
     Release {
-        /// The pod, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a machine) for a proxy whose pod is gone
+        /// The pod, machine/NAMESPACE/NAME for a machine, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a
+        /// machine) for a proxy whose workload is gone
         #[arg(value_name = "NAMESPACE/POD")]
         proxy: String,
         /// Keep the key of its service account.
@@ -73,20 +74,30 @@ pub(super) struct BootstrapArgs {
     variant: VariantArg,
 }
 
-/// The argument that names a pod.
+/// The argument that names a pod or a machine.
 #[derive(Debug, Args)]
 pub(super) struct Pod {
-    /// The pod
+    /// The pod, or machine/NAMESPACE/NAME for a machine
     #[arg(value_name = "NAMESPACE/POD")]
     pod: WorkloadId,
 }
 
+/// A variant of xDS, as a flag.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum VariantArg {
+pub(super) enum VariantArg {
     /// Only changes are sent
     Delta,
     /// State of the World
     Sotw,
+}
+
+impl From<VariantArg> for Variant {
+    fn from(variant: VariantArg) -> Self {
+        match variant {
+            VariantArg::Delta => Self::Delta,
+            VariantArg::Sotw => Self::Sotw,
+        }
+    }
 }
 
 /// The bootstrap cannot be written.
@@ -130,7 +141,7 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
     Ok(Verdict::Ok)
 }
 
-fn released(answer: &ReleaseProxyResponse) -> String {
+pub(super) fn released(answer: &ReleaseProxyResponse) -> String {
     let replaced: String = answer.replaced.iter().map(replaced).collect();
     format!("certificates released: {}\n{replaced}", answer.released)
 }
@@ -143,11 +154,11 @@ fn replaced(key: &ReplacedKey) -> String {
 
 async fn bootstrap(args: BootstrapArgs) -> Outcome {
     let BootstrapArgs { pod, admin, output, variant } = args;
-    let variant = match variant {
-        VariantArg::Delta => Variant::Delta,
-        VariantArg::Sotw => Variant::Sotw,
+    let request = BootstrapRequest {
+        workload: pod.pod.to_string(),
+        variant: Variant::from(variant).into(),
+        controllers: Vec::new(),
     };
-    let request = BootstrapRequest { workload: pod.pod.to_string(), variant: variant.into() };
     let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
     match output {
         None => output::write(&answer.bootstrap)?,
@@ -162,7 +173,7 @@ async fn bootstrap(args: BootstrapArgs) -> Outcome {
 fn proxies(answer: &ListProxiesResponse) -> String {
     let now = Env::system().now();
     let mut table = Table::new([
-        "POD",
+        "WORKLOAD",
         "IDENTITY",
         "IN MESH",
         "CERTIFICATE",

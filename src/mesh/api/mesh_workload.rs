@@ -291,7 +291,11 @@ mod tests {
             ("prots", json!([]), "spec.prots", 2),
         ] {
             let reading = read_spec(&with(field, value.clone()));
-            assert!(fields(&reading).iter().any(|(_, field)| *field == found), "{value} {:?}", reading.problems);
+            assert!(
+                fields(&reading).iter().any(|(_, field)| *field == found),
+                "{value} {:?}",
+                reading.problems
+            );
             let machine = reading.object.unwrap();
             assert_eq!(machine.ips.len(), left, "{value}");
             assert_eq!(machine.ready, left > 0, "{value}");
@@ -308,7 +312,8 @@ mod tests {
 
     #[test]
     fn drained_takes_it_out_of_its_services_and_so_does_nonsense() {
-        for (value, ready) in [(json!(false), true), (json!(true), false), (json!("no"), false), (json!(null), false)]
+        for (value, ready) in
+            [(json!(false), true), (json!(true), false), (json!("no"), false), (json!(null), false)]
         {
             let machine = read_spec(&with("drained", value.clone())).object.unwrap();
             assert_eq!((machine.ready, machine.draining), (ready, false), "{value}");

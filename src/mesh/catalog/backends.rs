@@ -51,7 +51,12 @@ impl Backends {
             for port in &service.ports {
                 let Some(target) = target_port(port, workload) else { continue };
                 let machine = workload.id.is_machine();
-                backends.add_target(workload, port, target, workload.ips.iter().copied().filter(|_| !machine));
+                backends.add_target(
+                    workload,
+                    port,
+                    target,
+                    workload.ips.iter().copied().filter(|_| !machine),
+                );
                 let to = if workload.ready { &mut backends.endpoints } else { &mut draining };
                 if (machine || !sliced) && (workload.ready || workload.draining) {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {

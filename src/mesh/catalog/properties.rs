@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::fixtures::{
-    account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split, target,
-    tcp_route, tcp_rule,
+    account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split,
+    target, tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, SourceEvent};
 use crate::api::core::{AppProtocol, EndpointSlice, Namespace, Service, ServicePort, TargetPort, Workload};

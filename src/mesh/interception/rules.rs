@@ -55,6 +55,27 @@ pub fn restore_input(interception: &Interception, family: Family, existing: Jump
     text
 }
 
+/// The input that takes all of it away again: the jumps in `existing`, and then SMC's chains. Where there are
+/// none, it changes nothing.
+pub fn removal_input(existing: Jumps) -> String {
+    let mut text = String::from("*nat\n");
+    let chains = [INBOUND, IN_REDIRECT, OUTBOUND, OUT_REDIRECT];
+    // A declaration makes a chain that is missing and empties one that exists, so that all can be deleted.
+    for chain in chains {
+        line(&mut text, format_args!(":{chain} - [0:0]"));
+    }
+    for (exists, jump) in [(existing.inbound, INBOUND_JUMP), (existing.outbound, OUTBOUND_JUMP)] {
+        if exists {
+            line(&mut text, format_args!("{}", jump.replacen("-A ", "-D ", 1)));
+        }
+    }
+    for chain in chains {
+        line(&mut text, format_args!("-X {chain}"));
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
 fn inbound(text: &mut String, interception: &Interception) {
     let port = interception.inbound_port;
     line(text, format_args!("-A {IN_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
@@ -179,6 +200,19 @@ mod tests {
         let half = Jumps::found_in("*nat\n-A PREROUTING -p tcp -j SMC_PROXY_INBOUND\nCOMMIT\n");
         let third = restore_input(&interception, Family::V4, half);
         assert!(!third.contains("PREROUTING") && third.contains("-A OUTPUT"), "{third}");
+    }
+
+    #[test]
+    fn a_removal_deletes_the_jumps_that_exist_and_then_the_chains() {
+        let chains = ":SMC_PROXY_INBOUND - [0:0]\n:SMC_PROXY_IN_REDIRECT - [0:0]\n\
+                      :SMC_PROXY_OUTBOUND - [0:0]\n:SMC_PROXY_OUT_REDIRECT - [0:0]\n";
+        let ends = "-X SMC_PROXY_INBOUND\n-X SMC_PROXY_IN_REDIRECT\n-X SMC_PROXY_OUTBOUND\n\
+                    -X SMC_PROXY_OUT_REDIRECT\nCOMMIT\n";
+        assert_eq!(removal_input(Jumps::default()), format!("*nat\n{chains}{ends}"));
+        let interception = Interception::new(Parameters::default()).unwrap();
+        let programmed = restore_input(&interception, Family::V4, Jumps::default());
+        let jumps = "-D PREROUTING -p tcp -j SMC_PROXY_INBOUND\n-D OUTPUT -p tcp -j SMC_PROXY_OUTBOUND\n";
+        assert_eq!(removal_input(Jumps::found_in(&programmed)), format!("*nat\n{chains}{jumps}{ends}"));
     }
 
     #[test]

@@ -18,7 +18,11 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
                 "is {}, which another workload of the namespace claims too; neither sidecar is served",
                 proxy.uuid
             );
-            problems.push(Problem::error(ObjectRef::from(workload), "metadata.labels.osm-proxy-uuid", message));
+            problems.push(Problem::error(
+                ObjectRef::from(workload),
+                "metadata.labels.osm-proxy-uuid",
+                message,
+            ));
         }
     }
     for ((ip, _), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {

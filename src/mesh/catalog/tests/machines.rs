@@ -4,8 +4,8 @@ use super::{at, endpoints, shop};
 use crate::api::core::AppProtocol::{Http, Tcp};
 use crate::api::core::{Service, TargetPort, Workload};
 use crate::catalog::fixtures::{
-    account, accounts, ip, machine, namespace, pod, port, service, service_id, slice, split, target, tcp_route,
-    tcp_rule,
+    account, accounts, ip, machine, namespace, pod, port, service, service_id, slice, split, target,
+    tcp_route, tcp_rule,
 };
 use crate::catalog::{Catalog, Object};
 use smc_types::ids::WorkloadId;
@@ -57,7 +57,9 @@ fn a_machine_is_behind_the_services_that_it_names_and_behind_no_other() {
     // A service that comes later.
     catalog.declare(Object::Workload(machine("shop/legacy", "shop/old", &["late", "web"], "192.0.2.1")));
     assert_eq!(of(&catalog), [service_id("shop/web")].into());
-    assert!(reported(&catalog).contains(&("MeshWorkload shop/legacy".to_owned(), "spec.services[0]".to_owned())));
+    assert!(
+        reported(&catalog).contains(&("MeshWorkload shop/legacy".to_owned(), "spec.services[0]".to_owned()))
+    );
     catalog.declare(Object::Service(service("shop/late", "none", &[port(90, Http)])));
     assert_eq!(of(&catalog), [service_id("shop/late"), service_id("shop/web")].into());
     assert_eq!(endpoints(&catalog, "shop/late", 90), at(&[("192.0.2.1", 90)]));
@@ -136,11 +138,8 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
     catalog.declare(namespace("shop"));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));
     // It has no annotation of its own, and that of the namespace is for pods.
-    let refusing = crate::api::core::Namespace {
-        name: "shop".to_owned(),
-        monitored: true,
-        injection: Some(false),
-    };
+    let refusing =
+        crate::api::core::Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false) };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));
 }

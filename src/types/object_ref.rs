@@ -33,6 +33,16 @@ pub enum Kind {
     TrafficSplit,
     /// `config.openservicemesh.io/v1alpha2` MeshConfig.
     MeshConfig,
+    /// `policy.openservicemesh.io` Egress: checked, and not enforced.
+    Egress,
+    /// `policy.openservicemesh.io` IngressBackend: checked, and not enforced.
+    IngressBackend,
+    /// `policy.openservicemesh.io` Retry: checked, and not enforced.
+    Retry,
+    /// `policy.openservicemesh.io` Telemetry: checked, and not enforced.
+    Telemetry,
+    /// `policy.openservicemesh.io` UpstreamTrafficSetting: checked, and not enforced.
+    UpstreamTrafficSetting,
 }
 
 impl Kind {
@@ -51,6 +61,11 @@ impl Kind {
             Self::UdpRoute => "UDPRoute",
             Self::TrafficSplit => "TrafficSplit",
             Self::MeshConfig => "MeshConfig",
+            Self::Egress => "Egress",
+            Self::IngressBackend => "IngressBackend",
+            Self::Retry => "Retry",
+            Self::Telemetry => "Telemetry",
+            Self::UpstreamTrafficSetting => "UpstreamTrafficSetting",
         }
     }
 }

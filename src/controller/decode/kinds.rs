@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use smc_mesh::api::core::Workload;
 use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use smc_mesh::api::osm::read_mesh_config;
+use smc_mesh::api::osm::{self, read_mesh_config};
 use smc_mesh::api::smi::{self, SplitVersion};
 use smc_mesh::catalog::Object;
 use smc_types::ids::{InvalidName, NamespacedName};
@@ -156,7 +156,18 @@ const READERS: &[Row] = &[
             Some(Object::MeshConfig(id.clone(), config))
         },
     },
+    policy(Kind::Egress, |target| target.checked(osm::read_egress)),
+    policy(Kind::IngressBackend, |target| target.checked(osm::read_ingress_backend)),
+    policy(Kind::Retry, |target| target.checked(osm::read_retry)),
+    policy(Kind::Telemetry, |target| target.checked(osm::read_telemetry)),
+    policy(Kind::UpstreamTrafficSetting, |target| target.checked(osm::read_upstream_traffic_setting)),
 ];
+
+/// The row of a kind of OSM's policy group, which is checked and has no effect.
+const fn policy(kind: Kind, read: fn(&mut Target<'_>) -> Option<Object>) -> Row {
+    let group = "policy.openservicemesh.io";
+    Row { kind, group, versions: &["v1alpha1"], advertised: "policy.openservicemesh.io/v1alpha1", read }
+}
 
 /// Looks up an `apiVersion` and a `kind` in the table of kinds.
 pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
@@ -275,6 +286,12 @@ impl Target<'_> {
         reading.object
     }
 
+    /// Reports what is wrong with an object that has no effect.
+    fn checked(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<()>) -> Option<Object> {
+        self.custom(read);
+        None
+    }
+
     fn custom<O>(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<O>) -> Option<O> {
         let custom: CustomObject = decode(self.reference, self.value, &mut self.problems)?;
         let ObjectRef::Namespaced(_, id) = self.reference else { return None };
@@ -323,7 +340,12 @@ mod tests {
             Kind::TcpRoute => Some(Kind::UdpRoute),
             Kind::UdpRoute => Some(Kind::TrafficSplit),
             Kind::TrafficSplit => Some(Kind::MeshConfig),
-            Kind::MeshConfig => None,
+            Kind::MeshConfig => Some(Kind::Egress),
+            Kind::Egress => Some(Kind::IngressBackend),
+            Kind::IngressBackend => Some(Kind::Retry),
+            Kind::Retry => Some(Kind::Telemetry),
+            Kind::Telemetry => Some(Kind::UpstreamTrafficSetting),
+            Kind::UpstreamTrafficSetting => None,
         };
         let kinds: Vec<Kind> = std::iter::successors(Some(Kind::Namespace), |kind| next(*kind)).collect();
         assert_eq!(READERS.iter().map(|row| row.kind).collect::<Vec<_>>(), kinds);
@@ -356,6 +378,8 @@ mod tests {
             ("config.openservicemesh.io/v1alpha2", "MeshConfig", "MeshConfig v1alpha2"),
             ("config.openservicemesh.io/v1alpha1", "MeshConfig", "MeshConfig v1alpha1"),
             ("config.openservicemesh.io/v1", "MeshConfig", "read as config.openservicemesh.io/v1alpha2"),
+            ("policy.openservicemesh.io/v1alpha1", "Egress", "Egress v1alpha1"),
+            ("policy.openservicemesh.io/v1", "Retry", "read as policy.openservicemesh.io/v1alpha1"),
             ("v1", "List", "any list"),
             ("v1", "PodList", "list of Pod"),
             ("access.smi-spec.io/v1alpha3", "TrafficTargetList", "list of TrafficTarget"),

@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use super::osm::read_mesh_config;
+use super::osm::{
+    read_egress, read_ingress_backend, read_mesh_config, read_retry, read_telemetry,
+    read_upstream_traffic_setting,
+};
 use super::smi::{
     SplitVersion, read_http_route_group, read_tcp_route, read_traffic_split, read_traffic_target,
     read_udp_route,
@@ -92,6 +95,15 @@ proptest! {
                 accounted(&read_traffic_split(id.clone(), version, spec.clone()))?;
             }
             accounted(&read_mesh_workload(id.clone(), MeshWorkloadMeta::default(), spec.clone()))?;
+            for read in [
+                read_egress,
+                read_ingress_backend,
+                read_retry,
+                read_telemetry,
+                read_upstream_traffic_setting,
+            ] {
+                accounted(&read(id.clone(), spec.clone()))?;
+            }
             accounted(&read_mesh_config(id.clone(), spec))?;
         }
     }

@@ -151,6 +151,11 @@ impl Fields {
         format!("{}.{name}", self.path)
     }
 
+    /// Whether a field is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
     /// Takes a field out; `None` if it is absent.
     pub(super) fn take(&mut self, name: &str) -> Option<Node> {
         let value = self.fields.remove(name)?;

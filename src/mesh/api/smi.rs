@@ -5,11 +5,13 @@
 mod http_route_group;
 mod pattern;
 mod port_routes;
+mod split_conversion;
 mod traffic_split;
 mod traffic_target;
 
 pub use http_route_group::{HttpMatch, HttpRouteGroup, MethodSet, read_http_route_group};
 pub use pattern::{HeaderPattern, InvalidPattern, Pattern};
 pub use port_routes::{TcpRoute, UdpRoute, read_tcp_route, read_udp_route};
+pub use split_conversion::{MATCHES_ANNOTATION, Unconvertible, convert_traffic_split};
 pub use traffic_split::{Backend, SplitVersion, TrafficSplit, read_traffic_split};
 pub use traffic_target::{Rule, RuleKind, TrafficTarget, read_traffic_target};

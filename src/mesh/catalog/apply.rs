@@ -74,6 +74,12 @@ impl Catalog {
             }
             Kind::TrafficSplit => self.set_split(name, None),
             Kind::MeshConfig => self.set_mesh_config(name, None),
+            // They are checked only; the catalog holds none.
+            Kind::Egress
+            | Kind::IngressBackend
+            | Kind::Retry
+            | Kind::Telemetry
+            | Kind::UpstreamTrafficSetting => Affected::default(),
         }
     }
 

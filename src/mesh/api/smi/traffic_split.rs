@@ -18,7 +18,7 @@ use smc_types::text::truncated;
 const MAX_BACKENDS: usize = 256;
 const MAX_MATCHES: usize = 32;
 /// The largest weight. Envoy demands that the sum stays within 32 bits: 256 backends of this do.
-const MAX_WEIGHT: u32 = 10_000_000;
+pub(super) const MAX_WEIGHT: u32 = 10_000_000;
 
 /// A split of a root service's traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,7 +208,7 @@ fn read_quantity(node: &Node, findings: &mut Findings) -> Option<u32> {
 }
 
 /// The thousandths of a quantity with the suffixes a weight may sensibly have.
-fn milli(text: &str) -> Option<u64> {
+pub(super) fn milli(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix('m') {
         Some(digits) => (digits, 1),
         None => match text.strip_suffix('k') {

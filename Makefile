@@ -31,8 +31,10 @@ dist: setup ## The shipped program, dist/smc in the target directory, and its sy
 demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-demo $(if $(filter 1,$(ONCE)),--once)
 
-test: build ## All tests, with real Envoys
-	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) cargo test $(CARGO_FLAGS) --workspace
+# Kubernetes is compiled before anything else needs the processors.
+test: setup ## All tests, with real Envoys and a real Kubernetes
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) tests/setup/with-cluster $(SMC_CACHE) \
+	  sh -c 'cargo build $(CARGO_FLAGS) --workspace --bins && cargo test $(CARGO_FLAGS) --workspace'
 
 tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
 	@cargo test $(CARGO_FLAGS) -p smc-tidy

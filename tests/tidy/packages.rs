@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
 const AT_HOME: &[(&str, &[&str])] = &[
     ("openraft", &["smc-raft"]),
     ("rocksdb", &["smc-raft"]),
-    ("k8s-openapi", &["smc", "smc-lab"]),
+    ("k8s-openapi", &["smc", "smc-lab", "smc-kubernetes"]),
     ("envoy-types", &["smc-mesh", "smc", "smc-testkit", "smc-tests", "smc-simulation", "smc-benches"]),
 ];
 

@@ -1,0 +1,6 @@
+//! The tests in a real Kubernetes: most in one cluster that they share, each in namespaces of its
+//! own.
+
+mod api_only;
+mod node;
+mod shared;

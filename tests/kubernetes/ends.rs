@@ -1,0 +1,131 @@
+//! The end of a cluster: whatever dies, nothing of it is left on the machine.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Longer than the keeper takes to remove cgroups and the directory.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The directories of Kubernetes' programs, if a cluster can run here.
+fn programs() -> Option<std::ffi::OsString> {
+    #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
+    let (programs, reason) = (std::env::var_os("SMC_KUBERNETES"), std::env::var_os("SMC_NO_CLUSTER"));
+    assert!(programs.is_some() || reason.is_some(), "SMC_KUBERNETES names the programs (make sets it)");
+    programs
+}
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_smc-cluster"))
+}
+
+fn directory(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("smc-cluster-{}", nix::unistd::geteuid())).join(name)
+}
+
+/// Starts a cluster in a process of its own, and waits until it is up.
+fn up(name: &str, flags: &[&str]) -> Child {
+    let mut child = program()
+        .args(["up", "--name", name, "--wait", "180"])
+        .args(flags)
+        // Without images of the workspace's programs, which these tests do not run.
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n", "the cluster is up");
+    child
+}
+
+fn kill_hard(pid: u32) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
+}
+
+fn keeper(name: &str) -> u32 {
+    fs::read_to_string(directory(name).join("keeper.pid")).unwrap().parse().unwrap()
+}
+
+/// What is left of a cluster: processes, mounts, cgroups, directory.
+fn left(name: &str) -> Vec<String> {
+    let directory = directory(name);
+    let text = directory.display().to_string();
+    let mut left = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        // Every component is started with a path in the directory.
+        if command.contains(&format!("{text}/")) {
+            left.push(command);
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    left.extend(mounts.lines().filter(|line| line.contains(&text)).map(ToOwned::to_owned));
+    cgroups(Path::new("/sys/fs/cgroup"), &format!("smc-cluster-{name}"), 4, &mut left);
+    if directory.exists() {
+        left.push(text);
+    }
+    left
+}
+
+fn cgroups(directory: &Path, name: &str, depth: u32, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name() == name {
+            found.push(entry.path().display().to_string());
+        } else if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            cgroups(&entry.path(), name, depth - 1, found);
+        }
+    }
+}
+
+async fn wait_until_nothing_is_left(name: &str) {
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    while !left(name).is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "left: {:#?}", left(name));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// All in one test: one cluster with a node runs at a time.
+#[tokio::test]
+async fn nothing_is_left_of_a_cluster_whatever_dies() {
+    if programs().is_none() {
+        return;
+    }
+    for flags in [&["--api-only"] as &[&str], &[]] {
+        let mut owner = up("ends", flags);
+        assert!(left("ends").len() > 3, "this test finds what there is: {:?}", left("ends"));
+        kill_hard(owner.id());
+        owner.wait().unwrap();
+        wait_until_nothing_is_left("ends").await;
+
+        let mut owner = up("ends", flags);
+        let down = program().args(["down", "--name", "ends"]).status().unwrap();
+        assert!(down.success());
+        assert_eq!(left("ends"), [""; 0]);
+        owner.wait().unwrap();
+
+        let mut owner = up("ends", flags);
+        kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGTERM).unwrap();
+        assert!(owner.wait().unwrap().success());
+        assert_eq!(left("ends"), [""; 0]);
+
+        // Both at once: the processes are gone, and the next cluster removes the files.
+        let mut owner = up("ends", flags);
+        kill_hard(keeper("ends"));
+        kill_hard(owner.id());
+        owner.wait().unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let processes = left("ends");
+        assert!(!processes.iter().any(|line| line.contains("kube-apiserver")), "{processes:#?}");
+        let mut owner = up("ends", flags);
+        kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGINT).unwrap();
+        assert!(owner.wait().unwrap().success());
+        assert_eq!(left("ends"), [""; 0]);
+    }
+}

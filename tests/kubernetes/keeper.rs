@@ -1,0 +1,193 @@
+//! Owns the process that outlives the cluster's owner by a moment: holds the locks, starts the first
+//! process in its namespaces, forwards to the API server, and removes everything at the end.
+//!
+//! It speaks with the owner over its standard input and output, a word per line: `locked` (the
+//! directory is empty and ready to be filled), then from the owner `go`, then `up PORT`. The end of
+//! its input ends the cluster, unless the owner has said `detach`.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::cgroups::Cgroups;
+use crate::config::Config;
+use crate::state_dir::StateDir;
+use crate::{ClusterError, control, forward};
+
+/// Poll interval of locks and of the first process.
+const POLL: Duration = Duration::from_millis(100);
+/// Time limit for the first process to mount, to set up its network and to listen.
+const START: Duration = Duration::from_secs(30);
+
+/// Runs until the cluster ends, which the end of standard input, SIGTERM or SIGINT asks for.
+pub async fn keep(config: &str) -> Result<(), ClusterError> {
+    let config = Config::parse(config.as_bytes())?;
+    let state = config.state_dir();
+    let mut words = words();
+    let mut terminate = signal(SignalKind::terminate()).map_err(ClusterError::command("SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ClusterError::command("SIGINT"))?;
+    let Some(_lock) = state.lock()? else {
+        let text =
+            format!("a cluster named `{0}` runs already; `smc-cluster down --name {0}` ends it", config.name);
+        return Err(ClusterError::AlreadyRunning(text));
+    };
+    let wait = wait_for_node(&config);
+    let _node = tokio::select! {
+        lock = wait => lock?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let cgroups = if config.node { Some(Cgroups::of(&config.name)?) } else { None };
+    if let Some(cgroups) = &cgroups {
+        // Those of a cluster that was killed together with its keeper.
+        Cgroups::recorded(&state.cgroups()).remove().await?;
+        cgroups.remove().await?;
+        cgroups.create()?;
+    }
+    state.clear()?;
+    if let Some(cgroups) = &cgroups {
+        cgroups.record(&state.cgroups())?;
+    }
+    let pid = state.keeper_pid();
+    fs::write(&pid, std::process::id().to_string()).map_err(ClusterError::file("write", &pid))?;
+    let result = run(&config, &state, &mut words, &mut terminate, &mut interrupt).await;
+    if let Some(cgroups) = &cgroups {
+        cgroups.remove().await?;
+    }
+    if !state.path().join("keep").exists() {
+        state.remove()?;
+    }
+    result
+}
+
+type Signals = tokio::signal::unix::Signal;
+
+async fn run(
+    config: &Config,
+    state: &StateDir,
+    words: &mut mpsc::Receiver<String>,
+    terminate: &mut Signals,
+    interrupt: &mut Signals,
+) -> Result<(), ClusterError> {
+    say("locked")?;
+    match words.recv().await.as_deref() {
+        Some("go") => {}
+        _ => return Ok(()),
+    }
+    config.write()?;
+    let mut child = spawn(config, state)?;
+    // Taken out of `child`, because `Child::wait` closes the child's standard input.
+    let _lifeline = child.stdin.take();
+    let started = start(config, state, &mut child).await;
+    let mut result = match &started {
+        Ok(port) => say(&format!("up {port}")),
+        Err(_) => Ok(()),
+    };
+    let mut detached = false;
+    while started.is_ok() && result.is_ok() {
+        tokio::select! {
+            word = words.recv(), if !detached => match word.as_deref() {
+                Some("detach") => detached = true,
+                Some(_) => {}
+                None => break,
+            },
+            status = child.wait() => {
+                let problem = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                result = Err(ClusterError::Command { command: "the first process".to_owned(), problem });
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    // `--kill-child` takes the first process along, and the kernel all others.
+    let _ = child.start_kill();
+    let _ = child.wait().await;
+    started.and(result)
+}
+
+/// Reads words from the owner; the channel closes with standard input.
+fn words() -> mpsc::Receiver<String> {
+    // The owner says two words.
+    let (sender, words) = mpsc::channel(4);
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    words
+}
+
+fn say(word: &str) -> Result<(), ClusterError> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{word}")
+        .and_then(|()| out.flush())
+        .map_err(ClusterError::file("write", Path::new("stdout")))
+}
+
+/// Waits until no other cluster with a node runs: two kubelets on one machine would share more than
+/// they know. Without a node there is nothing to wait for.
+async fn wait_for_node(config: &Config) -> Result<Option<nix::fcntl::Flock<fs::File>>, ClusterError> {
+    if !config.node {
+        return Ok(None);
+    }
+    let deadline = Instant::now() + Duration::from_secs(config.wait_seconds);
+    loop {
+        if let Some(lock) = StateDir::lock_node()? {
+            return Ok(Some(lock));
+        }
+        if Instant::now() >= deadline {
+            let text = "another cluster with a node runs, and this machine has room for one: \
+                        `smc-cluster list` names it";
+            return Err(ClusterError::AlreadyRunning(text.to_owned()));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn spawn(config: &Config, state: &StateDir) -> Result<Child, ClusterError> {
+    let path = state.log("pid1");
+    let log = fs::File::create(&path).map_err(ClusterError::file("create", &path))?;
+    let errors = log.try_clone().map_err(ClusterError::file("open", &path))?;
+    Command::new(&config.program)
+        .arg("join")
+        .arg(state.config())
+        // The lifeline: it closes with this process, however that ends.
+        .stdin(Stdio::piped())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .map_err(ClusterError::command("join"))
+}
+
+/// Waits for the first process, and forwards to it. Returns the port of the API server on the host;
+/// 0 if the cluster has no network of its own.
+async fn start(config: &Config, state: &StateDir, child: &mut Child) -> Result<u16, ClusterError> {
+    let deadline = Instant::now() + START;
+    let pid = loop {
+        match control::first_process(state).await {
+            Ok(pid) => break pid,
+            Err(_) if Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) => {
+                tokio::time::sleep(POLL / 5).await;
+            }
+            Err(error) => {
+                let log = fs::read_to_string(state.log("pid1")).unwrap_or_default();
+                let problem = format!("{}: {}", error.chain(), log.trim());
+                return Err(ClusterError::Command { command: "the first process".to_owned(), problem });
+            }
+        }
+    };
+    let port = if config.node { forward::start(pid)? } else { 0 };
+    let path = state.port();
+    fs::write(&path, port.to_string()).map_err(ClusterError::file("write", &path))?;
+    Ok(port)
+}

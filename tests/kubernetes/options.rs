@@ -1,0 +1,48 @@
+//! Owns the options of a cluster.
+
+use std::time::Duration;
+
+use crate::{Image, Programs};
+
+/// The options of a cluster. [`ClusterOptions::new`] and [`ClusterOptions::api_only`] have the
+/// defaults.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The cluster's name, unique per user while it runs; generated if absent.
+    pub name: Option<String>,
+    /// The programs of Kubernetes.
+    pub programs: Programs,
+    /// Run a node, with containers, virtual IPs and DNS. Needs root. One cluster with a node runs on a
+    /// machine at a time.
+    pub node: bool,
+    /// Images that the node has.
+    pub images: Vec<Image>,
+    /// Additional flags of the API server.
+    pub api_server_flags: Vec<String>,
+    /// Time limit to wait for another cluster with a node to end.
+    pub wait: Duration,
+    /// Keep the cluster's directory, with all logs, at the end.
+    pub keep: bool,
+}
+
+impl ClusterOptions {
+    /// A cluster with a node.
+    pub fn new(programs: Programs, images: Vec<Image>) -> Self {
+        Self {
+            name: None,
+            programs,
+            node: true,
+            images,
+            api_server_flags: Vec::new(),
+            wait: Duration::ZERO,
+            keep: false,
+        }
+    }
+
+    /// etcd, the API server and the controller manager alone. Any number of these runs at once, and
+    /// none needs root where the kernel has unprivileged user namespaces. The API server is on the
+    /// host's network, so it reaches webhooks that a test serves there.
+    pub fn api_only(programs: Programs) -> Self {
+        Self { node: false, ..Self::new(programs, Vec::new()) }
+    }
+}

@@ -1,0 +1,15 @@
+// Command coredns is the name server of the test cluster: CoreDNS with the plugins that its Corefile names.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func main() {
+	dnsserver.Directives = []string{"ready", "errors", "kubernetes"}
+	coremain.Run()
+}

@@ -13,6 +13,7 @@ mod barrier;
 mod changes;
 mod clocks;
 mod error;
+mod founding;
 mod housekeeping;
 mod join;
 pub(crate) mod peers;
@@ -61,6 +62,7 @@ use crate::transport::tls::{GroupSecret, ReplicaTls};
 use barrier::SharedBarrier;
 use clocks::PeerClocks;
 pub use error::{GroupError, MembershipError};
+pub use founding::{Claim, ClaimError, FoundingRegister};
 use housekeeping::housekeeping;
 use join::GroupJoin;
 use peers::Peers;
@@ -110,8 +112,17 @@ impl Group {
         connections: Connections,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, GroupError> {
-        let Settings { replica, address, initial_members, founded_before, timing, secret, other_secrets } =
-            settings;
+        let Settings {
+            replica,
+            address,
+            initial_members,
+            possible_members,
+            founded_before,
+            founding,
+            timing,
+            secret,
+            other_secrets,
+        } = settings;
         let disk = storage.open(Some(replica)).await.map_err(GroupError::Storage)?;
         let failed = |error| start_error(&disk, &error);
         let identity =
@@ -169,7 +180,9 @@ impl Group {
             peers: peers.clone(),
             address,
             initial_members,
+            possible_members,
             founded_before,
+            founding,
             entropy: Arc::clone(&entropy),
         };
         tasks.spawn(until(stopping.clone(), joining.run()));

@@ -25,8 +25,8 @@ mod types;
 mod wire;
 
 pub use group::{
-    Connections, Group, GroupError, GroupStatus, MAX_COMMANDS, MAX_PROPOSAL_BYTES, Member, MembershipError,
-    Settings,
+    Claim, ClaimError, Connections, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
+    MAX_PROPOSAL_BYTES, Member, MembershipError, Settings,
 };
 pub use recovery::backup::{Backup, BackupError, read as read_backup};
 pub use recovery::{Inspection, RecoveryError, inspect, recover, restore};

@@ -211,7 +211,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) may_found: bool,
     /// The replicas that found the group together, with their addresses.
     pub(crate) initial_members: &'a BTreeMap<ReplicaId, String>,
-    /// The present answers of the other initial members; those that did not answer are missing.
+    /// The present answers of the other initial and possible members; those that did not answer are missing.
     pub(crate) described: &'a BTreeMap<ReplicaId, pb::DescribeResponse>,
 }
 

@@ -7,6 +7,7 @@ mod group;
 mod reception;
 mod recovery;
 mod replicas;
+mod scaling;
 mod suite;
 mod switch;
 mod torn;

@@ -34,6 +34,18 @@ impl Group {
         self.change(pb::change_membership_request::Change::TransferTo(to.0)).await
     }
 
+    /// Hands leadership over if this replica leads: to the best other voter among those that `stays` names.
+    /// Returns the new leader, or `None` if this replica does not lead or there is no other voter to lead.
+    pub async fn hand_over(
+        &self,
+        stays: impl Fn(ReplicaId) -> bool,
+    ) -> Result<Option<ReplicaId>, MembershipError> {
+        let status = self.status();
+        let Some(successor) = status.successor(stays).filter(|_| status.leads()) else { return Ok(None) };
+        self.transfer(successor).await?;
+        Ok(Some(successor))
+    }
+
     async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
         match self.peers.leader() {
             Leader::Me => membership::change(&self.raft, change).await.map_err(|error| match error {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use crate::group::founding::{Claim, FoundingRegister};
 use crate::group::peers::Peers;
 use crate::membership::{NextStep, Situation, member, next_step};
 use crate::state::machine::Raft;
@@ -24,6 +25,10 @@ use crate::types::Replica;
 /// Pause between two attempts to get into a group.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Pause after the founding was refused or could not be recorded. The record is outside the group, and
+/// changes only by a person's hand; meanwhile other replicas may appear.
+const RETRY_FOUNDING: Duration = Duration::from_secs(3);
+
 /// Brings a replica into a group.
 pub(crate) struct GroupJoin {
     pub(crate) raft: Raft,
@@ -31,8 +36,12 @@ pub(crate) struct GroupJoin {
     pub(crate) peers: Peers,
     pub(crate) address: String,
     pub(crate) initial_members: BTreeMap<ReplicaId, String>,
+    /// Others that are asked for the group, and do not found it.
+    pub(crate) possible_members: BTreeMap<ReplicaId, String>,
     /// Where it is noted that there has been an authority, if so.
     pub(crate) founded_before: Option<String>,
+    /// The record of the founding that outlives all disks, if there is one.
+    pub(crate) founding: Option<Arc<dyn FoundingRegister>>,
     pub(crate) entropy: Arc<dyn Entropy>,
 }
 
@@ -82,10 +91,13 @@ impl GroupJoin {
             .is_some_and(|(member, voter)| voter && member.incarnation == self.identity.incarnation)
     }
 
-    /// Asks the other initial members what they are, all at once; those that do not answer are missing.
+    /// Asks the other initial and possible members what they are, all at once; those that do not answer are
+    /// missing.
     async fn describe_others(&self) -> BTreeMap<ReplicaId, pb::DescribeResponse> {
         let mut asked = JoinSet::new();
-        for (id, address) in self.initial_members.iter().filter(|(id, _)| **id != self.identity.replica) {
+        let known = self.possible_members.iter().chain(&self.initial_members);
+        let known: BTreeMap<_, _> = known.filter(|(id, _)| **id != self.identity.replica).collect();
+        for (id, address) in known {
             let peer = self.peers.at(*id, Replica { address: address.clone(), incarnation: 0 });
             let id = *id;
             asked.spawn(async move { Some((id, peer.describe(ANSWER).await.ok()?)) });
@@ -94,6 +106,10 @@ impl GroupJoin {
     }
 
     async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
+        if !self.may_claim().await {
+            sleep(RETRY_FOUNDING).await;
+            return;
+        }
         // A previous attempt may have persisted the group id and crashed before `initialize`; reuse that id.
         let group = self.identity.group().map_or_else(|| GroupId::draw(&*self.entropy), Ok);
         let group = match group {
@@ -111,6 +127,27 @@ impl GroupJoin {
         match self.raft.initialize(members).await {
             Ok(()) => info!(%group, replicas = ids.join(","), "the group is founded"),
             Err(error) => warn!(%error, "cannot found the group; will retry"),
+        }
+    }
+
+    /// Whether the record outside the group, if there is one, leaves the founding to this replica.
+    async fn may_claim(&self) -> bool {
+        let Some(register) = &self.founding else { return true };
+        match register.claim(self.identity.incarnation).await {
+            Ok(Claim::Granted) => true,
+            Ok(Claim::FoundedBefore(record)) => {
+                warn!(
+                    replica = %self.identity.replica,
+                    %record,
+                    "there has been a group, and no member of it answers: waiting for one"
+                );
+                false
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(error, "cannot found the group yet; will retry");
+                false
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use smc_host::network::{Listener, Network};
 use smc_types::ids::ReplicaId;
 
 use super::error::GroupError;
+use super::founding::FoundingRegister;
 use crate::timing::Timing;
 use crate::transport::tls::GroupSecret;
 
@@ -27,8 +28,13 @@ pub struct Settings {
     /// The replicas that found the group together, with their addresses; a later replica asks them to be
     /// added.
     pub initial_members: BTreeMap<ReplicaId, String>,
+    /// Further replicas that may belong to the group, with their addresses: a replica without a group asks
+    /// them as well. They take no part in founding, and need not exist.
+    pub possible_members: BTreeMap<ReplicaId, String>,
     /// Where it is noted that there has been an authority, if so: this replica founds no group then.
     pub founded_before: Option<String>,
+    /// A record outside the replicas' disks of the founding; this replica founds a group only with its leave.
+    pub founding: Option<Arc<dyn FoundingRegister>>,
     /// Heartbeats and election timeouts.
     pub timing: Timing,
     /// The secret that only replicas of this mesh have.
@@ -44,7 +50,9 @@ impl Settings {
             initial_members: BTreeMap::from([(replica, address.clone())]),
             replica,
             address,
+            possible_members: BTreeMap::new(),
             founded_before: None,
+            founding: None,
             timing: Timing::default(),
             secret,
             other_secrets: Vec::new(),

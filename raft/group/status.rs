@@ -44,6 +44,22 @@ pub struct GroupStatus {
     pub members: Vec<Member>,
 }
 
+impl GroupStatus {
+    /// Whether this replica leads the group.
+    pub fn leads(&self) -> bool {
+        self.leader == Some(self.replica)
+    }
+
+    /// The replica that leadership should go to if this replica is to end: of the other voters that `stays`
+    /// names, the one that is known to have the most of the log, and of several the one with the lowest id.
+    pub fn successor(&self, stays: impl Fn(ReplicaId) -> bool) -> Option<ReplicaId> {
+        let others = self.members.iter().filter(|member| member.voter && member.id != self.replica);
+        let staying = others.filter(|member| stays(member.id));
+        let best = staying.max_by_key(|member| (member.matched, std::cmp::Reverse(member.id)));
+        best.map(|member| member.id)
+    }
+}
+
 impl Group {
     /// The group as this replica sees it.
     pub fn status(&self) -> GroupStatus {
@@ -67,6 +83,63 @@ impl Group {
             snapshot: metrics.snapshot.map_or(0, |id| id.index),
             membership_index: self.membership_index(),
             members: membership.nodes().map(member).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(replica: u64, members: &[(u64, bool, Option<u64>)]) -> GroupStatus {
+        let member = |&(id, voter, matched): &(u64, bool, Option<u64>)| Member {
+            id: ReplicaId(id),
+            address: format!("replica-{id}:15129"),
+            voter,
+            matched,
+        };
+        GroupStatus {
+            replica: ReplicaId(replica),
+            group: None,
+            leader: Some(ReplicaId(replica)),
+            term: 1,
+            last: 9,
+            applied: 9,
+            snapshot: 0,
+            membership_index: 1,
+            members: members.iter().map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn leadership_goes_to_the_voter_with_the_most_of_the_log() {
+        let (yes, no) = (true, false);
+        for (sentence, members, stays, expected) in [
+            ("a replica alone has no successor", vec![(0, yes, None)], 9, None),
+            ("a learner cannot lead", vec![(0, yes, None), (1, no, Some(9))], 9, None),
+            ("the furthest leads", vec![(0, yes, None), (1, yes, Some(8)), (2, yes, Some(9))], 9, Some(2)),
+            (
+                "an unreachable one is last",
+                vec![(0, yes, None), (1, yes, None), (2, yes, Some(1))],
+                9,
+                Some(2),
+            ),
+            (
+                "of equals the lowest id",
+                vec![(0, yes, None), (2, yes, Some(9)), (1, yes, Some(9))],
+                9,
+                Some(1),
+            ),
+            (
+                "one that leaves is passed over",
+                vec![(0, yes, None), (1, yes, Some(1)), (4, yes, Some(9))],
+                3,
+                Some(1),
+            ),
+            ("where all others leave there is none", vec![(0, yes, None), (3, yes, Some(9))], 3, None),
+        ] {
+            let successor = status(0, &members).successor(|id| id.0 < stays);
+            assert_eq!(successor, expected.map(ReplicaId), "{sentence}");
         }
     }
 }

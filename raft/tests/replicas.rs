@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::switch::Switch;
-use crate::group::{Connections, Group, Settings};
+use crate::group::{Connections, FoundingRegister, Group, Settings};
 use crate::membership;
 use crate::replicated::ReplicatedLedger;
 use crate::storage::Storage;
@@ -51,6 +51,8 @@ pub(super) fn address(id: u64) -> String {
 pub(super) struct Cluster {
     switch: Switch,
     pub(super) initial_members: Vec<u64>,
+    pub(super) possible_members: Vec<u64>,
+    pub(super) founding: Option<Arc<dyn FoundingRegister>>,
     pub(super) disks: BTreeMap<u64, MemoryDisk>,
     pub(super) running: BTreeMap<u64, Arc<Group>>,
     pub(super) clocks: BTreeMap<u64, Arc<SettableClock>>,
@@ -76,8 +78,11 @@ impl Cluster {
 
     async fn start_as(&mut self, id: u64, secret: u8) -> Arc<Group> {
         let secret = GroupSecret::new(Zeroizing::new([secret; 32]));
+        let addresses = |ids: &[u64]| ids.iter().map(|id| (ReplicaId(*id), address(*id))).collect();
         let settings = Settings {
-            initial_members: self.initial_members.iter().map(|id| (ReplicaId(*id), address(*id))).collect(),
+            initial_members: addresses(&self.initial_members),
+            possible_members: addresses(&self.possible_members),
+            founding: self.founding.clone(),
             ..Settings::new(ReplicaId(id), address(id), secret)
         };
         let connections = Connections {
@@ -149,7 +154,7 @@ impl Cluster {
     }
 }
 
-fn voters(group: &Group) -> Vec<u64> {
+pub(super) fn voters(group: &Group) -> Vec<u64> {
     let status = group.status();
     status.members.iter().filter(|member| member.voter).map(|member| member.id.0).collect()
 }

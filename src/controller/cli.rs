@@ -8,10 +8,13 @@ mod cluster;
 mod controller;
 mod crds;
 mod duration;
+mod kek;
 mod mesh;
 mod output;
+mod probe;
 mod proxy;
 mod replica;
+mod stateful_set;
 mod table;
 mod vm;
 
@@ -63,6 +66,11 @@ enum Command {
     /// Machines without a pod: write what one needs to join the mesh, release it.
     #[command(subcommand)]
     Vm(vm::VmCommand),
+    /// The key-encryption key of a control plane in Kubernetes.
+    #[command(subcommand)]
+    Kek(kek::KekCommand),
+    /// Ask a controller for a probe, by gRPC, as a kubelet does.
+    Probe(probe::ProbeArgs),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
 }
@@ -140,6 +148,8 @@ fn dispatch(command: Command) -> Outcome {
         Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),
         Command::Crds(args) => crds::run(args),
         Command::Vm(command) => one_thread()?.block_on(vm::run(command)),
+        Command::Kek(command) => one_thread()?.block_on(kek::run(command)),
+        Command::Probe(args) => one_thread()?.block_on(probe::run(args)),
         Command::Init(args) => {
             args.log.start_logging();
             if args.remove {

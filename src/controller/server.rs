@@ -125,6 +125,7 @@ pub struct Handle {
     metrics: Metrics,
     tasks: Tasks,
     stages: Stages,
+    ready: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Handle {
@@ -136,6 +137,12 @@ impl Handle {
     /// The administration without a socket.
     pub fn administration(&self) -> Administration {
         self.administration.clone()
+    }
+
+    /// Whether the replica is ready, at the moment of the call.
+    pub fn readiness(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let ready = Arc::clone(&self.ready);
+        move || ready()
     }
 
     /// The connected proxies.
@@ -248,9 +255,10 @@ impl Server {
         if let Some(address) = metrics_listen {
             let listener = listen(&*env.network, "metrics", address).await?;
             addresses.metrics = Some(listener.address());
-            telemetry::start(listener, metrics.clone(), ready, &mut tasks);
+            telemetry::start(listener, metrics.clone(), ready.clone(), &mut tasks);
         }
-        Ok(Handle { addresses, administration, proxies, metrics, tasks, stages })
+        let ready = Arc::new(ready);
+        Ok(Handle { addresses, administration, proxies, metrics, tasks, stages, ready })
     }
 }
 

@@ -9,6 +9,7 @@ use std::future::Future;
 use thiserror::Error;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The end of a task that should have continued, or failed while stopping.
 #[derive(Debug, Error)]
@@ -105,4 +106,18 @@ impl Tasks {
 
 fn panicked(panic: JoinError) -> TaskEnded {
     TaskEnded { task: "unknown", source: panic.into() }
+}
+
+/// Runs the tasks of HTTP/2 streams in a tracker, so that their connection can wait for them.
+#[derive(Clone)]
+pub(crate) struct Tracked(pub(crate) TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
 }

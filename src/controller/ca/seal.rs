@@ -21,7 +21,7 @@ use smc_types::text::truncated;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-pub use key_file::KeyFileError;
+pub use key_file::{KeyFileError, KeyPlace};
 pub use key_ring::KeyRing;
 
 use smc_host::env::{Entropy, NoEntropy};
@@ -114,6 +114,7 @@ pub struct LocalKey {
     group_secret: GroupSecret,
     entropy: Arc<dyn Entropy>,
     file: PathBuf,
+    place: KeyPlace,
 }
 
 impl LocalKey {
@@ -126,7 +127,8 @@ impl LocalKey {
         // 32 bytes are always a valid key; ring's type cannot express that.
         let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| NoEntropy)?;
         let group_secret = GroupSecret::derived_from(bytes, b"smc replicas 1").map_err(|_| NoEntropy)?;
-        Ok(Self { id, key: LessSafeKey::new(key), group_secret, entropy, file: file.to_owned() })
+        let (key, file) = (LessSafeKey::new(key), file.to_owned());
+        Ok(Self { id, key, group_secret, entropy, file, place: KeyPlace::File })
     }
 }
 
@@ -176,6 +178,9 @@ impl KeyEncryption for LocalKey {
     }
 
     fn founding_note(&self) -> Result<Option<String>, NoteError> {
+        if self.place == KeyPlace::Mounted {
+            return Ok(None);
+        }
         let path = key_file::founding_note(&self.file);
         match path.try_exists() {
             Ok(there) => Ok(there.then(|| path.display().to_string())),
@@ -184,6 +189,9 @@ impl KeyEncryption for LocalKey {
     }
 
     fn note_founding(&self, text: &str) -> Result<(), NoteError> {
+        if self.place == KeyPlace::Mounted {
+            return Ok(());
+        }
         let path = key_file::founding_note(&self.file);
         match key_file::write_new(&path, text, 0o644) {
             Err(source) if source.kind() != ErrorKind::AlreadyExists => {

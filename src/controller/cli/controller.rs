@@ -18,16 +18,21 @@ use smc_types::ids::{ReplicaId, TrustDomain};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::replica::ReplicaArgs;
+use super::stateful_set::StatefulSetArgs;
 use super::{Outcome, Verdict, duration};
-use crate::ca::seal::{KeyEncryption, KeyRing};
+use crate::ca::seal::{KeyEncryption, KeyFileError, KeyRing};
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
 use crate::group_time::clock_agrees;
+use crate::probes::{self, Probes};
 use crate::server::{Server, Storage};
 use crate::sources::DirectorySource;
+use crate::stateful_set::{self, Departing, Departure, hand_over};
+use crate::tasks::Tasks;
 use crate::telemetry::LogArgs;
 use smc_host::env::Env;
 
@@ -42,6 +47,8 @@ pub(super) struct ControllerArgs {
     data_dir: PathBuf,
     #[command(flatten)]
     replica: ReplicaArgs,
+    #[command(flatten)]
+    stateful_set: StatefulSetArgs,
     /// The key-encryption key that seals the certificate authority's keys
     ///
     /// FILE.founded beside it records that an authority was founded with it. If the record exists and the
@@ -73,9 +80,14 @@ pub(super) struct ControllerArgs {
     /// The unix socket of the administration API [default: DATA_DIR/admin.sock]
     #[arg(long, value_name = "PATH")]
     admin_socket: Option<PathBuf>,
-    /// The address to serve /metrics, /healthz and /readyz on [default: not served]
+    /// The address to serve /metrics, /healthz, /readyz and /startupz on [default: not served]
     #[arg(long, value_name = "ADDR")]
     metrics_listen: Option<SocketAddr>,
+    /// The address to answer probes on, by gRPC: startup, liveness and readiness [default: not served]
+    ///
+    /// They are answered from the first moment on, also while the replica waits for its group.
+    #[arg(long, value_name = "ADDR")]
+    probes_listen: Option<SocketAddr>,
     /// The trust domain of every identity
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
@@ -141,6 +153,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         mesh_dir,
         data_dir,
         replica,
+        stateful_set,
         kek_file,
         other_kek_files,
         create_kek,
@@ -149,6 +162,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         xds_replicas,
         admin_socket,
         metrics_listen,
+        probes_listen,
         trust_domain,
         mesh_name,
         mesh_namespace,
@@ -162,13 +176,35 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
     let env = Env::system();
-    let keys = open_keys(data_dir.clone(), kek_file, other_kek_files, create_kek, env.clone()).await?;
+    let running = CancellationToken::new();
+    let mut tasks = Tasks::new(running.clone());
+    let probes = Probes::default();
+    listen_for_probes(probes_listen, &probes, &env, raft, &mut tasks).await?;
+    let pod = stateful_set.place(&mesh_namespace, xds_listen)?;
+    let key_files = KeyFiles { kek_file, other_kek_files, create_kek };
+    let keys = match &pod {
+        Some(_) => open_mounted_keys(data_dir.clone(), key_files, env.clone()).await?,
+        None => open_keys(data_dir.clone(), key_files, env.clone()).await?,
+    };
+    let replica = match &pod {
+        Some(pod) => ReplicaArgs::of_pod(pod, Arc::new(pod.founding(&*keys))),
+        None => replica,
+    };
+    let xds_replicas = match &pod {
+        Some(pod) => pod.placement.xds.clone(),
+        None => by_replica(xds_replicas)?,
+    };
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
     let group = Arc::new(replica.start_on(raft, ledger, Arc::clone(&keys), env.clone()).await?);
+    probes.note_start();
+    if let Some(pod) = &pod {
+        pod.keep(&group, &mut tasks);
+    }
+    let departing = pod.map(|pod| pod.departing(&data_dir));
     let config = Config {
         xds_listen,
         xds_address,
-        xds_replicas: by_replica(xds_replicas)?,
+        xds_replicas,
         admin_socket: Some(admin_socket.unwrap_or_else(|| data_dir.join("admin.sock"))),
         metrics_listen,
         trust_domain,
@@ -185,9 +221,33 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         idle_limit: IDLE_LIMIT,
     };
     let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good"), mesh_name));
-    let served = serve(config, env, Storage { group: Arc::clone(&group), keys, mesh }, signals).await;
+    let storage = Storage { group: Arc::clone(&group), keys, mesh };
+    let served = serve(config, env, storage, signals, probes, departing.as_ref()).await;
+    if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
+        departing.end(&group, *departure).await;
+    }
+    running.cancel();
+    drop(tasks);
     group.stop().await;
-    served.map(|()| Verdict::Ok)
+    served.map(|_| Verdict::Ok)
+}
+
+/// Answers probes on the runtime of the group, which nothing that proxies do keeps busy.
+async fn listen_for_probes(
+    address: Option<SocketAddr>,
+    probes: &Probes,
+    env: &Env,
+    raft: &Handle,
+    tasks: &mut Tasks,
+) -> Result<(), ControllerError> {
+    let Some(address) = address else { return Ok(()) };
+    let network = Arc::clone(&env.network);
+    let listening = raft.spawn(async move { network.listen(address).await });
+    let listener = listening.await.map_err(ControllerError::Opening)?;
+    let listener = listener.map_err(|source| ControllerError::Probes { address, source })?;
+    let _on_raft = raft.enter();
+    probes::start(listener, probes.clone(), tasks);
+    Ok(())
 }
 
 /// Raises the limit of open files to the hard limit, and returns it. The usual soft limit of 1,024 would
@@ -207,30 +267,51 @@ fn connections(open_files: u64) -> usize {
     connections
 }
 
-/// Serves once the replica belongs to a group, until a signal arrives or a task fails.
-async fn serve(config: Config, env: Env, storage: Storage, signals: Signals) -> Result<(), Failure> {
+/// Serves once the replica belongs to a group, until a signal arrives or a task fails. A leader hands its
+/// leadership over before the streams end. Returns what the end means for the membership, where that is known.
+async fn serve(
+    config: Config,
+    env: Env,
+    storage: Storage,
+    signals: Signals,
+    probes: Probes,
+    departing: Option<&Departing>,
+) -> Result<Option<Departure>, Failure> {
     let signalled = signals.any();
     tokio::pin!(signalled);
+    let group = Arc::clone(&storage.group);
+    let depart = async || match departing {
+        Some(departing) => Some(departing.begin(&group).await),
+        None => {
+            hand_over(&group, |_| true).await;
+            None
+        }
+    };
     tokio::select! {
-        ready = storage.group.ready() => ready?,
-        () = &mut signalled => return Ok(()),
+        ready = group.ready() => ready?,
+        () = &mut signalled => return Ok(depart().await),
     }
     tokio::select! {
-        () = clock_agrees(&storage.group) => {}
-        () = &mut signalled => return Ok(()),
+        () = clock_agrees(&group) => {}
+        () = &mut signalled => return Ok(depart().await),
     }
     let shutdown = CancellationToken::new();
     let handle = Server::start(config, env, storage, shutdown.clone()).await?;
+    probes.decide_by(handle.readiness());
     let joined = handle.join();
     tokio::pin!(joined);
     tokio::select! {
-        ended = &mut joined => ended?,
+        ended = &mut joined => {
+            ended?;
+            Ok(None)
+        }
         () = &mut signalled => {
+            let departure = depart().await;
             shutdown.cancel();
             joined.await?;
+            Ok(departure)
         }
     }
-    Ok(())
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -250,22 +331,68 @@ enum ControllerError {
     /// The opening task panicked, which is a bug.
     #[error("opening the data directory broke off")]
     Opening(#[source] tokio::task::JoinError),
+    /// The port for probes cannot be opened.
+    #[error("cannot listen on {address} for probes")]
+    Probes {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
-/// Creates the data directory and opens the key-encryption key, on a thread that may block.
-async fn open_keys(
-    data_dir: PathBuf,
+/// The files of the key-encryption keys.
+#[derive(Debug, Clone)]
+struct KeyFiles {
     kek_file: PathBuf,
     other_kek_files: Vec<PathBuf>,
     create_kek: bool,
-    env: Env,
-) -> Result<Arc<dyn KeyEncryption>, Failure> {
+}
+
+/// Creates the data directory and opens the key-encryption key, on a thread that may block.
+async fn open_keys(data_dir: PathBuf, files: KeyFiles, env: Env) -> Result<Arc<dyn KeyEncryption>, Failure> {
     let opened = tokio::task::spawn_blocking(move || -> Result<Arc<dyn KeyEncryption>, Failure> {
         // Private, since it holds sealed keys and the record of every certificate.
         make_directory(&data_dir)?;
+        let KeyFiles { kek_file, other_kek_files, create_kek } = files;
         Ok(Arc::new(KeyRing::load(&kek_file, &other_kek_files, create_kek, &env)?))
     });
     opened.await.map_err(ControllerError::Opening)?
+}
+
+/// How long to wait for a key that is not mounted yet. The kubelet mounts a Secret that was made after the
+/// pod within its sync period, a minute by default, mostly at once.
+const MOUNTING: Duration = Duration::from_mins(2);
+
+/// The pause between two looks for it.
+const MOUNTING_LOOK: Duration = Duration::from_millis(500);
+
+/// As [`open_keys`], for keys that Kubernetes mounts, and the data directory of a pod: one whose replica left
+/// the group begins with an empty ledger.
+async fn open_mounted_keys(
+    data_dir: PathBuf,
+    files: KeyFiles,
+    env: Env,
+) -> Result<Arc<dyn KeyEncryption>, Failure> {
+    let open = move |missing_is_fatal: bool| -> Result<Option<Arc<dyn KeyEncryption>>, Failure> {
+        make_directory(&data_dir)?;
+        stateful_set::sweep(&data_dir, &ledger_directory(&data_dir))?;
+        match KeyRing::mounted(&files.kek_file, &files.other_kek_files, &env) {
+            Ok(keys) => Ok(Some(Arc::new(keys))),
+            Err(KeyFileError::Missing(_)) if !missing_is_fatal => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let deadline = Instant::now() + MOUNTING;
+    loop {
+        let (open, late) = (open.clone(), Instant::now() >= deadline);
+        let opened = tokio::task::spawn_blocking(move || open(late)).await;
+        match opened.map_err(ControllerError::Opening)?? {
+            Some(keys) => return Ok(keys),
+            None => sleep(MOUNTING_LOOK).await,
+        }
+    }
 }
 
 /// The signals that end a controller.
@@ -297,7 +424,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let opened = open_keys(file.join("data"), file.join("kek"), Vec::new(), true, Env::system()).await;
+        let files = KeyFiles { kek_file: file.join("kek"), other_kek_files: Vec::new(), create_kek: true };
+        let opened = open_keys(file.join("data"), files, Env::system()).await;
         let error = causes(opened.err().unwrap().as_ref());
         assert!(error.starts_with("cannot ") && error.contains(&file.display().to_string()), "{error}");
     }

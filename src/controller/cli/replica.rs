@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
-use smc_raft::{Connections, Group, GroupSecret, Settings, Storage};
+use smc_raft::{Connections, FoundingRegister, Group, GroupSecret, Settings, Storage};
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use tokio::runtime::Handle;
 
+use super::stateful_set::InStatefulSet;
 use crate::ca::seal::KeyEncryption;
+use crate::stateful_set::Placement;
 use smc_host::env::Env;
 use smc_types::host_port::{HostPort, ReplicaAddress};
 
@@ -38,6 +40,12 @@ pub(super) struct ReplicaArgs {
         requires = "raft_listen"
     )]
     initial_members: Vec<ReplicaAddress>,
+    /// Others that may belong to the group.
+    #[arg(skip)]
+    possible_members: Vec<ReplicaAddress>,
+    /// The record of the founding.
+    #[arg(skip)]
+    founding: Option<Arc<dyn FoundingRegister>>,
 }
 
 /// The address of a replica that is alone: it has no peers to reach it.
@@ -64,6 +72,23 @@ struct CannotListen {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl ReplicaArgs {
+    /// The replica of a pod of a StatefulSet: the first one founds the group, and all ask all.
+    pub(super) fn of_pod(pod: &InStatefulSet, founding: Arc<dyn FoundingRegister>) -> Self {
+        let Placement { replica, raft, .. } = &pod.placement;
+        let address = |(replica, address): (&ReplicaId, &HostPort)| ReplicaAddress {
+            replica: *replica,
+            address: address.clone(),
+        };
+        Self {
+            replica_id: *replica,
+            raft_listen: Some(pod.raft_listen),
+            raft_address: raft.get(replica).cloned(),
+            initial_members: raft.iter().take(1).map(address).collect(),
+            possible_members: raft.iter().map(address).collect(),
+            founding: Some(founding),
+        }
+    }
+
     /// Starts the replica on its disk, all of it on the runtime `raft`.
     pub(super) async fn start_on(
         self,
@@ -95,7 +120,14 @@ impl ReplicaArgs {
     }
 
     fn settings(self, secret: GroupSecret) -> Result<Settings, ReplicaArgsError> {
-        let Self { replica_id: replica, raft_listen, raft_address, initial_members: named } = self;
+        let Self {
+            replica_id: replica,
+            raft_listen,
+            raft_address,
+            initial_members: named,
+            possible_members,
+            founding,
+        } = self;
         let mut initial_members = BTreeMap::new();
         for ReplicaAddress { replica: id, address } in named {
             if initial_members.insert(id, address.to_string()).is_some() {
@@ -113,6 +145,10 @@ impl ReplicaArgs {
         if !initial_members.is_empty() {
             settings.initial_members = initial_members;
         }
+        let possible = possible_members.into_iter();
+        settings.possible_members =
+            possible.map(|member| (member.replica, member.address.to_string())).collect();
+        settings.founding = founding;
         Ok(settings)
     }
 }

@@ -1,7 +1,8 @@
-//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.
+//! `/metrics`, `/healthz`, `/readyz` and `/startupz` over plain HTTP/1.
 //!
-//! Owns these three paths. Alive means that this task answers; ready means that the sources have synced and
-//! streams are served. Neither depends on other processes.
+//! Owns these four paths. Alive means that this task answers; ready means that the sources have synced and
+//! streams are served; started means that the replica is in its group, since the port is opened then. Probes
+//! that need an answer earlier ask [`crate::probes`].
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -95,6 +96,7 @@ fn answer(method: &Method, path: &str, metrics: &Metrics, ready: impl Fn() -> bo
     let (status, kind, body) = match (method, path) {
         (&Method::GET, "/metrics") => (StatusCode::OK, OPEN_METRICS, metrics.text()),
         (&Method::GET, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+        (&Method::GET, "/startupz") => (StatusCode::OK, TEXT, "started\n".to_owned()),
         (&Method::GET, "/readyz") if ready() => (StatusCode::OK, TEXT, "ready\n".to_owned()),
         (&Method::GET, "/readyz") => (StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready\n".to_owned()),
         (&Method::GET, _) => (StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
@@ -115,6 +117,7 @@ mod tests {
         let metrics = Metrics::new();
         let status = |path, ready| answer(&Method::GET, path, &metrics, || ready).status();
         assert_eq!(status("/healthz", false), StatusCode::OK);
+        assert_eq!(status("/startupz", false), StatusCode::OK);
         assert_eq!(status("/readyz", false), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status("/readyz", true), StatusCode::OK);
         assert_eq!(status("/nothing", true), StatusCode::NOT_FOUND);

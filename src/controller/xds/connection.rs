@@ -5,7 +5,6 @@
 //! certificate.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +30,7 @@ use super::context::{Context, Peer};
 use super::proxies::{Connection, ConnectionGuard};
 use super::service::XdsService;
 use crate::ca::tls::ServerTls;
+use crate::tasks::Tracked;
 
 /// The time from accept to the end of the TLS handshake. A proxy needs two round trips.
 ///
@@ -236,19 +236,5 @@ async fn closed_or_idle(close: &CancellationToken, mut streams: watch::Receiver<
     tokio::select! {
         () = close.cancelled() => {}
         () = idle => {}
-    }
-}
-
-/// Runs the tasks of HTTP/2 streams in a tracker, so that the connection can wait for them.
-#[derive(Clone)]
-struct Tracked(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for Tracked
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        self.0.spawn(future);
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Owns whom the file may belong to and who may use it: an ordinary file, of root or of the controller's own
 //! user, that no other user may read or write. A symbolic link is followed, since Kubernetes mounts a secret
-//! as links; what counts is the file at its end.
+//! as links; what counts is the file at its end. Kubernetes makes a mounted secret readable for a group of the
+//! pod (`fsGroup`), which [`KeyPlace::Mounted`] allows.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use nix::libc::O_NONBLOCK;
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid, getgroups};
 use smc_host::files::private::Replacement;
 use smc_host::files::sync_name;
 use thiserror::Error;
@@ -24,6 +25,17 @@ use smc_host::env::{Env, NoEntropy};
 
 /// The most bytes that are read; valid files are shorter.
 const MAX_LEN: u64 = 128;
+
+/// How the KEK comes to this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// A file of the operator's, for its owner alone. The founding of an authority is noted beside it.
+    File,
+    /// A secret that the platform mounts read-only. A group that this process belongs to may read it: of a
+    /// container that is the volume's own group. The founding is noted elsewhere
+    /// ([`smc_raft::FoundingRegister`]).
+    Mounted,
+}
 
 /// Why the KEK cannot be loaded. No message carries a part of the file.
 #[derive(Debug, Error)]
@@ -70,10 +82,20 @@ impl LocalKey {
     /// Loads the KEK from a file that only root and this user may access. Blocks, but on the disk only: a
     /// pipe or a device is refused unopened.
     pub fn load(path: &Path, env: &Env) -> Result<Self, KeyFileError> {
-        Self::load_as(geteuid().as_raw(), path, env)
+        Self::load_from(KeyPlace::File, path, env)
     }
 
-    fn load_as(user: u32, path: &Path, env: &Env) -> Result<Self, KeyFileError> {
+    /// As [`Self::load`], with the rules of `place`.
+    pub fn load_from(place: KeyPlace, path: &Path, env: &Env) -> Result<Self, KeyFileError> {
+        let groups = match place {
+            KeyPlace::File => Vec::new(),
+            KeyPlace::Mounted => own_groups(),
+        };
+        let key = Self::load_as(&Reader { user: geteuid().as_raw(), groups }, path, env)?;
+        Ok(Self { place, ..key })
+    }
+
+    fn load_as(user: &Reader, path: &Path, env: &Env) -> Result<Self, KeyFileError> {
         let error = |source: io::Error| match source.kind() {
             ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
             _ => KeyFileError::Io { action: "read", path: path.to_owned(), source },
@@ -122,17 +144,30 @@ impl LocalKey {
     }
 }
 
+/// The user that reads the file, and the groups that may read it as well.
+struct Reader {
+    user: u32,
+    groups: Vec<u32>,
+}
+
+/// The groups of this process. If the system does not say, only the main one counts.
+fn own_groups() -> Vec<u32> {
+    let others = getgroups().unwrap_or_default();
+    others.into_iter().chain([getegid()]).map(nix::unistd::Gid::as_raw).collect()
+}
+
 /// Checks the kind, the owner and the mode of the file.
-fn check(metadata: &Metadata, user: u32, path: &Path) -> Result<(), KeyFileError> {
+fn check(metadata: &Metadata, reader: &Reader, path: &Path) -> Result<(), KeyFileError> {
     if !metadata.is_file() {
         return Err(KeyFileError::NotAKey(path.to_owned()));
     }
     let owner = metadata.uid();
-    if owner != 0 && owner != user {
+    if owner != 0 && owner != reader.user {
         return Err(KeyFileError::Foreign { path: path.to_owned(), owner });
     }
     let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    let allowed = if reader.groups.contains(&metadata.gid()) { 0o740 } else { 0o700 };
+    if mode & 0o777 & !allowed != 0 {
         return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
     }
     Ok(())

@@ -10,7 +10,7 @@ use smc_authority::pki::SealedKey;
 use smc_raft::GroupSecret;
 use zeroize::Zeroizing;
 
-use super::{KeyEncryption, KeyFileError, LocalKey, NoteError, SealContext, SealError};
+use super::{KeyEncryption, KeyFileError, KeyPlace, LocalKey, NoteError, SealContext, SealError};
 use smc_host::env::Env;
 
 /// A key that seals, and other keys that are accepted.
@@ -23,6 +23,14 @@ impl KeyRing {
     /// A ring of the first key and other accepted keys.
     pub fn new(first: Arc<dyn KeyEncryption>, others: Vec<Arc<dyn KeyEncryption>>) -> Self {
         Self { first, others }
+    }
+
+    /// Loads the keys from files that the platform mounts. Blocks.
+    pub fn mounted(first: &Path, others: &[impl AsRef<Path>], env: &Env) -> Result<Self, KeyFileError> {
+        let load = |path: &Path| LocalKey::load_from(KeyPlace::Mounted, path, env);
+        let other = |path: &_| load(AsRef::as_ref(path)).map(|key| Arc::new(key) as _);
+        let others = others.iter().map(other).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::new(Arc::new(load(first)?), others))
     }
 
     /// Loads the keys from their files. Creates the first if it is missing and `create` is set, but never

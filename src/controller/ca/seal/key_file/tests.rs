@@ -56,6 +56,44 @@ fn a_file_that_others_may_use_is_refused() {
     }
 }
 
+/// As kubelet mounts a secret with `fsGroup`: root's, mode 0440, of a group that the process has.
+#[test]
+fn a_mounted_key_may_be_read_by_a_group_of_the_process_and_by_no_other() {
+    let env = fixed::env(Timestamp(0), 1).0;
+    for (mode, own_group, loads) in [
+        (0o440, true, true),
+        (0o640, true, true),
+        (0o400, true, true),
+        (0o400, false, true),
+        (0o440, false, false),
+        (0o460, true, false),
+        (0o450, true, false),
+        (0o444, true, false),
+        (0o441, true, false),
+    ] {
+        let (_dir, path) = written(&[1; 32], mode);
+        let metadata = fs::metadata(&path).unwrap();
+        let group = metadata.gid();
+        let groups = vec![if own_group { group } else { group + 1 }];
+        let loaded = LocalKey::load_as(&Reader { user: metadata.uid(), groups }, &path, &env);
+        assert_eq!(loaded.is_ok(), loads, "{mode:o}, own group: {own_group}");
+    }
+    let (_dir, path) = written(&[1; 32], 0o440);
+    LocalKey::load_from(KeyPlace::Mounted, &path, &env).unwrap();
+    assert!(load(&path).is_err(), "a file of the operator's is for its owner alone");
+}
+
+/// Beside a mounted key nothing can be written, and nothing is looked for.
+#[test]
+fn beside_a_mounted_key_no_founding_is_noted() {
+    let (dir, path) = written(&[1; 32], 0o400);
+    let key = LocalKey::load_from(KeyPlace::Mounted, &path, &fixed::env(Timestamp(0), 1).0).unwrap();
+    key.note_founding("founded").unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    fs::write(founding_note(&path), "founded").unwrap();
+    assert_eq!(key.founding_note().unwrap(), None);
+}
+
 #[test]
 fn what_is_no_key_is_refused_and_not_shown() {
     for content in [&b""[..], &[1; 31], &[1; 33], &[b'z'; 64], &[b'a'; 63], &[0; 10_000]] {
@@ -73,14 +111,15 @@ fn a_file_of_another_user_is_refused_and_one_of_root_is_not() {
     let (_dir, path) = written(&[1; 32], 0o600);
     let env = fixed::env(Timestamp(0), 1).0;
     let own = fs::metadata(&path).unwrap().uid();
-    LocalKey::load_as(own, &path, &env).unwrap();
+    let as_user = |user| Reader { user, groups: Vec::new() };
+    LocalKey::load_as(&as_user(own), &path, &env).unwrap();
     // Who is not root cannot give the file away, but can look at it as someone else.
     let (owner, user) = if own == 0 { (OTHER, own) } else { (own, OTHER) };
     if own == 0 {
-        LocalKey::load_as(OTHER, &path, &env).unwrap();
+        LocalKey::load_as(&as_user(OTHER), &path, &env).unwrap();
         chown(&path, Some(OTHER), None).unwrap();
     }
-    let error = LocalKey::load_as(user, &path, &env).unwrap_err();
+    let error = LocalKey::load_as(&as_user(user), &path, &env).unwrap_err();
     assert!(matches!(error, KeyFileError::Foreign { owner: found, .. } if found == owner), "{error}");
 }
 

@@ -1,0 +1,100 @@
+//! Replicas that only their ordinals tell apart: the first one founds, the others ask everybody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use smc_types::ids::ReplicaId;
+use tokio::time::timeout;
+
+use super::commands::{commit, found, holds, issue};
+use super::replicas::{Cluster, eventually, voters};
+use crate::group::{Claim, ClaimError, FoundingRegister};
+use crate::storage::memory::MemoryDisk;
+
+/// A record in memory: 0 for none.
+#[derive(Debug, Default)]
+struct Register(AtomicU64);
+
+impl FoundingRegister for Register {
+    fn claim(&self, incarnation: u64) -> BoxFuture<'_, Result<Claim, ClaimError>> {
+        let recorded = self.0.compare_exchange(0, incarnation, Ordering::SeqCst, Ordering::SeqCst);
+        let granted = recorded.is_ok() || recorded == Err(incarnation);
+        let claim = if granted { Claim::Granted } else { Claim::FoundedBefore("the test".to_owned()) };
+        async move { Ok(claim) }.boxed()
+    }
+}
+
+/// As a StatefulSet runs them: replica 0 alone is an initial member, and all ask 0 to 4.
+fn by_ordinal() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.initial_members = vec![0];
+    cluster.possible_members = (0..5).collect();
+    cluster.founding = Some(Arc::new(Register::default()));
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_start_by_ordinal_grow_to_three_and_back() {
+    let mut cluster = by_ordinal();
+    for id in [2, 1, 0] {
+        cluster.start(id).await;
+    }
+    for id in 0..3 {
+        cluster.group(id).ready().await.unwrap();
+    }
+    commit(cluster.any(), vec![found(), issue(2)]).await;
+    eventually("three voters", async || (voters(cluster.group(0)) == [0, 1, 2]).then_some(())).await;
+    // As each does that ends for good: it leaves while it still votes, the leader after it has handed over.
+    for id in [2, 1] {
+        let leaving = Arc::clone(&cluster.running[&id]);
+        eventually("a hand-over", async || leaving.hand_over(|other| other.0 < id).await).await;
+        eventually("a removal", async || leaving.remove(ReplicaId(id)).await).await;
+        cluster.crash(id).await;
+        cluster.disks.remove(&id);
+    }
+    eventually("one voter", async || (voters(cluster.group(0)) == [0]).then_some(())).await;
+    // With a new disk the number can be used again.
+    cluster.start(1).await.ready().await.unwrap();
+    eventually("two voters", async || (voters(cluster.group(0)) == [0, 1]).then_some(())).await;
+    assert!(holds(cluster.group(1), 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_replica_without_its_disk_joins_the_others_and_founds_nothing() {
+    let mut cluster = by_ordinal();
+    for id in [0, 1, 2] {
+        cluster.start(id).await.ready().await.unwrap();
+    }
+    commit(cluster.any(), vec![found(), issue(2)]).await;
+    eventually("three voters", async || (voters(cluster.group(0)) == [0, 1, 2]).then_some(())).await;
+    for id in [0, 1, 2] {
+        cluster.crash(id).await;
+    }
+    cluster.disks.insert(0, MemoryDisk::default());
+    let alone = cluster.start(0).await;
+    assert!(timeout(Duration::from_secs(4), alone.ready()).await.is_err(), "nothing is founded");
+    assert_eq!(alone.status().group, None);
+    for id in [1, 2] {
+        cluster.start(id).await;
+    }
+    alone.ready().await.unwrap();
+    assert!(holds(&alone, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founding_that_was_cut_short_after_the_claim_goes_on() {
+    let mut cluster = by_ordinal();
+    let register = Arc::new(Register::default());
+    cluster.founding = Some(Arc::<Register>::clone(&register));
+    register.0.store(1, Ordering::SeqCst);
+    let refused = cluster.start(0).await;
+    assert!(timeout(Duration::from_secs(1), refused.ready()).await.is_err(), "another disk has the claim");
+    // A person withdraws the record.
+    register.0.store(0, Ordering::SeqCst);
+    refused.ready().await.unwrap();
+    cluster.crash(0).await;
+    cluster.start(0).await.ready().await.unwrap();
+}

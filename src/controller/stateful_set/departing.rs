@@ -1,0 +1,119 @@
+//! The end of a replica in its StatefulSet.
+//!
+//! Owns the order: the API says whether the replica comes back; leadership goes to another replica before the
+//! streams end; a replica that was scaled away leaves the group when it serves no proxy any more, and marks
+//! its disk. All of it fits in 30 seconds, beside the ten of the shutdown.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use smc_raft::Group;
+use smc_types::causes::causes;
+use smc_types::ids::ReplicaId;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::OwnObjects;
+use super::left::{self, LeftError};
+use super::scaling::{Departure, Desired, departure};
+
+/// How long the removal from the group may take. Several replicas leave one after another, each in some
+/// milliseconds; a new leader may have to be elected in between.
+const LEAVING: Duration = Duration::from_secs(20);
+
+/// The pause after a removal that failed.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// How long to wait for a successor to lead: two elections. The group elects one itself if it takes longer.
+const HAND_OVER: Duration = Duration::from_secs(2);
+
+/// The mark could not be written.
+#[derive(Debug, Error)]
+enum NotMarked {
+    #[error(transparent)]
+    File(#[from] LeftError),
+    #[error("writing broke off")]
+    Broken(#[source] tokio::task::JoinError),
+}
+
+/// What a replica needs to end in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Departing {
+    /// The namespace of the StatefulSet.
+    pub(crate) objects: OwnObjects,
+    /// Its name.
+    pub(crate) set: String,
+    /// This replica.
+    pub(crate) replica: ReplicaId,
+    /// Its data directory.
+    pub(crate) data_dir: PathBuf,
+}
+
+impl Departing {
+    /// What the StatefulSet asks for at this moment, if the API server says so in time.
+    async fn desired(&self) -> Option<Desired> {
+        match self.objects.desired(&self.set).await {
+            Ok(desired) => Some(desired),
+            Err(error) => {
+                warn!(error = %causes(&error), "cannot see whether this replica comes back; it stays a member");
+                None
+            }
+        }
+    }
+
+    /// Before the streams end: asks whether this replica comes back, and hands leadership over.
+    pub(crate) async fn begin(&self, group: &Group) -> Departure {
+        let desired = self.desired().await;
+        hand_over(group, |id| desired.is_none_or(|desired| desired.keeps(id))).await;
+        departure(self.replica, desired)
+    }
+
+    /// After the streams have ended: a replica that was scaled away leaves the group.
+    pub(crate) async fn end(&self, group: &Group, departure: Departure) {
+        if departure == Departure::Returns {
+            return;
+        }
+        let deadline = Instant::now() + LEAVING;
+        loop {
+            // A leader cannot remove itself; the successor may have been too slow before.
+            let desired = self.desired().await;
+            if desired.is_some_and(|desired| desired.keeps(self.replica)) {
+                info!("this replica is asked for again: it stays a member");
+                return;
+            }
+            hand_over(group, |id| desired.is_none_or(|desired| desired.keeps(id))).await;
+            match group.remove(self.replica).await {
+                Ok(()) => break,
+                Err(error) if Instant::now() < deadline => {
+                    info!(error = %causes(&error), "cannot leave the group yet; will retry");
+                    sleep(RETRY).await;
+                }
+                Err(error) => {
+                    warn!(error = %causes(&error), "could not leave the group; the leader removes this replica");
+                    return;
+                }
+            }
+        }
+        info!("left the group");
+        if let Err(error) = self.mark().await {
+            warn!(error = %causes(&error), "cannot mark that this replica has left; it needs an empty disk to return");
+        }
+    }
+
+    async fn mark(&self) -> Result<(), NotMarked> {
+        let data_dir = self.data_dir.clone();
+        let marked = tokio::task::spawn_blocking(move || left::mark(&data_dir)).await;
+        Ok(marked.map_err(NotMarked::Broken)??)
+    }
+}
+
+/// Hands leadership over, if this replica leads and another one can.
+pub(crate) async fn hand_over(group: &Group, stays: impl Fn(ReplicaId) -> bool) {
+    match timeout(HAND_OVER, group.hand_over(stays)).await {
+        Ok(Ok(Some(leader))) => info!(%leader, "handed leadership over"),
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => info!(error = %causes(&error), "cannot hand leadership over"),
+        Err(_) => info!("the successor has not taken over in time"),
+    }
+}

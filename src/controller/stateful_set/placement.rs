@@ -1,0 +1,140 @@
+//! Which replica a pod is, and where it and the others are reached.
+//!
+//! Owns the names that Kubernetes gives: `NAME-ORDINAL` to a pod of a StatefulSet, and
+//! `POD.SERVICE.NAMESPACE.svc` to a pod behind its headless Service (the Kubernetes documents on StatefulSets,
+//! "Stable Network ID").
+
+use std::collections::BTreeMap;
+
+use smc_types::host_port::{Host, HostPort};
+use smc_types::ids::{InvalidName, MeshNamespace, ReplicaId, check_label, check_subdomain};
+use smc_types::text::truncated;
+use thiserror::Error;
+
+/// The most replicas that a group may be configured for. A commit waits for a majority of them, and five
+/// survive the loss of two; more only make it slower.
+pub(crate) const MAX_REPLICAS: u64 = 9;
+
+/// Why a pod has no place.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum PlacementError {
+    /// The pod is not one of a StatefulSet.
+    #[error("the pod name {0:?} does not end in an ordinal, as those of a StatefulSet do")]
+    NoOrdinal(String),
+    /// The StatefulSet has more replicas than bootstraps name.
+    #[error(
+        "the ordinal {ordinal} is beyond --max-replicas {max}: give every replica a greater --max-replicas"
+    )]
+    Beyond {
+        /// The pod's ordinal.
+        ordinal: u64,
+        /// The greatest number of replicas.
+        max: u64,
+    },
+    /// A name is not one of Kubernetes.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+}
+
+/// The ports of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports {
+    /// For proxies.
+    pub(crate) xds: u16,
+    /// For other replicas.
+    pub(crate) raft: u16,
+}
+
+/// The place of one pod among the pods of its StatefulSet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The name of the StatefulSet.
+    pub(crate) set: String,
+    /// The pod's ordinal.
+    pub(crate) replica: ReplicaId,
+    /// The Raft address of every replica that there may be.
+    pub(crate) raft: BTreeMap<ReplicaId, HostPort>,
+    /// The address for proxies of every replica that there may be. Bootstraps name all of them, since a
+    /// sidecar that runs learns of no other; it skips those that do not exist.
+    pub(crate) xds: BTreeMap<ReplicaId, HostPort>,
+}
+
+impl Placement {
+    /// Derives the place of `pod`. `max` counts all replicas that there may be, this one included.
+    pub(crate) fn derive(
+        pod: &str,
+        service: &str,
+        namespace: &MeshNamespace,
+        max: u64,
+        ports: Ports,
+    ) -> Result<Self, PlacementError> {
+        let no_ordinal = || PlacementError::NoOrdinal(truncated(pod, 80));
+        let (set, ordinal) = pod.rsplit_once('-').ok_or_else(no_ordinal)?;
+        let canonical = ordinal == "0" || !ordinal.starts_with('0');
+        let digits = ordinal.bytes().all(|byte| byte.is_ascii_digit());
+        let ordinal = Some(ordinal).filter(|_| canonical && digits).and_then(|digits| digits.parse().ok());
+        let ordinal: u64 = ordinal.ok_or_else(no_ordinal)?;
+        check_subdomain("StatefulSet", set)?;
+        check_label("headless service", service)?;
+        if ordinal >= max {
+            return Err(PlacementError::Beyond { ordinal, max });
+        }
+        let addresses = |port| {
+            let name = |id| Host::Name(format!("{set}-{id}.{service}.{namespace}.svc"));
+            (0..max).map(|id| (ReplicaId(id), HostPort { host: name(id), port })).collect()
+        };
+        Ok(Self {
+            set: set.to_owned(),
+            replica: ReplicaId(ordinal),
+            raft: addresses(ports.raft),
+            xds: addresses(ports.xds),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn derive(pod: &str, max: u64) -> Result<Placement, PlacementError> {
+        let namespace = MeshNamespace::new("smc-system").unwrap();
+        Placement::derive(pod, "smc-controller-headless", &namespace, max, Ports { xds: 15128, raft: 15129 })
+    }
+
+    #[test]
+    fn a_pod_is_the_replica_of_its_ordinal_and_knows_all_others() {
+        let placement = derive("smc-controller-2", 3).unwrap();
+        assert_eq!((placement.set.as_str(), placement.replica), ("smc-controller", ReplicaId(2)));
+        let xds: Vec<_> = placement.xds.values().map(ToString::to_string).collect();
+        let name = |id| format!("smc-controller-{id}.smc-controller-headless.smc-system.svc");
+        assert_eq!(xds, [0, 1, 2].map(|id| format!("{}:15128", name(id))));
+        assert_eq!(placement.raft[&ReplicaId(1)].to_string(), format!("{}:15129", name(1)));
+    }
+
+    #[test]
+    fn what_is_no_pod_of_a_stateful_set_is_refused() {
+        for pod in [
+            "smc",
+            "smc-",
+            "smc-x",
+            "smc-01",
+            "smc-00",
+            "smc-+1",
+            "smc--1-",
+            "",
+            "-",
+            "smc-99999999999999999999",
+        ] {
+            assert!(matches!(derive(pod, 3), Err(PlacementError::NoOrdinal(_))), "{pod:?}");
+        }
+        assert!(matches!(derive("-0", 3), Err(PlacementError::Name(_))));
+        assert!(matches!(derive("SMC-0", 3), Err(PlacementError::Name(_))));
+    }
+
+    #[test]
+    fn an_ordinal_that_bootstraps_do_not_name_is_refused_with_the_way_out() {
+        let error = derive("smc-controller-5", 5).unwrap_err();
+        assert_eq!(error, PlacementError::Beyond { ordinal: 5, max: 5 });
+        assert!(error.to_string().contains("--max-replicas"), "{error}");
+    }
+}

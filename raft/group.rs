@@ -21,6 +21,7 @@ mod proposer;
 mod reads;
 mod settings;
 mod status;
+mod ticking;
 
 use std::io;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ use peers::Peers;
 use proposer::{Proposal, ProposeContext, Proposer};
 pub use settings::{Connections, Settings};
 pub use status::{GroupStatus, Member};
+use ticking::ticking;
 
 /// The most commands in one proposal.
 pub const MAX_COMMANDS: usize = 256;
@@ -174,6 +176,7 @@ impl Group {
         tasks.spawn(until(stopping.clone(), keeping));
         tasks.spawn(until(stopping.clone(), clocks.clone().run()));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
+        tasks.spawn(until(stopping.clone(), ticking(raft.clone(), replica)));
         let joining = GroupJoin {
             raft: raft.clone(),
             identity: identity.clone(),
@@ -390,14 +393,12 @@ async fn until(stopping: CancellationToken, work: impl Future<Output = ()>) {
 /// Reports it as a failure of the storage if Raft ends by itself: otherwise the replica would seem alive
 /// and answer nothing.
 async fn watch_over(raft: Raft, disk: Disk) {
-    let mut metrics = raft.metrics();
-    let reason = loop {
-        if let Err(error) = &metrics.borrow_watched().running_state {
-            break error.to_string();
-        }
-        if metrics.changed().await.is_err() {
-            break "its task is gone".to_owned();
-        }
+    // Changes seldom, unlike all metrics; its sender goes with Raft's task, after the reason is published.
+    let mut server = raft.server_metrics();
+    while server.changed().await.is_ok() {}
+    let reason = match &raft.metrics().borrow_watched().running_state {
+        Err(error) => error.to_string(),
+        Ok(()) => "its task is gone".to_owned(),
     };
     // If the storage was the cause, its own failure is already recorded and stays.
     disk.fail(StorageError::damaged(format!("Raft has stopped: {reason}")));

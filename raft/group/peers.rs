@@ -66,14 +66,15 @@ impl Peers {
 
     /// The current leader, as far as this replica knows.
     pub(crate) fn leader_id(&self) -> Option<ReplicaId> {
-        self.raft.metrics().borrow_watched().current_leader
+        self.raft.server_metrics().borrow_watched().current_leader
     }
 
     /// Waits until this replica knows of a leader other than `known`.
     pub(crate) async fn leader_changed(&self, known: Option<ReplicaId>) {
-        let mut metrics = self.raft.metrics();
+        // Not all metrics, which are published with every tick and message.
+        let mut server = self.raft.server_metrics();
         while self.leader_id().is_none_or(|leader| Some(leader) == known) {
-            if metrics.changed().await.is_err() {
+            if server.changed().await.is_err() {
                 // Raft has stopped; the caller is about to be stopped, too.
                 std::future::pending::<()>().await;
             }

@@ -219,6 +219,42 @@ async fn a_leader_that_is_a_quorum_by_itself_never_stops_sending() {
     }
 }
 
+/// Whether openraft has published its metrics within a second, which it does at each tick.
+async fn ticks(group: &Group) -> bool {
+    let mut metrics = group.raft.metrics();
+    let published = async {
+        // What has happened before is not counted.
+        metrics.changed().await.unwrap();
+        metrics.changed().await.unwrap();
+    };
+    timeout(Duration::from_secs(1), published).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn raft_does_not_tick_while_the_group_has_one_member() {
+    let mut cluster = Cluster::found(&[0]).await;
+    let rests = async |cluster: &Cluster| {
+        eventually("rest", async || (!ticks(cluster.group(0)).await).then_some(())).await;
+    };
+    rests(&cluster).await;
+    commit(cluster.group(0), vec![issue(2)]).await;
+    rests(&cluster).await;
+    for _ in 0..2 {
+        cluster.start(1).await;
+        cluster.group(1).ready().await.unwrap();
+        assert!(ticks(cluster.group(0)).await && ticks(cluster.group(1)).await);
+        cluster.group(0).remove(ReplicaId(1)).await.unwrap();
+        cluster.running.remove(&1).unwrap().stop().await;
+        cluster.disks.remove(&1);
+        rests(&cluster).await;
+    }
+    // A replica that begins does not lead yet.
+    cluster.crash(0).await;
+    cluster.start(0).await.ready().await.unwrap();
+    rests(&cluster).await;
+    commit(cluster.group(0), vec![issue(3)]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_the_crash_of_the_leader_and_then_of_all() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;

@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo test tidy soak simulate fuzz-policy lint deny bench clean-cache
+.PHONY: help setup build dist demo test tidy soak simulate fuzz fuzz-policy lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -48,6 +48,14 @@ soak: build ## Three replicas, then five, killed, stopped and cut off a hundred 
 simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many
 	@SMC_SEEDS=$${SMC_SEEDS:-300} \
 	  cargo test $(CARGO_FLAGS) --workspace --test simulation -- --nocapture
+
+fuzz: setup ## Feeds TARGET (xds, manifests, expressions, names, raft, wal) for SECONDS (300); what is new goes to fuzz/found
+	@RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/setup/instrumented \
+	  cargo build $(CARGO_FLAGS) --workspace --features smc-fuzz/libfuzzer --bin smc-fuzz
+	@mkdir -p fuzz/found/$(TARGET)
+	@SMC_FUZZ_TARGET=$(TARGET) $(BIN)/smc-fuzz -max_total_time=$(or $(SECONDS),300) -timeout=10 \
+	  -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 -artifact_prefix=fuzz/found/$(TARGET)- \
+	  fuzz/found/$(TARGET) fuzz/corpus/$(TARGET)
 
 fuzz-policy: setup ## Policy in 2,000 random meshes, real Envoys against the oracle; SMC_SEED, SMC_CASES name the first and how many
 	@SMC_CASES=$${SMC_CASES:-2000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \

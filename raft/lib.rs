@@ -12,6 +12,8 @@
 //! ```
 
 mod check_quorum;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod membership;
 mod recovery;

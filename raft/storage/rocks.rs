@@ -18,6 +18,8 @@ mod open;
 mod synced;
 mod torn_tail;
 mod wal;
+#[cfg(any(test, fuzzing))]
+pub(crate) use wal::fuzzing::log as fuzz_log;
 
 use std::ops::Range;
 use std::path::PathBuf;

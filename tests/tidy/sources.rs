@@ -26,7 +26,7 @@ pub(crate) fn files(directory: &str, extension: &str) -> Vec<String> {
 
 /// Every Rust file of the workspace.
 pub(crate) fn rust_files() -> Vec<String> {
-    let directories = ["proto", "src", "raft", "simulation", "tests", "benches"];
+    let directories = ["proto", "src", "raft", "simulation", "tests", "benches", "fuzz"];
     directories.iter().flat_map(|directory| files(directory, "rs")).collect()
 }
 

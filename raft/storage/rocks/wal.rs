@@ -13,6 +13,9 @@
 //! program does not write is an error, not a gap: RocksDB writes other types with other options, and newer
 //! versions of it with others again. RocksDB itself judges whether the changes can be read.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
+
 use std::ops::Range;
 
 use crc::{CRC_32_ISCSI, Crc, Table};

@@ -10,8 +10,8 @@ use smc_lab::{LabHandle, Variant};
 
 const MACHINE: &str = "servers/legacy";
 
-/// [`Mesh::web`] with the machine `servers/legacy` behind `web` and behind `legacy`, a service of its own, which
-/// selects nothing. Its service account is `legacy`.
+/// [`Mesh::web`] with the machine `servers/legacy` behind `web` and behind `legacy`, a service of its own,
+/// which selects nothing. Its service account is `legacy`.
 fn mesh() -> Mesh {
     Mesh::web().with("any.yaml", &any_route()).with("machine-legacy.yaml", &machine("legacy, web"))
 }

@@ -2,16 +2,14 @@
 //! Pod's, and its application an annotation. Pure.
 
 use serde_json::{Value, json};
-use smc::decode::core::INJECTION_ANNOTATION;
-
-use super::mesh_files::PROXY_UUID_LABEL;
+use smc::decode::core::{INJECTION_ANNOTATION, PROXY_UUID_LABEL};
 
 /// The annotation with the command of the machine's application, as a YAML list.
 pub(super) const COMMAND_ANNOTATION: &str = "lab.mesh.smc.dev/command";
 
-/// Returns the Pod that the lab runs for a MeshWorkload, or the reason why it runs none. It asks for a sidecar,
-/// as every machine does, and has no labels that a service could select. It is ready when its first port accepts
-/// connections.
+/// Returns the Pod that the lab runs for a MeshWorkload, or the reason why it runs none. It asks for a
+/// sidecar, as every machine does, and has no labels that a service could select. It is ready when its
+/// first port accepts connections.
 pub(super) fn pod(object: &Value) -> Result<Value, String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").ok_or("it has no name")?;

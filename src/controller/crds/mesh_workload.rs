@@ -30,8 +30,8 @@ pub struct MeshWorkloadSpec {
     /// The identity of the machine: a service account of the namespace.
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: String,
-    /// The Services of the namespace that the machine is behind; no selector matches it. The first is in the name
-    /// of its proxy: a change of it takes a new bootstrap.
+    /// The Services of the namespace that the machine is behind; no selector matches it. The first is in
+    /// the name of its proxy: a change of it takes a new bootstrap.
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 63)))]
     pub services: Vec<String>,
     /// Ports that Services may target by name.

@@ -85,7 +85,8 @@ impl Mesh {
         let mut events = Vec::new();
         for n in 0..NAMESPACES {
             let name = Self::namespace(n);
-            let namespace = Namespace { name: name.clone(), monitored: true, injection: None };
+            let namespace =
+                Namespace { name: name.clone(), monitored: true, injection: None, metrics: false };
             events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
             let everything = HttpMatch { path: None, methods: MethodSet::Any, headers: BTreeMap::new() };
             events.push(SourceEvent::Upsert(Object::HttpRouteGroup(HttpRouteGroup {

@@ -47,6 +47,9 @@ pub struct InitArgs {
     /// Intercept only these destination networks, IPv4 or IPv6 (repeatable).
     #[arg(long = "include-outbound-cidr", value_name = "CIDR", value_parser = parse_cidr)]
     pub include_outbound_cidrs: Vec<IpNet>,
+    /// Network interface whose traffic is not intercepted (repeatable).
+    #[arg(long = "exclude-interface", value_name = "NAME")]
+    pub exclude_interfaces: Vec<String>,
     /// Print the rules instead of applying them.
     #[arg(long)]
     pub dry_run: bool,
@@ -97,6 +100,7 @@ impl From<InitArgs> for Parameters {
             exclude_inbound_ports,
             exclude_outbound_cidrs,
             include_outbound_cidrs,
+            exclude_interfaces,
             dry_run: _,
             remove: _,
             log: _,
@@ -109,6 +113,7 @@ impl From<InitArgs> for Parameters {
             exclude_inbound_ports,
             exclude_outbound_cidrs,
             include_outbound_cidrs,
+            exclude_interfaces,
         }
     }
 }

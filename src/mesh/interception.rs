@@ -8,7 +8,7 @@
 //!
 //! - **inbound** (`PREROUTING`): every TCP connection goes to the inbound listener, except to the
 //!   ports that must be reachable without the mesh: metrics, rewritten probes, and the caller's
-//!   exclusions.
+//!   exclusions. Connections through excluded interfaces are left alone, both ways.
 //! - **outbound** (`OUTPUT`): first traffic that must never loop (the proxy's own, loopback), then
 //!   the caller's exclusions by network and by port, then the inclusions; all other connections go
 //!   to the outbound listener. If any network is included, only included networks are intercepted.
@@ -26,6 +26,7 @@ use std::ops::RangeInclusive;
 pub use cidr::{CidrError, parse_cidr};
 pub use ipnet::IpNet;
 pub use rules::{Jumps, removal_input, restore_input};
+use smc_types::text::truncated;
 
 /// The user the proxy runs as, unless a parameter names another. OSM's.
 pub const PROXY_UID: u32 = 1500;
@@ -65,6 +66,7 @@ pub struct Interception {
     exclude_inbound_ports: BTreeSet<u16>,
     exclude_outbound_cidrs: BTreeSet<IpNet>,
     include_outbound_cidrs: BTreeSet<IpNet>,
+    exclude_interfaces: BTreeSet<String>,
 }
 
 /// The unchecked parameters of [`Interception::new`], as flags or annotations give them. The flags are a
@@ -85,6 +87,9 @@ pub struct Parameters {
     pub exclude_outbound_cidrs: Vec<IpNet>,
     /// If not empty, the only destination networks that are intercepted.
     pub include_outbound_cidrs: Vec<IpNet>,
+    /// Network interfaces whose traffic, both ways, is not intercepted: those of other networks that the pod
+    /// is attached to.
+    pub exclude_interfaces: Vec<String>,
 }
 
 impl Default for Parameters {
@@ -97,6 +102,7 @@ impl Default for Parameters {
             exclude_inbound_ports: Vec::new(),
             exclude_outbound_cidrs: Vec::new(),
             include_outbound_cidrs: Vec::new(),
+            exclude_interfaces: Vec::new(),
         }
     }
 }
@@ -125,6 +131,12 @@ pub enum InterceptionError {
         /// The port.
         port: u16,
     },
+    /// The kernel has no such interfaces: 1 to 15 characters that a shell and iptables take as one word.
+    #[error("{0:?} is not the name of a network interface")]
+    Interface(String),
+    /// `lo` carries what the sidecar and its application say to each other.
+    #[error("the interface lo can't be excluded: the sidecar reaches its application through it")]
+    Loopback,
     /// A list is longer than [`MAX_LIST_LEN`].
     #[error("{what}: {len} entries, at most {MAX_LIST_LEN} are allowed")]
     TooMany {
@@ -146,6 +158,7 @@ impl Interception {
             exclude_inbound_ports,
             exclude_outbound_cidrs,
             include_outbound_cidrs,
+            exclude_interfaces,
         } = parameters;
         if proxy_uid == 0 {
             return Err(InterceptionError::ProxyIsRoot);
@@ -172,6 +185,7 @@ impl Interception {
             exclude_inbound_ports,
             exclude_outbound_cidrs: cidrs("exclude-outbound-cidr", exclude_outbound_cidrs)?,
             include_outbound_cidrs: cidrs("include-outbound-cidr", include_outbound_cidrs)?,
+            exclude_interfaces: interfaces(exclude_interfaces)?,
         })
     }
 }
@@ -186,6 +200,24 @@ fn ports(what: &'static str, list: Vec<u16>) -> Result<BTreeSet<u16>, Intercepti
 
 fn cidrs(what: &'static str, list: Vec<IpNet>) -> Result<BTreeSet<IpNet>, InterceptionError> {
     bounded(what, list.len())?;
+    Ok(list.into_iter().collect())
+}
+
+/// Checks names of interfaces. iptables reads a `+` at the end as any text, and options by a dash.
+fn interfaces(list: Vec<String>) -> Result<BTreeSet<String>, InterceptionError> {
+    /// `IFNAMSIZ` of Linux, without the final zero.
+    const LONGEST: usize = 15;
+    bounded("exclude-interface", list.len())?;
+    for name in &list {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if name.len() > LONGEST || !begins || !name.bytes().all(plain) {
+            return Err(InterceptionError::Interface(truncated(name, 40)));
+        }
+        if name == "lo" {
+            return Err(InterceptionError::Loopback);
+        }
+    }
     Ok(list.into_iter().collect())
 }
 
@@ -223,6 +255,20 @@ mod tests {
             refused(|p| p.exclude_outbound_ports = vec![80, 0]),
             InterceptionError::PortZero { what: "exclude-outbound-port" }
         );
+    }
+
+    #[test]
+    fn an_interface_has_a_name_that_the_kernel_takes() {
+        for name in ["eth1", "net1.100", "veth-0"] {
+            let parameters =
+                Parameters { exclude_interfaces: vec![name.to_owned()], ..Parameters::default() };
+            assert!(Interception::new(parameters).is_ok(), "{name}");
+        }
+        for name in ["", "-j", "eth+", "a b", "a\nb", "sixteen-letters-", "é"] {
+            let error = refused(|p| p.exclude_interfaces = vec![name.to_owned()]);
+            assert_eq!(error, InterceptionError::Interface(name.to_owned()));
+        }
+        assert_eq!(refused(|p| p.exclude_interfaces = vec!["lo".to_owned()]), InterceptionError::Loopback);
     }
 
     #[test]

@@ -39,7 +39,12 @@ pub fn certify(account: &str, chain: &str, key: &str) -> Input {
 
 /// A namespace in the mesh.
 pub fn namespace(name: &str) -> Input {
-    upsert(Object::Namespace(Namespace { name: name.to_owned(), monitored: true, injection: None }))
+    upsert(Object::Namespace(Namespace {
+        name: name.to_owned(),
+        monitored: true,
+        injection: None,
+        metrics: false,
+    }))
 }
 
 /// A pod behind the services that select `app`, with a container port named `web` (8080).

@@ -19,6 +19,8 @@ pub struct Namespace {
     pub monitored: bool,
     /// Whether its annotation asks for or refuses sidecars for the pods that say nothing themselves.
     pub injection: Option<bool>,
+    /// Whether its annotation `openservicemesh.io/metrics` asks for sidecars that Prometheus scrapes.
+    pub metrics: bool,
 }
 
 /// A Service: a name, virtual addresses, and ports.

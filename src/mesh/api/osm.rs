@@ -2,9 +2,11 @@
 
 mod mesh_config;
 mod policy;
+mod sidecar_settings;
 
 pub use mesh_config::{LocalProxyMode, MeshConfig, read_mesh_config};
 pub use policy::{
     NOT_ENFORCED, read_egress, read_ingress_backend, read_retry, read_telemetry,
     read_upstream_traffic_setting,
 };
+pub use sidecar_settings::SidecarSettings;

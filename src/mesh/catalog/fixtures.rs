@@ -36,7 +36,7 @@ impl Catalog {
 }
 
 pub(crate) fn namespace(name: &str) -> Object {
-    Object::Namespace(Namespace { name: name.to_owned(), monitored: true, injection: None })
+    Object::Namespace(Namespace { name: name.to_owned(), monitored: true, injection: None, metrics: false })
 }
 
 /// A service port `port` that leads to the same port of the pod.

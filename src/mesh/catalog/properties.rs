@@ -171,7 +171,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         proptest::option::weighted(0.2, any::<bool>()),
     )
         .prop_map(|(name, monitored, injection)| {
-            Object::Namespace(Namespace { name: name.to_owned(), monitored, injection })
+            Object::Namespace(Namespace { name: name.to_owned(), monitored, injection, metrics: false })
         });
     let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
         .prop_map(|(id, paths)| group(id, &paths));
@@ -213,8 +213,18 @@ fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
 fn furnished() -> Vec<Object> {
     let web = |id: &str, app: &str| Object::Service(service(id, app, &[port(80, AppProtocol::Http)]));
     vec![
-        Object::Namespace(Namespace { name: "a".to_owned(), monitored: true, injection: None }),
-        Object::Namespace(Namespace { name: "b".to_owned(), monitored: true, injection: None }),
+        Object::Namespace(Namespace {
+            name: "a".to_owned(),
+            monitored: true,
+            injection: None,
+            metrics: false,
+        }),
+        Object::Namespace(Namespace {
+            name: "b".to_owned(),
+            monitored: true,
+            injection: None,
+            metrics: false,
+        }),
         web("a/s1", "one"),
         web("a/s2", "two"),
         web("a/s3", "three"),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Catalog, Endpoint};
-use crate::api::core::{AppProtocol, Service, ServicePort, Workload};
+use crate::api::core::{AppProtocol, Namespace, Service, ServicePort, Workload};
 use crate::api::osm::MeshConfig;
 use crate::api::smi::{TrafficSplit, TrafficTarget};
 use crate::class::{InboundPort, ProxyClass};
@@ -24,6 +24,11 @@ impl Catalog {
     /// All services, sorted by name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.services.values()
+    }
+
+    /// The namespace of this name, monitored or not.
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces.get(name)
     }
 
     /// The workload of this name, in the mesh or not.

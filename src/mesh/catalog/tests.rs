@@ -94,6 +94,7 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         name: "shop".to_owned(),
         monitored: false,
         injection: None,
+        metrics: false,
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
@@ -102,7 +103,8 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "a pod cannot bring itself in");
-    let refusing = Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false) };
+    let refusing =
+        Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false), metrics: false };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");
 }

@@ -79,6 +79,9 @@ pub fn removal_input(existing: Jumps) -> String {
 fn inbound(text: &mut String, interception: &Interception) {
     let port = interception.inbound_port;
     line(text, format_args!("-A {IN_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
+    for interface in &interception.exclude_interfaces {
+        line(text, format_args!("-A {INBOUND} -i {interface} -p tcp -j RETURN"));
+    }
     line(text, format_args!("-A {INBOUND} -p tcp --dport {METRICS_PORT} -j RETURN"));
     let (first, last) = (PROBE_PORTS.start(), PROBE_PORTS.end());
     line(text, format_args!("-A {INBOUND} -p tcp --dport {first}:{last} -j RETURN"));
@@ -112,6 +115,9 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     line(text, format_args!("-A {OUTBOUND} -o lo -p tcp -m owner ! --uid-owner {uid} -j RETURN"));
     line(text, format_args!("-A {OUTBOUND} -p tcp -m owner --uid-owner {uid} -j RETURN"));
     line(text, format_args!("-A {OUTBOUND} -d {loopback} -p tcp -j RETURN"));
+    for interface in &interception.exclude_interfaces {
+        line(text, format_args!("-A {OUTBOUND} -o {interface} -p tcp -j RETURN"));
+    }
     for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| family_of(cidr) == family) {
         line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j RETURN"));
     }
@@ -278,6 +284,13 @@ mod tests {
                 "-p tcp -j SMC_PROXY_IN_REDIRECT",
             ]
         );
+    }
+
+    #[test]
+    fn an_excluded_interface_is_left_alone_both_ways() {
+        let parameters = Parameters { exclude_interfaces: vec!["net1".to_owned()], ..Parameters::default() };
+        assert_eq!(rules(parameters.clone(), Family::V4, INBOUND)[0], "-i net1 -p tcp -j RETURN");
+        assert_eq!(rules(parameters, Family::V4, OUTBOUND)[5], "-o net1 -p tcp -j RETURN");
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
         1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections())
             .prop_map(|(name, monitored, injection)| {
-                upsert(Object::Namespace(Namespace { name: name.to_owned(), monitored, injection }))
+                upsert(Object::Namespace(Namespace { name: name.to_owned(), monitored, injection, metrics: false }))
             }),
     ]
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use smc_mesh::api::core::Namespace;
+use smc_mesh::injection::{self, METRICS_ANNOTATION};
 use smc_types::ids::check_label;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading, Subject};
@@ -18,9 +19,7 @@ pub const MONITORED_BY_LABEL: &str = "openservicemesh.io/monitored-by";
 /// for the control plane's own namespace).
 pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
 
-/// Whether pods get a sidecar, on a Namespace or on a Pod (which wins): `enabled`, `yes`, `true`,
-/// `disabled`, `no` or `false`, in any case.
-pub const INJECTION_ANNOTATION: &str = "openservicemesh.io/sidecar-injection";
+pub use smc_mesh::injection::INJECTION_ANNOTATION;
 
 /// Reads a Namespace. Files declare one mesh, so a file that names another one is reported.
 pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Namespace> {
@@ -34,6 +33,8 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let ours = label(MONITORED_BY_LABEL).map(|mesh| mesh == rules.mesh.as_str());
     let (injection, refused) = read_injection(meta.annotations.as_ref());
+    let metrics = meta.annotations.as_ref().and_then(|all| injection::switch(all.get(METRICS_ANNOTATION)?));
+    let metrics = metrics.unwrap_or(false);
     let subject = ObjectRef::Namespace(name.clone());
     let mut problems = Vec::new();
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
@@ -45,7 +46,7 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
         problems.push(Problem::warning(subject, format!("metadata.labels[{MONITORED_BY_LABEL}]"), message));
     }
     let monitored = ours == Some(true) && label(IGNORE_LABEL).is_none();
-    Reading { object: Some(Namespace { name, monitored, injection }), problems }
+    Reading { object: Some(Namespace { name, monitored, injection, metrics }), problems }
 }
 
 /// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known
@@ -54,10 +55,9 @@ pub(super) fn read_injection(
     annotations: Option<&BTreeMap<String, String>>,
 ) -> (Option<bool>, Option<String>) {
     let Some(value) = annotations.and_then(|all| all.get(INJECTION_ANNOTATION)) else { return (None, None) };
-    match value.to_ascii_lowercase().as_str() {
-        "enabled" | "yes" | "true" => (Some(true), None),
-        "disabled" | "no" | "false" => (Some(false), None),
-        _ => {
+    match injection::switch(value) {
+        Some(wanted) => (Some(wanted), None),
+        None => {
             let shown = truncated(value, 40);
             let message = format!(
                 "{shown:?} is none of enabled, yes, true, disabled, no, false; read as disabled, so without sidecar"

@@ -16,8 +16,7 @@ use super::namespace::{injection_problem, read_injection, read_namespace};
 use super::{namespaced, port};
 use crate::decode::{Platform, Rules};
 
-/// The label with the UUID of a pod's sidecar.
-pub const PROXY_UUID_LABEL: &str = "osm-proxy-uuid";
+pub use smc_mesh::injection::PROXY_UUID_LABEL;
 
 /// The service account of a pod that names none (Kubernetes' admission fills it in).
 const DEFAULT_SERVICE_ACCOUNT: &str = "default";

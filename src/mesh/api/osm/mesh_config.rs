@@ -4,11 +4,14 @@
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::SidecarSettings;
 use crate::api::reading::{Fields, Findings, Node};
+use crate::interception::{MAX_LIST_LEN, parse_cidr};
 use smc_authority::pki::Lifetimes;
 use smc_types::duration;
 use smc_types::ids::NamespacedName;
@@ -32,6 +35,8 @@ pub struct MeshConfig {
     pub service_cert_validity: Option<Duration>,
     /// `sidecar.localProxyMode`.
     pub local_proxy_mode: LocalProxyMode,
+    /// What the injector obeys, for pods that are made afterwards. Shared, since every query copies this.
+    pub injected: Arc<SidecarSettings>,
 }
 
 /// Where a sidecar reaches its application.
@@ -53,31 +58,16 @@ const NOT_OBEYED: &[(&str, Section)] = &[
     (
         "sidecar",
         &[
-            ("enablePrivilegedInitContainer", &[]),
-            ("logLevel", &["\"error\""]),
-            ("envoyImage", &[]),
             ("envoyWindowsImage", &[]),
-            ("initContainerImage", &[]),
             ("maxDataPlaneConnections", &[]),
             ("configResyncInterval", &["\"0s\""]),
-            ("resources", &[]),
             ("tlsMinProtocolVersion", &["\"TLSv1_2\""]),
             ("tlsMaxProtocolVersion", &["\"TLSv1_3\""]),
             ("cipherSuites", &[]),
             ("ecdhCurves", &[]),
         ],
     ),
-    (
-        "traffic",
-        &[
-            ("outboundIPRangeExclusionList", &[]),
-            ("outboundIPRangeInclusionList", &[]),
-            ("outboundPortExclusionList", &[]),
-            ("inboundPortExclusionList", &[]),
-            ("inboundExternalAuthorization", &[]),
-            ("networkInterfaceExclusionList", &[]),
-        ],
-    ),
+    ("traffic", &[("inboundExternalAuthorization", &[])]),
     ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[]), ("tracing", &[])]),
     ("certificate", &[("certKeyBitSize", &["2048"]), ("ingressGateway", &[])]),
     (
@@ -97,14 +87,11 @@ const NOT_OBEYED: &[(&str, Section)] = &[
     ),
 ];
 
-/// Those fields that exclude traffic from interception. Interception is set up by `smc init` before a pod
-/// has an Envoy, so they are obeyed by the program that starts the pod.
-const OF_INTERCEPTION: [&str; 4] = [
-    "outboundIPRangeExclusionList",
-    "outboundIPRangeInclusionList",
-    "outboundPortExclusionList",
-    "inboundPortExclusionList",
-];
+/// Envoy's log levels.
+const LOG_LEVELS: &[&str] = &["trace", "debug", "info", "warning", "warn", "error", "critical", "off"];
+
+/// The longest reference of an image, in characters: a name of 255, a tag of 128, a digest.
+const MAX_IMAGE: usize = 512;
 
 /// Reads the `spec` of a MeshConfig. One of another name than the singleton's has no effect.
 pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> {
@@ -122,32 +109,115 @@ pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> 
 fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
     let mut spec = spec.object(findings)?;
     let mut config = MeshConfig::default();
+    let mut injected = SidecarSettings::default();
     for &(section, not_obeyed) in NOT_OBEYED {
         let Some(mut fields) = spec.take(section).and_then(|node| node.object(findings)) else { continue };
         match section {
             "traffic" => {
                 config.permissive = switch(&mut fields, "enablePermissiveTrafficPolicyMode", findings);
                 config.egress = switch(&mut fields, "enableEgress", findings);
+                read_interception(&mut fields, &mut injected, findings);
             }
             "certificate" => config.service_cert_validity = validity(&mut fields, findings),
-            "sidecar" => config.local_proxy_mode = local_proxy_mode(&mut fields, findings),
+            "sidecar" => {
+                config.local_proxy_mode = local_proxy_mode(&mut fields, findings);
+                read_sidecar(&mut fields, &mut injected, findings);
+            }
             _ => {}
         }
         for &(name, quiet) in not_obeyed {
             let Some(node) = fields.take(name) else { continue };
             if !asks_for_nothing(&node.value) && !quiet.contains(&node.value.to_string().as_str()) {
-                let message = if OF_INTERCEPTION.contains(&name) {
-                    "is not obeyed by the controller; it holds for a pod if the program that starts it passes it to `smc init`"
-                } else {
-                    "is known from OSM, but not obeyed by SMC; it has no effect"
-                };
+                let message = "is known from OSM, but not obeyed by SMC; it has no effect";
                 findings.warning(&node.path, message);
             }
         }
         fields.finish(findings);
     }
     spec.finish(findings);
+    config.injected = Arc::new(injected);
     Some(config)
+}
+
+fn read_sidecar(fields: &mut Fields, injected: &mut SidecarSettings, findings: &mut Findings) {
+    injected.privileged_init = switch(fields, "enablePrivilegedInitContainer", findings);
+    injected.envoy_image = image(fields, "envoyImage", findings);
+    injected.init_image = image(fields, "initContainerImage", findings);
+    if let Some(node) = fields.take("logLevel") {
+        let path = node.path.clone();
+        match node.text(findings) {
+            Some(level) if LOG_LEVELS.contains(&level.as_str()) => injected.log_level = Some(level),
+            Some(level) if !level.is_empty() => {
+                let message = format!("is {:?}, which is no log level of Envoy", truncated(&level, 40));
+                findings.error(&path, message);
+            }
+            _ => {}
+        }
+    }
+    if let Some(node) = fields.take("resources") {
+        match &node.value {
+            Value::Object(resources) if resources.is_empty() => {}
+            Value::Object(_) => injected.resources = Some(node.value),
+            _ => findings.error(&node.path, "must be an object with requests and limits"),
+        }
+    }
+}
+
+fn image(fields: &mut Fields, name: &str, findings: &mut Findings) -> Option<String> {
+    let node = fields.take(name)?;
+    let path = node.path.clone();
+    let text = node.text(findings).filter(|text| !text.is_empty())?;
+    if text.len() > MAX_IMAGE || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        findings.error(&path, "is not the name of an image; the controller's flag holds");
+        return None;
+    }
+    Some(text)
+}
+
+fn read_interception(fields: &mut Fields, injected: &mut SidecarSettings, findings: &mut Findings) {
+    let cidr = |value: &Value| parse_cidr(value.as_str()?).ok();
+    let port = |value: &Value| u16::try_from(value.as_u64()?).ok().filter(|port| *port > 0);
+    let name = |value: &Value| value.as_str().map(str::to_owned);
+    const NETWORK: &str = "is not an IP network";
+    const PORT: &str = "is not a port number (1 to 65535)";
+    injected.exclude_outbound_ports = entries(fields, "outboundPortExclusionList", PORT, port, findings);
+    injected.exclude_inbound_ports = entries(fields, "inboundPortExclusionList", PORT, port, findings);
+    injected.exclude_outbound_cidrs =
+        entries(fields, "outboundIPRangeExclusionList", NETWORK, cidr, findings);
+    injected.include_outbound_cidrs =
+        entries(fields, "outboundIPRangeInclusionList", NETWORK, cidr, findings);
+    injected.exclude_interfaces =
+        entries(fields, "networkInterfaceExclusionList", "is not a name", name, findings);
+}
+
+/// A list whose unreadable entries are named and left out: an exclusion that is missing narrows.
+fn entries<T>(
+    fields: &mut Fields,
+    list: &str,
+    refusal: &str,
+    read: impl Fn(&Value) -> Option<T>,
+    findings: &mut Findings,
+) -> Vec<T> {
+    let Some(node) = fields.take(list) else { return Vec::new() };
+    let Value::Array(values) = node.value else {
+        findings.error(&node.path, "must be a list");
+        return Vec::new();
+    };
+    let mut entries = Vec::new();
+    for (number, value) in values.iter().enumerate().take(MAX_LIST_LEN + 1) {
+        match read(value) {
+            _ if number == MAX_LIST_LEN => {
+                findings
+                    .error(&node.path, format!("has more than {MAX_LIST_LEN} entries; the rest is left out"));
+            }
+            Some(entry) => entries.push(entry),
+            None => {
+                let shown = truncated(&value.to_string(), 40);
+                findings.error(&format!("{}[{number}]", node.path), format!("{shown} {refusal}; left out"));
+            }
+        }
+    }
+    entries
 }
 
 fn switch(fields: &mut Fields, name: &str, findings: &mut Findings) -> bool {
@@ -228,6 +298,7 @@ mod tests {
             egress: true,
             service_cert_validity: Some(Duration::from_hours(24)),
             local_proxy_mode: LocalProxyMode::PodIp,
+            injected: Arc::default(),
         };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
     }
@@ -290,7 +361,7 @@ mod tests {
     fn a_known_field_that_is_not_obeyed_and_an_unknown_one_are_reported() {
         let reading = read(json!({
             "sidecar": {"cipherSuites": ["a"], "colour": "red"},
-            "traffic": {"outboundPortExclusionList": [22]},
+            "traffic": {"inboundExternalAuthorization": {"enable": true}},
             "featureFlags": {"enableRetryPolicy": true},
             "mesh": {},
         }));
@@ -300,7 +371,7 @@ mod tests {
             [
                 "spec.sidecar.cipherSuites",
                 "spec.sidecar.colour",
-                "spec.traffic.outboundPortExclusionList",
+                "spec.traffic.inboundExternalAuthorization",
                 "spec.featureFlags.enableRetryPolicy",
                 "spec.mesh",
             ]
@@ -308,15 +379,49 @@ mod tests {
         assert!(reading.problems[0].message.contains("OSM") && !reading.problems[1].message.contains("OSM"));
     }
 
-    /// The lab obeys them, so "it has no effect" would be wrong.
     #[test]
-    fn the_lists_of_interception_are_said_to_be_for_whoever_starts_the_pod() {
-        for name in OF_INTERCEPTION {
-            let reading = read(json!({"traffic": {name: ["10.0.0.0/8"]}}));
-            assert_eq!(fields(&reading), [format!("spec.traffic.{name}")]);
-            let message = &reading.problems[0].message;
-            assert!(message.contains("smc init") && !message.contains("no effect"), "{message}");
-            assert_eq!(read(json!({"traffic": {name: []}})).problems, [], "{name}");
+    fn what_the_injector_obeys_is_read() {
+        let reading = read(json!({
+            "sidecar": {"enablePrivilegedInitContainer": true, "logLevel": "debug", "envoyImage": "envoy:1",
+                "initContainerImage": "smc:1", "resources": {"limits": {"cpu": "1"}}},
+            "traffic": {"outboundPortExclusionList": [22], "inboundPortExclusionList": [9090],
+                "outboundIPRangeExclusionList": ["10.1.2.3/8"], "outboundIPRangeInclusionList": ["fd00::/8"],
+                "networkInterfaceExclusionList": ["net1"]},
+        }));
+        assert_eq!(reading.problems, []);
+        let cidr = |text| parse_cidr(text).unwrap();
+        let expected = SidecarSettings {
+            envoy_image: Some("envoy:1".to_owned()),
+            init_image: Some("smc:1".to_owned()),
+            log_level: Some("debug".to_owned()),
+            resources: Some(json!({"limits": {"cpu": "1"}})),
+            privileged_init: true,
+            exclude_outbound_ports: vec![22],
+            exclude_inbound_ports: vec![9090],
+            exclude_outbound_cidrs: vec![cidr("10.0.0.0/8")],
+            include_outbound_cidrs: vec![cidr("fd00::/8")],
+            exclude_interfaces: vec!["net1".to_owned()],
+        };
+        assert_eq!(*reading.object.unwrap().injected, expected);
+    }
+
+    #[test]
+    fn what_the_injector_cannot_obey_is_named_and_left_out() {
+        let many: Vec<u16> = (1..=300).collect();
+        for (section, field, value, named) in [
+            ("sidecar", "logLevel", json!("loud"), "logLevel"),
+            ("sidecar", "envoyImage", json!("a b"), "envoyImage"),
+            ("sidecar", "resources", json!(["1"]), "resources"),
+            ("traffic", "outboundPortExclusionList", json!([0]), "outboundPortExclusionList[0]"),
+            ("traffic", "inboundPortExclusionList", json!(7), "inboundPortExclusionList"),
+            ("traffic", "inboundPortExclusionList", json!(many), "inboundPortExclusionList"),
+            ("traffic", "outboundIPRangeExclusionList", json!(["::/129"]), "outboundIPRangeExclusionList[0]"),
+        ] {
+            let reading = read(json!({section: {field: value}}));
+            assert_eq!(fields(&reading), [format!("spec.{section}.{named}")]);
+            let injected = reading.object.unwrap().injected;
+            let kept = injected.exclude_inbound_ports.len();
+            assert!(kept == 0 || kept == MAX_LIST_LEN, "{kept}");
         }
     }
 

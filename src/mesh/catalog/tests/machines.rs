@@ -138,8 +138,12 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
     catalog.declare(namespace("shop"));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));
     // It has no annotation of its own, and that of the namespace is for pods.
-    let refusing =
-        crate::api::core::Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false) };
+    let refusing = crate::api::core::Namespace {
+        name: "shop".to_owned(),
+        monitored: true,
+        injection: Some(false),
+        metrics: false,
+    };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));
 }
@@ -147,7 +151,7 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
 /// A tenant may write any address, and name any source for its own destination. With egress, or in
 /// permissive mode, the victim's connections to that address must go where they went.
 #[test]
-fn a_machine_with_the_address_of_another_host_draws_no_connection() {
+fn a_machine_with_the_address_of_another_host_draws_no_connection_of_its_callers() {
     let headless = |id: &str, app: &str| Service {
         headless: true,
         cluster_ips: Vec::new(),

@@ -129,7 +129,7 @@ impl Replica {
         group.ready().await?;
         clock_agrees(group).await;
         let mesh = Box::new(DeclaredMesh::new(self.0.mesh.clone()));
-        let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh };
+        let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh, webhooks: None };
         let handle = Server::start(self.config(), env, storage, CancellationToken::new()).await?;
         let (requests, received) = mpsc::channel(QUEUED_REQUESTS);
         let _serving = Serving::begin(&self.0, Running { group: Arc::clone(group), requests });

@@ -14,7 +14,7 @@ pub mod builtin;
 mod clock;
 mod commit;
 mod error;
-mod issuer;
+pub(crate) mod issuer;
 pub(crate) mod keeper;
 pub(crate) mod metrics;
 mod profile;

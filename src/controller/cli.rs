@@ -17,6 +17,7 @@ mod replica;
 mod stateful_set;
 mod table;
 mod vm;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -23,4 +23,5 @@ pub mod sources;
 mod stateful_set;
 mod tasks;
 pub mod telemetry;
+pub mod webhook;
 pub mod xds;

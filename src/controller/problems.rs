@@ -42,6 +42,7 @@ pub(crate) struct Problems {
 struct Parts {
     sources: Vec<Problem>,
     compiler: Vec<Problem>,
+    injection: Vec<Problem>,
     /// By the pod of the proxy, then by stream. Shared, so that a reader holds the lock for a moment only.
     rejections: BTreeMap<WorkloadId, BTreeMap<u64, Arc<[Rejection]>>>,
     /// How many rejections there are in all streams.
@@ -71,6 +72,11 @@ impl Problems {
         self.parts().compiler = problems;
     }
 
+    /// Replaces the problems of pods without a sidecar.
+    pub(crate) fn set_injection(&self, problems: Vec<Problem>) {
+        self.parts().injection = problems;
+    }
+
     /// The part of a new stream of the proxy of this pod.
     pub(crate) fn stream(&self, workload: WorkloadId) -> StreamProblems {
         let mut parts = self.parts();
@@ -83,7 +89,8 @@ impl Problems {
     pub(crate) fn all(&self) -> Vec<Problem> {
         let (mut all, rejections) = {
             let parts = self.parts();
-            let all: BTreeSet<_> = parts.sources.iter().chain(&parts.compiler).cloned().collect();
+            let all = parts.sources.iter().chain(&parts.compiler).chain(&parts.injection);
+            let all: BTreeSet<_> = all.cloned().collect();
             let streams = parts.rejections.iter().flat_map(|(workload, streams)| {
                 streams.values().map(|rejections| (workload.clone(), Arc::clone(rejections)))
             });

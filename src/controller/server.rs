@@ -17,6 +17,7 @@ mod shutdown;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -56,6 +57,7 @@ use addresses::{addresses_for_proxies, certificate_names};
 use shutdown::Stages;
 use smc_host::env::Env;
 use trust::ReplicaTrust;
+pub use webhook::Webhooks;
 
 /// The state of a replica, and the source of its mesh.
 pub struct Storage {
@@ -65,6 +67,8 @@ pub struct Storage {
     pub keys: Arc<dyn KeyEncryption>,
     /// The source of the declared mesh.
     pub mesh: Box<dyn Source>,
+    /// The webhooks, for a replica in a Kubernetes cluster.
+    pub webhooks: Option<Webhooks>,
 }
 
 /// Why a replica did not start.
@@ -115,6 +119,8 @@ pub struct Addresses {
     pub xds: SocketAddr,
     /// The metrics port.
     pub metrics: Option<SocketAddr>,
+    /// The port of the webhooks.
+    pub webhooks: Option<SocketAddr>,
 }
 
 /// A running replica. Dropping it aborts everything; [`Handle::join`] ends it in order.
@@ -203,7 +209,7 @@ impl Server {
         let xds = listener.address();
         let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
         let admin_socket = bind_admin(admin_socket).await?;
-        let Storage { group, keys, mesh: source } = storage;
+        let Storage { group, keys, mesh: source, webhooks } = storage;
         let env = corrected(env, Arc::<Group>::clone(&group));
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
         let (ca, tls) =
@@ -217,7 +223,7 @@ impl Server {
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
 
-        let compiler = compiler(trust_domain, mesh_namespace, sidecars);
+        let compiler = compiler(trust_domain, mesh_namespace.clone(), sidecars);
         let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
         let Published { served, wanted, problems, mesh } = published;
         let InputSenders { batches, certificates: issued, bundle } = inputs;
@@ -228,14 +234,14 @@ impl Server {
         let (kept, members) = (Arc::clone(&ca), Arc::clone(&group));
         CaKeeper::start(kept, members, bundle, Box::new(trust), env.clone(), &mut tasks);
         ClockWatch::start(&ca, &group, &metrics, &mut tasks);
-        tls.start_renewal(&mut tasks);
+        tls.start_renewal("controller certificate", &mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
         ReleaseWatcher::start(ledger, proxies.clone(), &mut tasks);
         let context = xds::context::Context {
             served: served.clone(),
             admission: ProxyAdmission::new(certificates.clone(), env.clone()),
             proxies: proxies.clone(),
-            problems,
+            problems: problems.clone(),
             env: env.clone(),
             metrics: metrics.clone(),
             tasks: stages.streams.clone(),
@@ -247,11 +253,27 @@ impl Server {
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
         let enroller = Enroller::new(issuer, controllers, sidecars.inbound_connections);
+        let mut addresses = Addresses { xds, metrics: None, webhooks: None };
+        if let Some(webhooks) = webhooks {
+            let parts = webhook::Parts {
+                namespace: mesh_namespace,
+                issuer: Arc::<BuiltinCa>::clone(&ca),
+                enroller: enroller.clone(),
+                certificates: certificates.clone(),
+                group: Arc::clone(&group),
+                mesh: mesh.clone(),
+                served: served.clone(),
+                problems,
+                metrics: metrics.clone(),
+                env: env.clone(),
+                draining: stages.draining.clone(),
+            };
+            addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
+        }
         let ready = ready(stages.draining.clone(), served.clone(), Arc::clone(&group));
         let connected = proxies.clone();
         let service = AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served };
         let administration = admin::start(service, admin_socket, &mut tasks);
-        let mut addresses = Addresses { xds, metrics: None };
         if let Some(address) = metrics_listen {
             let listener = listen(&*env.network, "metrics", address).await?;
             addresses.metrics = Some(listener.address());

@@ -40,7 +40,6 @@ mod http;
 mod kube_proxy;
 mod lab_pod;
 mod log_file;
-mod machine;
 mod mesh_files;
 mod netns;
 mod network;

@@ -1,7 +1,8 @@
-//! TLS of the xDS server.
+//! TLS of the servers of a replica.
 //!
-//! Owns the server's certificate and its renewal, and requires a client certificate of this mesh. After the
-//! handshake [`smc_authority::rules::admit`] decides which proxy the client is and whether it is admitted.
+//! Owns a server's certificate and its renewal, and which clients pass the handshake. At the xDS port these are
+//! clients with a certificate of this mesh; [`smc_authority::rules::admit`] then decides which proxy the client
+//! is and whether it is admitted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,11 +25,23 @@ use super::renewal::RETRY;
 use crate::tasks::Tasks;
 use smc_host::env::{Clock, Env};
 
+/// The clients that pass a server's handshake.
+#[derive(Debug, Clone)]
+pub enum Clients {
+    /// Those with a certificate of this mesh. They speak HTTP/2.
+    Mesh,
+    /// Those with a certificate of one of these CAs. They speak HTTP/2 or HTTP/1.1.
+    Of(Arc<RootCertStore>),
+    /// All, over HTTP/2 or HTTP/1.1.
+    All,
+}
+
 /// A TLS configuration whose certificate is renewed while [`ServerTls::run`] runs.
 pub struct ServerTls {
     issuer: Arc<dyn Issuer>,
     env: Env,
     names: ControllerNames,
+    clients: Clients,
     serving: watch::Sender<Serving>,
 }
 
@@ -40,8 +53,13 @@ struct Serving {
 }
 
 impl Serving {
-    fn new(issued: IssuedController, bundle: TrustBundle, env: &Env) -> Result<Self, CaError> {
-        let config = Arc::new(server_config(&issued, &bundle, Arc::clone(&env.clock))?);
+    fn new(
+        issued: IssuedController,
+        bundle: TrustBundle,
+        clients: &Clients,
+        env: &Env,
+    ) -> Result<Self, CaError> {
+        let config = Arc::new(server_config(&issued, &bundle, clients, Arc::clone(&env.clock))?);
         Ok(Self { config, issued, bundle })
     }
 
@@ -51,17 +69,27 @@ impl Serving {
 }
 
 impl ServerTls {
-    /// Issues the first certificate.
+    /// Issues the first certificate of a server for clients of this mesh.
     pub async fn start(issuer: Arc<dyn Issuer>, env: Env, names: ControllerNames) -> Result<Self, CaError> {
-        let bundle = issuer.bundle();
-        let serving = Serving::new(issuer.issue_controller(&names).await?, bundle, &env)?;
-        Ok(Self { issuer, env, names, serving: watch::Sender::new(serving) })
+        Self::start_for(Clients::Mesh, issuer, env, names).await
     }
 
-    /// Starts the task that renews the certificate.
-    pub(crate) fn start_renewal(self: &Arc<Self>, tasks: &mut Tasks) {
+    /// Issues the first certificate of a server for these clients.
+    pub async fn start_for(
+        clients: Clients,
+        issuer: Arc<dyn Issuer>,
+        env: Env,
+        names: ControllerNames,
+    ) -> Result<Self, CaError> {
+        let bundle = issuer.bundle();
+        let serving = Serving::new(issuer.issue_controller(&names).await?, bundle, &clients, &env)?;
+        Ok(Self { issuer, env, names, clients, serving: watch::Sender::new(serving) })
+    }
+
+    /// Starts the task that renews the certificate, under this name.
+    pub(crate) fn start_renewal(self: &Arc<Self>, task: &'static str, tasks: &mut Tasks) {
         let tls = Arc::clone(self);
-        tasks.spawn("controller certificate", |stopping| async move { tls.run(stopping).await });
+        tasks.spawn(task, |stopping| async move { tls.run(stopping).await });
     }
 
     /// The configuration for the next connection. Open connections keep theirs.
@@ -111,7 +139,7 @@ impl ServerTls {
         let bundle = self.issuer.bundle();
         if !self.trusts(&bundle) {
             let issued = self.serving.borrow().issued.clone();
-            self.serving.send_replace(Serving::new(issued, bundle, &self.env)?);
+            self.serving.send_replace(Serving::new(issued, bundle, &self.clients, &self.env)?);
         }
         let due = {
             let serving = self.serving.borrow();
@@ -121,27 +149,30 @@ impl ServerTls {
         if due {
             let bundle = self.issuer.bundle();
             let issued = self.issuer.issue_controller(&self.names).await?;
-            self.serving.send_replace(Serving::new(issued, bundle, &self.env)?);
+            self.serving.send_replace(Serving::new(issued, bundle, &self.clients, &self.env)?);
         }
         Ok(due)
     }
 }
 
-/// TLS 1.2 and 1.3, HTTP/2, and a client certificate that chains to the bundle. Sessions are not resumed:
-/// resumption would skip the verification of the client certificate, and streams live for hours anyway.
+/// TLS 1.2 and 1.3. Sessions are not resumed: resumption would skip the verification of the client
+/// certificate, and connections live for hours anyway.
 fn server_config(
     issued: &IssuedController,
     bundle: &TrustBundle,
+    clients: &Clients,
     clock: Arc<dyn Clock>,
 ) -> Result<ServerConfig, CaError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(bundle.pem.as_bytes()) {
-        roots.add(root.map_err(tls)?).map_err(tls)?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .build()
-        .map_err(tls)?;
+    let verified = |roots| {
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        builder.build().map_err(tls)
+    };
+    let verifier = match clients {
+        Clients::Mesh => verified(Arc::new(roots(bundle)?))?,
+        Clients::Of(roots) => verified(Arc::clone(roots))?,
+        Clients::All => WebPkiClientVerifier::no_client_auth(),
+    };
     let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(tls)?;
@@ -152,10 +183,21 @@ fn server_config(
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(tls)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = match clients {
+        Clients::Mesh => vec![b"h2".to_vec()],
+        Clients::Of(_) | Clients::All => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+fn roots(bundle: &TrustBundle) -> Result<RootCertStore, CaError> {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(bundle.pem.as_bytes()) {
+        roots.add(root.map_err(tls)?).map_err(tls)?;
+    }
+    Ok(roots)
 }
 
 fn tls(error: impl std::error::Error + Send + Sync + 'static) -> CaError {

@@ -24,6 +24,7 @@ use tracing::warn;
 
 use super::replica::ReplicaArgs;
 use super::stateful_set::StatefulSetArgs;
+use super::webhook::WebhookArgs;
 use super::{Outcome, Verdict, duration};
 use crate::ca::seal::{KeyEncryption, KeyFileError, KeyRing};
 use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
@@ -98,6 +99,8 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
     #[command(flatten)]
+    webhook: WebhookArgs,
+    #[command(flatten)]
     log: LogArgs,
     /// The lifetime of service certificates, unless MeshConfig sets it
     #[arg(long, value_name = "DURATION", default_value = "48h", value_parser = duration::parse)]
@@ -166,6 +169,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         trust_domain,
         mesh_name,
         mesh_namespace,
+        webhook,
         log,
         service_cert_lifetime,
         release_grace,
@@ -194,6 +198,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         Some(pod) => pod.placement.xds.clone(),
         None => by_replica(xds_replicas)?,
     };
+    let webhooks = webhook.webhooks(&mesh_name).await?;
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
     let group = Arc::new(replica.start_on(raft, ledger, Arc::clone(&keys), env.clone()).await?);
     probes.note_start();
@@ -221,7 +226,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         idle_limit: IDLE_LIMIT,
     };
     let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good"), mesh_name));
-    let storage = Storage { group: Arc::clone(&group), keys, mesh };
+    let storage = Storage { group: Arc::clone(&group), keys, mesh, webhooks };
     let served = serve(config, env, storage, signals, probes, departing.as_ref()).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
         departing.end(&group, *departure).await;

@@ -45,6 +45,9 @@ pub struct Metrics {
     expiry: Gauges,
     clock_offset: Gauge,
     clock_agrees: Gauge,
+    injections: Counters,
+    injection: Histogram,
+    without_sidecar: Gauge,
 }
 
 /// 100 µs to about 26 s.
@@ -76,6 +79,9 @@ impl Metrics {
             expiry: Gauges::default(),
             clock_offset: Gauge::default(),
             clock_agrees: Gauge::default(),
+            injections: Counters::default(),
+            injection: latency(),
+            without_sidecar: Gauge::default(),
         };
         let m = &metrics;
         registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
@@ -104,6 +110,11 @@ impl Metrics {
         registry.register("clock_offset_seconds", help, m.clock_offset.clone());
         let help = "Whether this replica's clock is not known to be wrong; otherwise it issues nothing";
         registry.register("clock_agrees", help, m.clock_agrees.clone());
+        registry.register("injections", "Pods that the injector was asked about", m.injections.clone());
+        let help = "From the question about a pod to its answer";
+        registry.register("injection_seconds", help, m.injection.clone());
+        let help = "Pods of the mesh that were made without a sidecar";
+        registry.register("pods_without_sidecar", help, m.without_sidecar.clone());
         metrics.registry = Arc::new(registry);
         metrics
     }
@@ -115,6 +126,18 @@ impl Metrics {
         // OpenMetrics requires, and the scraper would refuse it.
         let _ = text::encode(&mut out, &self.registry);
         out
+    }
+
+    pub(crate) fn injection(&self, result: &'static str) {
+        self.injections.get_or_create(&[("result", result)]).inc();
+    }
+
+    pub(crate) fn injection_took(&self, duration: Duration) {
+        self.injection.observe(duration.as_secs_f64());
+    }
+
+    pub(crate) fn pods_without_sidecar(&self, count: usize) {
+        self.without_sidecar.set(gauge_value(count));
     }
 
     pub(crate) fn proxies_connected(&self, count: usize) {

@@ -271,7 +271,8 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"), MeshName::default());
-    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(mesh) };
+    let storage =
+        Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(mesh), webhooks: None };
     let config = Config {
         xds_listen: "127.0.0.1:0".parse().unwrap(),
         xds_address: None,

@@ -1,0 +1,97 @@
+//! The flags of `smc controller` for the webhooks.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use kube::Client;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use smc_types::ids::MeshName;
+use thiserror::Error;
+
+use crate::ca::tls::Clients;
+use crate::server::Webhooks;
+use crate::webhook::injector::SidecarImages;
+
+/// The image with this program.
+const INIT_IMAGE: &str = concat!("smc:", env!("CARGO_PKG_VERSION"));
+
+/// The image of Envoy, of the version that SMC is tested with.
+const ENVOY_IMAGE: &str = "envoyproxy/envoy:v1.40.0";
+
+/// Flags of the webhooks.
+#[derive(Debug, Args)]
+pub(super) struct WebhookArgs {
+    /// The address to serve the webhooks of Kubernetes on [default: not served]
+    ///
+    /// The API server that serves is that of KUBECONFIG, or of the cluster that this is a pod of.
+    #[arg(long, value_name = "ADDR")]
+    webhook_listen: Option<SocketAddr>,
+    /// The CAs, as PEM, of which API servers have client certificates
+    ///
+    /// Without it, any client may ask the webhooks. API servers show a certificate if their operator configures
+    /// one, with --admission-control-config-file.
+    #[arg(long, value_name = "FILE", requires = "webhook_listen")]
+    webhook_client_ca: Option<PathBuf>,
+    /// The image of Envoy in sidecars, unless MeshConfig names one
+    #[arg(long, value_name = "IMAGE", default_value = ENVOY_IMAGE)]
+    envoy_image: String,
+    /// The image with smc in sidecars' init containers, unless MeshConfig names one
+    #[arg(long, value_name = "IMAGE", default_value = INIT_IMAGE)]
+    init_image: String,
+    /// Add sidecars as plain containers, for Kubernetes before 1.29
+    ///
+    /// A pod whose containers end then does not: Jobs stay. An application starts before its sidecar is ready.
+    #[arg(long)]
+    plain_sidecars: bool,
+}
+
+/// The webhooks cannot be served.
+#[derive(Debug, Error)]
+pub(super) enum WebhookError {
+    /// No API server can be named.
+    #[error("the webhooks need the Kubernetes API")]
+    Client(#[source] Box<kube::Error>),
+    /// The CAs of the API servers cannot be read.
+    #[error("cannot read the CA certificates in {}", path.display())]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl WebhookArgs {
+    /// The webhooks, if they are to be served. Sends nothing to the API yet.
+    pub(super) async fn webhooks(self, mesh: &MeshName) -> Result<Option<Webhooks>, WebhookError> {
+        let Some(listen) = self.webhook_listen else { return Ok(None) };
+        let client = Client::try_default().await.map_err(|error| WebhookError::Client(error.into()))?;
+        let clients = match self.webhook_client_ca {
+            None => Clients::All,
+            Some(path) => match roots(&path).await {
+                Ok(roots) => Clients::Of(Arc::new(roots)),
+                Err(source) => return Err(WebhookError::ClientCa { path, source }),
+            },
+        };
+        let images =
+            SidecarImages { envoy: self.envoy_image, init: self.init_image, native: !self.plain_sidecars };
+        Ok(Some(Webhooks { client, listen, clients, mesh: mesh.clone(), images }))
+    }
+}
+
+async fn roots(path: &std::path::Path) -> Result<RootCertStore, Box<dyn std::error::Error + Send + Sync>> {
+    let pem = tokio::fs::read(path).await?;
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(root?)?;
+    }
+    if roots.is_empty() {
+        return Err("there is no certificate in it".into());
+    }
+    Ok(roots)
+}

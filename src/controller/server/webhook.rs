@@ -1,0 +1,102 @@
+//! The webhooks of a replica in a cluster.
+//!
+//! Owns their wiring.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kube::Client;
+use smc_host::env::Env;
+use smc_mesh::served_state::ServedState;
+use smc_raft::Group;
+use smc_types::ids::{MeshName, MeshNamespace};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{StartError, listen};
+use crate::ca::tls::{Clients, ServerTls};
+use crate::ca::{ControllerNames, Issuer, ProxyCertificates};
+use crate::decode::Rules;
+use crate::enroll::Enroller;
+use crate::problems::Problems;
+use crate::publisher::MeshHandle;
+use crate::tasks::Tasks;
+use crate::telemetry::Metrics;
+use crate::webhook::body::Bodies;
+use crate::webhook::ca_bundle::CaBundle;
+use crate::webhook::collector::Collector;
+use crate::webhook::injector::{self, Injector, SidecarImages};
+use crate::webhook::namespaces::Namespaces;
+use crate::webhook::pending::Pending;
+use crate::webhook::uninjected::Uninjected;
+use crate::webhook::{WEBHOOK_SERVICE, server};
+
+/// The webhooks, and the API that they serve.
+#[derive(Clone)]
+pub struct Webhooks {
+    /// The client of the API.
+    pub client: Client,
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The clients that may ask. API servers have a certificate only where their operator gives them one.
+    pub clients: Clients,
+    /// The mesh's name.
+    pub mesh: MeshName,
+    /// What new sidecars are made of.
+    pub images: SidecarImages,
+}
+
+/// The parts of a replica that the webhooks use.
+pub(super) struct Parts {
+    pub(super) namespace: MeshNamespace,
+    pub(super) issuer: Arc<dyn Issuer>,
+    pub(super) enroller: Enroller,
+    pub(super) certificates: ProxyCertificates,
+    pub(super) group: Arc<Group>,
+    pub(super) mesh: MeshHandle,
+    pub(super) served: watch::Receiver<Option<Arc<ServedState>>>,
+    pub(super) problems: Problems,
+    pub(super) metrics: Metrics,
+    pub(super) env: Env,
+    pub(super) draining: CancellationToken,
+}
+
+/// Starts the webhooks and what belongs to them. Returns the address that they listen on.
+pub(super) async fn start(
+    webhooks: Webhooks,
+    parts: Parts,
+    tasks: &mut Tasks,
+) -> Result<SocketAddr, StartError> {
+    let Webhooks { client, listen: address, clients, mesh: name, images } = webhooks;
+    let Parts { namespace, issuer, env, mesh, metrics, group, .. } = parts;
+    let listener = listen(&*env.network, "webhooks", address).await?;
+    let address = listener.address();
+    let names = ControllerNames {
+        dns: ["svc", "svc.cluster.local"]
+            .map(|suffix| format!("{WEBHOOK_SERVICE}.{namespace}.{suffix}"))
+            .to_vec(),
+        ips: Vec::new(),
+    };
+    let tls = ServerTls::start_for(clients, Arc::clone(&issuer), env.clone(), names).await;
+    let tls = Arc::new(tls.map_err(StartError::OwnCertificate)?);
+    tls.start_renewal("webhooks' certificate", tasks);
+    let injector = Injector {
+        images,
+        namespaces: Namespaces::new(mesh.clone(), client.clone(), Rules::api_server(name.clone())),
+        enroller: parts.enroller,
+        client: client.clone(),
+        served: parts.served,
+        pending: Pending::default(),
+        env: env.clone(),
+        metrics: metrics.clone(),
+        places: Injector::places(),
+    };
+    let bodies = Bodies::new();
+    let routes = injector::routes(Arc::new(injector), bodies);
+    server::start(listener, tls, routes, parts.draining, tasks);
+    Uninjected { mesh, problems: parts.problems, metrics }.start(tasks);
+    let collected = (client.clone(), Arc::clone(&group));
+    Collector { client: collected.0, group: collected.1, certificates: parts.certificates, env }.start(tasks);
+    CaBundle { client, issuer, group, mesh: name, namespace }.start(tasks);
+    Ok(address)
+}

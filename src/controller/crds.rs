@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod config;
+pub mod mesh_workload;
 pub mod policy;
 pub mod specs;
 pub mod split;

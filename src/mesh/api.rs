@@ -1,8 +1,8 @@
 //! The objects that sources read, as domain types, and how the custom ones are read.
 //!
 //! Owns one module per API group family: [`core`] for Kubernetes' own kinds, [`smi`] for the Service Mesh
-//! Interface, [`osm`] for MeshConfig; and the one kind of our own, [`mesh_workload`]. Does not decide what the objects mean together: [`crate::policy`] and
-//! [`crate::catalog`] do.
+//! Interface, [`osm`] for MeshConfig; and the one kind of our own, [`mesh_workload`]. Does not decide what
+//! the objects mean together: [`crate::policy`] and [`crate::catalog`] do.
 //!
 //! A source passes each object's `spec`, as JSON, to the matching `read_…` function and gets the domain
 //! object and its problems. Three rules keep reading safe. What cannot be read narrows what is allowed, so

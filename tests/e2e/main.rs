@@ -18,6 +18,7 @@ mod egress;
 mod eventually;
 mod leaving;
 mod live;
+mod machines;
 mod mesh;
 mod metrics;
 mod pod_address;
@@ -70,7 +71,7 @@ async fn eventually_all_speak(lab: &LabHandle, variant: Variant) {
         let listed = lab.smc_json(&["proxy", "list"]).await.map_err(|error| error.chain())?;
         let proxies = listed["proxies"].as_array().cloned().unwrap_or_default();
         for pod in pods.iter().filter(|pod| pod.in_mesh) {
-            let proxy = proxies.iter().find(|proxy| proxy["workload"] == pod.pod.as_str());
+            let proxy = proxies.iter().find(|proxy| proxy["workload"] == pod.workload.as_str());
             let streams = proxy.and_then(|proxy| proxy["streams"].as_array()).map_or(&[][..], Vec::as_slice);
             if !matches!(streams, [stream] if stream["variant"] == expected && stream["scope"] == "ads") {
                 return Err(format!("{}: {streams:?}", pod.pod));

@@ -62,6 +62,7 @@ impl LabPod {
     pub(super) fn info(&self, name: &NamespacedName) -> PodInfo {
         PodInfo {
             pod: name.to_string(),
+            workload: self.plan.workload().to_string(),
             addresses: self.plan.addresses.clone(),
             in_mesh: self.plan.in_mesh,
             running: self.running,
@@ -76,6 +77,7 @@ impl LabPod {
 pub(super) fn refused(name: &NamespacedName, problem: &str) -> PodInfo {
     PodInfo {
         pod: name.to_string(),
+        workload: name.to_string(),
         addresses: Vec::new(),
         in_mesh: false,
         running: false,

@@ -40,6 +40,7 @@ mod http;
 mod kube_proxy;
 mod lab_pod;
 mod log_file;
+mod machine;
 mod mesh_files;
 mod netns;
 mod network;

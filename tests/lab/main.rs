@@ -199,7 +199,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
                     "{:<40} {:<10} {:<8} restarts={} {} {}\n",
                     pod.pod,
                     if pod.ready { "ready" } else { "not-ready" },
-                    if pod.in_mesh { "mesh" } else { "no-mesh" },
+                    match (pod.in_mesh, pod.workload != pod.pod) {
+                        (_, true) => "machine",
+                        (true, false) => "mesh",
+                        (false, false) => "no-mesh",
+                    },
                     pod.restarts,
                     addresses.join(","),
                     pod.problem.unwrap_or_default()

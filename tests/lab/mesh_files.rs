@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use smc::decode::manifest::documents::split;
 use smc_types::ids::{MeshNamespace, NamespacedName};
 
-use super::workload;
+use super::{machine, workload};
 
 /// File name → content.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -36,6 +36,8 @@ pub(super) struct MeshFiles {
     pub(super) services: BTreeMap<NamespacedName, Service>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) slices: Vec<EndpointSlice>,
+    /// The services that each machine names. A machine runs as a Pod of its name, and is one of `pods`.
+    pub(super) machines: BTreeMap<NamespacedName, Vec<String>>,
     /// The Deployment, or another such object, that each expanded Pod comes from.
     pub(super) owners: BTreeMap<NamespacedName, String>,
     /// The only namespace whose MeshConfig counts.
@@ -51,6 +53,8 @@ pub(super) struct MeshFiles {
 enum Part {
     Text(String),
     Pod(NamespacedName, Value),
+    /// A MeshWorkload that the lab runs.
+    Machine(NamespacedName, Value),
     Service(NamespacedName, Value),
     /// A Deployment or another such object, and the Pods that it expands to.
     Workload(String, Vec<(NamespacedName, Value)>),
@@ -124,6 +128,10 @@ impl MeshFiles {
                 }
                 _ => text(),
             },
+            "MeshWorkload" => match self.machine(file, &value) {
+                Some(name) => Part::Machine(name, value),
+                None => text(),
+            },
             "Service" => match self.object::<Service>(file, &kind, &value) {
                 Some((name, service)) if !self.services.contains_key(&name) => {
                     self.services.insert(name.clone(), service);
@@ -168,6 +176,27 @@ impl MeshFiles {
         text("/apiVersion").is_some_and(|version| version.starts_with("config.openservicemesh.io/"))
             && text("/metadata/name") == Some("osm-mesh-config")
             && text("/metadata/namespace").unwrap_or("default") == self.mesh_namespace
+    }
+
+    /// Takes a MeshWorkload up, if the lab is to run it; `None` otherwise.
+    fn machine(&mut self, file: &str, value: &Value) -> Option<NamespacedName> {
+        let made = match machine::pod(value) {
+            Ok(made) => made,
+            Err(problem) => {
+                self.problems.push(format!("{file}: MeshWorkload: {problem}; passed on as it is"));
+                return None;
+            }
+        };
+        let (name, pod) = self.object::<Pod>(file, "MeshWorkload", &made)?;
+        if self.pods.contains_key(&name) {
+            self.problems.push(format!("{file}: MeshWorkload {name} has the name of another Pod or machine"));
+            return None;
+        }
+        self.pods.insert(name.clone(), pod);
+        self.machines.insert(name.clone(), machine::services(value));
+        let declared = Declared { file: file.to_owned(), document: value.clone() };
+        self.declared.insert(name.clone(), declared);
+        Some(name)
     }
 
     /// Expands an object with a Pod template.
@@ -266,7 +295,7 @@ impl MeshFiles {
                 let _ = writeln!(text, "{:#}", with_end(pod, node));
             }
             for part in parts {
-                if matches!(part, Part::Pod(name, _) if ending.contains_key(name)) {
+                if matches!(part, Part::Pod(name, _) | Part::Machine(name, _) if ending.contains_key(name)) {
                     continue;
                 }
                 if !text.is_empty() {
@@ -278,7 +307,7 @@ impl MeshFiles {
                 };
                 match part {
                     Part::Text(document) => text.push_str(document),
-                    Part::Pod(name, value) => {
+                    Part::Pod(name, value) | Part::Machine(name, value) => {
                         let _ = write!(text, "{:#}", as_it_is(name, value));
                     }
                     Part::Workload(document, all) => {
@@ -309,6 +338,11 @@ impl MeshFiles {
 }
 
 fn with_status(mut pod: Value, status: &PodStatus, node: &str) -> Value {
+    if pod["kind"] == "MeshWorkload" {
+        // A machine has no status: its addresses are its author's statement.
+        pod["spec"]["addresses"] = json!(status.addresses);
+        return pod;
+    }
     if let Some(uuid) = &status.proxy_uuid {
         pod["metadata"]["labels"][PROXY_UUID_LABEL] = json!(uuid);
     }

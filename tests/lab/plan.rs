@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe as PodProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use smc::decode::core::gets_sidecar;
-use smc_types::ids::{MeshName, NamespacedName};
+use smc_types::ids::{MeshName, NamespacedName, ProxyUuid, WorkloadId};
 
 use super::config;
 use super::mesh_files::{MeshFiles, PROXY_UUID_LABEL};
@@ -30,6 +30,8 @@ pub(super) struct PodPlan {
     pub(super) service_account: String,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) in_mesh: bool,
+    /// Whether it is a machine without a pod, which a MeshWorkload declares.
+    pub(super) machine: bool,
     /// Flags of `smc init`.
     pub(super) init_flags: Vec<String>,
     pub(super) init_containers: Vec<ContainerPlan>,
@@ -114,6 +116,7 @@ impl PodPlan {
         Ok(Self {
             name: name.clone(),
             in_mesh,
+            machine: mesh.machines.contains_key(name),
             init_flags,
             init_containers: containers(spec.init_containers.as_deref().unwrap_or_default())?,
             containers: containers(&spec.containers)?,
@@ -122,6 +125,11 @@ impl PodPlan {
             service_account,
             addresses,
         })
+    }
+
+    /// Returns its name for the controller.
+    pub(super) fn workload(&self) -> WorkloadId {
+        if self.machine { WorkloadId::machine(self.name.clone()) } else { self.name.clone().into() }
     }
 
     /// Returns the default user and group of `exec`: the first container's.
@@ -228,11 +236,14 @@ fn seconds(value: Option<i64>, default: Duration) -> Duration {
 }
 
 /// Returns the proxy's UUID: the Pod's own label, or one derived from the Pod's name and its
-/// incarnation.
-pub(super) fn proxy_uuid(name: &NamespacedName, pod: &Pod, incarnation: u64) -> String {
+/// incarnation. Of a machine it is what the controller derives: a MeshWorkload is published without a label.
+pub(super) fn proxy_uuid(workload: &WorkloadId, pod: &Pod, incarnation: u64) -> String {
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(PROXY_UUID_LABEL));
     label.cloned().unwrap_or_else(|| {
-        let text = format!("{name}#{incarnation}");
+        if workload.is_machine() {
+            return ProxyUuid::derived(workload).to_string();
+        }
+        let text = format!("{workload}#{incarnation}");
         uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
     })
 }

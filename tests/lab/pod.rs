@@ -1,7 +1,7 @@
 //! Owns the life of one Pod, from its namespaces to its last process.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -160,11 +160,16 @@ impl PodTask {
         let inside = process::command_in_pod(pid, &["ip", "-batch", "-"]);
         process::run(inside, &network::pod(&self.plan.addresses)).await?;
         self.report(Change::Sandbox(pid)).await;
-        if !self.plan.in_mesh {
+        // A machine's flags come with its bootstrap.
+        if !self.plan.in_mesh || self.plan.machine {
             return Ok(());
         }
-        let mut argv = vec![config::SMC, "init"];
-        argv.extend(self.plan.init_flags.iter().map(String::as_str));
+        self.intercept(pid, self.plan.init_flags.iter().map(String::as_str)).await
+    }
+
+    /// Programs interception.
+    async fn intercept<'a>(&self, pid: u32, flags: impl Iterator<Item = &'a str>) -> Result<(), LabError> {
+        let argv: Vec<&str> = [config::SMC, "init"].into_iter().chain(flags).collect();
         let outcome = process::run(process::command_in_pod(pid, &argv), "").await;
         let mut log = self.log("init");
         match &outcome {
@@ -192,7 +197,7 @@ impl PodTask {
         let mut containers = JoinSet::new();
         let started = async {
             if plan.in_mesh {
-                let envoy = container(0, &self.envoy().await?);
+                let envoy = container(0, &self.envoy(pause).await?);
                 watch.states.insert(0, State::Waiting);
                 proxy.spawn(envoy.run(stop_proxy.clone()));
                 watch.until_ready(0, "Envoy").await;
@@ -238,11 +243,20 @@ impl PodTask {
         }
     }
 
-    /// Gets the bootstrap from the controller; retries until it succeeds.
-    async fn envoy(&self) -> Result<ContainerPlan, LabError> {
-        let PodPlan { name, service_account, .. } = &self.plan;
-        let file = self.shared.state.pod(name).join("bootstrap.json");
-        let path = file.to_string_lossy().into_owned();
+    /// Gets the bootstrap from the controller, by the command that a person would use; retries until it
+    /// succeeds. Returns the bootstrap.
+    async fn bootstrap(&self) -> PathBuf {
+        let PodPlan { name, machine, .. } = &self.plan;
+        let directory = self.shared.state.pod(name);
+        // `smc vm bootstrap` writes a directory.
+        let (command, output, file) = if *machine {
+            let output = directory.join("machine");
+            (["vm", "bootstrap"], output.clone(), output.join("envoy.json"))
+        } else {
+            let file = directory.join("bootstrap.json");
+            (["proxy", "bootstrap"], file.clone(), file)
+        };
+        let output = output.to_string_lossy().into_owned();
         let started = Instant::now();
         let mut reported = false;
         // Asks the replicas in turn: one may be down.
@@ -250,21 +264,9 @@ impl PodTask {
             let admin_socket = config::admin_socket(replica);
             let pod = name.to_string();
             let variant = self.shared.config.variant.as_str();
-            let command = process::command(
-                config::SMC,
-                &[
-                    "proxy",
-                    "bootstrap",
-                    &pod,
-                    "--output",
-                    &path,
-                    "--variant",
-                    variant,
-                    "--admin-socket",
-                    &admin_socket,
-                ],
-            );
-            match process::run(command, "").await {
+            let flags = [&pod, "--output", &output, "--variant", variant, "--admin-socket", &admin_socket];
+            let asked = process::command(config::SMC, &[&command[..], &flags].concat());
+            match process::run(asked, "").await {
                 Ok(_) if self.is_for_this_proxy(&file) => break,
                 Err(error) if started.elapsed() > REPORT_AFTER && !reported => {
                     reported = true;
@@ -274,11 +276,29 @@ impl PodTask {
             }
             tokio::time::sleep(BOOTSTRAP_RETRY).await;
         }
+        file
+    }
+
+    /// Gets the bootstrap, and of a machine the flags of its interception; returns the proxy to run.
+    async fn envoy(&self, pid: u32) -> Result<ContainerPlan, LabError> {
+        let PodPlan { name, service_account, .. } = &self.plan;
+        let file = self.bootstrap().await;
+        let path = file.to_string_lossy().into_owned();
         // The bootstrap holds the proxy's key, so only Envoy's user may read it.
         let uid = nix::unistd::Uid::from_raw(PROXY_UID);
         let gid = nix::unistd::Gid::from_raw(PROXY_UID);
-        nix::unistd::chown(&file, Some(uid), Some(gid))
-            .map_err(|errno| LabError::file("change the owner of", &file)(errno.into()))?;
+        let directory = file.parent().filter(|_| self.plan.machine);
+        for private in directory.into_iter().chain([file.as_path()]) {
+            nix::unistd::chown(private, Some(uid), Some(gid))
+                .map_err(|errno| LabError::file("change the owner of", private)(errno.into()))?;
+        }
+        if let Some(directory) = directory {
+            let environment = directory.join("smc.env");
+            let text = std::fs::read_to_string(&environment).map_err(LabError::file("read", &environment))?;
+            let flags =
+                text.lines().find_map(|line| line.strip_prefix("SMC_INIT_FLAGS=")).unwrap_or_default();
+            self.intercept(pid, flags.split_whitespace()).await?;
+        }
         let cluster = format!("{service_account}.{}", name.namespace());
         let mut argv: Vec<String> = [
             config::ENVOY,

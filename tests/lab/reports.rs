@@ -12,6 +12,9 @@ use serde_json::Value;
 pub struct PodInfo {
     /// `namespace/name`.
     pub pod: String,
+    /// Its name for the controller: the same, or `machine/namespace/name` for a machine without a pod,
+    /// which a MeshWorkload declares.
+    pub workload: String,
     /// The Pod's addresses, IPv4 first.
     pub addresses: Vec<IpAddr>,
     /// Whether the Pod has a proxy.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_types::ids::NamespacedName;
+use smc_types::ids::{NamespacedName, WorkloadId};
 use tokio::time::Instant;
 
 use super::config;
@@ -25,7 +25,7 @@ pub(super) struct Expected {
     /// Addresses of ready Pods in the mesh, by service.
     endpoints: BTreeMap<String, BTreeSet<IpAddr>>,
     /// The Pods with a proxy.
-    proxied: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    proxied: BTreeMap<WorkloadId, Vec<IpAddr>>,
 }
 
 impl Expected {
@@ -33,18 +33,28 @@ impl Expected {
     pub(super) fn new(
         services: &BTreeMap<NamespacedName, ServiceView>,
         mesh: &MeshFiles,
-        proxied: BTreeMap<NamespacedName, Vec<IpAddr>>,
+        proxied: BTreeMap<WorkloadId, Vec<IpAddr>>,
     ) -> Self {
         // One address says of a Pod with two that it is known: a service may have one family only.
         let first: BTreeSet<IpAddr> = proxied.values().filter_map(|ips| ips.first().copied()).collect();
         // The author of an EndpointSlice decides which Pods are behind its service.
         let selected = services.iter().filter(|(name, view)| !view.ports.is_empty() && !mesh.is_sliced(name));
-        let endpoints = selected.map(|(name, view)| {
+        let selected = selected.map(|(name, view)| {
             let backends = view.backends.iter().filter(|backend| !backend.targets.is_empty());
             let known = backends.flat_map(|backend| &backend.addresses).filter(|ip| first.contains(ip));
             (name.to_string(), known.copied().collect())
         });
-        Self { endpoints: endpoints.collect(), proxied }
+        let mut endpoints: BTreeMap<String, BTreeSet<IpAddr>> = selected.collect();
+        // No rule of the node leads to a machine, as no EndpointSlice does in a cluster.
+        for (workload, ips) in proxied.iter().filter(|(workload, _)| workload.is_machine()) {
+            for service in mesh.machines.get(workload.as_name()).into_iter().flatten() {
+                let service = format!("{}/{service}", workload.namespace());
+                if let Some(known) = endpoints.get_mut(&service) {
+                    known.extend(ips.first());
+                }
+            }
+        }
+        Self { endpoints, proxied }
     }
 
     /// Returns when the mesh knows it, or at the limit.
@@ -106,9 +116,9 @@ impl Expected {
 
 /// Whether the Pod's proxy is connected to a replica, has listeners, and has acknowledged all that it
 /// was sent.
-async fn acknowledged(pod: &NamespacedName, replicas: u16) -> bool {
+async fn acknowledged(workload: &WorkloadId, replicas: u16) -> bool {
     for replica in 0..replicas {
-        let Some(answer) = ask(replica, &["proxy", "config", &pod.to_string()]).await else { continue };
+        let Some(answer) = ask(replica, &["proxy", "config", &workload.to_string()]).await else { continue };
         let types = answer.pointer("/streams/0/types").and_then(Value::as_array).into_iter().flatten();
         let (mut listens, mut all) = (false, true);
         for of_type in types {

@@ -354,7 +354,7 @@ impl Supervisor {
             .pods
             .get(name)
             .filter(|_| plan.in_mesh)
-            .map(|pod| plan::proxy_uuid(name, pod, incarnation));
+            .map(|pod| plan::proxy_uuid(&plan.workload(), pod, incarnation));
         let task = PodTask {
             plan: plan.clone(),
             incarnation,
@@ -486,7 +486,7 @@ impl Supervisor {
         }
         let services = kube_proxy::services(&self.mesh, &self.statuses(), &self.virtual_ips);
         let proxied = self.pods.iter().filter(|(_, pod)| pod.plan.in_mesh && pod.ready);
-        let proxied = proxied.map(|(name, pod)| (name.clone(), pod.plan.addresses.clone())).collect();
+        let proxied = proxied.map(|(_, pod)| (pod.plan.workload(), pod.plan.addresses.clone())).collect();
         let expected = Expected::new(&services, &self.mesh, proxied);
         let (replicas, events) = (self.shared.config.replicas, self.shared.events.clone());
         self.settling = Some(AbortOnDropHandle::new(tokio::spawn(async move {

@@ -20,9 +20,9 @@ use super::{AdminArgs, Outcome, Refused, Verdict};
 pub(super) enum VmCommand {
     /// Issue a machine's proxy certificate, and write what the machine needs to join the mesh.
     ///
-    /// The machine is declared by a MeshWorkload. Its Envoy bootstrap, which holds a private key, systemd units
-    /// for Envoy and for interception, and their environment are written into one private directory, to be
-    /// copied to the machine: smc.env in it says how to go on.
+    /// The machine is declared by a MeshWorkload. Its Envoy bootstrap, which holds a private key, systemd
+    /// units for Envoy and for interception, and their environment are written into one private directory,
+    /// to be copied to the machine: smc.env in it says how to go on.
     Bootstrap(Box<BootstrapArgs>),
     /// Release a machine's certificates: its streams end, and it is refused from then on.
     ///

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::access::TrafficTarget;
 use super::config::MeshConfig;
+use super::mesh_workload::MeshWorkload;
 use super::policy::{Egress, IngressBackend, Retry, Telemetry, UpstreamTrafficSetting};
 use super::schema::corrected;
 use super::specs::{HTTPRouteGroup, TCPRoute, UDPRoute};
@@ -90,6 +91,7 @@ pub fn definitions() -> Result<Vec<Definition>, DefinitionError> {
             version(TrafficSplitV1Alpha1::crd()),
         ])?),
         singleton(definition(&[version(MeshConfig::crd()), renamed(MeshConfig::crd(), "v1alpha1")])?),
+        definition(&[version(MeshWorkload::crd())])?,
         definition(&[version(Egress::crd())])?,
         definition(&[version(IngressBackend::crd())])?,
         definition(&[version(Retry::crd())])?,

@@ -21,8 +21,9 @@ pub fn read_address(text: &str) -> Result<IpAddr, &'static str> {
 }
 
 /// Reads an address that one host of a network has, as seen from the others. Refuses, beside what
-/// [`read_address`] refuses, addresses that mean another host for each reader: loopback and link-local ones,
-/// and the broadcast address. At a link-local address of theirs (169.254.169.254) clouds hand out credentials.
+/// [`read_address`] refuses, addresses that mean another host for each reader: loopback and link-local
+/// ones, and the broadcast address. At a link-local address of theirs (169.254.169.254) clouds hand out
+/// credentials.
 pub fn read_host_address(text: &str) -> Result<IpAddr, &'static str> {
     let address = read_address(text)?;
     if address.is_loopback() {

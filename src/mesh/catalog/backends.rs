@@ -1,8 +1,8 @@
 //! The backends of one service: workloads, identities, addresses, endpoints.
 //!
-//! Owns the rules by which they follow from the service, its selected pods, its EndpointSlices and the machines
-//! that name it.
-//! [`super::index`] caches them; an event recomputes them for the services that it affects.
+//! Owns the rules by which they follow from the service, its selected pods, its EndpointSlices and the
+//! machines that name it. [`super::index`] caches them; an event recomputes them for the services that it
+//! affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

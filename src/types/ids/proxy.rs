@@ -19,8 +19,8 @@ use super::object::{ServiceId, WorkloadId};
 pub struct ProxyUuid(pub uuid::Uuid);
 
 impl ProxyUuid {
-    /// The UUID of a workload without the label: version 5 of its name ([`WorkloadId`]), so that every replica
-    /// derives the same.
+    /// The UUID of a workload without the label: version 5 of its name ([`WorkloadId`]), so that every
+    /// replica derives the same.
     pub fn derived(workload: &WorkloadId) -> Self {
         // A fixed, arbitrary name space (RFC 9562 §5.5).
         const SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x7f3a_9c1e_52d4_4b0a_9a6d_3e0f_1c58_d7b2);

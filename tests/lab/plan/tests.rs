@@ -96,11 +96,14 @@ fn a_container_without_a_command_is_refused_in_one_line() {
 
 #[test]
 fn a_replaced_pod_gets_a_new_uuid_unless_its_label_has_one() {
-    let name = NamespacedName::new("shop", "a").unwrap();
+    let name = WorkloadId::new("shop", "a").unwrap();
     let plain = Pod::default();
     assert_eq!(proxy_uuid(&name, &plain, 1), proxy_uuid(&name, &plain, 1));
     assert_ne!(proxy_uuid(&name, &plain, 1), proxy_uuid(&name, &plain, 2));
     let mut labelled = Pod::default();
     labelled.metadata.labels = Some(BTreeMap::from([(PROXY_UUID_LABEL.to_owned(), "mine".to_owned())]));
     assert_eq!(proxy_uuid(&name, &labelled, 2), "mine");
+    let machine = WorkloadId::machine(name.as_name().clone());
+    assert_eq!(proxy_uuid(&machine, &plain, 1), proxy_uuid(&machine, &plain, 2));
+    assert_eq!(proxy_uuid(&machine, &labelled, 1), "mine");
 }

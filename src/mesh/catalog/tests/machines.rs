@@ -151,7 +151,7 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
 /// A tenant may write any address, and name any source for its own destination. With egress, or in
 /// permissive mode, the victim's connections to that address must go where they went.
 #[test]
-fn a_machine_with_the_address_of_another_host_draws_no_connection_of_its_callers() {
+fn a_machine_with_the_address_of_another_host_draws_no_connection() {
     let headless = |id: &str, app: &str| Service {
         headless: true,
         cluster_ips: Vec::new(),

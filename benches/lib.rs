@@ -5,6 +5,7 @@
 //! route.
 
 pub mod controller;
+pub mod controllers;
 pub mod mesh;
 
 use std::time::Duration;

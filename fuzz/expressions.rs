@@ -34,6 +34,8 @@ fn full(text: &str) -> Regex {
     RegexBuilder::new(&format!(r"\A(?:{text})\z"))
         .unicode(false)
         .size_limit(1 << 27)
+        // RE2 takes 1,000, the crate 250 unless a caller says otherwise.
+        .nest_limit(1000)
         .build()
         .unwrap_or_else(|error| panic!("{text:?} is taken, and cannot be built: {error}"))
 }

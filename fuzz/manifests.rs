@@ -1,7 +1,7 @@
 //! YAML of a tenant: read, compiled into a mesh that others use, and taken away again.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smc::decode::manifest;
 use smc_mesh::catalog::{Object, SourceEvent};
@@ -25,34 +25,61 @@ pub(crate) fn run(input: &[u8]) {
         assert_eq!(again.object, declaration.object, "a kept copy reads otherwise");
     }
     let objects: Vec<Object> = read.declarations.iter().filter_map(|one| one.object.clone()).collect();
-    if objects.is_empty() {
-        return;
-    }
-    let base = base();
-    let gone: Vec<ObjectRef> = objects.iter().map(Object::reference).collect();
-    let mut compiler = base.compile("roots", "chain", "key");
-    compiler.apply(objects.into_iter().map(|object| Input::Source(SourceEvent::Upsert(object))));
-    for problem in compiler.problems() {
-        assert!(!problem.to_string().is_empty());
-    }
-    compiler.apply(gone.iter().cloned().map(mesh::remove));
-    // What the file declared, and the mesh did too, is gone from both.
-    let mut without = base.compile("roots", "chain", "key");
-    without.apply(gone.into_iter().map(mesh::remove));
-    for pod in &base.pods {
-        assert_eq!(versions(&compiler, pod), versions(&without, pod), "{pod} is left with something");
+    if !objects.is_empty() {
+        // Taken out while it is in use: what a finding leaves is not used again.
+        let mut mesh = lock(&MESH).take().unwrap_or_else(Mesh::compile);
+        mesh.visit(objects);
+        *lock(&MESH) = Some(mesh);
     }
 }
 
-fn base() -> &'static meshes::Mesh {
-    static BASE: OnceLock<meshes::Mesh> = OnceLock::new();
-    BASE.get_or_init(|| {
-        meshes::all().into_iter().find(|mesh| mesh.name == "splits_by_weight_and_by_match").unwrap()
-    })
+/// The mesh that files come into and leave. Compiled once, since that takes longer than all else here.
+static MESH: Mutex<Option<Mesh>> = Mutex::new(None);
+
+fn lock(mesh: &Mutex<Option<Mesh>>) -> MutexGuard<'_, Option<Mesh>> {
+    mesh.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Mesh {
+    compiler: Compiler,
+    own: BTreeMap<ObjectRef, Object>,
+    pods: Vec<String>,
+    served: Vec<Served>,
+}
+
+impl Mesh {
+    fn compile() -> Self {
+        let mesh =
+            meshes::all().into_iter().find(|mesh| mesh.name == "splits_by_weight_and_by_match").unwrap();
+        let compiler = mesh.compile("roots", "chain", "key");
+        let own = mesh.inputs.into_iter().filter_map(|input| match input {
+            Input::Source(SourceEvent::Upsert(object)) => Some((object.reference(), object)),
+            _ => None,
+        });
+        let served = mesh.pods.iter().map(|pod| served(&compiler, pod)).collect();
+        Self { own: own.collect(), served, compiler, pods: mesh.pods }
+    }
+
+    /// Takes objects, reports their problems, and is as before when they are gone.
+    fn visit(&mut self, objects: Vec<Object>) {
+        let gone: Vec<ObjectRef> = objects.iter().map(Object::reference).collect();
+        self.compiler.apply(objects.into_iter().map(|object| Input::Source(SourceEvent::Upsert(object))));
+        for problem in self.compiler.problems() {
+            assert!(!problem.to_string().is_empty());
+        }
+        self.compiler.apply(gone.iter().cloned().map(mesh::remove));
+        let replaced = gone.iter().filter_map(|gone| self.own.get(gone)).cloned();
+        self.compiler.apply(replaced.map(mesh::upsert));
+        for (pod, before) in self.pods.iter().zip(&self.served) {
+            assert_eq!(&served(&self.compiler, pod), before, "{pod} is left with something");
+        }
+    }
 }
 
 /// What a pod is served: the version of each resource.
-fn versions(compiler: &Compiler, pod: &str) -> BTreeMap<(ResourceType, String), Version> {
+type Served = BTreeMap<(ResourceType, String), Version>;
+
+fn served(compiler: &Compiler, pod: &str) -> Served {
     let view = mesh::view(compiler, pod);
     let resources =
         view.iter().flat_map(|view| ResourceType::ALL.into_iter().flat_map(|kind| view.all(kind)));

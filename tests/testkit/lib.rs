@@ -1,7 +1,7 @@
 //! What tests of several packages share.
 //!
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
-//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and the wait for what is to come
+//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]), hostile ones ([`hostile`]) and the wait for what is to come
 //! ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which
 //! is what it is for.
 
@@ -15,6 +15,7 @@
 
 pub mod ads;
 pub mod eventually;
+pub mod hostile;
 pub mod loopback;
 pub mod mesh;
 pub mod shop;

@@ -10,6 +10,7 @@ mod crds;
 mod duration;
 mod kek;
 mod mesh;
+mod mesh_source;
 mod output;
 mod probe;
 mod proxy;

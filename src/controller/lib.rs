@@ -13,6 +13,7 @@ pub mod decode;
 mod enroll;
 pub mod group_time;
 pub mod interception;
+pub mod kubernetes;
 mod probes;
 mod problems;
 mod publisher;

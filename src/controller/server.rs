@@ -209,7 +209,7 @@ impl Server {
         let xds = listener.address();
         let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
         let admin_socket = bind_admin(admin_socket).await?;
-        let Storage { group, keys, mesh: source, webhooks } = storage;
+        let Storage { group, keys, mesh: mut source, webhooks } = storage;
         let env = corrected(env, Arc::<Group>::clone(&group));
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
         let (ca, tls) =
@@ -227,6 +227,7 @@ impl Server {
         let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
         let Published { served, wanted, problems, mesh } = published;
         let InputSenders { batches, certificates: issued, bundle } = inputs;
+        source.report_to(&metrics);
         tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));
         CertificateMetrics::new(&ledger, &ca, &tls, &wanted, &metrics).start(&mut tasks);
         Renewer { issuer: Arc::clone(&issuer), env: env.clone(), wanted, issued }.start(&mut tasks);

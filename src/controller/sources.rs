@@ -16,6 +16,7 @@
 //! kinds or namespaces.
 
 pub mod directory;
+pub mod kubernetes;
 mod last_good;
 
 use std::path::PathBuf;
@@ -27,7 +28,10 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::telemetry::Metrics;
+
 pub use directory::DirectorySource;
+pub use kubernetes::KubernetesSource;
 
 /// A consistent step from a source's previous state to its present one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,10 @@ pub struct Batch {
 
 /// A platform that declares the mesh or a part of it.
 pub trait Source: Send {
+    /// Hands the replica's metrics to the source before it runs. A source without metrics of its own ignores
+    /// them.
+    fn report_to(&mut self, _metrics: &Metrics) {}
+
     /// Watches until `shutdown` is cancelled or the receiver of `batches` is dropped; both are `Ok`.
     ///
     /// The channel is bounded and the source waits for room, so a slow catalog slows the source down
@@ -72,6 +80,9 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
+    /// A task that reads the API server ended or panicked, which is a bug, or the runtime is shutting down.
+    #[error("reading the Kubernetes API broke off")]
+    Broken(#[source] Option<tokio::task::JoinError>),
     /// The reading task panicked, which is a bug, or the runtime is shutting down.
     #[error("reading the mesh directory {} broke off", path.display())]
     Aborted {

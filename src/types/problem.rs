@@ -42,6 +42,8 @@ pub enum Subject {
     Proxy(WorkloadId),
     /// The declared mesh as a whole: `mesh directory`.
     Mesh,
+    /// The API server that declares the mesh: `Kubernetes API`.
+    ApiServer,
 }
 
 impl Subject {
@@ -66,6 +68,7 @@ impl fmt::Display for Subject {
             Self::File { path, place: Some((line, Some(column))) } => write!(f, "{path}:{line}:{column}"),
             Self::Proxy(workload) => write!(f, "Proxy {workload}"),
             Self::Mesh => f.write_str("mesh directory"),
+            Self::ApiServer => f.write_str("Kubernetes API"),
         }
     }
 }
@@ -158,6 +161,7 @@ mod tests {
             (Subject::File { path: "shop.yaml".into(), place: Some((7, Some(3))) }, "shop.yaml:7:3"),
             (Subject::Proxy("shop/buyer".parse().unwrap()), "Proxy shop/buyer"),
             (Subject::Mesh, "mesh directory"),
+            (Subject::ApiServer, "Kubernetes API"),
         ] {
             assert_eq!(subject.to_string(), text);
         }

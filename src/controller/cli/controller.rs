@@ -13,7 +13,6 @@ use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
 use smc_mesh::connections::{MAX_CONNECTIONS, max_connections};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_types::host_port::{HostPort, ReplicaAddress};
-use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::ids::{ReplicaId, TrustDomain};
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -22,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::mesh_source::MeshArgs;
 use super::replica::ReplicaArgs;
 use super::stateful_set::StatefulSetArgs;
 use super::webhook::WebhookArgs;
@@ -31,7 +31,6 @@ use crate::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
 use crate::group_time::clock_agrees;
 use crate::probes::{self, Probes};
 use crate::server::{Server, Storage};
-use crate::sources::DirectorySource;
 use crate::stateful_set::{self, Departing, Departure, hand_over};
 use crate::tasks::Tasks;
 use crate::telemetry::LogArgs;
@@ -40,9 +39,8 @@ use smc_host::env::Env;
 /// Flags of `smc controller`.
 #[derive(Debug, Args)]
 pub(super) struct ControllerArgs {
-    /// The directory of Kubernetes YAML that declares the mesh; watched for changes
-    #[arg(long, value_name = "DIR")]
-    mesh_dir: PathBuf,
+    #[command(flatten)]
+    mesh: MeshArgs,
     /// The directory of the controller's state
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
@@ -92,12 +90,6 @@ pub(super) struct ControllerArgs {
     /// The trust domain of every identity
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
     trust_domain: TrustDomain,
-    /// The mesh's name: its namespaces carry the label openservicemesh.io/monitored-by with this value
-    #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
-    mesh_name: MeshName,
-    /// The control plane's own namespace, the only one whose MeshConfig takes effect
-    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
-    mesh_namespace: MeshNamespace,
     #[command(flatten)]
     webhook: WebhookArgs,
     #[command(flatten)]
@@ -153,7 +145,7 @@ pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
 /// Runs a replica, its member of the Raft group on the runtime `raft`.
 pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     let ControllerArgs {
-        mesh_dir,
+        mesh,
         data_dir,
         replica,
         stateful_set,
@@ -167,8 +159,6 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         metrics_listen,
         probes_listen,
         trust_domain,
-        mesh_name,
-        mesh_namespace,
         webhook,
         log,
         service_cert_lifetime,
@@ -184,7 +174,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     let mut tasks = Tasks::new(running.clone());
     let probes = Probes::default();
     listen_for_probes(probes_listen, &probes, &env, raft, &mut tasks).await?;
-    let pod = stateful_set.place(&mesh_namespace, xds_listen)?;
+    let pod = stateful_set.place(&mesh.namespace, xds_listen)?;
     let key_files = KeyFiles { kek_file, other_kek_files, create_kek };
     let keys = match &pod {
         Some(_) => open_mounted_keys(data_dir.clone(), key_files, env.clone()).await?,
@@ -198,7 +188,8 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         Some(pod) => pod.placement.xds.clone(),
         None => by_replica(xds_replicas)?,
     };
-    let webhooks = webhook.webhooks(&mesh_name).await?;
+    let kubernetes = mesh.client().await?;
+    let webhooks = webhook.webhooks(&mesh.name, kubernetes.as_ref()).await?;
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
     let group = Arc::new(replica.start_on(raft, ledger, Arc::clone(&keys), env.clone()).await?);
     probes.note_start();
@@ -213,7 +204,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         admin_socket: Some(admin_socket.unwrap_or_else(|| data_dir.join("admin.sock"))),
         metrics_listen,
         trust_domain,
-        mesh_namespace,
+        mesh_namespace: mesh.namespace.clone(),
         service_cert_lifetime,
         release_grace,
         sidecars: SidecarLimits {
@@ -225,7 +216,7 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
     };
-    let mesh = Box::new(DirectorySource::new(mesh_dir, data_dir.join("last-good"), mesh_name));
+    let mesh = mesh.source(kubernetes.as_ref(), &data_dir, &env);
     let storage = Storage { group: Arc::clone(&group), keys, mesh, webhooks };
     let served = serve(config, env, storage, signals, probes, departing.as_ref()).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {

@@ -67,10 +67,18 @@ pub(super) enum WebhookError {
 }
 
 impl WebhookArgs {
-    /// The webhooks, if they are to be served. Sends nothing to the API yet.
-    pub(super) async fn webhooks(self, mesh: &MeshName) -> Result<Option<Webhooks>, WebhookError> {
+    /// The webhooks, if they are to be served. `client` is that of the source, if the mesh is
+    /// read from an API server. Sends nothing to the API yet.
+    pub(super) async fn webhooks(
+        self,
+        mesh: &MeshName,
+        client: Option<&Client>,
+    ) -> Result<Option<Webhooks>, WebhookError> {
         let Some(listen) = self.webhook_listen else { return Ok(None) };
-        let client = Client::try_default().await.map_err(|error| WebhookError::Client(error.into()))?;
+        let client = match client {
+            Some(client) => client.clone(),
+            None => Client::try_default().await.map_err(|error| WebhookError::Client(error.into()))?,
+        };
         let clients = match self.webhook_client_ca {
             None => Clients::All,
             Some(path) => match roots(&path).await {

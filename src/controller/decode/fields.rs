@@ -9,23 +9,31 @@ use smc_types::text::truncated;
 /// Unknown fields reported of one object; further ones are counted.
 const MAX_UNKNOWN_FIELDS: usize = 20;
 
+/// What is done about fields that are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// Each is a warning.
+    Reported,
+    /// Nothing.
+    Ignored,
+}
+
 /// Decodes `value`. A field of the wrong type refuses the whole object, as in the Kubernetes API; an unknown
-/// field is reported and ignored.
+/// field is ignored, and reported if `report` says so.
 pub(super) fn decode<T: DeserializeOwned>(
     object: &ObjectRef,
     value: &Value,
+    report: Unknown,
     problems: &mut Vec<Problem>,
 ) -> Option<T> {
     let mut unknown = Vec::new();
     let mut more = 0_usize;
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
-    let decoded = serde_ignored::deserialize(deserializer, |path| {
-        if unknown.len() < MAX_UNKNOWN_FIELDS {
-            unknown.push(path_text(&path));
-        } else {
-            more += 1;
-        }
+    let decoded = serde_ignored::deserialize(deserializer, |path| match report {
+        Unknown::Reported if unknown.len() < MAX_UNKNOWN_FIELDS => unknown.push(path_text(&path)),
+        Unknown::Reported => more += 1,
+        Unknown::Ignored => {}
     });
     for field in unknown {
         problems.push(Problem::warning(object, field, "not a field that is known; ignored"));
@@ -72,10 +80,13 @@ mod tests {
 
     use super::*;
 
+    fn object() -> ObjectRef {
+        ObjectRef::Namespaced(Kind::Service, "a/b".parse().unwrap())
+    }
+
     fn decode_service(value: &Value) -> (Option<Service>, Vec<(Severity, String)>) {
         let mut problems = Vec::new();
-        let service =
-            decode(&ObjectRef::Namespaced(Kind::Service, "a/b".parse().unwrap()), value, &mut problems);
+        let service = decode(&object(), value, Unknown::Reported, &mut problems);
         (service, problems.into_iter().map(|p| (p.severity, p.field)).collect())
     }
 
@@ -89,6 +100,10 @@ mod tests {
         let fields: Vec<&str> = problems.iter().map(|(_, field)| field.as_str()).collect();
         assert_eq!(fields, ["metadata.nmae", "spec.ports[1].targetPorts", "spec.selectors"]);
         assert!(problems.iter().all(|(severity, _)| *severity == Severity::Warning));
+        let mut problems = Vec::new();
+        let newer = json!({"metadata": {"name": "b"}, "spec": {"fromTheFuture": 1}});
+        assert!(decode::<Service>(&object(), &newer, Unknown::Ignored, &mut problems).is_some());
+        assert_eq!(problems, []);
     }
 
     #[test]

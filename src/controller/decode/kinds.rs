@@ -15,9 +15,9 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use thiserror::Error;
 
-use super::Rules;
 use super::core as kubernetes;
-use super::fields::decode;
+use super::fields::{Unknown, decode};
+use super::{Platform, Rules};
 
 /// How the mesh treats a kind.
 #[derive(Clone, Copy)]
@@ -169,6 +169,41 @@ const fn policy(kind: Kind, read: fn(&mut Target<'_>) -> Option<Object>) -> Row 
     Row { kind, group, versions: &["v1alpha1"], advertised: "policy.openservicemesh.io/v1alpha1", read }
 }
 
+/// A kind that is read, and where an API server has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readable {
+    /// The kind.
+    pub(crate) kind: Kind,
+    /// Its API group; empty for the core group.
+    pub(crate) group: &'static str,
+    /// The versions that are read, the best first.
+    versions: &'static [&'static str],
+    /// The versions, as a problem names them.
+    pub(crate) advertised: &'static str,
+}
+
+impl Readable {
+    /// The versions that are read as `apiVersion` spells them, the best first.
+    pub(crate) fn api_versions(self) -> impl Iterator<Item = String> {
+        let named = move |version: &&str| match self.group {
+            "" => (*version).to_owned(),
+            group => format!("{group}/{version}"),
+        };
+        self.versions.iter().map(named)
+    }
+}
+
+/// All kinds that are read.
+pub(crate) fn readable() -> Vec<Readable> {
+    let readable = |row: &Row| Readable {
+        kind: row.kind,
+        group: row.group,
+        versions: row.versions,
+        advertised: row.advertised,
+    };
+    READERS.iter().map(readable).collect()
+}
+
 /// Looks up an `apiVersion` and a `kind` in the table of kinds.
 pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
     if (api_version, kind) == ("v1", "List") {
@@ -276,9 +311,17 @@ struct Target<'a> {
 
 impl Target<'_> {
     fn api<T: DeserializeOwned, O>(&mut self, read: impl FnOnce(&T) -> Reading<O>) -> Option<O> {
-        let decoded = decode(self.reference, self.value, &mut self.problems)?;
+        let decoded = decode(self.reference, self.value, self.unknown(), &mut self.problems)?;
         let reading = read(&decoded);
         self.take(reading)
+    }
+
+    /// A newer API server knows more fields of its own kinds; in a file, an unknown field is a mistake.
+    fn unknown(&self) -> Unknown {
+        match self.rules.platform {
+            Platform::Files => Unknown::Reported,
+            Platform::ApiServer => Unknown::Ignored,
+        }
     }
 
     fn take<O>(&mut self, reading: Reading<O>) -> Option<O> {
@@ -293,13 +336,14 @@ impl Target<'_> {
     }
 
     fn custom<O>(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<O>) -> Option<O> {
-        let custom: CustomObject = decode(self.reference, self.value, &mut self.problems)?;
+        let custom: CustomObject = decode(self.reference, self.value, Unknown::Reported, &mut self.problems)?;
         let ObjectRef::Namespaced(_, id) = self.reference else { return None };
         self.take(read(id.clone(), custom.spec))
     }
 
     fn mesh_workload(&mut self) -> Option<Workload> {
-        let CustomObject { metadata, spec, .. } = decode(self.reference, self.value, &mut self.problems)?;
+        let CustomObject { metadata, spec, .. } =
+            decode(self.reference, self.value, Unknown::Reported, &mut self.problems)?;
         let ObjectRef::Namespaced(_, id) = self.reference else { return None };
         let label = metadata.labels.as_ref().and_then(|labels| labels.get(kubernetes::PROXY_UUID_LABEL));
         let meta = MeshWorkloadMeta {

@@ -43,6 +43,11 @@ pub struct Metrics {
     refusals: Counters,
     certificates: Gauges,
     expiry: Gauges,
+    source_synced: Gauge,
+    source_stale: Gauge,
+    source_heard: Gauge,
+    source_lists: Counters,
+    source_watches: Counters,
     clock_offset: Gauge,
     clock_agrees: Gauge,
     injections: Counters,
@@ -77,6 +82,11 @@ impl Metrics {
             refusals: Counters::default(),
             certificates: Gauges::default(),
             expiry: Gauges::default(),
+            source_synced: Gauge::default(),
+            source_stale: Gauge::default(),
+            source_heard: Gauge::default(),
+            source_lists: Counters::default(),
+            source_watches: Counters::default(),
             clock_offset: Gauge::default(),
             clock_agrees: Gauge::default(),
             injections: Counters::default(),
@@ -106,6 +116,7 @@ impl Metrics {
         registry.register("certificates", "Certificates in the ledger", m.certificates.clone());
         let help = "When the first certificate in use of its kind expires, seconds since the epoch";
         registry.register("certificate_expiry_timestamp_seconds", help, m.expiry.clone());
+        m.register_source(&mut registry);
         let help = "Seconds that this replica's clock is ahead of the group's";
         registry.register("clock_offset_seconds", help, m.clock_offset.clone());
         let help = "Whether this replica's clock is not known to be wrong; otherwise it issues nothing";
@@ -117,6 +128,20 @@ impl Metrics {
         registry.register("pods_without_sidecar", help, m.without_sidecar.clone());
         metrics.registry = Arc::new(registry);
         metrics
+    }
+
+    /// The metrics of a Kubernetes source. They stay at zero without one.
+    fn register_source(&self, registry: &mut Registry) {
+        let help = "Whether everything was read from the Kubernetes API since the start";
+        registry.register("source_synced", help, self.source_synced.clone());
+        let help = "Whether the served mesh may be outdated, since the Kubernetes API cannot be read";
+        registry.register("source_stale", help, self.source_stale.clone());
+        let help = "When the Kubernetes API said something last, seconds since the epoch";
+        registry.register("source_last_event_timestamp_seconds", help, self.source_heard.clone());
+        let help = "Lists of the Kubernetes API after the first one, by kind";
+        registry.register("source_relists", help, self.source_lists.clone());
+        let help = "Watches of the Kubernetes API after the first one, by kind";
+        registry.register("source_watch_restarts", help, self.source_watches.clone());
     }
 
     /// The OpenMetrics text.
@@ -198,6 +223,23 @@ impl Metrics {
 
     pub(crate) fn certificates(&self, state: &'static str, count: usize) {
         self.certificates.get_or_create(&[("kind", state)]).set(gauge_value(count));
+    }
+
+    pub(crate) fn source_state(&self, synced: bool, stale: bool) {
+        self.source_synced.set(synced.into());
+        self.source_stale.set(stale.into());
+    }
+
+    pub(crate) fn source_heard(&self, now: Timestamp) {
+        self.source_heard.set(now.0);
+    }
+
+    pub(crate) fn source_listed_again(&self, kind: &'static str) {
+        self.source_lists.get_or_create(&[("kind", kind)]).inc();
+    }
+
+    pub(crate) fn source_watched_again(&self, kind: &'static str) {
+        self.source_watches.get_or_create(&[("kind", kind)]).inc();
     }
 
     pub(crate) fn clock(&self, offset: i64, agrees: bool) {

@@ -1,0 +1,66 @@
+//! The door to an API server: a path goes in, a status and a stream of bytes come out.
+//!
+//! Owns the trait that the Kubernetes source reads through, and its implementation by the real client. What is
+//! asked and what an answer means is decided behind it, so a stand-in for an API server needs no HTTP.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use http::header::{ACCEPT, ACCEPT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use thiserror::Error;
+
+/// The API server cannot be reached, or an answer broke off.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Unreachable(#[source] pub Box<dyn Error + Send + Sync>);
+
+/// The head of a response, and its body as it arrives.
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// How long the API server asks to be left alone, if it does.
+    pub retry_after: Option<Duration>,
+    /// The body in pieces of any size. It ends with `None`; after an error there is nothing more.
+    pub body: BoxStream<'static, Result<Bytes, Unreachable>>,
+}
+
+/// An API server, to read from.
+pub trait ApiServer: Send + Sync {
+    /// Sends `GET path`, where `path` begins with `/` and has its query. Returns with the head of the answer.
+    /// The caller limits the time. Dropping the future or the body ends the request.
+    fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>>;
+}
+
+impl ApiServer for Client {
+    fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
+        let client = self.clone();
+        // A compressed watch would have to be decompressed event by event.
+        let request = Request::get(path)
+            .header(ACCEPT, "application/json")
+            .header(ACCEPT_ENCODING, "identity")
+            .body(Body::empty());
+        async move {
+            let request = request.map_err(|error| Unreachable(error.into()))?;
+            let response = client.send(request).await.map_err(|error| Unreachable(error.into()))?;
+            let status = response.status().as_u16();
+            let retry_after = retry_after(response.headers());
+            let body = response.into_body().into_data_stream().map_err(|error| Unreachable(error.into()));
+            Ok(Answer { status, retry_after, body: body.boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// The header `Retry-After` in seconds, the only form that an API server sends.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}

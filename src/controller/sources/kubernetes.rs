@@ -1,0 +1,365 @@
+//! A Kubernetes API server as a source.
+//!
+//! Owns the tasks that follow its kinds, the order of batches, and the last known mesh on disk. What an object
+//! means is decided in `store`, what a failure means in `failure`; both are pure.
+//!
+//! ```text
+//! look (what is served) ─places→ follow, one for each kind ─changes→ store ─→ Batch
+//!                                    ↑                         ├→ last_known (on disk)
+//!                                    └─── scope (namespaces) ──┘
+//! ```
+//!
+//! Every kind is watched in the whole cluster, and what is of no namespace of the mesh is dropped as it arrives.
+//! A watch for each namespace would cost the API server a watch for each kind, namespace and replica, and every
+//! service mesh that began so has changed to watches of the cluster. A namespace that enters the mesh is listed.
+
+mod failure;
+mod follow;
+mod keep;
+mod last_known;
+mod lines;
+mod look;
+mod message;
+mod metrics;
+mod reader;
+mod resources;
+mod store;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use smc_host::env::Env;
+use smc_host::timer::until;
+use smc_types::ids::{MeshName, MeshNamespace};
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::follow::{Follower, Shared};
+use self::last_known::{LastKnown, Unusable, pause_after};
+use self::look::Looker;
+use self::metrics::SourceMetrics;
+use self::reader::Reader;
+use self::store::{Change, Scope, Store};
+use super::{Batch, Source, SourceError};
+use crate::decode::Rules;
+use crate::decode::kinds::readable;
+use crate::decode::manifest::Declaration;
+use crate::kubernetes::api::ApiServer;
+use crate::telemetry::Metrics;
+
+/// How long a start waits for the API server to say something before the last known mesh is served.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a start waits while the API server goes on saying something: a first look at 10,000 pods takes some
+/// seconds.
+const MAX_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Changes that wait to be merged. A kind that is listed waits for room; the next objects wait in its connection.
+const CHANGES: usize = 512;
+
+/// Reads the mesh from an API server and follows its changes.
+pub struct KubernetesSource {
+    api: Arc<dyn ApiServer>,
+    rules: Rules,
+    mesh_namespace: MeshNamespace,
+    last_known: PathBuf,
+    env: Env,
+    metrics: SourceMetrics,
+}
+
+impl KubernetesSource {
+    /// A source of the mesh `mesh`, whose control plane is in `mesh_namespace`. It keeps the last known mesh in
+    /// the file `last_known`, whose directory exists; only this source may use the file.
+    pub fn new(
+        api: Arc<dyn ApiServer>,
+        mesh: MeshName,
+        mesh_namespace: MeshNamespace,
+        last_known: impl Into<PathBuf>,
+        env: Env,
+    ) -> Self {
+        let (rules, last_known) = (Rules::api_server(mesh), last_known.into());
+        Self { api, rules, mesh_namespace, last_known, env, metrics: SourceMetrics::default() }
+    }
+}
+
+impl Source for KubernetesSource {
+    fn report_to(&mut self, metrics: &Metrics) {
+        self.metrics = SourceMetrics(Some(metrics.clone()));
+    }
+
+    fn run(
+        self: Box<Self>,
+        batches: mpsc::Sender<Batch>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), SourceError>> {
+        Box::pin(async move {
+            let mut running = Running::start(*self);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => Ok(()),
+                ended = running.run(&batches) => ended,
+            }
+        })
+    }
+}
+
+/// The running source. Dropping it ends its tasks.
+struct Running {
+    store: Store,
+    changes: mpsc::Receiver<(Kind, Change)>,
+    scope: watch::Sender<Option<Arc<Scope>>>,
+    failing: watch::Receiver<bool>,
+    tasks: JoinSet<()>,
+    metrics: SourceMetrics,
+    last_known: LastKnown,
+    /// Reads the last known mesh.
+    loading: Option<JoinHandle<Result<Option<Vec<Declaration>>, Unusable>>>,
+    /// The last known mesh, until it is needed or too old.
+    loaded: Option<Vec<Declaration>>,
+    /// Why the last known mesh cannot be used.
+    unusable: Option<Problem>,
+    /// Why it cannot be kept.
+    unwritten: Option<Problem>,
+    /// Writes the last known mesh.
+    saving: Option<JoinHandle<io::Result<usize>>>,
+    /// Whether it differs from what was written.
+    unsaved: bool,
+    /// When it may be written.
+    save_at: Instant,
+    patience: Patience,
+    was_synced: bool,
+}
+
+/// How long a start waits for the API server.
+struct Patience {
+    started: Instant,
+    /// When the last known mesh is served; `None` once it was, or needs not be.
+    ends: Option<Instant>,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { started: now, ends: Some(now + PATIENCE) }
+    }
+
+    /// The API server said something.
+    fn extend(&mut self, now: Instant) {
+        if let Some(ends) = &mut self.ends {
+            *ends = (now + PATIENCE).min(self.started + MAX_PATIENCE);
+        }
+    }
+}
+
+impl Running {
+    fn start(source: KubernetesSource) -> Self {
+        let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics } = source;
+        let kinds: Vec<Kind> = readable().into_iter().map(|readable| readable.kind).collect();
+        let store = Store::new(rules.clone(), mesh_namespace.clone(), kinds.iter().copied());
+        let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
+        let (places_sender, places) = watch::channel(BTreeMap::new());
+        let (failing_sender, failing) = watch::channel(false);
+        let (scope_sender, scope) = watch::channel(None);
+        let (sender, changes) = mpsc::channel(CHANGES);
+        let (reader, look_again) = (Reader(api), Arc::new(Notify::new()));
+        let mut tasks = JoinSet::new();
+        let looker = Looker {
+            reader: reader.clone(),
+            mesh_namespace,
+            places: places_sender,
+            failing: failing_sender,
+            again: Arc::clone(&look_again),
+            env: env.clone(),
+        };
+        tasks.spawn(looker.run());
+        let metrics_of_kinds = metrics.clone();
+        let shared =
+            Shared { reader, places, look_again, scope, changes: sender, env, metrics: metrics_of_kinds };
+        for kind in kinds {
+            tasks.spawn(Follower::new(kind, shared.clone()).run());
+        }
+        let load = last_known.clone();
+        let loading = Some(tokio::task::spawn_blocking(move || load.load()));
+        let now = Instant::now();
+        Self {
+            store,
+            changes,
+            scope: scope_sender,
+            failing,
+            tasks,
+            metrics,
+            last_known,
+            loading,
+            loaded: None,
+            unusable: None,
+            unwritten: None,
+            saving: None,
+            unsaved: false,
+            save_at: now,
+            patience: Patience::new(now),
+            was_synced: false,
+        }
+    }
+
+    /// Sends batches until their receiver is gone. Cancel-safe: a batch is sent whole or not at all.
+    async fn run(&mut self, batches: &mpsc::Sender<Batch>) -> Result<(), SourceError> {
+        let mut waiting = Vec::new();
+        loop {
+            let save_at = (self.unsaved && self.saving.is_none()).then_some(self.save_at);
+            tokio::select! {
+                count = self.changes.recv_many(&mut waiting, CHANGES) => {
+                    if count > 0 {
+                        self.patience.extend(Instant::now());
+                    }
+                    self.apply(&mut waiting);
+                }
+                room = batches.reserve(), if self.store.has_news() => {
+                    let Ok(room) = room else { return Ok(()) };
+                    if let Some(batch) = self.batch() {
+                        room.send(batch);
+                    }
+                }
+                changed = self.failing.changed() => {
+                    if changed.is_ok() {
+                        self.store.set_silent(*self.failing.borrow_and_update());
+                        self.report();
+                    }
+                }
+                loaded = finished(&mut self.loading) => self.take_loaded(loaded?),
+                () = until(self.patience.ends) => self.restore(),
+                () = until(save_at) => self.save(),
+                saved = finished(&mut self.saving) => self.take_saved(saved?),
+                Some(ended) = self.tasks.join_next() => return Err(SourceError::Broken(ended.err())),
+                () = batches.closed() => return Ok(()),
+            }
+        }
+    }
+
+    fn apply(&mut self, changes: &mut Vec<(Kind, Change)>) {
+        for (kind, change) in changes.drain(..) {
+            self.store.apply(kind, change);
+        }
+        self.publish_scope();
+        self.report();
+    }
+
+    fn publish_scope(&self) {
+        let scope = self.store.scope();
+        self.scope.send_if_modified(|known| {
+            let differ = match (&*known, scope) {
+                (Some(known), Some(scope)) => !Arc::ptr_eq(known, scope) && known != scope,
+                (known, scope) => known.is_some() != scope.is_some(),
+            };
+            if differ {
+                *known = scope.cloned();
+            }
+            differ
+        });
+    }
+
+    /// Reports how good the state is.
+    fn report(&mut self) {
+        let synced = self.store.is_synced();
+        self.metrics.state(synced, self.store.is_stale());
+        if synced && !self.was_synced {
+            info!("the mesh was read from the API server");
+            self.was_synced = true;
+            self.patience.ends = None;
+            self.loaded = None;
+            self.unusable = None;
+            self.unsaved = true;
+        }
+    }
+
+    fn batch(&mut self) -> Option<Batch> {
+        let more: Vec<Problem> = self.unusable.iter().chain(&self.unwritten).cloned().collect();
+        let batch = self.store.batch(&more)?;
+        self.unsaved |= self.was_synced && !batch.events.is_empty();
+        Some(batch)
+    }
+
+    fn take_loaded(&mut self, loaded: Result<Option<Vec<Declaration>>, Unusable>) {
+        match loaded {
+            Ok(loaded) => self.loaded = loaded.filter(|_| !self.was_synced),
+            Err(error) => {
+                let problem = self.last_known.unusable(&error);
+                warn!(%problem, "the last known mesh cannot be used");
+                self.unusable = Some(problem).filter(|_| !self.was_synced);
+            }
+        }
+    }
+
+    /// Serves the last known mesh, if there is one.
+    fn restore(&mut self) {
+        if self.loading.is_some() {
+            // It is being read; as soon as it is, it is served.
+            self.patience.ends = Some(Instant::now() + QUICKLY);
+            return;
+        }
+        self.patience.ends = None;
+        match self.loaded.take() {
+            Some(objects) => {
+                warn!(
+                    objects = objects.len(),
+                    "the API server was not read in time; the last known mesh is served"
+                );
+                self.store.restore(objects);
+                self.publish_scope();
+                self.report();
+            }
+            None => warn!(
+                "the API server was not read in time, and no mesh is known; nothing is served until it is"
+            ),
+        }
+    }
+
+    fn save(&mut self) {
+        self.unsaved = false;
+        let (last_known, objects) = (self.last_known.clone(), self.store.kept());
+        self.saving = Some(tokio::task::spawn_blocking(move || last_known.save(&objects)));
+    }
+
+    fn take_saved(&mut self, saved: io::Result<usize>) {
+        let unwritten = match saved {
+            Ok(bytes) => {
+                self.save_at = Instant::now() + pause_after(bytes);
+                None
+            }
+            Err(error) => {
+                self.save_at = Instant::now() + RETRY_SAVING;
+                self.unsaved = true;
+                Some(self.last_known.unwritten(&error))
+            }
+        };
+        if unwritten != self.unwritten {
+            self.unwritten = unwritten;
+            self.store.set_changed();
+        }
+    }
+}
+
+/// How often to look whether the last known mesh has been read.
+const QUICKLY: Duration = Duration::from_millis(50);
+
+/// How long to wait before a copy that could not be written is tried again.
+const RETRY_SAVING: Duration = Duration::from_secs(30);
+
+/// Waits for work on a thread that may block; for ever, if there is none. Cancel-safe.
+async fn finished<T>(work: &mut Option<JoinHandle<T>>) -> Result<T, SourceError> {
+    match work {
+        Some(running) => {
+            let finished = running.await;
+            *work = None;
+            finished.map_err(|error: JoinError| SourceError::Broken(Some(error)))
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,270 @@
+//! What is kept of an object as it arrives: the fields that the mesh reads.
+//!
+//! Owns the fields of each kind. The rest (managed fields, status, volumes, environment) is skipped while the
+//! text is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use smc_types::object_ref::Kind;
+
+use crate::decode::core::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PROXY_UUID_LABEL};
+
+/// The parts of a value that are kept. A value of another shape is kept whole, so that its reader refuses it.
+#[derive(Debug)]
+pub(super) enum Keep {
+    /// All of it.
+    All,
+    /// Of an object, these fields.
+    Fields(&'static [(&'static str, Keep)]),
+    /// Of every element of a list, this.
+    Items(&'static Keep),
+}
+
+use Keep::{All, Fields, Items};
+
+/// What names a version of an object; it is taken off before objects are compared.
+const VERSION: (&str, Keep) = ("resourceVersion", All);
+const ANNOTATIONS: (&str, Keep) = ("annotations", Fields(&[(INJECTION_ANNOTATION, All)]));
+
+static NAMED: Keep = Fields(&[("metadata", Fields(&[("name", All), ("namespace", All), VERSION]))]);
+
+static NAMESPACE: Keep = Fields(&[(
+    "metadata",
+    Fields(&[
+        ("name", All),
+        ("labels", Fields(&[(MONITORED_BY_LABEL, All), (IGNORE_LABEL, All)])),
+        ANNOTATIONS,
+        VERSION,
+    ]),
+)]);
+
+static SERVICE: Keep = Fields(&[
+    ("metadata", Fields(&[("name", All), ("namespace", All), VERSION])),
+    (
+        "spec",
+        Fields(&[("type", All), ("clusterIP", All), ("clusterIPs", All), ("selector", All), ("ports", All)]),
+    ),
+]);
+
+static CONTAINER: Keep = Fields(&[("name", All), ("restartPolicy", All), ("ports", All)]);
+static CONDITION: Keep = Fields(&[("type", All), ("status", All)]);
+
+static POD: Keep = Fields(&[
+    (
+        "metadata",
+        Fields(&[
+            ("name", All),
+            ("namespace", All),
+            ("labels", All),
+            ("deletionTimestamp", All),
+            ANNOTATIONS,
+            VERSION,
+        ]),
+    ),
+    (
+        "spec",
+        Fields(&[
+            ("serviceAccountName", All),
+            ("serviceAccount", All),
+            ("hostNetwork", All),
+            ("containers", Items(&CONTAINER)),
+            ("initContainers", Items(&CONTAINER)),
+        ]),
+    ),
+    ("status", Fields(&[("phase", All), ("podIP", All), ("podIPs", All), ("conditions", Items(&CONDITION))])),
+]);
+
+static ENDPOINT: Keep = Fields(&[
+    ("addresses", All),
+    ("conditions", All),
+    ("targetRef", Fields(&[("kind", All), ("namespace", All), ("name", All)])),
+]);
+
+static ENDPOINT_SLICE: Keep = Fields(&[
+    ("metadata", Fields(&[("name", All), ("namespace", All), ("labels", All), VERSION])),
+    ("addressType", All),
+    ("ports", All),
+    ("endpoints", Items(&ENDPOINT)),
+]);
+
+static MESH_WORKLOAD: Keep = Fields(&[
+    (
+        "metadata",
+        Fields(&[
+            ("name", All),
+            ("namespace", All),
+            ("labels", Fields(&[(PROXY_UUID_LABEL, All)])),
+            ("deletionTimestamp", All),
+            VERSION,
+        ]),
+    ),
+    ("spec", All),
+]);
+
+/// Another custom resource. Its labels and annotations mean nothing to the mesh.
+static CUSTOM: Keep = Fields(&[
+    ("metadata", Fields(&[("name", All), ("namespace", All), ("generation", All), VERSION])),
+    ("spec", All),
+]);
+
+/// What is kept of an object of this kind.
+pub(super) fn of(kind: Kind) -> &'static Keep {
+    match kind {
+        Kind::Namespace => &NAMESPACE,
+        Kind::Service => &SERVICE,
+        Kind::ServiceAccount => &NAMED,
+        Kind::Pod => &POD,
+        Kind::EndpointSlice => &ENDPOINT_SLICE,
+        Kind::MeshWorkload => &MESH_WORKLOAD,
+        Kind::TrafficTarget
+        | Kind::HttpRouteGroup
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::TrafficSplit
+        | Kind::MeshConfig
+        | Kind::Egress
+        | Kind::IngressBackend
+        | Kind::Retry
+        | Kind::Telemetry
+        | Kind::UpstreamTrafficSetting => &CUSTOM,
+    }
+}
+
+impl Keep {
+    /// The part of a field's value that is kept; `None` if the field is skipped.
+    fn field(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Fields(fields) => fields.iter().find(|(kept, _)| *kept == name).map(|(_, keep)| keep),
+            Self::All | Self::Items(_) => Some(&All),
+        }
+    }
+
+    fn item(&self) -> &Self {
+        match self {
+            Self::Items(item) => item,
+            Self::All | Self::Fields(_) => &All,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &Keep {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &Keep {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = sequence.next_element_seed(self.item())? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            match self.field(&name) {
+                Some(keep) => {
+                    let value = map.next_value_seed(keep)?;
+                    fields.insert(name, value);
+                }
+                None => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kept(kind: Kind, object: &Value) -> Value {
+        let text = object.to_string();
+        of(kind).deserialize(&mut serde_json::Deserializer::from_str(&text)).unwrap()
+    }
+
+    #[test]
+    fn of_an_object_the_fields_that_the_mesh_reads_are_kept() {
+        let pod = json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": {"name": "a", "namespace": "b", "resourceVersion": "7", "uid": "x",
+                "managedFields": [{"fieldsV1": {"f:spec": {}}}], "labels": {"app": "a"},
+                "annotations": {INJECTION_ANNOTATION: "enabled", "last-applied": "{}"}},
+            "spec": {"nodeName": "n", "volumes": [{}], "serviceAccountName": "s",
+                "containers": [{"name": "c", "env": [{}], "ports": [{"containerPort": 80}]}]},
+            "status": {"phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        });
+        assert_eq!(
+            kept(Kind::Pod, &pod),
+            json!({
+                "metadata": {"name": "a", "namespace": "b", "resourceVersion": "7", "labels": {"app": "a"},
+                    "annotations": {INJECTION_ANNOTATION: "enabled"}},
+                "spec": {"serviceAccountName": "s",
+                    "containers": [{"name": "c", "ports": [{"containerPort": 80}]}]},
+                "status": {"phase": "Running", "podIP": "10.0.0.1",
+                    "conditions": [{"type": "Ready", "status": "True"}]},
+            })
+        );
+        let target = json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {"any": [1, 2.5, null, true]},
+            "status": {"conditions": []}});
+        let expected = json!({"metadata": {"name": "a"}, "spec": {"any": [1, 2.5, null, true]}});
+        assert_eq!(kept(Kind::TrafficTarget, &target), expected);
+    }
+
+    #[test]
+    fn a_value_of_another_shape_is_kept_for_its_reader_to_refuse() {
+        for object in [
+            json!({"metadata": {"name": "a"}, "spec": 7}),
+            json!({"metadata": {"name": "a"}, "spec": {"containers": {"name": "x"}}}),
+            json!({"metadata": {"name": "a"}, "spec": ["x", {"y": "z"}]}),
+            json!([{"metadata": 1}]),
+            json!("text"),
+        ] {
+            assert_eq!(kept(Kind::Pod, &object), object);
+        }
+    }
+}

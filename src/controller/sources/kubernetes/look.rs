@@ -1,0 +1,153 @@
+//! Looks at what the API server serves, again and again.
+//!
+//! Owns the requests of discovery and when they are made. The choice is in `resources`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use smc_host::env::Env;
+use smc_types::ids::MeshNamespace;
+use smc_types::object_ref::Kind;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+use super::failure::Failure;
+use super::reader::Reader;
+use super::resources::{Place, Places, Served, base};
+use crate::decode::kinds::{Readable, readable};
+
+/// How often to look: a definition that is installed later takes effect within this time. Costs some ten small
+/// requests.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// How soon to look again while a place is not certain, or another look was asked for.
+const LOOK_SOON: Duration = Duration::from_secs(1);
+
+/// Looks at what the API server serves.
+pub(super) struct Looker {
+    /// Asks the API server.
+    pub(super) reader: Reader,
+    /// The control plane's namespace.
+    pub(super) mesh_namespace: MeshNamespace,
+    /// Takes the places.
+    pub(super) places: watch::Sender<BTreeMap<Kind, Place>>,
+    /// Whether the API server failed to answer the latest looks.
+    pub(super) failing: watch::Sender<bool>,
+    /// Another look is wanted soon.
+    pub(super) again: Arc<Notify>,
+    /// Draws the jitter of waits.
+    pub(super) env: Env,
+}
+
+/// The groups of an API server (`v1` APIGroupList).
+#[derive(Deserialize)]
+struct GroupList {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+/// The resources of a group and version (`v1` APIResourceList).
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Vec<ListedResource>,
+}
+
+#[derive(Deserialize)]
+struct ListedResource {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+impl ListedResource {
+    fn can_be_followed(&self) -> bool {
+        ["list", "watch"].iter().all(|verb| self.verbs.iter().any(|allowed| allowed == verb))
+    }
+}
+
+impl Looker {
+    /// Looks for ever, until the receiver of places is gone.
+    pub(super) async fn run(self) {
+        let readable = readable();
+        let (mut places, mut attempt) = (Places::default(), 0);
+        while !self.places.is_closed() {
+            let random = self.env.random_u64().unwrap_or_default();
+            let wait = match self.look(&readable).await {
+                Ok(served) => {
+                    attempt = 0;
+                    places.looked(&readable, &served, &self.mesh_namespace, Instant::now());
+                    self.failing.send_if_modified(|failing| std::mem::replace(failing, false));
+                    self.places.send_if_modified(|known| {
+                        let differ = known != places.known();
+                        if differ {
+                            known.clone_from(places.known());
+                        }
+                        differ
+                    });
+                    if places.doubtful() { LOOK_SOON } else { LOOK_EVERY.mul_f64(spread(random)) }
+                }
+                Err(failure) => {
+                    debug!(%failure, attempt, "cannot ask the API server what it serves");
+                    attempt += 1;
+                    if attempt > 1 {
+                        self.failing.send_if_modified(|failing| !std::mem::replace(failing, true));
+                    }
+                    failure.wait(attempt, random)
+                }
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.again.notified(), if attempt == 0 => sleep(LOOK_SOON).await,
+            }
+        }
+    }
+
+    /// What the API server serves now, of the groups that are read.
+    async fn look(&self, readable: &[Readable]) -> Result<Served, Failure> {
+        let groups: BTreeSet<&str> = readable.iter().map(|readable| readable.group).collect();
+        let list: GroupList = self.read("/apis").await?;
+        let wanted = list.groups.into_iter().filter(|group| groups.contains(group.name.as_str()));
+        let mut versions: Vec<String> =
+            wanted.flat_map(|group| group.versions).map(|version| version.group_version).collect();
+        versions.push("v1".to_owned());
+        let mut served = Served::new();
+        for version in versions {
+            let list: ResourceList = match self.read(&base(&version)).await {
+                Err(failure) if failure.is_missing() => continue,
+                list => list?,
+            };
+            let resources = list.resources.into_iter().filter(ListedResource::can_be_followed);
+            // A name with a slash is a part of another resource.
+            let whole = resources.filter(|resource| !resource.name.contains('/'));
+            served.insert(version, whole.map(|resource| (resource.kind, resource.name)).collect());
+        }
+        Ok(served)
+    }
+
+    async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let body = self.reader.body(path).await?;
+        serde_json::from_slice(&body).map_err(|error| Failure::Malformed(format!("{path}: {error}")))
+    }
+}
+
+/// A factor from 0.8 to 1.2.
+fn spread(random: u64) -> f64 {
+    0.8 + f64::from(u32::try_from(random % 401).unwrap_or_default()) / 1000.0
+}

@@ -1,0 +1,132 @@
+//! Requests to the API server, with the limits of time and size that they need.
+//!
+//! Owns the requests' paths and how their bodies are read. What an answer means is decided elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::keep::Keep;
+use super::lines::Lines;
+use super::message::{self, Page};
+use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
+
+/// How long the head of an answer may take. A list of 500 objects takes the API server some tens of
+/// milliseconds; a conversion webhook may take some seconds.
+const HEAD_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a body that has an end may pause.
+pub(super) const PAUSE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Objects of a page of a list.
+const PAGE_OBJECTS: usize = 500;
+
+/// Bytes of a page, and of any other body that is held as a whole: 500 objects of 128 KiB each.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of a refusal that are read.
+const MAX_STATUS_BYTES: usize = 64 * 1024;
+
+/// Asks the API server. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Reader(pub(super) Arc<dyn ApiServer>);
+
+impl Reader {
+    /// The whole body at `path`.
+    pub(super) async fn body(&self, path: &str) -> Result<Bytes, Failure> {
+        let answer = self.open(path).await?;
+        read_body(answer, MAX_BODY_BYTES).await?.ok_or_else(|| {
+            Failure::Malformed(format!("{path} is longer than {} MiB", MAX_BODY_BYTES / 1024 / 1024))
+        })
+    }
+
+    /// A page of the list at `path`: the first one, or the one after.
+    pub(super) async fn page(&self, path: &str, next: Option<&str>, keep: &Keep) -> Result<Page, Failure> {
+        let mut path = format!("{path}?limit={PAGE_OBJECTS}");
+        if let Some(next) = next {
+            path.push_str("&continue=");
+            path.push_str(&encoded(next));
+        }
+        let body = self.body(&path).await?;
+        message::page(&body, keep).map_err(|error| Failure::Malformed(error.to_string()))
+    }
+
+    /// The events at `path` after this version. The API server ends the watch after `seconds`.
+    pub(super) async fn watch(&self, path: &str, version: &str, seconds: u64) -> Result<Lines, Failure> {
+        let version = encoded(version);
+        let path = format!(
+            "{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}"
+        );
+        Ok(Lines::new(self.open(&path).await?.body))
+    }
+
+    /// All objects at `path` as events, a bookmark, and then the events after it.
+    pub(super) async fn streaming_list(&self, path: &str, seconds: u64) -> Result<Lines, Failure> {
+        let path = format!(
+            "{path}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true\
+             &resourceVersionMatch=NotOlderThan&timeoutSeconds={seconds}"
+        );
+        Ok(Lines::new(self.open(&path).await?.body))
+    }
+
+    /// The answer at `path`, unless it is a refusal.
+    async fn open(&self, path: &str) -> Result<Answer, Failure> {
+        let answer = match timeout(HEAD_LIMIT, self.0.get(path)).await {
+            Ok(answer) => answer.map_err(Failure::Unreachable)?,
+            Err(_) => return Err(Failure::NoAnswer),
+        };
+        if answer.status == 200 {
+            return Ok(answer);
+        }
+        let (code, retry_after) = (answer.status, answer.retry_after);
+        let body = read_body(answer, MAX_STATUS_BYTES).await?.unwrap_or_default();
+        Err(Failure::Refused { status: message::status(code, &body), retry_after })
+    }
+}
+
+/// The body as a whole; `None` if it is longer than `max` bytes.
+async fn read_body(mut answer: Answer, max: usize) -> Result<Option<Bytes>, Failure> {
+    let mut body = BytesMut::new();
+    loop {
+        let piece: Option<Result<Bytes, Unreachable>> =
+            timeout(PAUSE_LIMIT, answer.body.next()).await.map_err(|_| Failure::NoAnswer)?;
+        match piece {
+            None => return Ok(Some(body.freeze())),
+            Some(piece) => body.extend_from_slice(&piece.map_err(Failure::Unreachable)?),
+        }
+        if body.len() > max {
+            return Ok(None);
+        }
+    }
+}
+
+/// A value of a query (RFC 3986).
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
+            _ => {
+                const HEX: &[u8; 16] = b"0123456789ABCDEF";
+                encoded.push('%');
+                encoded.push(HEX[usize::from(byte >> 4)].into());
+                encoded.push(HEX[usize::from(byte & 15)].into());
+            }
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_a_query_is_encoded() {
+        assert_eq!(encoded("eyJ2Ijoi-_~.a+b/c=&d"), "eyJ2Ijoi-_~.a%2Bb%2Fc%3D%26d");
+    }
+}

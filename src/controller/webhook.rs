@@ -2,8 +2,9 @@
 //!
 //! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and what
 //! goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of sidecars
-//! ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). What becomes of an object is decided in [`smc_mesh::injection`] and
-//! the like; here it is carried out.
+//! ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom resources are
+//! judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided in
+//! [`smc_mesh::injection`] and the like; here it is carried out.
 //!
 //! Every replica serves the webhooks; what is kept up in the API is the Raft leader's task.
 
@@ -11,12 +12,14 @@ pub(crate) mod body;
 pub(crate) mod bootstrap_secret;
 pub(crate) mod ca_bundle;
 pub(crate) mod collector;
+pub mod conversion;
 pub mod injector;
 pub(crate) mod namespaces;
 pub(crate) mod pending;
 pub(crate) mod review;
 pub(crate) mod server;
 pub(crate) mod uninjected;
+pub mod validator;
 
 /// The port of the webhooks in a replica's pod.
 pub const WEBHOOK_PORT: u16 = 9443;

@@ -24,3 +24,4 @@ pub mod served_state;
 pub mod session;
 pub mod shard;
 pub mod translate;
+pub mod validation;

@@ -29,7 +29,7 @@ use crate::webhook::injector::{self, Injector, SidecarImages};
 use crate::webhook::namespaces::Namespaces;
 use crate::webhook::pending::Pending;
 use crate::webhook::uninjected::Uninjected;
-use crate::webhook::{WEBHOOK_SERVICE, server};
+use crate::webhook::{WEBHOOK_SERVICE, conversion, server, validator};
 
 /// The webhooks, and the API that they serve.
 #[derive(Clone)]
@@ -92,7 +92,9 @@ pub(super) async fn start(
         places: Injector::places(),
     };
     let bodies = Bodies::new();
-    let routes = injector::routes(Arc::new(injector), bodies);
+    let routes = injector::routes(Arc::new(injector), bodies.clone())
+        .merge(validator::routes(mesh.clone(), bodies.clone()))
+        .merge(conversion::routes(bodies));
     server::start(listener, tls, routes, parts.draining, tasks);
     Uninjected { mesh, problems: parts.problems, metrics }.start(tasks);
     let collected = (client.clone(), Arc::clone(&group));

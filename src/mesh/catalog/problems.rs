@@ -1,9 +1,11 @@
 //! Problems between objects: dangling references, conflicts, objects without effect.
 //!
 //! Owns the checks that need more than one object; an object's reader reports the others. Each message says
-//! how the mesh behaves in spite of the problem. A call checks the whole mesh.
+//! how the mesh behaves in spite of the problem. A call checks the whole mesh, or one object that is about to
+//! be declared.
 
 mod access;
+mod candidate;
 mod endpoints;
 mod identities;
 mod machines;

@@ -25,7 +25,7 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     }
 }
 
-fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Problem>) {
+pub(super) fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Problem>) {
     let object = named(Kind::TrafficTarget, &target.id);
     let (own, destination) = (target.id.namespace(), &target.destination);
     if own != destination.namespace() {

@@ -9,37 +9,43 @@ use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for split in catalog.traffic_splits.values() {
-        let object = named(Kind::TrafficSplit, &split.id);
-        if let Some(domain) = catalog.foreign_domain(split) {
-            let message = format!(
-                "names services of the domain {domain}, which is not this mesh's; the split has no effect, and \
-                 the traffic goes where it would without it"
-            );
-            problems.push(Problem::error(&object, "spec", message));
-            continue;
-        }
-        check_groups(catalog, split, &object, problems);
-        if split.backends.iter().all(|backend| backend.weight == 0) {
-            let message = "have no weight between them; the traffic goes where it would without the split";
-            problems.push(Problem::error(&object, "spec.backends", message));
-        }
+        check_split(catalog, split, problems);
+        let first = catalog.splits_of(&split.root).into_iter().find(|other| other.matches.is_empty());
         if split.matches.is_empty()
-            && let Some(other) =
-                catalog.splits_of(&split.root).into_iter().find(|other| other.matches.is_empty())
+            && catalog.foreign_domain(split).is_none()
+            && let Some(other) = first
             && other.id != split.id
         {
             let message = format!(
                 "is {}, whose traffic TrafficSplit {} takes already; only what that one cannot split is left",
                 split.root, other.id
             );
-            problems.push(Problem::error(&object, "spec.service", message));
+            problems.push(Problem::error(named(Kind::TrafficSplit, &split.id), "spec.service", message));
         }
-        if let Some(root) = catalog.services.get(&split.root) {
-            check_backends(catalog, split, root, &object, problems);
-        } else {
-            let message = format!("is {}, which does not exist; there is nothing to split", split.root);
-            problems.push(Problem::error(&object, "spec.service", message));
-        }
+    }
+}
+
+/// What is wrong with a split apart from other splits.
+pub(super) fn check_split(catalog: &Catalog, split: &TrafficSplit, problems: &mut Vec<Problem>) {
+    let object = named(Kind::TrafficSplit, &split.id);
+    if let Some(domain) = catalog.foreign_domain(split) {
+        let message = format!(
+            "names services of the domain {domain}, which is not this mesh's; the split has no effect, and \
+             the traffic goes where it would without it"
+        );
+        problems.push(Problem::error(&object, "spec", message));
+        return;
+    }
+    check_groups(catalog, split, &object, problems);
+    if split.backends.iter().all(|backend| backend.weight == 0) {
+        let message = "have no weight between them; the traffic goes where it would without the split";
+        problems.push(Problem::error(&object, "spec.backends", message));
+    }
+    if let Some(root) = catalog.services.get(&split.root) {
+        check_backends(catalog, split, root, &object, problems);
+    } else {
+        let message = format!("is {}, which does not exist; there is nothing to split", split.root);
+        problems.push(Problem::error(&object, "spec.service", message));
     }
 }
 

@@ -16,7 +16,7 @@ pub mod status;
 mod definition;
 mod schema;
 
-pub use definition::{Definition, DefinitionError, conversion_client, definitions};
+pub use definition::{Definition, DefinitionError, definitions};
 
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,7 @@ pub mod restore;
 pub mod server;
 pub mod sources;
 mod stateful_set;
+mod status;
 mod tasks;
 pub mod telemetry;
 pub mod webhook;

@@ -105,6 +105,23 @@ impl Problems {
         all.into_iter().collect()
     }
 
+    /// The problems between objects, as the compiler found them last.
+    pub(crate) fn between_objects(&self) -> Vec<Problem> {
+        self.parts().compiler.clone()
+    }
+
+    /// The problems of resources that proxies rejected, at most [`MAX_REJECTION_PROBLEMS`].
+    pub(crate) fn rejected(&self) -> Vec<Problem> {
+        let streams: Vec<_> = {
+            let parts = self.parts();
+            let streams = parts.rejections.iter().flat_map(|(workload, streams)| {
+                streams.values().map(|rejections| (workload.clone(), Arc::clone(rejections)))
+            });
+            streams.collect()
+        };
+        rejected(&streams).take(MAX_REJECTION_PROBLEMS).collect()
+    }
+
     /// Returns once a stream has changed its part since the last call. For one waiter.
     pub(crate) async fn rejections_changed(&self) {
         self.rejections_changed.notified().await;

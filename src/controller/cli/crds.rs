@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use smc_types::ids::MeshNamespace;
 use thiserror::Error;
 
 use super::output::write;
@@ -15,6 +16,9 @@ pub(super) struct CrdsArgs {
     /// Write one file for each definition into this directory, instead of printing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// The namespace of the control plane that converts TrafficSplits
+    #[arg(long, value_name = "NAMESPACE", default_value = "smc-system", value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
 }
 
 /// A definition cannot be written to a file.
@@ -28,7 +32,7 @@ struct NotWritten {
 
 /// Prints or writes the definitions.
 pub(super) fn run(args: CrdsArgs) -> Outcome {
-    let definitions = definitions()?;
+    let definitions = definitions(&args.mesh_namespace)?;
     let mut documents = Vec::new();
     for definition in &definitions {
         documents.push((definition, definition.to_yaml()?));

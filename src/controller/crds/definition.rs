@@ -16,11 +16,9 @@ use super::policy::{Egress, IngressBackend, Retry, Telemetry, UpstreamTrafficSet
 use super::schema::corrected;
 use super::specs::{HTTPRouteGroup, TCPRoute, UDPRoute};
 use super::split::{TrafficSplit, TrafficSplitV1Alpha1, TrafficSplitV1Alpha2};
+use crate::webhook::CONVERSION_SERVICE;
 
-/// The namespace of the control plane unless its installation says otherwise.
-const DEFAULT_NAMESPACE: &str = "smc-system";
-/// The Service through which the API server reaches the webhooks, its port, and the path of conversion.
-const WEBHOOK_SERVICE: &str = "smc-webhook";
+/// The port of the webhooks' Services, and the path of conversion.
 const WEBHOOK_PORT: u16 = 443;
 const CONVERSION_PATH: &str = "/convert";
 
@@ -77,19 +75,23 @@ impl Definition {
     }
 }
 
-/// All definitions, in the order of their names.
-pub fn definitions() -> Result<Vec<Definition>, DefinitionError> {
+/// All definitions, in the order of their names. The API server has TrafficSplits converted by the control plane in
+/// `namespace`.
+pub fn definitions(namespace: &MeshNamespace) -> Result<Vec<Definition>, DefinitionError> {
     let mut all = vec![
         definition(&[version(TrafficTarget::crd())])?,
         definition(&[version(HTTPRouteGroup::crd()), renamed(HTTPRouteGroup::crd(), "v1alpha3")])?,
         definition(&[version(TCPRoute::crd())])?,
         definition(&[version(UDPRoute::crd())])?,
-        converted(definition(&[
-            version(TrafficSplit::crd()),
-            renamed(TrafficSplit::crd(), "v1alpha3"),
-            version(TrafficSplitV1Alpha2::crd()),
-            version(TrafficSplitV1Alpha1::crd()),
-        ])?),
+        converted(
+            definition(&[
+                version(TrafficSplit::crd()),
+                renamed(TrafficSplit::crd(), "v1alpha3"),
+                version(TrafficSplitV1Alpha2::crd()),
+                version(TrafficSplitV1Alpha1::crd()),
+            ])?,
+            namespace,
+        ),
         singleton(definition(&[version(MeshConfig::crd()), renamed(MeshConfig::crd(), "v1alpha1")])?),
         definition(&[version(MeshWorkload::crd())])?,
         definition(&[version(Egress::crd())])?,
@@ -166,36 +168,20 @@ fn shared_columns() -> [Value; 4] {
     ]
 }
 
-/// The webhook that converts TrafficSplits. Its namespace is the default one, and its CA is not known: the
-/// leader writes both ([`conversion_client`]). Until then only the stored version can be used, which is
-/// better than a split whose weights or matches were misread.
-fn converted(mut definition: Definition) -> Definition {
-    definition.value["spec"]["conversion"] = json!({
-        "strategy": "Webhook",
-        "webhook": {
-            "conversionReviewVersions": ["v1"],
-            "clientConfig": {"service": service(DEFAULT_NAMESPACE)},
-        },
-    });
-    definition
-}
-
-fn service(namespace: &str) -> Value {
-    json!({
-        "namespace": namespace,
-        "name": WEBHOOK_SERVICE,
+/// The webhook that converts TrafficSplits. The leader writes the CA that is trusted. Until then only the stored
+/// version can be used, which is better than a split whose weights or matches were misread.
+fn converted(mut definition: Definition, namespace: &MeshNamespace) -> Definition {
+    let service = json!({
+        "namespace": namespace.as_str(),
+        "name": CONVERSION_SERVICE,
         "path": CONVERSION_PATH,
         "port": WEBHOOK_PORT,
-    })
-}
-
-/// The name of the definition that is converted by the webhook, and the merge patch that lets the API server
-/// reach and trust the webhook. `ca_bundle` is PEM in base64, as the API has it.
-pub fn conversion_client(namespace: &MeshNamespace, ca_bundle: &str) -> (&'static str, Value) {
-    let client = json!({"service": service(namespace.as_str()), "caBundle": ca_bundle});
-    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": client});
-    let patch = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
-    ("trafficsplits.split.smi-spec.io", patch)
+    });
+    definition.value["spec"]["conversion"] = json!({
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}},
+    });
+    definition
 }
 
 /// Only the one name has an effect, so an object of another name would be a mistake that is not noticed.

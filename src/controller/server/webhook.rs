@@ -20,6 +20,7 @@ use crate::decode::Rules;
 use crate::enroll::Enroller;
 use crate::problems::Problems;
 use crate::publisher::MeshHandle;
+use crate::status::StatusWriter;
 use crate::tasks::Tasks;
 use crate::telemetry::Metrics;
 use crate::webhook::body::Bodies;
@@ -29,7 +30,7 @@ use crate::webhook::injector::{self, Injector, SidecarImages};
 use crate::webhook::namespaces::Namespaces;
 use crate::webhook::pending::Pending;
 use crate::webhook::uninjected::Uninjected;
-use crate::webhook::{WEBHOOK_SERVICE, conversion, server, validator};
+use crate::webhook::{CONVERSION_SERVICE, WEBHOOK_SERVICE, conversion, server, validator};
 
 /// The webhooks, and the API that they serve.
 #[derive(Clone)]
@@ -72,9 +73,12 @@ pub(super) async fn start(
     let listener = listen(&*env.network, "webhooks", address).await?;
     let address = listener.address();
     let names = ControllerNames {
-        dns: ["svc", "svc.cluster.local"]
-            .map(|suffix| format!("{WEBHOOK_SERVICE}.{namespace}.{suffix}"))
-            .to_vec(),
+        dns: [WEBHOOK_SERVICE, CONVERSION_SERVICE]
+            .iter()
+            .flat_map(|service| {
+                ["svc", "svc.cluster.local"].map(|end| format!("{service}.{namespace}.{end}"))
+            })
+            .collect(),
         ips: Vec::new(),
     };
     let tls = ServerTls::start_for(clients, Arc::clone(&issuer), env.clone(), names).await;
@@ -96,6 +100,15 @@ pub(super) async fn start(
         .merge(validator::routes(mesh.clone(), bodies.clone()))
         .merge(conversion::routes(bodies));
     server::start(listener, tls, routes, parts.draining, tasks);
+    StatusWriter {
+        client: client.clone(),
+        group: Arc::clone(&group),
+        mesh: mesh.clone(),
+        problems: parts.problems.clone(),
+        namespace: namespace.clone(),
+        env: env.clone(),
+    }
+    .start(tasks);
     Uninjected { mesh, problems: parts.problems, metrics }.start(tasks);
     let collected = (client.clone(), Arc::clone(&group));
     Collector { client: collected.0, group: collected.1, certificates: parts.certificates, env }.start(tasks);

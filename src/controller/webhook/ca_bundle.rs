@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{API_LIMIT, FIELD_MANAGER, WEBHOOK_SERVICE};
+use super::{API_LIMIT, CONVERSION_SERVICE, FIELD_MANAGER};
 use crate::ca::Issuer;
 use crate::ca::issuer::authority_changed;
 use crate::tasks::Tasks;
@@ -145,7 +145,7 @@ fn webhooks_patch(webhooks: &Trusted<'_>, bundle: &[u8]) -> Option<Patch<Value>>
 fn conversion_patch(crd: &CustomResourceDefinition, namespace: &str, bundle: &[u8]) -> Option<Patch<Value>> {
     let config = crd.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()?;
     let service = config.service.as_ref()?;
-    if (service.namespace.as_str(), service.name.as_str()) != (namespace, WEBHOOK_SERVICE)
+    if (service.namespace.as_str(), service.name.as_str()) != (namespace, CONVERSION_SERVICE)
         || bytes(config.ca_bundle.as_ref()) == Some(bundle)
     {
         return None;
@@ -185,7 +185,7 @@ mod tests {
                 "group": "g", "names": {"kind": "K", "plural": "ks"}, "scope": "Namespaced", "versions": [],
                 "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
                     "clientConfig": {"caBundle": bundle,
-                        "service": {"name": "smc-webhook", "namespace": namespace, "path": "/convert"}}}},
+                        "service": {"name": "smc-conversion", "namespace": namespace, "path": "/convert"}}}},
             }}))
             .unwrap()
         };

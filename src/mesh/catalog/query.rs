@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Catalog, Endpoint};
+use super::{Catalog, Endpoint, Object};
 use crate::api::core::{AppProtocol, Namespace, Service, ServicePort, Workload};
 use crate::api::osm::MeshConfig;
 use crate::api::smi::{TrafficSplit, TrafficTarget};
@@ -16,6 +16,29 @@ use smc_authority::rules::CertificateHolder;
 use smc_types::ids::{ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 
 impl Catalog {
+    /// Whether the catalog has this very object. `false` for an object of the same name that says something
+    /// else.
+    pub fn holds(&self, object: &Object) -> bool {
+        match object {
+            Object::Namespace(namespace) => self.namespaces.get(&namespace.name) == Some(namespace),
+            Object::Service(service) => self.services.get(&service.id) == Some(service),
+            Object::ServiceAccount(account) => self.service_accounts.contains(account),
+            Object::Workload(workload) => self.workloads.get(&workload.id) == Some(workload),
+            Object::EndpointSlice(slice) => self.slices.get(&slice.id) == Some(slice),
+            Object::TrafficTarget(target) => self.traffic_targets.get(&target.id) == Some(target),
+            Object::HttpRouteGroup(group) => self.http_route_groups.get(&group.id) == Some(group),
+            Object::TcpRoute(route) => self.tcp_routes.get(&route.id) == Some(route),
+            Object::UdpRoute(route) => self.udp_routes.get(&route.id) == Some(route),
+            Object::TrafficSplit(split) => self.traffic_splits.get(&split.id) == Some(split),
+            Object::MeshConfig(name, config) => self.mesh_configs.get(name) == Some(config),
+        }
+    }
+
+    /// Whether this namespace is known and part of the mesh.
+    pub fn monitors(&self, namespace: &str) -> bool {
+        self.namespaces.get(namespace).is_some_and(|namespace| namespace.monitored)
+    }
+
     /// The service of this name.
     pub fn service(&self, id: &ServiceId) -> Option<&Service> {
         self.services.get(id)

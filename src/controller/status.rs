@@ -1,0 +1,238 @@
+//! The `status` of the custom resources that the mesh reads, and Events about them.
+//!
+//! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of the
+//! control plane, and only where something changed ([`plan`]). It watches the objects itself ([`watch`]): a status is
+//! about a generation, and whether the mesh has taken in that generation is asked of the catalog, object by
+//! object. A replica that does not lead watches nothing.
+
+mod plan;
+mod watch;
+mod write;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use smc_host::env::Env;
+use smc_host::log_limit::LogLimit;
+use smc_mesh::catalog::{Catalog, Object};
+use smc_raft::Group;
+use smc_types::ids::MeshNamespace;
+use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::{Problem, Subject};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use self::plan::{Held, Tracked, View, plan};
+use self::watch::{Change, Resource, resources, watch};
+use self::write::{WriteError, write};
+use crate::problems::Problems;
+use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
+use crate::tasks::Tasks;
+
+/// How often the objects are judged. With the settling time, a status follows its object in three seconds.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Steps after a change in which every step judges; later it is one of [`SELDOM`]. An object settles meanwhile, and
+/// the publisher takes it in.
+const EAGER: u32 = 15;
+
+/// Without changes of objects, one of so many steps judges them: sidecars may have rejected something.
+const SELDOM: u32 = 10;
+
+/// Changes of objects that wait to be noted. The watches wait for room.
+const CHANGES: usize = 256;
+
+/// Objects that one question to the publisher is about. It publishes nothing meanwhile.
+const OBJECTS_AT_ONCE: usize = 256;
+
+/// The writer of statuses.
+pub(crate) struct StatusWriter {
+    pub(crate) client: Client,
+    pub(crate) group: Arc<Group>,
+    pub(crate) mesh: MeshHandle,
+    pub(crate) problems: Problems,
+    pub(crate) namespace: MeshNamespace,
+    pub(crate) env: Env,
+}
+
+impl StatusWriter {
+    /// Starts the task.
+    pub(crate) fn start(self, tasks: &mut Tasks) {
+        tasks.spawn("status of objects", |stopping| self.run(stopping));
+    }
+
+    async fn run(self, stopping: CancellationToken) {
+        let lead_and_follow = async {
+            loop {
+                // Read before the work, so that a change of leader during it is not missed.
+                let status = self.group.status();
+                let replica = format!("smc-controller-{}", status.replica);
+                if status.leader == Some(status.replica) {
+                    debug!("this replica writes the status of objects");
+                    tokio::select! {
+                        stopped = self.lead(&replica) => {
+                            if stopped.is_err() {
+                                // The publisher ends because the replica does.
+                                std::future::pending::<()>().await;
+                            }
+                        }
+                        () = self.group.leader_changed(status.leader) => {}
+                    }
+                } else {
+                    self.group.leader_changed(status.leader).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = lead_and_follow => {}
+        }
+    }
+
+    /// Watches and writes, until this replica does not lead any more and the future is dropped.
+    async fn lead(&self, replica: &str) -> Result<(), PublisherStopped> {
+        let (sender, mut changes) = mpsc::channel(CHANGES);
+        // Dropped with this future, which ends the watches.
+        let mut watches = JoinSet::new();
+        for resource in resources() {
+            watches.spawn(watch(self.client.clone(), resource, sender.clone()));
+        }
+        let mut objects = BTreeMap::new();
+        let mut ticks = interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let failures = LogLimit::default();
+        let mut quiet = 0_u32;
+        loop {
+            tokio::select! {
+                Some(change) = changes.recv() => {
+                    self.note(&mut objects, change);
+                    quiet = 0;
+                }
+                _ = ticks.tick() => {
+                    quiet = quiet.saturating_add(1);
+                    if quiet < EAGER || quiet.is_multiple_of(SELDOM) {
+                        self.step(&mut objects, replica, &failures).await?;
+                    }
+                }
+                Some(ended) = watches.join_next() => {
+                    if let Err(panic) = ended {
+                        warn!(error = &panic as &dyn Error, "a watch for the status of objects broke off");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes what a watch says.
+    fn note(&self, objects: &mut BTreeMap<ObjectRef, Tracked>, change: Change) {
+        match change {
+            Change::Seen(reference, mut tracked) => {
+                tracked.since = self.env.now();
+                if let Some(known) = objects.get(&reference)
+                    && (known.generation, &known.uid) == (tracked.generation, &tracked.uid)
+                {
+                    tracked.since = known.since;
+                    tracked.sent.clone_from(&known.sent);
+                }
+                objects.insert(reference, *tracked);
+            }
+            Change::Gone(reference) => {
+                objects.remove(&reference);
+            }
+            // The kind is listed again; what is not in the list is gone.
+            Change::Listed(kind, there) => {
+                objects.retain(|reference, _| kind_of(reference) != Some(kind) || there.contains(reference));
+            }
+        }
+    }
+
+    /// Judges the objects, and writes what is due.
+    async fn step(
+        &self,
+        objects: &mut BTreeMap<ObjectRef, Tracked>,
+        replica: &str,
+        failures: &LogLimit,
+    ) -> Result<(), PublisherStopped> {
+        let view = self.view(objects).await?;
+        for due in plan(objects, &view, replica, self.env.now()) {
+            let Some(tracked) = objects.get_mut(&due.reference) else { continue };
+            tracked.sent = Some((self.env.now(), due.status.clone()));
+            match write(&self.client, &due, self.env.now()).await {
+                Ok(()) | Err(WriteError::Gone) => {}
+                Err(error) => {
+                    if let Some(count) = failures.note() {
+                        let error = &error as &dyn Error;
+                        warn!(object = %due.reference, error, count, "cannot write the status of objects; will retry");
+                    }
+                    // An API server that refuses one write is likely to refuse the next; the next step tries.
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn view(&self, objects: &BTreeMap<ObjectRef, Tracked>) -> Result<View, PublisherStopped> {
+        let mut view = View::default();
+        let asked = objects.iter().map(|(reference, tracked)| (reference.clone(), tracked.object.clone()));
+        let asked: Vec<_> = asked.collect();
+        for some in asked.chunks(OBJECTS_AT_ONCE) {
+            let (some, own) = (some.to_vec(), self.namespace.clone());
+            let held = move |mesh: &Mesh| held(mesh.compiler.catalog(), &own, some);
+            view.held.extend(self.mesh.about(held).await?);
+        }
+        for problem in self.problems.between_objects() {
+            add(&mut view.conflicts, problem);
+        }
+        for problem in self.problems.rejected() {
+            add(&mut view.rejections, problem);
+        }
+        Ok(view)
+    }
+}
+
+fn kind_of(reference: &ObjectRef) -> Option<Kind> {
+    match reference {
+        ObjectRef::Namespace(_) => None,
+        ObjectRef::Namespaced(kind, _) => Some(*kind),
+    }
+}
+
+fn add(all: &mut BTreeMap<ObjectRef, Vec<Problem>>, problem: Problem) {
+    if let Subject::Object(reference) = &problem.subject {
+        all.entry(reference.clone()).or_default().push(problem);
+    }
+}
+
+/// What the catalog has of each object.
+fn held(
+    catalog: &Catalog,
+    own: &MeshNamespace,
+    asked: Vec<(ObjectRef, Option<Arc<Object>>)>,
+) -> Vec<(ObjectRef, Held)> {
+    let held = |(reference, object): (ObjectRef, Option<Arc<Object>>)| {
+        let ObjectRef::Namespaced(kind, name) = &reference else { return (reference, Held::NotOurs) };
+        let ours = match kind {
+            Kind::MeshConfig => name.namespace() == own.as_str(),
+            _ => catalog.monitors(name.namespace()),
+        };
+        let held = match object {
+            _ if !ours => Held::NotOurs,
+            Some(object) if catalog.holds(&object) => Held::Yes,
+            _ => Held::NotYet,
+        };
+        (reference, held)
+    };
+    asked.into_iter().map(held).collect()
+}
+
+/// For the log: that a kind cannot be watched.
+fn cannot_watch(resource: &Resource, error: &(dyn Error + 'static), count: u64) {
+    info!(kind = %resource.kind, error, count, "cannot watch a kind for its status; will retry");
+}

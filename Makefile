@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo test tidy soak simulate fuzz fuzz-policy lint deny bench clean-cache
+.PHONY: help setup build dist demo cluster test tidy soak simulate fuzz fuzz-policy lint deny bench clean-cache
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -30,6 +30,19 @@ dist: setup ## The shipped program, dist/smc in the target directory, and its sy
 
 demo: build ## The bookstore mesh, live; ONCE=1 runs it unattended and judges it
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) $(BIN)/smc-demo $(if $(filter 1,$(ONCE)),--once)
+
+# A cluster that KUBECONFIG names must be able to pull IMAGE and the others; without it, one of this machine starts.
+IMAGE ?= smc:test
+ENVOY_IMAGE ?= envoy:test
+BOOKSTORE_IMAGE ?= bookstore:test
+cluster: build ## A real Kubernetes with SMC and the bookstore in it, until Ctrl-C; KUBECONFIG=... uses another one
+	@export SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)); \
+	if [ -n "$${KUBECONFIG:-}" ]; then \
+	  $(BIN)/smc-cluster mesh --kubeconfig "$$KUBECONFIG" --image $(IMAGE) --envoy-image $(ENVOY_IMAGE) \
+	    --bookstore-image $(BOOKSTORE_IMAGE); \
+	else \
+	  $(BIN)/smc-cluster up --mesh; \
+	fi
 
 # Kubernetes is compiled before anything else needs the processors.
 test: setup ## All tests, with real Envoys and a real Kubernetes

@@ -19,11 +19,14 @@ use crate::node_files::{CONTAINERD, DNS_READY_PORT};
 use crate::pki::Keys;
 use crate::programs::{beside, installed};
 use crate::state_dir::StateDir;
-use crate::{ClusterError, ClusterOptions, dns, kubeconfig, machine};
+use crate::{ClusterError, ClusterOptions, dns, kubeconfig, machine, storage};
 
 /// Time limit for one component to be ready: each takes seconds, on a machine that may be busy
 /// compiling.
 const READY: Duration = Duration::from_mins(2);
+
+/// The component that makes service accounts, endpoints and pods of workloads.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 /// Poll interval for the end of a component.
 const GONE_POLL: Duration = Duration::from_millis(300);
@@ -115,13 +118,17 @@ impl Cluster {
     async fn start_control_plane(&self, node: bool) -> Result<(), ClusterError> {
         self.start_program("etcd", self.layout.etcd()).await?;
         self.start_api_server().await?;
+        // envtest has none; then pods need no service account.
+        if self.programs().find(CONTROLLER_MANAGER).is_err() && !node {
+            return Ok(());
+        }
         // Not before: without the roles that the API server makes first, it gives up for good.
-        self.start_program("kube-controller-manager", self.layout.controller_manager()).await?;
+        self.start_program(CONTROLLER_MANAGER, self.layout.controller_manager()).await?;
         if node {
             self.start_program("kube-scheduler", self.layout.scheduler()).await?;
         }
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, "default");
-        self.wait_for("kube-controller-manager", "the service account `default`", || {
+        self.wait_for(CONTROLLER_MANAGER, "the service account `default`", || {
             let accounts = accounts.clone();
             async move { accounts.get("default").await.map(|_| ()).map_err(|error| error.to_string()) }
         })
@@ -131,6 +138,9 @@ impl Cluster {
     /// Starts the API server, also again after it was killed, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<(), ClusterError> {
         let mut args = self.layout.api_server();
+        if self.programs().find(CONTROLLER_MANAGER).is_err() {
+            args.push("--disable-admission-plugins=ServiceAccount".to_owned());
+        }
         args.extend(self.api_server_flags.iter().cloned());
         self.start_program("kube-apiserver", args).await?;
         let client = self.client().await?;
@@ -142,7 +152,7 @@ impl Cluster {
         let args = match component {
             "kube-apiserver" => return self.start_api_server().await,
             "etcd" => self.layout.etcd(),
-            "kube-controller-manager" => self.layout.controller_manager(),
+            CONTROLLER_MANAGER => self.layout.controller_manager(),
             "kube-scheduler" => self.layout.scheduler(),
             "kubelet" => self.layout.kubelet(),
             "kube-proxy" => self.layout.proxy(),
@@ -184,6 +194,7 @@ impl Cluster {
         self.start_program("kubelet", self.layout.kubelet()).await?;
         self.start_program("kube-proxy", self.layout.proxy()).await?;
         self.apply(&dns::objects().to_string()).await?;
+        self.apply(&storage::objects(self.state_dir().path()).to_string()).await?;
         self.start_program("coredns", self.layout.coredns()).await?;
         let nodes: Api<Node> = Api::all(self.client().await?);
         self.wait_for("kubelet", "the node to be ready", || {
@@ -329,6 +340,7 @@ fn lay_out(state: &StateDir, node: bool) -> Result<Layout, ClusterError> {
         kubeconfig::write(&layout.kubeconfig(client), &layout.keys, client, api_port)?;
     }
     if node {
+        storage::make_directories(state.path())?;
         for (name, text) in layout.node_files() {
             let path: PathBuf = state.path().join(name);
             if let Some(parent) = path.parent() {

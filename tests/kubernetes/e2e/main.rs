@@ -2,5 +2,10 @@
 //! own.
 
 mod api_only;
+mod bookstore;
+mod living;
+mod mesh;
 mod node;
 mod shared;
+mod stage;
+mod traffic;

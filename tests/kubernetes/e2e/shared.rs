@@ -1,17 +1,23 @@
 //! Owns the cluster that tests share, and the question whether there is one.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, ClusterOptions, Image, Programs, beside};
-use tokio::sync::OnceCell;
+use smc_kubernetes::{
+    BOOKSTORE_IMAGE, Cluster, ClusterOptions, ENVOY_IMAGE, Image, Programs, SMC_IMAGE, beside,
+};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Time limit to wait for another cluster with a node, for example that of `make cluster`.
 const WAIT: Duration = Duration::from_mins(3);
 
+/// Tests that break the cluster have it alone.
+static USE: RwLock<()> = RwLock::const_new(());
+
 /// The programs of Kubernetes, or `None` if `make` has found that no cluster can run, and has said
 /// so. Without either word this is a failure: a test that did not run is not a test that passed.
-pub(crate) fn programs() -> Option<Programs> {
+fn programs() -> Option<Programs> {
     if let Some(list) = variable("SMC_KUBERNETES") {
         return Some(Programs::new(&list));
     }
@@ -22,14 +28,50 @@ pub(crate) fn programs() -> Option<Programs> {
     None
 }
 
-/// The cluster that tests share. It ends with this process.
-pub(crate) async fn cluster() -> Option<&'static Cluster> {
+/// The programs for clusters without a node: those of envtest, if a person names them.
+pub(crate) fn api_programs() -> Option<Programs> {
+    match variable("KUBEBUILDER_ASSETS") {
+        Some(assets) => Some(Programs::new(&assets)),
+        None => programs(),
+    }
+}
+
+/// The shared cluster, for one test.
+#[derive(Debug)]
+pub(crate) struct Shared<Guard> {
+    cluster: &'static Cluster,
+    _guard: Guard,
+}
+
+impl<Guard> Deref for Shared<Guard> {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        self.cluster
+    }
+}
+
+/// The cluster, with other tests in it.
+pub(crate) async fn cluster() -> Option<Shared<RwLockReadGuard<'static, ()>>> {
+    let guard = USE.read().await;
+    Some(Shared { cluster: started().await?, _guard: guard })
+}
+
+/// The cluster, for a test that breaks it and repairs it.
+pub(crate) async fn alone() -> Option<Shared<RwLockWriteGuard<'static, ()>>> {
+    let guard = USE.write().await;
+    Some(Shared { cluster: started().await?, _guard: guard })
+}
+
+/// The cluster ends with this process.
+async fn started() -> Option<&'static Cluster> {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     let programs = programs()?;
     let started = CLUSTER.get_or_init(|| async {
         let options = ClusterOptions {
             name: Some("test".to_owned()),
             wait: WAIT,
+            keep: variable("SMC_KEEP").is_some(),
             ..ClusterOptions::new(programs, images())
         };
         Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()))
@@ -42,9 +84,9 @@ fn images() -> Vec<Image> {
     let program = |name: &str| beside(name).unwrap();
     let envoy = variable("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");
     vec![
-        Image::smc("smc:test", &program("smc")).unwrap(),
-        Image::envoy("envoy:test", &PathBuf::from(envoy)).unwrap(),
-        Image::of_programs("bookstore:test", "", &[&program("smc-bookstore")]),
+        Image::smc(SMC_IMAGE, &program("smc")),
+        Image::envoy(ENVOY_IMAGE, &PathBuf::from(envoy)).unwrap(),
+        Image::of_programs(BOOKSTORE_IMAGE, "", &[&program("smc-bookstore")]),
         Image::tools("tools:test", &[&program("smc-lab")]),
     ]
 }

@@ -41,6 +41,11 @@ const MAX_DELAY: Duration = Duration::from_mins(1);
 /// The pause between the parts of such a body.
 const STREAM_PAUSE: Duration = Duration::from_millis(100);
 
+/// The method that gRPC probes call, and the answer of a server that is healthy: field 1, the value
+/// SERVING.
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+const SERVING: [u8; 2] = [0x08, 0x01];
+
 /// Flags of `smc-lab echo`. Every flag may be repeated.
 #[derive(Args, Clone, Debug)]
 pub struct EchoArgs {
@@ -50,7 +55,8 @@ pub struct EchoArgs {
     /// which sidecars say that. Every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
-    /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC.
+    /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
+    /// and those of a gRPC probe as a healthy server does.
     #[arg(long, value_name = "PORT")]
     grpc: Vec<u16>,
     /// Same as --http over TLS, with a self-signed certificate.
@@ -233,6 +239,7 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
         tokio::time::sleep(Duration::from_millis(millis).min(MAX_DELAY)).await;
     }
     if is_grpc {
+        let answer = if path == HEALTH_CHECK { SERVING.to_vec() } else { answer.to_string().into_bytes() };
         return grpc_response(&answer);
     }
     if let Some(millis) = path.strip_prefix("/stream/").and_then(|text| text.parse().ok()) {
@@ -271,10 +278,10 @@ fn streamed(length: Duration) -> Response<BoxBody<Bytes, Infallible>> {
 }
 
 /// A unary gRPC response: one message, then the status in the trailers.
-fn grpc_response(answer: &Value) -> Response<BoxBody<Bytes, Infallible>> {
+fn grpc_response(message: &[u8]) -> Response<BoxBody<Bytes, Infallible>> {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-    let frames = [Frame::data(grpc::frame(answer.to_string().as_bytes())), Frame::trailers(trailers)];
+    let frames = [Frame::data(grpc::frame(message)), Frame::trailers(trailers)];
     let body = StreamBody::new(tokio_stream::iter(frames.map(Ok::<_, Infallible>)));
     let mut response = Response::new(BodyExt::boxed(body));
     let grpc = http::HeaderValue::from_static("application/grpc");

@@ -1,0 +1,107 @@
+//! Implements the demo's stage by the cluster: real pods' logs, the API, and `smc` in the controllers'
+//! pods. So the demo's own verdict judges the mesh in Kubernetes.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use smc_demo::follow::Follower;
+use smc_demo::manifests::APPLICATIONS;
+use smc_demo::stage::{Line, Stage, StageError};
+use smc_kubernetes::{BOOKSTORE_IMAGE, Cluster, ClusterError, MESH_NAMESPACE, in_cluster};
+use tokio::time::{Instant, sleep};
+
+use crate::mesh::{REPLICAS, smc};
+
+/// Time limit for a replica to answer; sidecars reconnect to another replica within a second or two.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(200);
+
+/// The bookstore in the cluster.
+pub(crate) struct ClusterStage<'a> {
+    cluster: &'a Cluster,
+    lines: Follower,
+}
+
+impl<'a> ClusterStage<'a> {
+    /// Follows the applications, whose pods exist.
+    pub(crate) async fn new(cluster: &'a Cluster) -> Self {
+        let mut logs = Vec::new();
+        for (pod, container) in APPLICATIONS {
+            logs.push((pod.to_owned(), log(cluster, pod, container).await));
+        }
+        Self { cluster, lines: Follower::new(logs) }
+    }
+}
+
+/// The file in which the node keeps a container's output.
+pub(crate) async fn log(cluster: &Cluster, pod: &str, container: &str) -> PathBuf {
+    let (namespace, name) = pod.split_once('/').unwrap();
+    let get = ["get", "pod", "-n", namespace, name, "-o", "jsonpath={.metadata.uid}"];
+    let uid = cluster.kubectl(&get).await.unwrap();
+    assert!(uid.success(), "{uid:?}");
+    let pods = cluster.state_dir().path().join("pods");
+    pods.join(format!("{namespace}_{name}_{}", uid.stdout.trim())).join(container).join("0.log")
+}
+
+/// A line of a container as the container wrote it: before it are a time, a stream, and a letter.
+pub(crate) fn without_prefix(line: &str) -> &str {
+    line.splitn(4, ' ').nth(3).unwrap_or_default()
+}
+
+impl Stage for ClusterStage<'_> {
+    async fn next_line(&mut self) -> Result<Option<Line>, StageError> {
+        let line = self.lines.next_line().await.map_err(failed("read the applications' logs"))?;
+        Ok(Some(Line { text: without_prefix(&line.text).to_owned(), ..line }))
+    }
+
+    async fn apply(&mut self, file_name: &str, yaml: &str) -> Result<(), StageError> {
+        self.cluster
+            .apply(&in_cluster(yaml, BOOKSTORE_IMAGE))
+            .await
+            .map_err(failed(&format!("apply {file_name}")))
+    }
+
+    async fn smc(&mut self, arguments: &[&str]) -> Result<String, StageError> {
+        let deadline = Instant::now() + PATIENCE;
+        // Each replica knows only the sidecars connected to it, and a sidecar may be reconnecting.
+        loop {
+            let mut problem = String::new();
+            for replica in 0..REPLICAS {
+                match smc(self.cluster, replica, arguments).await {
+                    Ok(output) => return Ok(output),
+                    Err(error) => problem = error,
+                }
+            }
+            if Instant::now() >= deadline {
+                let action = format!("run `smc {}`", arguments.join(" "));
+                return Err(StageError { action, source: problem.into() });
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn kill_leader(&mut self) -> Result<u16, StageError> {
+        let status = self.smc(&["cluster", "status", "-o", "json"]).await?;
+        let action = "find out who leads";
+        let status: serde_json::Value = serde_json::from_str(&status).map_err(failed(action))?;
+        let leader = status["leader"].as_u64().and_then(|leader| u16::try_from(leader).ok());
+        let leader = leader
+            .ok_or_else(|| StageError { action: action.to_owned(), source: status.to_string().into() })?;
+        let pod = format!("smc-controller-{leader}");
+        let delete =
+            ["delete", "pod", "-n", MESH_NAMESPACE, &pod, "--grace-period=0", "--force", "--wait=false"];
+        let killed = self.cluster.kubectl(&delete).await.map_err(failed("kill the leader"))?;
+        if !killed.success() {
+            let problem =
+                ClusterError::Command { command: "kubectl delete".to_owned(), problem: killed.stderr };
+            return Err(failed("kill the leader")(problem));
+        }
+        Ok(leader)
+    }
+}
+
+fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {
+    let action = action.to_owned();
+    move |source| StageError { action, source: Box::new(source) }
+}

@@ -1,0 +1,75 @@
+//! Owns requests between pods: one at a time, and a stream of them that goes on while a test breaks
+//! something.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use smc_kubernetes::Cluster;
+
+use crate::stage::{log, without_prefix};
+
+/// The outcome of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetched(pub(crate) Value);
+
+impl Fetched {
+    pub(crate) fn status(&self) -> Option<u64> {
+        self.0["status"].as_u64()
+    }
+
+    /// The identity of the caller, as the server's sidecar stated it.
+    pub(crate) fn caller(&self) -> &str {
+        self.0["body"]["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default()
+    }
+
+    /// The pod that answered.
+    pub(crate) fn pod(&self) -> &str {
+        self.0["body"]["pod"].as_str().unwrap_or_default()
+    }
+}
+
+/// Sends a request from a pod, in the container `client`.
+pub(crate) async fn fetch(cluster: &Cluster, pod: &str, url: &str) -> Result<Fetched, String> {
+    let (namespace, name) = pod.split_once('/').unwrap();
+    let exec = ["exec", "-n", namespace, name, "-c", "client", "--", "smc-lab", "fetch", "--url", url];
+    let output = cluster.kubectl(&exec).await.map_err(|error| error.chain())?;
+    let results: Vec<Value> =
+        serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
+    results.into_iter().next().map(Fetched).ok_or_else(|| "no result".to_owned())
+}
+
+/// Requests that a pod sends for as long as it lives, read from its log.
+pub(crate) struct Steady {
+    log: PathBuf,
+    /// Lines that were judged already.
+    judged: usize,
+}
+
+impl Steady {
+    /// Follows the container `client` of a pod that runs `smc-lab fetch --lines`.
+    pub(crate) async fn of(cluster: &Cluster, pod: &str) -> Self {
+        Self { log: log(cluster, pod, "client").await, judged: 0 }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.lines().map(|line| without_prefix(line).to_owned()).collect()
+    }
+
+    /// Forgets what happened so far.
+    pub(crate) fn start(&mut self) {
+        self.judged = self.lines().len();
+    }
+
+    /// Asserts that there were at least `least` requests since the last judgement, and that each was
+    /// answered with 200.
+    pub(crate) fn assert_no_failure(&mut self, least: usize, during: &str) {
+        let lines = self.lines();
+        let new = lines.get(self.judged..).unwrap_or_default();
+        self.judged = lines.len();
+        assert!(new.len() >= least, "{during}: only {} requests", new.len());
+        let failed: Vec<&String> = new.iter().filter(|line| !line.contains("\"status\":200")).collect();
+        assert!(failed.is_empty(), "{during}: {} of {} failed: {failed:#?}", failed.len(), new.len());
+    }
+}

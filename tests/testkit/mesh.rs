@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::api::core::{AppProtocol, Namespace, Service, ServicePort, TargetPort, Workload};
+use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
 use smc_mesh::api::osm::{LocalProxyMode, MeshConfig};
 use smc_mesh::api::smi::{self, SplitVersion};
 use smc_mesh::catalog::{Object, SourceEvent};
@@ -67,6 +68,20 @@ pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool)
         draining: false,
         injection: None,
     }))
+}
+
+/// A machine without a pod behind these services of its namespace, with a port named `web` (8080).
+pub fn machine(name: &str, account: &str, services: &[&str], ips: &[&str], drained: bool) -> Input {
+    let account: ServiceAccountId = account.parse().unwrap();
+    let spec = json!({
+        "addresses": ips,
+        "serviceAccountName": account.name(),
+        "services": services,
+        "ports": [{"name": "web", "number": 8080}],
+        "drained": drained,
+    });
+    let read = read_mesh_workload(name.parse().unwrap(), MeshWorkloadMeta::default(), spec);
+    upsert(Object::Workload(read.object.unwrap()))
 }
 
 /// A service for the pods with label `app`. No address means headless.

@@ -341,3 +341,27 @@ fn authority(error: &CaError) -> Status {
 fn shutting_down(gone: &PublisherStopped) -> Status {
     Status::unavailable(causes(gone))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_replicas_for_one_bootstrap_are_bounded_and_distinct() {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let two = controllers(&texts(&["1=b.example:15128", "0=[fd00::1]:15128"])).unwrap();
+        assert_eq!(two.keys().copied().collect::<Vec<_>>(), [ReplicaId(0), ReplicaId(1)]);
+        assert!(controllers(&[]).unwrap().is_empty());
+        let many: Vec<_> = (0..=MAX_CONTROLLERS).map(|n| format!("{n}=a:1")).collect();
+        for (bad, reason) in [
+            (texts(&["0=a:1", "0=b:1"]), "replica 0 has two addresses"),
+            (texts(&["a:1"]), "is not of the form N=HOST:PORT"),
+            (texts(&["0=a"]), "is not HOST:PORT"),
+            (many, "more than 64 addresses"),
+        ] {
+            let refused = controllers(&bad).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            assert!(refused.message().contains(reason), "{refused}");
+        }
+    }
+}

@@ -59,6 +59,24 @@ fn pods() -> impl Strategy<Value = Input> {
     )
 }
 
+/// Machines: with addresses of their own, of pods, of services, and with none.
+fn machines() -> impl Strategy<Value = Input> {
+    let ip = prop::sample::select(vec![
+        vec![],
+        vec!["10.1.0.1"],
+        vec!["10.9.0.1"],
+        vec!["192.0.2.1"],
+        vec!["192.0.2.2", "fd00::9"],
+    ]);
+    let services = prop::sample::subsequence(vec!["svc0", "svc1", "svc2", "none"], 1..4);
+    (namespaced("machine", 2), 0..2, services, ip, any::<bool>()).prop_map(
+        |(name, account, services, ips, drained)| {
+            let (namespace, _) = name.split_once('/').unwrap();
+            machine(&name, &format!("{namespace}/sa{account}"), &services, &ips, drained)
+        },
+    )
+}
+
 /// The annotation for sidecar injection; mostly none.
 fn injections() -> impl Strategy<Value = Option<bool>> {
     prop_oneof![6 => Just(None), 1 => Just(Some(true)), 1 => Just(Some(false))]
@@ -173,6 +191,7 @@ fn splits() -> impl Strategy<Value = Input> {
 fn removals() -> impl Strategy<Value = Input> {
     let kinds = vec![
         (Kind::Pod, "pod"),
+        (Kind::MeshWorkload, "machine"),
         (Kind::Service, "svc"),
         (Kind::EndpointSlice, "slice"),
         (Kind::TrafficTarget, "target"),
@@ -193,6 +212,7 @@ fn removals() -> impl Strategy<Value = Input> {
 fn inputs() -> impl Strategy<Value = Input> {
     prop_oneof![
         6 => pods(),
+        3 => machines(),
         6 => services(),
         3 => slices(),
         4 => targets(),

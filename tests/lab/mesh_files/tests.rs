@@ -190,3 +190,38 @@ fn a_marker_with_content_on_its_line_starts_a_document() {
     assert_eq!((documents.len(), documents[0]), (2, "a: 1\n"), "{documents:?}");
     assert!(documents[1].contains("10.244.0.2"), "{documents:?}");
 }
+
+#[test]
+fn a_machine_gets_the_labs_address_and_ends_with_a_deletion_timestamp() {
+    let machine = |annotation: &str| {
+        format!(
+            "apiVersion: mesh.smc.dev/v1alpha1\nkind: MeshWorkload\nmetadata: {{name: a, namespace: shop, \
+             annotations: {{{annotation}}}}}\nspec: {{addresses: [192.0.2.1], serviceAccountName: a, services: [web]}}\n"
+        )
+    };
+    let runs = files(&[("m.yaml", &machine("lab.mesh.smc.dev/command: '[sleep, infinity]'"))]);
+    let mesh = MeshFiles::parse(&runs);
+    let name = NamespacedName::new("shop", "a").unwrap();
+    assert_eq!(mesh.machines[&name], ["web"]);
+    let declared = mesh.declared(&name).unwrap().clone();
+    let read = |ending: &BTreeMap<NamespacedName, Ending>| -> Value {
+        let published = mesh.publish(&status(true), ending, &BTreeMap::new(), "node");
+        serde_saphyr::from_str(documents(&published["m.yaml"])[0]).unwrap()
+    };
+    let published = read(&BTreeMap::new());
+    assert_eq!(published["spec"]["addresses"], json!(["10.244.0.2"]));
+    assert_eq!(published.get("status"), None);
+    let status = status(false).remove(&name).unwrap();
+    let ending = read(&BTreeMap::from([(name, Ending { declared, status })]));
+    assert_eq!(ending["spec"]["addresses"], json!(["10.244.0.2"]));
+    assert!(ending["metadata"]["deletionTimestamp"].is_string());
+
+    // A machine that runs elsewhere is the controller's affair alone, and so is one whose name is taken.
+    let elsewhere = files(&[("m.yaml", &machine(""))]);
+    let mesh = MeshFiles::parse(&elsewhere);
+    assert!(mesh.pods.is_empty() && mesh.problems.len() == 1, "{:?}", mesh.problems);
+    assert_eq!(mesh.publish(&BTreeMap::new(), &BTreeMap::new(), &BTreeMap::new(), "node"), elsewhere);
+    let both = format!("{POD}---\n{}", machine("lab.mesh.smc.dev/command: '[x]'"));
+    let mesh = MeshFiles::parse(&files(&[("m.yaml", &both)]));
+    assert!(mesh.machines.is_empty() && mesh.pods.len() == 1, "{:?}", mesh.problems);
+}

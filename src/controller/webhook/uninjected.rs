@@ -55,10 +55,11 @@ impl Uninjected {
     }
 }
 
-/// The running pods of the mesh without the label of a sidecar.
+/// The running pods of the mesh without the label of a sidecar. A machine has no injector.
 fn without_sidecar(catalog: &Catalog) -> Vec<WorkloadId> {
     let pods = catalog.workloads().filter(|workload| {
-        !workload.ips.is_empty()
+        !workload.id.is_machine()
+            && !workload.ips.is_empty()
             && !workload.labels.contains_key(PROXY_UUID_LABEL)
             && catalog.in_mesh(workload)
     });
@@ -70,4 +71,32 @@ fn problem(pod: &WorkloadId) -> Problem {
     let message = "is in the mesh and has no sidecar, since it was made without the injector; delete it, so that it \
                    is made again, or set the annotation openservicemesh.io/sidecar-injection: disabled";
     Problem::error(&subject, format!("metadata.labels[{PROXY_UUID_LABEL}]"), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::manifest;
+    use smc_mesh::catalog::SourceEvent;
+
+    #[test]
+    fn a_pod_without_the_label_is_found_and_a_machine_needs_none() {
+        let text = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, \
+                    labels: {openservicemesh.io/monitored-by: smc}}}\n---\n\
+                    {apiVersion: v1, kind: Pod, metadata: {name: bare, namespace: shop}, \
+                    spec: {containers: []}, status: {podIP: 10.0.0.1}}\n---\n\
+                    {apiVersion: v1, kind: Pod, metadata: {name: whole, namespace: shop, \
+                    labels: {osm-proxy-uuid: 0d2f5a52-8f0e-4f3e-9c52-0a3a1b1c2d3e}}, \
+                    spec: {containers: []}, status: {podIP: 10.0.0.2}}\n---\n\
+                    {apiVersion: mesh.smc.dev/v1alpha1, kind: MeshWorkload, metadata: {name: old, namespace: shop}, \
+                    spec: {addresses: [192.0.2.1], serviceAccountName: old, services: [old]}}\n";
+        let mut catalog = Catalog::default();
+        let objects = manifest::read("a.yaml", text.as_bytes()).declarations;
+        for object in objects.iter().filter_map(|declaration| declaration.object.clone()) {
+            catalog.apply(SourceEvent::Upsert(object));
+        }
+        assert_eq!(catalog.workloads().count(), 3);
+        let found: Vec<_> = without_sidecar(&catalog).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["shop/bare"]);
+    }
 }

@@ -162,9 +162,10 @@ impl Admin for AdminService {
             return Err(Status::failed_precondition(text));
         }
         let controllers = controllers(&request.controllers)?;
-        let enroller = match controllers.is_empty() {
-            true => self.enroller.clone(),
-            false => Enroller { controllers, ..self.enroller.clone() },
+        let enroller = if controllers.is_empty() {
+            self.enroller.clone()
+        } else {
+            Enroller { controllers, ..self.enroller.clone() }
         };
         let applicant = Applicant { proxy: workload.proxy, account: workload.account, variant };
         let enrolled = enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;

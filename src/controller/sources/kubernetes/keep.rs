@@ -97,6 +97,7 @@ static MESH_WORKLOAD: Keep = Fields(&[
             ("namespace", All),
             ("labels", Fields(&[(PROXY_UUID_LABEL, All)])),
             ("deletionTimestamp", All),
+            ("generation", All),
             VERSION,
         ]),
     ),
@@ -253,6 +254,14 @@ mod tests {
             "status": {"conditions": []}});
         let expected = json!({"metadata": {"name": "a"}, "spec": {"any": [1, 2.5, null, true]}});
         assert_eq!(kept(Kind::TrafficTarget, &target), expected);
+        // What the identity and the readiness of a machine depend on is not only its spec.
+        let machine = json!({"metadata": {"name": "a", "namespace": "b", "generation": 3,
+            "labels": {PROXY_UUID_LABEL: "u", "app": "a"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"services": ["s"]}, "status": {"conditions": []}});
+        let mut expected = machine.clone();
+        expected.as_object_mut().unwrap().remove("status");
+        expected["metadata"]["labels"].as_object_mut().unwrap().remove("app");
+        assert_eq!(kept(Kind::MeshWorkload, &machine), expected);
     }
 
     #[test]

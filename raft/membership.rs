@@ -27,7 +27,7 @@ type Metrics = openraft::RaftMetrics<TypeConfig>;
 const CATCH_UP: Duration = Duration::from_mins(5);
 
 /// How long a change waits for the commit of the one before: several elections.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
 /// How long a transfer of leadership may take: several elections.
 const TRANSFER: Duration = Duration::from_secs(3);

@@ -4,6 +4,7 @@ mod clocks;
 pub(crate) mod commands;
 mod files;
 mod group;
+mod membership;
 mod reception;
 mod recovery;
 mod replicas;

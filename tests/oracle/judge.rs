@@ -80,6 +80,7 @@ impl Tally {
         let often =
             [allowed, denied, elsewhere, connected, refused].into_iter().all(|count| count * 4 >= *meshes);
         assert!(often && malformed * 4 < allowed + denied, "{self}");
+        assert!(allowed * 6 >= allowed + denied, "most requests are denied, whatever the policy: {self}");
     }
 }
 

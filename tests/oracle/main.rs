@@ -22,6 +22,7 @@ mod envoy;
 mod generate;
 mod judge;
 mod random;
+mod requests;
 mod shrink;
 
 use judge::{Disagreement, Emission, Tally};

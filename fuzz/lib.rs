@@ -15,6 +15,7 @@
 mod expressions;
 mod manifests;
 mod names;
+mod pods;
 mod split;
 mod xds;
 
@@ -33,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifests", run: manifests::run },
     Target { name: "expressions", run: expressions::run },
     Target { name: "names", run: names::run },
+    Target { name: "pods", run: pods::run },
     // The readers of Raft are private to their package, which replays these two itself.
     #[cfg(fuzzing)]
     Target { name: "raft", run: smc_raft::fuzzing::message },

@@ -47,7 +47,8 @@ impl Attackers {
     }
 }
 
-/// Attacks the controllers at `addresses` until the standard input ends. It begins with a bootstrap and a NUL.
+/// Attacks the controllers at `addresses` until the standard input ends. It begins with a bootstrap and a
+/// NUL.
 pub(crate) async fn attack(addresses: &[String]) -> Result<()> {
     let mut stdin = tokio::io::stdin();
     let mut bootstrap = Vec::new();

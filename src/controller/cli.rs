@@ -2,15 +2,21 @@
 //!
 //! Owns flags, output and exit codes. Each subcommand calls the module that does the work.
 
+mod admin_access;
+mod admin_pipe;
 mod backup;
 mod ca;
+mod check;
 mod cluster;
 mod controller;
 mod crds;
 mod duration;
+mod install;
 mod kek;
+mod kube_access;
 mod mesh;
 mod mesh_source;
+mod namespace;
 mod output;
 mod probe;
 mod proxy;
@@ -20,13 +26,12 @@ mod table;
 mod vm;
 mod webhook;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::admin::client::{Client, ConnectError, connect, connect_patiently};
 use crate::interception::InitArgs;
+use admin_access::AdminArgs;
 use smc_types::causes::causes;
 
 /// The exit codes of `smc`: `sysexits.h` where it has one.
@@ -49,6 +54,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Install SMC into a cluster.
+    Install(Box<install::InstallArgs>),
+    /// Bring an installation to this program's version; its settings and its number of controllers stay.
+    Upgrade(install::UpgradeArgs),
+    /// Remove SMC from a cluster; keys, disks and custom resources stay.
+    Uninstall(install::UninstallArgs),
+    /// See whether SMC can be installed, and whether it works.
+    Check(check::CheckArgs),
+    /// The namespaces of the mesh.
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceCommand),
     /// Run a controller.
     Controller(Box<controller::ControllerArgs>),
     /// Sidecars: write a bootstrap, list, inspect, release.
@@ -73,27 +89,11 @@ enum Command {
     Kek(kek::KekCommand),
     /// Ask a controller for a probe, by gRPC, as a kubelet does.
     Probe(probe::ProbeArgs),
+    /// Connect the standard streams to the administration socket.
+    #[command(hide = true)]
+    AdminPipe(admin_pipe::AdminPipeArgs),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
-}
-
-/// The flag of subcommands that call a controller.
-#[derive(Debug, Clone, Args)]
-struct AdminArgs {
-    /// The controller's administration socket
-    #[arg(long, value_name = "PATH", env = "SMC_ADMIN_SOCKET")]
-    admin_socket: PathBuf,
-}
-
-impl AdminArgs {
-    async fn client(&self) -> Result<Client, ConnectError> {
-        connect(&self.admin_socket).await
-    }
-
-    /// For calls that may take minutes.
-    async fn patient_client(&self) -> Result<Client, ConnectError> {
-        connect_patiently(&self.admin_socket).await
-    }
 }
 
 /// The controller refused the call or failed. The status is no `#[source]`, since its text repeats the
@@ -151,6 +151,12 @@ fn dispatch(command: Command) -> Outcome {
         Command::Crds(args) => crds::run(args),
         Command::Vm(command) => one_thread()?.block_on(vm::run(command)),
         Command::Kek(command) => one_thread()?.block_on(kek::run(command)),
+        Command::AdminPipe(args) => one_thread()?.block_on(admin_pipe::run(args)),
+        Command::Install(args) => one_thread()?.block_on(install::install(*args)),
+        Command::Upgrade(args) => one_thread()?.block_on(install::upgrade(args)),
+        Command::Uninstall(args) => one_thread()?.block_on(install::uninstall(args)),
+        Command::Check(args) => one_thread()?.block_on(check::run(args)),
+        Command::Namespace(command) => one_thread()?.block_on(namespace::run(command)),
         Command::Probe(args) => one_thread()?.block_on(probe::run(args)),
         Command::Init(args) => {
             args.log.start_logging();

@@ -12,6 +12,7 @@ pub mod crds;
 pub mod decode;
 mod enroll;
 pub mod group_time;
+pub mod install;
 pub mod interception;
 pub mod kubernetes;
 mod probes;

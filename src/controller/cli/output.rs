@@ -56,6 +56,11 @@ pub(super) fn write(text: &str) -> Result<(), NotPrinted> {
     }
 }
 
+/// Writes one line of progress to standard error. A failure cannot be reported, so it is ignored.
+pub(super) fn print_progress(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// Writes one line to standard error. A failure cannot be reported, so it is ignored.
 pub(super) fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "smc: {text}");

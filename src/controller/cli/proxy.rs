@@ -1,5 +1,6 @@
 //! `smc proxy`: sidecars.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -113,19 +114,23 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
     match command {
         ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
         ProxyCommand::List { admin, output } => {
-            let answer = admin
-                .client()
-                .await?
-                .list_proxies(ListProxiesRequest {})
-                .await
-                .map_err(Refused)?
-                .into_inner();
-            output.print(&answer, proxies)?;
+            let mut answers = Vec::new();
+            for mut client in admin.every_client().await? {
+                let answer = client.list_proxies(ListProxiesRequest {}).await;
+                answers.push(answer.map_err(Refused)?.into_inner());
+            }
+            output.print(&merged(answers), proxies)?;
         }
         ProxyCommand::Config { pod, admin, output } => {
             let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
-            let answer = admin.client().await?.get_proxy_config(request).await.map_err(Refused)?.into_inner();
-            output.print(&answer, config)?;
+            let mut whole = GetProxyConfigResponse::default();
+            for mut client in admin.every_client().await? {
+                let answer = client.get_proxy_config(request.clone()).await;
+                let answer = answer.map_err(Refused)?.into_inner();
+                whole.proxy = answer.proxy.or(whole.proxy);
+                whole.streams.extend(answer.streams);
+            }
+            output.print(&whole, config)?;
         }
         ProxyCommand::Release { proxy, keep_keys, admin, output } => {
             let answer = admin
@@ -139,6 +144,21 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
         }
     }
     Ok(Verdict::Ok)
+}
+
+/// The answers of several replicas as one: each knows all certificates, and the streams of its own
+/// connections.
+fn merged(answers: Vec<ListProxiesResponse>) -> ListProxiesResponse {
+    let mut places = BTreeMap::new();
+    let mut proxies: Vec<Proxy> = Vec::new();
+    for proxy in answers.into_iter().flat_map(|answer| answer.proxies) {
+        let place = *places.entry((proxy.namespace.clone(), proxy.uuid.clone())).or_insert(proxies.len());
+        match proxies.get_mut(place) {
+            Some(known) => known.streams.extend(proxy.streams),
+            None => proxies.push(proxy),
+        }
+    }
+    ListProxiesResponse { proxies }
 }
 
 pub(super) fn released(answer: &ReleaseProxyResponse) -> String {

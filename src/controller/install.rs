@@ -1,0 +1,10 @@
+//! Installing SMC into a cluster, and judging whether it works there.
+//!
+//! Owns the objects of an installation ([`manifests`]), which are those of the chart `charts/smc`, how they
+//! are applied ([`apply`]), and the checks of `smc check` ([`check`]).
+
+pub mod apply;
+pub mod check;
+pub mod controllers;
+pub mod manifests;
+pub mod settings;

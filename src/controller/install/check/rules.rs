@@ -1,0 +1,347 @@
+//! The rules of `smc check`.
+//!
+//! Owns what is a failure, and what only a warning. A rule looks at [`Facts`] and at nothing else.
+
+use serde_json::Value;
+
+use super::facts::{Facts, Group};
+use crate::install::apply::rollout;
+use crate::install::settings::argument;
+
+/// The oldest Kubernetes that SMC works with: `preStop.sleep` of the chart, and what the sources list.
+const OLDEST: (u64, u64) = (1, 30);
+
+/// Since then a sidecar is an init container that stays, and Jobs end by themselves.
+const NATIVE_SIDECARS: (u64, u64) = (1, 33);
+
+/// The last days of a CA certificate that a person should hear of: two months, as SMC renews long before.
+const CA_WARNING_SECONDS: i64 = 60 * 24 * 3600;
+
+/// The answer of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is well.
+    Pass,
+    /// It works, and a person should know this.
+    Warning(String),
+    /// It does not work.
+    Failure(String),
+}
+
+/// A rule and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What the rule is about.
+    pub category: &'static str,
+    /// What is so if the rule passes.
+    pub sentence: String,
+    /// Whether it is so.
+    pub verdict: Verdict,
+    /// The section of `docs/install.md` that says what to do.
+    pub hint: &'static str,
+}
+
+fn check(category: &'static str, sentence: &str, hint: &'static str, verdict: Verdict) -> Check {
+    Check { category, sentence: sentence.to_owned(), verdict, hint }
+}
+
+fn unless(problem: Option<String>) -> Verdict {
+    problem.map_or(Verdict::Pass, Verdict::Failure)
+}
+
+const API: &str = "kubernetes";
+const BEFORE: &str = "before the installation";
+const CONFIGURATION: &str = "configuration";
+const CONTROLLERS: &str = "controllers";
+const WEBHOOKS: &str = "webhooks";
+const CERTIFICATES: &str = "certificates";
+const MESH: &str = "mesh";
+
+/// The rules for a cluster that SMC is to be installed into.
+pub fn before(facts: &Facts) -> Vec<Check> {
+    let mut checks = kubernetes(facts);
+    if facts.version.is_err() {
+        return checks;
+    }
+    let denied = (!facts.denied.is_empty()).then(|| format!("you may not {}", facts.denied.join(", nor ")));
+    checks.push(check(BEFORE, "you may create what SMC consists of", "rights", unless(denied)));
+    let installed = facts
+        .set
+        .is_some()
+        .then(|| format!("{} has a StatefulSet smc-controller; use smc upgrade", facts.namespace));
+    checks.push(check(
+        BEFORE,
+        "SMC is not installed in this namespace",
+        "installed-already",
+        unless(installed),
+    ));
+    let taken = facts.injector.as_ref().and_then(service_namespace).filter(|other| *other != facts.namespace);
+    let taken = taken.map(|other| {
+        format!("the mesh {} is that of the namespace {other}; use another --mesh-name", facts.mesh)
+    });
+    checks.push(check(BEFORE, "the name of the mesh is free", "two-meshes", unless(taken)));
+    let storage = match facts.default_storage_class {
+        Some(true) => Verdict::Pass,
+        Some(false) => {
+            Verdict::Warning("there is no default StorageClass: name one with --storage-class".to_owned())
+        }
+        None => Verdict::Warning("you may not list StorageClasses".to_owned()),
+    };
+    checks.push(check(BEFORE, "controllers get disks", "storage", storage));
+    checks
+}
+
+/// The rules for a cluster with SMC.
+pub fn after(facts: &Facts) -> Vec<Check> {
+    let mut checks = kubernetes(facts);
+    if facts.version.is_err() {
+        return checks;
+    }
+    let Some(set) = &facts.set else {
+        let missing = format!("the namespace {} has no StatefulSet smc-controller", facts.namespace);
+        checks.push(check(CONFIGURATION, "SMC is installed", "not-installed", Verdict::Failure(missing)));
+        return checks;
+    };
+    checks.extend(configuration(facts, set));
+    checks.extend(controllers(facts, set));
+    checks.extend(webhooks(facts, set));
+    checks.extend(certificates(facts));
+    checks.extend(mesh(facts));
+    checks
+}
+
+/// Whether a person has to act.
+pub fn failed(checks: &[Check]) -> bool {
+    checks.iter().any(|check| matches!(check.verdict, Verdict::Failure(_)))
+}
+
+fn kubernetes(facts: &Facts) -> Vec<Check> {
+    let sentence = "the API server answers";
+    let version = match &facts.version {
+        Ok(version) => version,
+        Err(problem) => return vec![check(API, sentence, "no-cluster", Verdict::Failure(problem.clone()))],
+    };
+    let verdict = match minor(version) {
+        Some(found) if found < OLDEST => {
+            Verdict::Failure(format!("it is {version}; SMC needs {}.{} or newer", OLDEST.0, OLDEST.1))
+        }
+        Some(found) if found < NATIVE_SIDECARS => Verdict::Warning(format!(
+            "it is {version}; before {}.{} a sidecar is an ordinary container, and a Job with one does not end by \
+             itself",
+            NATIVE_SIDECARS.0, NATIVE_SIDECARS.1
+        )),
+        Some(_) => Verdict::Pass,
+        None => Verdict::Warning(format!("its version {version:?} cannot be read")),
+    };
+    vec![
+        check(API, sentence, "no-cluster", Verdict::Pass),
+        check(API, "its version is known to work", "versions", verdict),
+    ]
+}
+
+/// `v1.34.4` as 1 and 34; also with a suffix, as of managed clusters (`1.30+`, `v1.30.1-gke.5`).
+fn minor(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    Some((digits(parts.next()?)?, digits(parts.next()?)?))
+}
+
+fn service_namespace(configuration: &Value) -> Option<String> {
+    configuration.pointer("/webhooks/0/clientConfig/service/namespace")?.as_str().map(str::to_owned)
+}
+
+fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
+    let missing: Vec<_> =
+        facts.definitions.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| name.clone()).collect();
+    let missing =
+        (!missing.is_empty()).then(|| format!("there is no CustomResourceDefinition {}", missing.join(", ")));
+    let not_served: Vec<_> = facts
+        .definitions
+        .iter()
+        .filter_map(|(name, found)| {
+            let conditions = found.as_ref()?.pointer("/status/conditions")?.as_array()?;
+            let established =
+                |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+            (!conditions.iter().any(established)).then(|| name.clone())
+        })
+        .collect();
+    let not_served =
+        (!not_served.is_empty()).then(|| format!("{} is not established", not_served.join(", ")));
+    let key = match facts.key {
+        Some(true) => Verdict::Pass,
+        Some(false) => Verdict::Failure(format!("the Secret {}/smc-kek is missing", facts.namespace)),
+        None => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
+    };
+    let mesh = argument(set, "--mesh-name=").filter(|name| *name != facts.mesh);
+    let mesh = mesh.map(|name| format!("the mesh of {} is {name}; use --mesh-name {name}", facts.namespace));
+    vec![
+        check(CONFIGURATION, "the custom resources are defined", "custom-resources", unless(missing)),
+        check(CONFIGURATION, "the custom resources are served", "custom-resources", unless(not_served)),
+        check(CONFIGURATION, "there is a key-encryption key", "key-encryption-key", key),
+        check(CONFIGURATION, "the mesh has the name that is asked for", "two-meshes", unless(mesh)),
+    ]
+}
+
+fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
+    let version = format!(":{}", env!("CARGO_PKG_VERSION"));
+    let image =
+        set.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str).unwrap_or_default();
+    let skew =
+        (!image.ends_with(&version)).then(|| format!("controllers run {image}, this program is {version}"));
+    let restarts: Vec<_> = facts.pods.iter().filter_map(restarted).collect();
+    let restarts = (!restarts.is_empty()).then(|| restarts.join(", "));
+    let mut checks = vec![
+        check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(rollout(set))),
+        check(
+            CONTROLLERS,
+            "they do not restart",
+            "restarts",
+            restarts.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+        check(
+            CONTROLLERS,
+            "they are of this program's version",
+            "versions",
+            skew.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+    ];
+    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    match &facts.group {
+        Err(problem) => {
+            checks.push(check(
+                CONTROLLERS,
+                "the administration answers",
+                "administration",
+                Verdict::Failure(problem.clone()),
+            ));
+        }
+        Ok(group) => checks.extend(group_of(group, replicas)),
+    }
+    checks
+}
+
+fn restarted(pod: &Value) -> Option<String> {
+    let containers = pod.pointer("/status/containerStatuses")?.as_array()?;
+    let restarts: u64 = containers.iter().filter_map(|container| container["restartCount"].as_u64()).sum();
+    let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    (restarts > 0).then(|| format!("{name} restarted {restarts} times"))
+}
+
+fn group_of(group: &Group, replicas: u64) -> Vec<Check> {
+    let leader =
+        group.leader.is_none().then(|| "no leader: nothing can be issued, renewed or released".to_owned());
+    let expected: Vec<u64> = (0..replicas).collect();
+    let members = (group.voters != expected)
+        .then(|| format!("the voters are {:?}, and {replicas} controllers are asked for", group.voters));
+    let even = (replicas > 0 && replicas.is_multiple_of(2))
+        .then(|| format!("{replicas} controllers survive the loss of no more than {} do", replicas - 1));
+    vec![
+        check(CONTROLLERS, "their group has a leader", "no-leader", unless(leader)),
+        check(
+            CONTROLLERS,
+            "every controller votes",
+            "members",
+            members.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+        check(CONTROLLERS, "their number is odd", "members", even.map_or(Verdict::Pass, Verdict::Warning)),
+        check(CONTROLLERS, "their clocks agree", "clocks", unless(group.clock_problem.clone())),
+    ]
+}
+
+fn webhooks(facts: &Facts, set: &Value) -> Vec<Check> {
+    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let mut checks = Vec::new();
+    for (sentence, signed, found) in [
+        ("pods are injected", "the injector's certificate is known", &facts.injector),
+        ("objects are validated", "the validator's certificate is known", &facts.validator),
+    ] {
+        let Some(configuration) = found else {
+            checks.push(check(
+                WEBHOOKS,
+                sentence,
+                "webhooks",
+                Verdict::Failure("the configuration is missing".to_owned()),
+            ));
+            continue;
+        };
+        let elsewhere = service_namespace(configuration).filter(|namespace| *namespace != facts.namespace);
+        let elsewhere =
+            elsewhere.map(|namespace| format!("the configuration leads to the namespace {namespace}"));
+        checks.push(check(WEBHOOKS, sentence, "webhooks", unless(elsewhere)));
+        let bundle = configuration.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
+        let unsigned =
+            bundle.is_none_or(str::is_empty).then(|| "the leader has not filled in caBundle yet".to_owned());
+        checks.push(check(WEBHOOKS, signed, "webhooks", unless(unsigned)));
+    }
+    let policy = |found: &Option<Value>| {
+        found
+            .as_ref()
+            .and_then(|found| found.pointer("/webhooks/0/failurePolicy")?.as_str().map(str::to_owned))
+    };
+    let policy = policy(&facts.injector);
+    let verdict = match policy.as_deref() {
+        Some("Ignore") if replicas > 1 => Verdict::Warning(
+            "with several controllers it can be Fail, so that no pod starts without its sidecar".to_owned(),
+        ),
+        Some("Fail") if replicas < 2 => {
+            Verdict::Warning("with one controller, no pod of the mesh can start while it restarts".to_owned())
+        }
+        _ => Verdict::Pass,
+    };
+    checks.push(check(
+        WEBHOOKS,
+        "their failure policy fits the number of controllers",
+        "failure-policy",
+        verdict,
+    ));
+    checks
+}
+
+fn certificates(facts: &Facts) -> Vec<Check> {
+    let Ok(group) = &facts.group else { return Vec::new() };
+    let soon: Vec<_> = group
+        .authorities
+        .iter()
+        .filter(|(_, end)| *end < facts.now + CA_WARNING_SECONDS)
+        .map(|(name, end)| {
+            let days = (end - facts.now).max(0) / (24 * 3600);
+            format!("{name} ends in {days} days")
+        })
+        .collect();
+    let soon = (!soon.is_empty()).then(|| soon.join(", "));
+    let warnings = (!group.warnings.is_empty()).then(|| group.warnings.join("; "));
+    vec![
+        check(
+            CERTIFICATES,
+            "no certificate authority ends soon",
+            "certificates",
+            soon.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+        check(
+            CERTIFICATES,
+            "the certificate authority has no warnings",
+            "certificates",
+            warnings.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+    ]
+}
+
+fn mesh(facts: &Facts) -> Vec<Check> {
+    let none = facts.mesh_namespaces.is_empty().then(|| {
+        format!("no namespace is in the mesh yet: smc namespace add NAMESPACE --mesh-name {}", facts.mesh)
+    });
+    let without = (facts.pods_without_sidecar > 0)
+        .then(|| format!("{} pods started without one: restart them", facts.pods_without_sidecar));
+    vec![
+        check(MESH, "namespaces take part", "namespaces", none.map_or(Verdict::Pass, Verdict::Warning)),
+        check(
+            MESH,
+            "their pods have sidecars",
+            "without-sidecar",
+            without.map_or(Verdict::Pass, Verdict::Warning),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use smc_types::ids::{MeshName, MeshNamespace};
+
+use super::*;
+
+fn settings() -> Settings {
+    Settings::new(MeshName::default(), MeshNamespace::new("smc-system").unwrap())
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The objects by what names them.
+fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let name = |object: &Value| {
+        let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        format!("{} {}/{}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    };
+    let count = objects.len();
+    let named: BTreeMap<_, _> = objects.into_iter().map(|object| (name(&object), object)).collect();
+    assert_eq!(named.len(), count, "two objects of one name");
+    named
+}
+
+#[test]
+fn no_marker_is_left_and_what_a_person_chose_is_there() {
+    let chosen = Settings {
+        mesh: MeshName::new("blue").unwrap(),
+        namespace: MeshNamespace::new("blue-system").unwrap(),
+        trust_domain: "blue.example".to_owned(),
+        image: "registry.example/smc@sha256:1".to_owned(),
+        envoy_image: "registry.example/envoy:1".to_owned(),
+        replicas: Some(2),
+        max_replicas: 7,
+        disks: Disks::Persistent { size: "5Gi".to_owned(), class: Some("fast".to_owned()) },
+        high_availability: true,
+    };
+    let text = to_yaml(&all_objects(&chosen).unwrap()).unwrap();
+    assert!(!text.contains("marker"), "a marker is left");
+    assert!(!text.contains("4242"), "a marker is left");
+    let objects = by_name(chart_objects(&chosen).unwrap());
+    let set = &objects["StatefulSet blue-system/smc-controller"];
+    assert_eq!(set.pointer("/spec/replicas").unwrap(), 2);
+    let claim = set.pointer("/spec/volumeClaimTemplates/0/spec").unwrap();
+    assert_eq!(claim["storageClassName"], "fast");
+    assert_eq!(claim["resources"]["requests"]["storage"], "5Gi");
+    let container = set.pointer("/spec/template/spec/containers/0").unwrap();
+    assert_eq!(container["image"], "registry.example/smc@sha256:1");
+    for argument in [
+        "--mesh-name=blue",
+        "--trust-domain=blue.example",
+        "--max-replicas=7",
+        "--init-image=registry.example/smc@sha256:1",
+        "--envoy-image=registry.example/envoy:1",
+    ] {
+        assert!(container["args"].as_array().unwrap().iter().any(|found| found == argument), "{argument}");
+    }
+    let injector = &objects["MutatingWebhookConfiguration /smc-injector-blue"];
+    assert_eq!(injector["webhooks"][0]["failurePolicy"], "Fail");
+    assert_eq!(injector["webhooks"][0]["clientConfig"]["service"]["namespace"], "blue-system");
+    let ephemeral = Settings { disks: Disks::Ephemeral, ..chosen };
+    let set = &by_name(chart_objects(&ephemeral).unwrap())["StatefulSet blue-system/smc-controller"];
+    assert!(set["spec"].get("volumeClaimTemplates").is_none());
+}
+
+/// Otherwise every upgrade would take away what the leader writes.
+#[test]
+fn no_webhook_has_a_ca_bundle_and_every_one_excludes_the_control_plane() {
+    for high_availability in [false, true] {
+        let objects = chart_objects(&Settings { high_availability, ..settings() }).unwrap();
+        let configurations = objects.iter().filter(|object| object["webhooks"].is_array());
+        let mut count = 0;
+        for webhook in configurations.flat_map(|object| object["webhooks"].as_array().unwrap()) {
+            count += 1;
+            assert!(webhook["clientConfig"].get("caBundle").is_none(), "{webhook}");
+            let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
+            let excluded = json!({
+                "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "smc-system"],
+            });
+            assert!(expressions.contains(&excluded), "{webhook}");
+            let policy = if high_availability { "Fail" } else { "Ignore" };
+            assert_eq!(webhook["failurePolicy"], policy);
+        }
+        assert_eq!(count, 2);
+    }
+}
+
+#[test]
+fn an_upgrade_finds_the_choices_of_the_installation() {
+    let chosen = Settings {
+        trust_domain: "blue.example".to_owned(),
+        replicas: Some(4),
+        max_replicas: 6,
+        disks: Disks::Persistent { size: "5Gi".to_owned(), class: Some("fast".to_owned()) },
+        high_availability: true,
+        ..settings()
+    };
+    for chosen in [chosen.clone(), Settings { disks: Disks::Ephemeral, high_availability: false, ..chosen }] {
+        let objects = by_name(chart_objects(&chosen).unwrap());
+        let set = &objects["StatefulSet smc-system/smc-controller"];
+        let injector = objects.get("MutatingWebhookConfiguration /smc-injector-smc");
+        assert_eq!(settings().continued(set, injector), chosen);
+    }
+}
+
+/// `deploy/smc.yaml` and `deploy/smc-ha.yaml`. `SMC_GOLDEN=write` writes them anew.
+#[test]
+fn the_static_manifests_are_those_of_this_program() {
+    for (file, high_availability) in [("smc.yaml", false), ("smc-ha.yaml", true)] {
+        let path = root().join("deploy").join(file);
+        let text = to_yaml(&all_objects(&Settings { high_availability, ..settings() }).unwrap()).unwrap();
+        if std::env::var_os("SMC_GOLDEN").is_some_and(|value| value == "write") {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == text, "{} differs: write it with `smc install --dry-run`", path.display());
+    }
+}
+
+/// The helm to compare with, if this machine has one.
+fn helm() -> Option<PathBuf> {
+    let named = std::env::var_os("SMC_HELM").map(PathBuf::from);
+    named.or_else(|| Command::new("helm").arg("version").output().is_ok().then(|| "helm".into()))
+}
+
+fn rendered(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {
+    let fixed = ["template", "smc", "charts/smc", "--kube-version", "1.34.0", "--no-hooks"];
+    let output = Command::new(helm).args(fixed).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    by_name(split(&text).map(|document| serde_saphyr::from_str(document.text).unwrap()).collect())
+}
+
+#[test]
+fn helm_makes_the_same_objects_where_there_is_one() {
+    let Some(helm) = helm() else { return };
+    let plain = settings();
+    let image = |tag: &str| format!("registry.example/smc:{tag}");
+    for (arguments, settings) in [
+        (vec!["-n", "smc-system"], plain.clone()),
+        (
+            vec!["-n", "smc-system", "-f", "charts/smc/values-ha.yaml"],
+            Settings { high_availability: true, ..plain.clone() },
+        ),
+        (
+            vec![
+                "-n",
+                "blue-system",
+                "--set",
+                "meshName=blue,trustDomain=blue.example,replicas=2,maxReplicas=3",
+                "--set",
+                "image.repository=registry.example/smc,image.tag=7,envoy.image=envoy:x",
+                "--set",
+                "persistence.size=3Gi,persistence.storageClassName=fast",
+            ],
+            Settings {
+                mesh: MeshName::new("blue").unwrap(),
+                namespace: MeshNamespace::new("blue-system").unwrap(),
+                trust_domain: "blue.example".to_owned(),
+                replicas: Some(2),
+                max_replicas: 3,
+                image: image("7"),
+                envoy_image: "envoy:x".to_owned(),
+                disks: Disks::Persistent { size: "3Gi".to_owned(), class: Some("fast".to_owned()) },
+                ..plain.clone()
+            },
+        ),
+        (
+            vec!["-n", "smc-system", "--set", "persistence.enabled=false"],
+            Settings { disks: Disks::Ephemeral, ..plain },
+        ),
+    ] {
+        let (theirs, ours) = (rendered(&helm, &arguments), by_name(chart_objects(&settings).unwrap()));
+        assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>());
+        for (name, theirs) in theirs {
+            assert_eq!(theirs, ours[&name], "{arguments:?}: {name}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a person may choose about an installation.
+//!
+//! Owns the choices, their defaults, and how an upgrade finds those of the installation that it replaces.
+
+use serde_json::Value;
+use smc_types::ids::{MeshName, MeshNamespace};
+
+/// The Envoy of sidecars.
+pub const ENVOY_IMAGE: &str = "docker.io/envoyproxy/envoy:v1.40.0";
+
+/// The namespace of the control plane.
+pub const NAMESPACE: &str = "smc-system";
+
+/// The disks of the controllers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Disks {
+    /// A volume for each, of a storage class or of the cluster's default one.
+    Persistent {
+        /// The size, as Kubernetes writes it.
+        size: String,
+        /// The storage class.
+        class: Option<String>,
+    },
+    /// None: the mesh of one controller is lost with its pod.
+    Ephemeral,
+}
+
+/// The choices of an installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name of the mesh.
+    pub mesh: MeshName,
+    /// The namespace of the control plane.
+    pub namespace: MeshNamespace,
+    /// The trust domain.
+    pub trust_domain: String,
+    /// The image of the controller.
+    pub image: String,
+    /// The image of Envoy.
+    pub envoy_image: String,
+    /// The resources, the spread and the failure policy of several controllers.
+    pub high_availability: bool,
+    /// How many controllers; `None` for as many as the profile has.
+    pub replicas: Option<u64>,
+    /// The most controllers.
+    pub max_replicas: u64,
+    /// Their disks.
+    pub disks: Disks,
+}
+
+impl Settings {
+    /// What an installation into this namespace is without any choice.
+    pub fn new(mesh: MeshName, namespace: MeshNamespace) -> Self {
+        Self {
+            mesh,
+            namespace,
+            trust_domain: "cluster.local".to_owned(),
+            image: default_image(),
+            envoy_image: ENVOY_IMAGE.to_owned(),
+            high_availability: false,
+            replicas: None,
+            max_replicas: 5,
+            disks: Disks::Persistent { size: "1Gi".to_owned(), class: None },
+        }
+    }
+
+    /// The settings of the installation that `set`, its StatefulSet, and `injector`, its
+    /// MutatingWebhookConfiguration, show, with the images of this version. What cannot be changed stays as it
+    /// was, and so does the number of replicas, which `kubectl scale` changes as well.
+    #[must_use]
+    pub fn continued(mut self, set: &Value, injector: Option<&Value>) -> Self {
+        if let Some(domain) = argument(set, "--trust-domain=") {
+            self.trust_domain = domain;
+        }
+        if let Some(max) = argument(set, "--max-replicas=").and_then(|max| max.parse().ok()) {
+            self.max_replicas = max;
+        }
+        self.replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).or(self.replicas);
+        let claim = set.pointer("/spec/volumeClaimTemplates/0/spec");
+        self.disks = match claim {
+            None => Disks::Ephemeral,
+            Some(claim) => Disks::Persistent {
+                size: text(claim, "/resources/requests/storage").unwrap_or_else(|| "1Gi".to_owned()),
+                class: text(claim, "/storageClassName"),
+            },
+        };
+        let policy = injector.and_then(|injector| text(injector, "/webhooks/0/failurePolicy"));
+        self.high_availability = policy.as_deref() == Some("Fail");
+        self
+    }
+}
+
+/// The image of this version.
+pub fn default_image() -> String {
+    concat!("smc:", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// The argument of the controller that begins with `flag`.
+pub fn argument(set: &Value, flag: &str) -> Option<String> {
+    let arguments = set.pointer("/spec/template/spec/containers/0/args")?.as_array()?;
+    arguments
+        .iter()
+        .filter_map(Value::as_str)
+        .find_map(|argument| argument.strip_prefix(flag).map(str::to_owned))
+}
+
+fn text(value: &Value, pointer: &str) -> Option<String> {
+    value.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+}

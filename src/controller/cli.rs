@@ -11,6 +11,7 @@ mod cluster;
 mod controller;
 mod crds;
 mod duration;
+mod inject;
 mod install;
 mod kek;
 mod kube_access;
@@ -62,6 +63,8 @@ enum Command {
     Uninstall(install::UninstallArgs),
     /// See whether SMC can be installed, and whether it works.
     Check(check::CheckArgs),
+    /// Add sidecars to the Pods in YAML on standard input, for a cluster without the webhook.
+    Inject(inject::InjectArgs),
     /// The namespaces of the mesh.
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
@@ -156,6 +159,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Upgrade(args) => one_thread()?.block_on(install::upgrade(args)),
         Command::Uninstall(args) => one_thread()?.block_on(install::uninstall(args)),
         Command::Check(args) => one_thread()?.block_on(check::run(args)),
+        Command::Inject(args) => inject::run(args),
         Command::Namespace(command) => one_thread()?.block_on(namespace::run(command)),
         Command::Probe(args) => one_thread()?.block_on(probe::run(args)),
         Command::Init(args) => {

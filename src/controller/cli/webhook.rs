@@ -13,14 +13,9 @@ use smc_types::ids::MeshName;
 use thiserror::Error;
 
 use crate::ca::tls::Clients;
+use crate::install::settings::{ENVOY_IMAGE, default_image};
 use crate::server::Webhooks;
 use crate::webhook::injector::SidecarImages;
-
-/// The image with this program.
-const INIT_IMAGE: &str = concat!("smc:", env!("CARGO_PKG_VERSION"));
-
-/// The image of Envoy, of the version that SMC is tested with.
-const ENVOY_IMAGE: &str = "envoyproxy/envoy:v1.40.0";
 
 /// Flags of the webhooks.
 #[derive(Debug, Args)]
@@ -40,7 +35,7 @@ pub(super) struct WebhookArgs {
     #[arg(long, value_name = "IMAGE", default_value = ENVOY_IMAGE)]
     envoy_image: String,
     /// The image with smc in sidecars' init containers, unless MeshConfig names one
-    #[arg(long, value_name = "IMAGE", default_value = INIT_IMAGE)]
+    #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
     init_image: String,
     /// Add sidecars as plain containers, for Kubernetes before 1.29
     ///

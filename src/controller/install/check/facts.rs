@@ -12,6 +12,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
+use smc_mesh::injection::{INJECTION_ANNOTATION, PROXY_UUID_LABEL, switch};
 use smc_proto::admin::v1::{GetCaStatusRequest, GetClusterStatusRequest};
 use smc_types::causes::causes;
 use smc_types::ids::{MeshName, MeshNamespace};
@@ -44,9 +45,6 @@ const PAGE: u32 = 500;
 
 /// The label of a namespace of a mesh.
 pub const MONITORED_BY: &str = "openservicemesh.io/monitored-by";
-
-/// The label of an injected pod.
-const PROXY_UUID: &str = "osm-proxy-uuid";
 
 /// What is known about a cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -240,7 +238,7 @@ async fn members(cluster: &Cluster, mesh: &MeshName) -> (Vec<String>, usize) {
     let mut without = 0;
     for name in &names {
         let pods: Api<Pod> = Api::namespaced(cluster.client(), name);
-        let mut page = ListParams::default().labels(&format!("!{PROXY_UUID}")).limit(PAGE);
+        let mut page = ListParams::default().labels(&format!("!{PROXY_UUID_LABEL}")).limit(PAGE);
         while let Ok(list) = pods.list(&page).await {
             without += list.items.iter().filter(|pod| should_have_sidecar(pod)).count();
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -254,11 +252,10 @@ async fn members(cluster: &Cluster, mesh: &MeshName) -> (Vec<String>, usize) {
 
 /// Whether a pod without a sidecar runs, uses a network of its own, and did not ask to be left alone.
 fn should_have_sidecar(pod: &Pod) -> bool {
-    const INJECTION: &str = "openservicemesh.io/sidecar-injection";
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let ended = matches!(phase, Some("Succeeded" | "Failed"));
     let host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(INJECTION));
-    let refused = annotation.is_some_and(|value| matches!(value.as_str(), "disabled" | "no" | "false"));
+    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
+    let refused = annotation.is_some_and(|value| switch(value) == Some(false));
     !ended && !host && !refused
 }

@@ -153,7 +153,7 @@ fn helm_makes_the_same_objects_where_there_is_one() {
                 "--set",
                 "meshName=blue,trustDomain=blue.example,replicas=2,maxReplicas=3",
                 "--set",
-                "image.repository=registry.example/smc,image.tag=7,envoy.image=envoy:x",
+                "image.repository=registry.example/smc,image.tag=v7,envoy.image=envoy:x",
                 "--set",
                 "persistence.size=3Gi,persistence.storageClassName=fast",
             ],
@@ -163,7 +163,7 @@ fn helm_makes_the_same_objects_where_there_is_one() {
                 trust_domain: "blue.example".to_owned(),
                 replicas: Some(2),
                 max_replicas: 3,
-                image: image("7"),
+                image: image("v7"),
                 envoy_image: "envoy:x".to_owned(),
                 disks: Disks::Persistent { size: "3Gi".to_owned(), class: Some("fast".to_owned()) },
                 ..plain.clone()

@@ -125,7 +125,7 @@ pub async fn gather(
     if facts.version.is_err() {
         return Ok(facts);
     }
-    for definition in definitions()? {
+    for definition in definitions(namespace)? {
         facts.definitions.insert(definition.name().to_owned(), found(cluster, definition.as_json()).await);
     }
     let named = |version: &str, kind: &str, name: String, namespace: Option<&MeshNamespace>| {

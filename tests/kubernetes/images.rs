@@ -239,6 +239,21 @@ fn extensions() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
+    /// The image of the tests is what is shipped, but for the C library and its tools below it.
+    #[test]
+    fn the_image_of_smc_is_that_of_the_dockerfile() {
+        // Cargo starts tests in the directory of their package.
+        let file = fs::read_to_string("../../deploy/Dockerfile").unwrap();
+        let image = Image::smc("smc:test", Path::new("/target/smc"));
+        assert!(file.contains(&format!("\nUSER {}\n", image.user)), "{}", image.user);
+        assert!(file.contains(&format!("\nENTRYPOINT {:?}\n", image.entrypoint)), "{:?}", image.entrypoint);
+        let packages = "install --yes --no-install-recommends iptables nftables libstdc++6 \\\n";
+        assert!(file.contains(packages), "another package belongs into `Image::smc` as well");
+        for (_, target) in &image.links {
+            assert!(target.starts_with("xtables-"), "{target} is of the package iptables");
+        }
+    }
+
     #[test]
     fn libraries_are_the_paths_that_ldd_prints() {
         let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\

@@ -41,6 +41,8 @@ pub async fn keep(config: &str) -> Result<(), ClusterError> {
     let wait = wait_for_node(&config);
     let _node = tokio::select! {
         lock = wait => lock?,
+        // The owner has no word to say before `locked`: it has gone.
+        _ = words.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };

@@ -84,6 +84,8 @@ pub(crate) fn kubelet(state: &Path, keys: &Keys) -> String {
         "clusterDomain": "cluster.local",
         "resolvConf": state.join("resolv.conf"),
         "podLogsDir": state.join("pods"),
+        // Tests read the log of a pod from its first line to its last.
+        "containerLogMaxSize": "200Mi",
         "registerNode": true,
         "maxPods": 110,
         // A machine with a full disk would evict tests, and collect images that no registry has.

@@ -3,6 +3,7 @@
 
 mod api_only;
 mod bookstore;
+mod faults;
 mod living;
 mod mesh;
 mod node;

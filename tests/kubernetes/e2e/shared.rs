@@ -10,7 +10,7 @@ use smc_kubernetes::{
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Time limit to wait for another cluster with a node, for example that of `make cluster`.
-const WAIT: Duration = Duration::from_mins(3);
+const WAIT: Duration = Duration::from_mins(15);
 
 /// Tests that break the cluster have it alone.
 static USE: RwLock<()> = RwLock::const_new(());
@@ -71,6 +71,8 @@ async fn started() -> Option<&'static Cluster> {
         let options = ClusterOptions {
             name: Some("test".to_owned()),
             wait: WAIT,
+            // The API server compacts etcd every five minutes, longer than these tests take.
+            api_server_flags: vec!["--etcd-compaction-interval=10s".to_owned()],
             keep: variable("SMC_KEEP").is_some(),
             ..ClusterOptions::new(programs, images())
         };

@@ -33,7 +33,8 @@ pub(super) struct MeshArgs {
 }
 
 impl MeshArgs {
-    /// The client of the API server, for all parts that use it; `None` where the mesh is read from a directory.
+    /// The client of the API server, for all parts that use it; `None` where the mesh is read from a
+    /// directory.
     pub(super) async fn client(&self) -> Result<Option<Client>, ConnectError> {
         if !self.kubernetes {
             return Ok(None);
@@ -41,8 +42,8 @@ impl MeshArgs {
         client::connect(self.kubeconfig.as_ref()).await.map(Some)
     }
 
-    /// The source of the mesh: the API server of `client`, else the directory. It keeps what a restart needs in
-    /// `data_dir`.
+    /// The source of the mesh: the API server of `client`, else the directory. It keeps what a restart
+    /// needs in `data_dir`.
     pub(super) fn source(&self, client: Option<&Client>, data_dir: &Path, env: &Env) -> Box<dyn Source> {
         let mesh = self.name.clone();
         let Some(client) = client else {

@@ -7,8 +7,8 @@ use smc_types::ids::MeshName;
 /// Who wrote the objects that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Platform {
-    /// People, as files. A pod with an address and without conditions is ready, since no kubelet probes it and
-    /// a stated address is deliberate.
+    /// People, as files. A pod with an address and without conditions is ready, since no kubelet probes it
+    /// and a stated address is deliberate.
     #[default]
     Files,
     /// An API server. A pod is ready once its kubelet says so. A Namespace of another mesh is no mistake.

@@ -1,7 +1,7 @@
 //! The door to an API server: a path goes in, a status and a stream of bytes come out.
 //!
-//! Owns the trait that the Kubernetes source reads through, and its implementation by the real client. What is
-//! asked and what an answer means is decided behind it, so a stand-in for an API server needs no HTTP.
+//! Owns the trait that the Kubernetes source reads through, and its implementation by the real client. What
+//! is asked and what an answer means is decided behind it, so a stand-in for an API server needs no HTTP.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The client of the API server: where it is, who the replica is there, and how long anything may take.
 //!
-//! Owns the configuration (the pod's service account, or a kubeconfig) and the limits of time. A request without
-//! a limit would wait for ever for an API server that hangs without closing its connections.
+//! Owns the configuration (the pod's service account, or a kubeconfig) and the limits of time. A request
+//! without a limit would wait for ever for an API server that hangs without closing its connections.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use tower::util::MapFutureLayer;
 /// How long a connection may take to be made, TLS included. The API server is in the same cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the head of a response may take. The API server itself gives up on a request after a minute, and on
-/// the webhooks of a write after 30 seconds at most.
+/// How long the head of a response may take. The API server itself gives up on a request after a minute,
+/// and on the webhooks of a write after 30 seconds at most.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(65);
 
 /// How long a response may pause. A watch has a bookmark every minute; what reads a watch notices silence

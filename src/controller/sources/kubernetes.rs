@@ -1,7 +1,7 @@
 //! A Kubernetes API server as a source.
 //!
-//! Owns the tasks that follow its kinds, the order of batches, and the last known mesh on disk. What an object
-//! means is decided in `store`, what a failure means in `failure`; both are pure.
+//! Owns the tasks that follow its kinds, the order of batches, and the last known mesh on disk. What an
+//! object means is decided in `store`, what a failure means in `failure`; both are pure.
 //!
 //! ```text
 //! look (what is served) ─places→ follow, one for each kind ─changes→ store ─→ Batch
@@ -9,9 +9,10 @@
 //!                                    └─── scope (namespaces) ──┘
 //! ```
 //!
-//! Every kind is watched in the whole cluster, and what is of no namespace of the mesh is dropped as it arrives.
-//! A watch for each namespace would cost the API server a watch for each kind, namespace and replica, and every
-//! service mesh that began so has changed to watches of the cluster. A namespace that enters the mesh is listed.
+//! Every kind is watched in the whole cluster, and what is of no namespace of the mesh is dropped as it
+//! arrives. A watch for each namespace would cost the API server a watch for each kind, namespace and
+//! replica, and every service mesh that began so has changed to watches of the cluster. A namespace that
+//! enters the mesh is listed.
 
 mod failure;
 mod follow;
@@ -59,11 +60,12 @@ use crate::telemetry::Metrics;
 /// How long a start waits for the API server to say something before the last known mesh is served.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a start waits while the API server goes on saying something: a first look at 10,000 pods takes some
-/// seconds.
+/// How long a start waits while the API server goes on saying something: a first look at 10,000 pods takes
+/// some seconds.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Changes that wait to be merged. A kind that is listed waits for room; the next objects wait in its connection.
+/// Changes that wait to be merged. A kind that is listed waits for room; the next objects wait in its
+/// connection.
 const CHANGES: usize = 512;
 
 /// Reads the mesh from an API server and follows its changes.
@@ -77,8 +79,8 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// A source of the mesh `mesh`, whose control plane is in `mesh_namespace`. It keeps the last known mesh in
-    /// the file `last_known`, whose directory exists; only this source may use the file.
+    /// A source of the mesh `mesh`, whose control plane is in `mesh_namespace`. It keeps the last known
+    /// mesh in the file `last_known`, whose directory exists; only this source may use the file.
     pub fn new(
         api: Arc<dyn ApiServer>,
         mesh: MeshName,
@@ -169,7 +171,7 @@ impl Running {
         let (failing_sender, failing) = watch::channel(false);
         let (scope_sender, scope) = watch::channel(None);
         let (sender, changes) = mpsc::channel(CHANGES);
-        let (reader, look_again) = (Reader(api), Arc::new(Notify::new()));
+        let (reader, look_again, reached) = (Reader(api), Arc::new(Notify::new()), Arc::new(Notify::new()));
         let mut tasks = JoinSet::new();
         let looker = Looker {
             reader: reader.clone(),
@@ -177,12 +179,21 @@ impl Running {
             places: places_sender,
             failing: failing_sender,
             again: Arc::clone(&look_again),
+            reached: Arc::clone(&reached),
             env: env.clone(),
         };
         tasks.spawn(looker.run());
         let metrics_of_kinds = metrics.clone();
-        let shared =
-            Shared { reader, places, look_again, scope, changes: sender, env, metrics: metrics_of_kinds };
+        let shared = Shared {
+            reader,
+            places,
+            look_again,
+            reached,
+            scope,
+            changes: sender,
+            env,
+            metrics: metrics_of_kinds,
+        };
         for kind in kinds {
             tasks.spawn(Follower::new(kind, shared.clone()).run());
         }

@@ -8,5 +8,6 @@ mod living;
 mod mesh;
 mod node;
 mod shared;
+mod source;
 mod stage;
 mod traffic;

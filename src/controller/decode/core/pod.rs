@@ -176,8 +176,9 @@ fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
     (Some(false), problem.or_else(|| (stated == Some(true)).then(|| message.to_owned())))
 }
 
-/// Whether a pod in this namespace gets a sidecar of this mesh, decided from the API objects alone: before the catalog
-/// knows the pod. Problems of the annotations are reported by [`read_pod`] and [`read_namespace`].
+/// Whether a pod in this namespace gets a sidecar of this mesh, decided from the API objects alone: before
+/// the catalog knows the pod. Problems of the annotations are reported by [`read_pod`] and
+/// [`read_namespace`].
 pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace, mesh: &MeshName) -> bool {
     let namespace = read_namespace(namespace, &Rules::api_server(mesh.clone())).object;
     namespace.is_some_and(|namespace| injection::applies(&namespace, read_pod_injection(pod).0))

@@ -19,6 +19,10 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from
 /// The longest wait that an API server may ask for. It asks for seconds; more would be a mistake of a proxy.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
+/// The longest wait between attempts while the API server answers and asks to be left alone for a while: it
+/// says itself what it can bear.
+const MAX_WAIT_IF_ASKED: Duration = Duration::from_secs(5);
+
 /// How long reading may fail before that is reported. Restarts of an API server, and connections that it
 /// closes, are common.
 pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(5);
@@ -30,8 +34,8 @@ pub(super) enum Failure {
     Unreachable(Unreachable),
     /// There was no answer in time.
     NoAnswer,
-    /// A watch said nothing for too long, not even that nothing changes.
-    Silent,
+    /// A streaming list did not end: the server does not know such lists, or hangs.
+    Endless,
     /// The API server refused.
     Refused {
         /// How it refused.
@@ -77,7 +81,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreachable(error) => write!(f, "{}", smc_types::causes::causes(error)),
             Self::NoAnswer => f.write_str("no answer in time"),
-            Self::Silent => f.write_str("silent for too long"),
+            Self::Endless => f.write_str("the list did not end in time"),
             Self::Refused { status: Status { code, reason, message }, .. } => {
                 write!(f, "status {code} {reason}: {}", truncated(message, 300))
             }
@@ -95,12 +99,11 @@ impl Failure {
     }
 
     /// Whether a watch may go on from the version that it has come to. Otherwise everything is listed again:
-    /// the version is too old (410) or unknown (400, 404, a server that was set back), or the watch may have
-    /// lost something.
+    /// the version is too old (410) or unknown (400, 404, a server that was set back), or there is none.
     pub(super) fn keeps_version(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::NoAnswer => true,
-            Self::Silent | Self::Malformed(_) => false,
+            Self::Malformed(_) | Self::Endless => false,
             Self::Refused { status, .. } => match status.code {
                 401 | 403 | 429 => true,
                 504 => !status.message.contains("resource version"),
@@ -116,13 +119,13 @@ impl Failure {
 
     /// Whether a streaming list was refused as such: an older server, or an older etcd below it.
     pub(super) fn refuses_streaming(&self) -> bool {
-        matches!(self, Self::Silent) || matches!(self.code(), Some(400 | 422 | 500))
+        matches!(self, Self::Endless) || matches!(self.code(), Some(400 | 422 | 500))
     }
 
     /// What is reported of it; `None` if it is nothing to report, however often it happens.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         match self {
-            Self::Unreachable(_) | Self::NoAnswer | Self::Silent => Some(Trouble::Unreachable),
+            Self::Unreachable(_) | Self::NoAnswer | Self::Endless => Some(Trouble::Unreachable),
             Self::Malformed(_) => Some(Trouble::Malformed),
             Self::Refused { status, .. } => match status.code {
                 401 => Some(Trouble::Unauthorized),
@@ -141,13 +144,14 @@ impl Failure {
 
     /// How long to wait after failed attempt number `attempt`, the first being 0, by any number `random`.
     pub(super) fn wait(&self, attempt: u32, random: u64) -> Duration {
-        let asked = match self {
-            Self::Refused { retry_after, .. } => retry_after.unwrap_or_default().min(MAX_RETRY_AFTER),
-            _ => Duration::ZERO,
-        };
         let wait = BACKOFF.wait_with_jitter(attempt, random);
-        // Those that were asked to wait for the same time do not come back together.
-        if asked > wait { asked + wait } else { wait }
+        match self {
+            Self::Refused { retry_after: Some(asked), .. } => {
+                // Those that were asked to wait for the same time do not come back together.
+                (*asked).min(MAX_RETRY_AFTER) + wait.min(MAX_WAIT_IF_ASKED)
+            }
+            _ => wait,
+        }
     }
 }
 
@@ -176,7 +180,7 @@ mod tests {
         for (failure, keeps_version, trouble) in [
             (broken(), true, Some(Trouble::Unreachable)),
             (Failure::NoAnswer, true, Some(Trouble::Unreachable)),
-            (Failure::Silent, false, Some(Trouble::Unreachable)),
+            (Failure::Endless, false, Some(Trouble::Unreachable)),
             (Failure::Malformed("x".to_owned()), false, Some(Trouble::Malformed)),
             (refused(400, "a"), false, Some(Trouble::Refused("status 400, a".to_owned()))),
             (refused(401, ""), true, Some(Trouble::Unauthorized)),
@@ -202,11 +206,9 @@ mod tests {
         };
         for random in [0, 1, u64::MAX] {
             assert!(asking(7).wait(0, random) >= Duration::from_secs(7));
-            assert!(asking(1_000_000).wait(0, random) <= MAX_RETRY_AFTER + Duration::from_secs(30));
-            assert!(
-                asking(1).wait(9, random) >= Duration::from_secs(15),
-                "an old failure waits longer anyway"
-            );
+            assert!(asking(1_000_000).wait(9, random) <= MAX_RETRY_AFTER + MAX_WAIT_IF_ASKED);
+            assert!(asking(1).wait(9, random) <= Duration::from_secs(6), "it says itself what it can bear");
+            assert!(Failure::NoAnswer.wait(9, random) >= Duration::from_secs(15));
             assert!(Failure::NoAnswer.wait(0, random) < Duration::from_secs(1));
             assert_eq!(reopen(0, random), Duration::ZERO);
             assert!(reopen(1, random) > Duration::ZERO);

@@ -1,7 +1,7 @@
 //! One kind of the API server, listed and watched for ever.
 //!
-//! Owns the order of requests: list, watch, list a namespace that entered the mesh, and again after a failure.
-//! What a failure means is decided in `failure`, what an object means in `store`.
+//! Owns the order of requests: list, watch, list a namespace that entered the mesh, and again after a
+//! failure. What a failure means is decided in `failure`, what an object means in `store`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,16 @@ use super::reader::{PAUSE_LIMIT, Reader};
 use super::resources::{Extent, Place, Resource, extent};
 use super::store::{Change, Ended, Scope, Version};
 
-/// How long a watch may say nothing. An API server sends a bookmark every minute.
+/// How long a watch may say nothing before it is opened again, from the version that it has come to. An API
+/// server sends a bookmark every minute, unless there is no newer version at all; a connection that was lost
+/// without a word, or a server that hangs, is silent too.
 const SILENCE: Duration = Duration::from_secs(100);
+
+/// How long watches may say nothing before everything is listed again.
+const LONG_SILENCE: Duration = Duration::from_mins(10);
+
+/// Followers that wait for an API server come back within this time when another one has reached it.
+const RETURN_WITHIN: Duration = Duration::from_millis(1000);
 
 /// How long a watch is asked for, in seconds, and how much longer it may be: kinds and replicas that began
 /// together do not come back together.
@@ -42,6 +50,8 @@ pub(super) struct Shared {
     pub(super) look_again: Arc<Notify>,
     /// The namespaces of the mesh, once they are known.
     pub(super) scope: watch::Receiver<Option<Arc<Scope>>>,
+    /// The API server can be reached again.
+    pub(super) reached: Arc<Notify>,
     /// Takes what is learnt.
     pub(super) changes: mpsc::Sender<(Kind, Change)>,
     /// Draws the jitter of waits.
@@ -63,6 +73,8 @@ pub(super) struct Follower {
     watches: u64,
     /// Whether the API server has said anything in this session.
     progressed: bool,
+    /// When the API server said something last.
+    heard: Instant,
     failing_since: Option<Instant>,
     reported: Option<failure::Trouble>,
 }
@@ -100,6 +112,7 @@ impl Follower {
             lists: 0,
             watches: 0,
             progressed: false,
+            heard: Instant::now(),
             failing_since: None,
             reported: None,
         }
@@ -161,7 +174,20 @@ impl Follower {
                 }
             };
             attempt = attempt.saturating_add(1);
-            sleep(wait).await;
+            self.wait(wait, random).await;
+        }
+    }
+
+    /// Waits, but not much longer than until another follower has reached the API server.
+    async fn wait(&self, wait: Duration, random: u64) {
+        if wait.is_zero() {
+            return;
+        }
+        let soon =
+            RETURN_WITHIN.mul_f64(f64::from(u32::try_from(random % 1000).unwrap_or_default()) / 1000.0);
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = self.shared.reached.notified(), if wait > RETURN_WITHIN => sleep(soon).await,
         }
     }
 
@@ -181,7 +207,9 @@ impl Follower {
 
     /// Takes note that reading works.
     async fn works(&mut self) -> Result<(), SourceEnded> {
-        self.failing_since = None;
+        if self.failing_since.take().is_some() {
+            self.shared.reached.notify_waiters();
+        }
         if self.reported.take().is_none() {
             return Ok(());
         }
@@ -222,8 +250,8 @@ impl Follower {
         self.watch(resource, &mut lines, resume).await
     }
 
-    /// Lists by a watch that begins with all objects. Returns the rest of the watch; `None` if the list shall be
-    /// read in pages instead.
+    /// Lists by a watch that begins with all objects. Returns the rest of the watch; `None` if the list
+    /// shall be read in pages instead.
     async fn stream(
         &mut self,
         resource: &Resource,
@@ -261,7 +289,7 @@ impl Follower {
             let line = match timeout(PAUSE_LIMIT, lines.next()).await {
                 Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
                 Ok(None) => return Err(Failure::Malformed("the list broke off".to_owned()).into()),
-                Err(_) => return Err(Failure::Silent.into()),
+                Err(_) => return Err(Failure::Endless.into()),
             };
             self.progressed();
             match self.event(&line)? {
@@ -333,7 +361,16 @@ impl Follower {
             let line = match line {
                 Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
                 Ok(None) => return Ok(()),
-                Err(_) => return Err(Failure::Silent.into()),
+                Err(_) => {
+                    debug!(kind = %self.kind, "a watch is silent; it is opened again");
+                    if self.heard.elapsed() >= LONG_SILENCE {
+                        self.heard = Instant::now();
+                        *resume = None;
+                    }
+                    // It is no failure: opening it again shows whether the API server answers.
+                    self.progressed = true;
+                    return Ok(());
+                }
             };
             self.progressed();
             match self.event(&line)? {
@@ -406,6 +443,7 @@ impl Follower {
 
     fn progressed(&mut self) {
         self.progressed = true;
+        self.heard = Instant::now();
         self.shared.metrics.heard(self.shared.env.now());
     }
 

@@ -25,12 +25,12 @@ const FORMAT: &str = "smc-last-known-mesh-1";
 /// Bytes of the file: 100,000 objects of 1.3 KiB.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
-/// How long to wait between two copies at least. What changes within it is read from the API server anyway; the
-/// copy is for the time when it is away.
+/// How long to wait between two copies at least. What changes within it is read from the API server anyway;
+/// the copy is for the time when it is away.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// How much longer to wait for each MiB of a copy, so that a large mesh that never rests does not keep the disk
-/// busy.
+/// How much longer to wait for each MiB of a copy, so that a large mesh that never rests does not keep the
+/// disk busy.
 const SAVE_EVERY_PER_MIB: Duration = Duration::from_secs(1);
 
 /// The file cannot be used.

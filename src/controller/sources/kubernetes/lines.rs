@@ -35,8 +35,8 @@ impl Lines {
         Self { body, buffer: BytesMut::new(), searched: 0, skipping: false, limit: MAX_LINE_BYTES }
     }
 
-    /// The next line; `None` at the end of the body. What follows the last line's end is no line: it broke off.
-    /// Cancel-safe.
+    /// The next line; `None` at the end of the body. What follows the last line's end is no line: it broke
+    /// off. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Result<Line, Unreachable>> {
         loop {
             if let Some(line) = self.take() {

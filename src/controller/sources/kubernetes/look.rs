@@ -11,7 +11,7 @@ use smc_host::env::Env;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::Kind;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::failure::Failure;
@@ -19,9 +19,14 @@ use super::reader::Reader;
 use super::resources::{Place, Places, Served, base};
 use crate::decode::kinds::{Readable, readable};
 
-/// How often to look: a definition that is installed later takes effect within this time. Costs some ten small
-/// requests.
+/// How often to look; an API server that hangs is noticed so. Costs some ten small requests.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// How often to look while a kind is missing: a definition that is installed takes effect within this time.
+const LOOK_OFTEN: Duration = Duration::from_secs(10);
+
+/// How long an answer may take. The API server holds what is asked in memory.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
 /// How soon to look again while a place is not certain, or another look was asked for.
 const LOOK_SOON: Duration = Duration::from_secs(1);
@@ -38,6 +43,8 @@ pub(super) struct Looker {
     pub(super) failing: watch::Sender<bool>,
     /// Another look is wanted soon.
     pub(super) again: Arc<Notify>,
+    /// The API server can be reached again.
+    pub(super) reached: Arc<Notify>,
     /// Draws the jitter of waits.
     pub(super) env: Env,
 }
@@ -91,7 +98,9 @@ impl Looker {
             let random = self.env.random_u64().unwrap_or_default();
             let wait = match self.look(&readable).await {
                 Ok(served) => {
-                    attempt = 0;
+                    if std::mem::take(&mut attempt) > 0 {
+                        self.reached.notify_waiters();
+                    }
                     places.looked(&readable, &served, &self.mesh_namespace, Instant::now());
                     self.failing.send_if_modified(|failing| std::mem::replace(failing, false));
                     self.places.send_if_modified(|known| {
@@ -101,7 +110,11 @@ impl Looker {
                         }
                         differ
                     });
-                    if places.doubtful() { LOOK_SOON } else { LOOK_EVERY.mul_f64(spread(random)) }
+                    match (places.doubtful(), places.incomplete()) {
+                        (true, _) => LOOK_SOON,
+                        (false, true) => LOOK_OFTEN.mul_f64(spread(random)),
+                        (false, false) => LOOK_EVERY.mul_f64(spread(random)),
+                    }
                 }
                 Err(failure) => {
                     debug!(%failure, attempt, "cannot ask the API server what it serves");
@@ -114,6 +127,7 @@ impl Looker {
             };
             tokio::select! {
                 () = sleep(wait) => {}
+                () = self.reached.notified(), if attempt > 0 => sleep(LOOK_SOON).await,
                 () = self.again.notified(), if attempt == 0 => sleep(LOOK_SOON).await,
             }
         }
@@ -142,7 +156,7 @@ impl Looker {
     }
 
     async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let body = self.reader.body(path).await?;
+        let body = timeout(LOOK_LIMIT, self.reader.body(path)).await.map_err(|_| Failure::NoAnswer)??;
         serde_json::from_slice(&body).map_err(|error| Failure::Malformed(format!("{path}: {error}")))
     }
 }

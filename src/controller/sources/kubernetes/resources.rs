@@ -114,6 +114,11 @@ impl Places {
         !self.missing_since.is_empty()
     }
 
+    /// Whether a kind is missing.
+    pub(super) fn incomplete(&self) -> bool {
+        self.known.values().any(|place| matches!(place, Place::Missing(_)))
+    }
+
     /// Takes note of a look at `now`.
     pub(super) fn looked(
         &mut self,

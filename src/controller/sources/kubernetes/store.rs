@@ -5,8 +5,8 @@
 //! - Nothing is sent before every kind has been listed once, unless the last known mesh was restored.
 //! - A list is the truth: what it does not name is gone. An event is news only if its version is later than
 //!   everything that is known of its kind, since a server may repeat itself.
-//! - A namespace enters the mesh as one: its objects are held back until every kind has been listed in it. When
-//!   it leaves, its objects leave with it. Objects of other namespaces are not kept.
+//! - A namespace enters the mesh as one: its objects are held back until every kind has been listed in it.
+//!   When it leaves, its objects leave with it. Objects of other namespaces are not kept.
 //! - What the API server does not say does not change: without an answer, everything stays as it was.
 
 mod problems;
@@ -122,6 +122,17 @@ struct Known {
     json: Option<Arc<str>>,
 }
 
+/// What holds for the whole.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Objects were left out because there were too many.
+    overflowed: bool,
+    /// The last known mesh was restored.
+    restored: bool,
+    /// The API server does not even say what it serves.
+    silent: bool,
+}
+
 /// The objects, and what was sent of them.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -142,12 +153,7 @@ pub(super) struct Store {
     /// The number of held objects.
     count: usize,
     limit: usize,
-    /// Whether objects were left out because there were too many.
-    overflowed: bool,
-    /// Whether the last known mesh was restored.
-    restored: bool,
-    /// Whether the API server does not even say what it serves.
-    silent: bool,
+    standing: Standing,
     /// Whether a batch was made.
     begun: bool,
     /// Whether anything changed since the last batch.
@@ -173,9 +179,7 @@ impl Store {
             findings: Findings::default(),
             count: 0,
             limit: MAX_OBJECTS,
-            overflowed: false,
-            restored: false,
-            silent: false,
+            standing: Standing::default(),
             begun: false,
             changed: false,
         }
@@ -193,18 +197,18 @@ impl Store {
 
     /// Whether the mesh may be another than what is sent.
     pub(super) fn is_stale(&self) -> bool {
-        !self.is_synced() || self.silent || self.kinds.values().any(|kind| kind.trouble.is_some())
+        !self.is_synced() || self.standing.silent || self.kinds.values().any(|kind| kind.trouble.is_some())
     }
 
     /// Whether there may be something to send.
     pub(super) fn has_news(&self) -> bool {
-        self.changed && (self.restored || self.is_synced())
+        self.changed && (self.standing.restored || self.is_synced())
     }
 
     /// Takes note of whether the API server does not answer.
     pub(super) fn set_silent(&mut self, silent: bool) {
-        self.changed |= self.silent != silent;
-        self.silent = silent;
+        self.changed |= self.standing.silent != silent;
+        self.standing.silent = silent;
     }
 
     /// Takes note that other problems are to be reported.
@@ -249,8 +253,8 @@ impl Store {
         }
     }
 
-    /// Takes note of an event's version. Events of one kind come in the order of versions, so an earlier one is
-    /// a repetition.
+    /// Takes note of an event's version. Events of one kind come in the order of versions, so an earlier
+    /// one is a repetition.
     fn is_news(&mut self, kind: Kind, object: &Value) -> bool {
         let Some(collection) = self.kinds.get_mut(&kind) else { return false };
         let version = Version::of(object);
@@ -281,7 +285,7 @@ impl Store {
             }
             known.json = json;
         } else if kind != Kind::Namespace && self.count >= self.limit {
-            self.overflowed = true;
+            self.standing.overflowed = true;
             self.changed = true;
             return;
         } else {
@@ -328,8 +332,8 @@ impl Store {
 
     /// When there is room again for what was left out, every namespace is listed again.
     fn take_more(&mut self) {
-        if self.overflowed && self.count < self.limit - self.limit / 100 {
-            self.overflowed = false;
+        if self.standing.overflowed && self.count < self.limit - self.limit / 100 {
+            self.standing.overflowed = false;
             let scope = Arc::make_mut(self.scope.get_or_insert_default());
             for entry in scope.values_mut() {
                 self.entered += 1;
@@ -450,7 +454,7 @@ impl Store {
 
     /// Takes the last known mesh for what the API server has not said yet.
     pub(super) fn restore(&mut self, declarations: Vec<Declaration>) {
-        self.restored = true;
+        self.standing.restored = true;
         self.changed = true;
         let namespaces_known = self.kinds.get(&Kind::Namespace).is_some_and(|kind| kind.look != Look::None);
         let (namespaces, others): (Vec<_>, Vec<_>) =
@@ -508,7 +512,7 @@ impl Store {
 
     /// What leads from what was sent to what is known; `None` if that is no news, or too little is known.
     pub(super) fn batch(&mut self, more: &[Problem]) -> Option<Batch> {
-        if !self.restored && !self.is_synced() {
+        if !self.standing.restored && !self.is_synced() {
             return None;
         }
         self.changed = false;

@@ -65,7 +65,7 @@ impl Store {
     /// One problem for each reason why kinds cannot be read.
     fn troubles(&self) -> Vec<Problem> {
         let mut kinds: BTreeMap<&Trouble, Vec<Kind>> = BTreeMap::new();
-        if self.silent {
+        if self.standing.silent {
             kinds.insert(&Trouble::Unreachable, Vec::new());
         }
         for (kind, collection) in &self.kinds {
@@ -108,7 +108,7 @@ impl Store {
     /// The problems of the whole.
     fn whole(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if self.restored && !self.is_synced() {
+        if self.standing.restored && !self.is_synced() {
             let unread: Vec<Kind> = self
                 .kinds
                 .iter()
@@ -121,7 +121,7 @@ impl Store {
             );
             problems.push(Problem::error(Subject::ApiServer, "", message));
         }
-        if self.overflowed {
+        if self.standing.overflowed {
             let message = format!("has more than {} objects of the mesh; others have no effect", self.limit);
             problems.push(Problem::error(Subject::ApiServer, "", message));
         }

@@ -160,7 +160,7 @@ fn a_list_removes_what_it_does_not_name() {
     mesh.next();
     mesh.list(Kind::ServiceAccount, 20, &[account("shop/b", 2), account("shop/c", 15)]);
     assert_eq!(mesh.next().unwrap(), ["-ServiceAccount shop/a", "+ServiceAccount shop/c"]);
-    // A server that was restored from a backup numbers anew.
+    // A server that was restored from a backup begins to count again.
     mesh.list(Kind::ServiceAccount, 5, &[account("shop/b", 2)]);
     mesh.applied(Kind::ServiceAccount, account("shop/d", 6));
     assert_eq!(mesh.next().unwrap(), ["-ServiceAccount shop/c", "+ServiceAccount shop/d"]);

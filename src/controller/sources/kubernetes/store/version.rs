@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// A `resourceVersion`. Those of one kind can be compared (KEP-5504); a text that is no number cannot, and then
-/// every event is news.
+/// A `resourceVersion`. Those of one kind can be compared (KEP-5504); a text that is no number cannot, and
+/// then every event is news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::sources::kubernetes) struct Version(Option<u64>);
 

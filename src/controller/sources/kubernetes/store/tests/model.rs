@@ -1,5 +1,5 @@
-//! A cluster that changes, and a server that repeats itself, loses watches and lists again, in any order: in the
-//! end, what was sent is what there is.
+//! A cluster that changes, and a server that repeats itself, loses watches and lists again, in any order:
+//! in the end, what was sent is what there is.
 
 use std::collections::BTreeMap;
 

@@ -7,6 +7,7 @@ mod faults;
 mod living;
 mod mesh;
 mod node;
+mod objects;
 mod shared;
 mod source;
 mod stage;

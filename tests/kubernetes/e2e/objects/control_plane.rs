@@ -1,0 +1,132 @@
+//! Owns a controller that runs as a process of the host and serves the webhooks of a cluster without a node.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::process::Stdio;
+use std::time::Duration;
+
+use smc_kubernetes::{Cluster, beside};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+/// The control plane's namespace, of which the definition of TrafficSplit speaks.
+const NAMESPACE: &str = "smc-system";
+
+/// A running controller. It ends with this value.
+pub(super) struct ControlPlane {
+    controller: Child,
+    directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts a controller whose mesh is the namespace `shop` and `declared`, and tells the API server where its
+    /// webhooks are.
+    pub(super) async fn start(cluster: &Cluster, declared: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mesh = directory.path().join("mesh");
+        std::fs::create_dir(&mesh).unwrap();
+        let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, \
+                         labels: {openservicemesh.io/monitored-by: smc}}}";
+        std::fs::write(mesh.join("mesh.yaml"), format!("{namespace}\n---\n{declared}\n")).unwrap();
+        let (address, port) = address();
+        cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let path = |name: &str| directory.path().join(name);
+        let log = std::fs::File::create(path("log")).unwrap();
+        let controller = Command::new(beside("smc").unwrap())
+            .arg("controller")
+            .arg("--mesh-dir")
+            .arg(&mesh)
+            .arg("--data-dir")
+            .arg(path("data"))
+            .arg("--kek-file")
+            .arg(path("kek"))
+            .arg("--create-kek")
+            .args(["--mesh-namespace", NAMESPACE, "--xds-listen", "127.0.0.1:0"])
+            .arg("--webhook-listen")
+            .arg(format!("{address}:{port}"))
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { controller, directory }
+    }
+
+    /// Waits until the API server trusts the webhooks: until it converts an object.
+    pub(super) async fn wait_until_trusted(&self, cluster: &Cluster) {
+        let split = "{apiVersion: split.smi-spec.io/v1alpha2, kind: TrafficSplit, \
+                     metadata: {name: first, namespace: shop}, \
+                     spec: {service: first, backends: [{service: v1, weight: 1}]}}";
+        let tried = || async {
+            let applied = cluster.kubectl_with(&["apply", "--server-side", "-f", "-"], split).await;
+            let applied = applied.map_err(|error| error.chain())?;
+            if applied.success() { Ok(()) } else { Err(applied.stderr) }
+        };
+        let waited = cluster.wait("the webhooks", Duration::from_secs(60), tried).await;
+        waited.unwrap_or_else(|error| {
+            let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            panic!("{}\n{log}", error.chain())
+        });
+    }
+
+    /// Ends the controller.
+    pub(super) async fn stop(mut self) {
+        self.controller.kill().await.unwrap();
+    }
+}
+
+/// An address of this host that is not a loopback one, which Kubernetes takes for no endpoint, and a free port.
+fn address() -> (Ipv4Addr, u16) {
+    // Connecting UDP sends nothing; it chooses the address of the interface with the default route.
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("198.51.100.1:9").unwrap();
+    let std::net::IpAddr::V4(address) = socket.local_addr().unwrap().ip() else { panic!("IPv4 was bound") };
+    let port = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
+    (address, port)
+}
+
+/// The Services of the webhooks, which lead to the controller, and the configuration of the validating one.
+fn webhooks(address: Ipv4Addr, port: u16) -> String {
+    let service = |name: &str| {
+        format!(
+            "apiVersion: v1
+kind: Service
+metadata: {{ name: {name}, namespace: {NAMESPACE} }}
+spec: {{ ports: [{{ port: 443, targetPort: {port} }}] }}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{ name: {name}, namespace: {NAMESPACE}, labels: {{ kubernetes.io/service-name: {name} }} }}
+addressType: IPv4
+ports: [{{ port: {port} }}]
+endpoints: [{{ addresses: [\"{address}\"], conditions: {{ ready: true }} }}]
+---
+"
+        )
+    };
+    let (webhook, conversion) = (service("smc-webhook"), service("smc-conversion"));
+    format!(
+        "apiVersion: v1
+kind: Namespace
+metadata: {{ name: {NAMESPACE} }}
+---
+{webhook}{conversion}apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {{ name: smc-validator-smc }}
+webhooks:
+  - name: validator.mesh.smc.dev
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    failurePolicy: Fail
+    matchPolicy: Equivalent
+    clientConfig: {{ service: {{ name: smc-webhook, namespace: {NAMESPACE}, path: /validate }} }}
+    rules:
+      - apiGroups: [access.smi-spec.io, specs.smi-spec.io, split.smi-spec.io, config.openservicemesh.io,
+          policy.openservicemesh.io]
+        apiVersions: ['*']
+        operations: [CREATE, UPDATE]
+        resources: ['*']
+"
+    )
+}

@@ -10,7 +10,7 @@ use smc_types::problem::{Problem, Severity};
 /// The most problems in one answer; people read it in a terminal.
 const MAX_TOLD: usize = 8;
 
-/// Whether an object may be declared, and what its author is told.
+/// Whether an object may be declared, and what its author learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It may; the lines are warnings.

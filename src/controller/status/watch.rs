@@ -134,7 +134,7 @@ fn seen(resource: &Resource, object: DynamicObject) -> Option<Change> {
     Some(Change::Seen(reference, Box::new(tracked)))
 }
 
-/// The part of a status that SMC writes. A status that cannot be read is written anew.
+/// The part of a status that SMC writes. A status that cannot be read counts as none.
 fn written(status: Option<&Value>) -> ObjectStatus {
     let status = status.and_then(|status| serde_json::from_value::<ObjectStatus>(status.clone()).ok());
     let mut status = status.unwrap_or_default();

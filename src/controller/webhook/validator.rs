@@ -216,7 +216,9 @@ fn refused(uid: &str, code: u16, reason: &str) -> Value {
 }
 
 fn response(response: Value) -> Value {
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"});
+    review["response"] = response;
+    review
 }
 
 #[cfg(test)]

@@ -207,7 +207,7 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         let found = all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
         format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
     };
-    // The split is in the mesh directory as well. Its root is not, which is told, and it is thus not in effect.
+    // The split is in the mesh directory as well. Its root is not, so it is not in effect.
     for (resource, name, accepted, programmed) in [
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "Unknown Pending"),

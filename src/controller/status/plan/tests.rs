@@ -18,7 +18,7 @@ fn tracked() -> Tracked {
         object: Some(Arc::new(object)),
         problems: Vec::new(),
         written: ObjectStatus::default(),
-        since: NOW.minus(Duration::from_secs(60)),
+        since: NOW.minus(Duration::from_mins(1)),
         sent: None,
     }
 }

@@ -29,7 +29,7 @@ const RATE_UNITS: [&str; 3] = ["second", "minute", "hour"];
 
 /// Reads the `spec` of an Egress.
 pub fn read_egress(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::Egress, id, spec, |_, spec, findings| {
+    read(Kind::Egress, &id, spec, |_, spec, findings| {
         for node in entries(spec, "sources", true, findings) {
             account(node, None, findings);
         }
@@ -53,7 +53,7 @@ pub fn read_egress(id: NamespacedName, spec: Value) -> Reading<()> {
 
 /// Reads the `spec` of an IngressBackend.
 pub fn read_ingress_backend(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::IngressBackend, id, spec, |id, spec, findings| {
+    read(Kind::IngressBackend, &id, spec, |id, spec, findings| {
         let mut principals = false;
         for node in entries(spec, "sources", true, findings) {
             principals |= ingress_source(node, findings);
@@ -67,7 +67,7 @@ pub fn read_ingress_backend(id: NamespacedName, spec: Value) -> Reading<()> {
 
 /// Reads the `spec` of a Retry.
 pub fn read_retry(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::Retry, id, spec, |id, spec, findings| {
+    read(Kind::Retry, &id, spec, |id, spec, findings| {
         if let Some(node) = spec.require("source", findings) {
             account(node, Some(id.namespace()), findings);
         }
@@ -89,7 +89,7 @@ pub fn read_retry(id: NamespacedName, spec: Value) -> Reading<()> {
 
 /// Reads the `spec` of a Telemetry.
 pub fn read_telemetry(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::Telemetry, id, spec, |_, spec, findings| {
+    read(Kind::Telemetry, &id, spec, |_, spec, findings| {
         if let Some(labels) = spec.take("selector").and_then(|node| node.object(findings)) {
             for (_, value) in labels.rest() {
                 value.text(findings);
@@ -108,7 +108,7 @@ pub fn read_telemetry(id: NamespacedName, spec: Value) -> Reading<()> {
 
 /// Reads the `spec` of an UpstreamTrafficSetting.
 pub fn read_upstream_traffic_setting(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::UpstreamTrafficSetting, id, spec, |id, spec, findings| {
+    read(Kind::UpstreamTrafficSetting, &id, spec, |id, spec, findings| {
         host(id, spec, findings);
         if let Some(mut settings) = section(spec, "connectionSettings", findings) {
             if let Some(mut tcp) = section(&mut settings, "tcp", findings) {
@@ -153,7 +153,7 @@ pub fn read_upstream_traffic_setting(id: NamespacedName, spec: Value) -> Reading
 
 fn read(
     kind: Kind,
-    id: NamespacedName,
+    id: &NamespacedName,
     spec: Value,
     fields: impl FnOnce(&NamespacedName, &mut Fields, &mut Findings),
 ) -> Reading<()> {
@@ -161,7 +161,7 @@ fn read(
     // First, so that no number of findings leaves it out.
     findings.warning("", NOT_ENFORCED);
     if let Some(mut spec) = Node::spec(spec).object(&mut findings) {
-        fields(&id, &mut spec, &mut findings);
+        fields(id, &mut spec, &mut findings);
         spec.finish(&mut findings);
     }
     findings.into_reading(Some(()))

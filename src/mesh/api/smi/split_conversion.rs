@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_refused_on_the_way_up_and_listed_on_the_way_down() {
+    fn what_is_uncertain_is_refused_on_the_way_up_and_listed_on_the_way_down() {
         use SplitVersion::{V1Alpha1, V1Alpha2, V1Alpha4};
         for given in [json!("0.1m"), json!("11k"), json!("-1"), json!("1Ki"), json!(true), json!("")] {
             let refused = convert_traffic_split(split(V1Alpha1, &given), V1Alpha4).unwrap_err();

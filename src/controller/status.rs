@@ -1,9 +1,9 @@
 //! The `status` of the custom resources that the mesh reads, and Events about them.
 //!
-//! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of the
-//! control plane, and only where something changed ([`plan`]). It watches the objects itself ([`watch`]): a status is
-//! about a generation, and whether the mesh has taken in that generation is asked of the catalog, object by
-//! object. A replica that does not lead watches nothing.
+//! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of
+//! the control plane, and only where something changed ([`plan`]). It watches the objects itself ([`watch`]):
+//! a status is about a generation, and whether the mesh has taken in that generation is asked of the catalog,
+//! object by object. A replica that does not lead watches nothing.
 
 mod plan;
 mod watch;
@@ -38,8 +38,8 @@ use crate::tasks::Tasks;
 /// How often the objects are judged. With the settling time, a status follows its object in three seconds.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Steps after a change in which every step judges; later it is one of [`SELDOM`]. An object settles meanwhile, and
-/// the publisher takes it in.
+/// Steps after a change in which every step judges; later it is one of [`SELDOM`]. An object settles
+/// meanwhile, and the publisher takes it in.
 const EAGER: u32 = 15;
 
 /// Without changes of objects, one of so many steps judges them: sidecars may have rejected something.

@@ -1,10 +1,10 @@
 //! The webhooks of a replica: what the API server asks before it stores an object.
 //!
-//! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and what
-//! goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of sidecars
-//! ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom resources are
-//! judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided in
-//! [`smc_mesh::injection`] and the like; here it is carried out.
+//! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and
+//! what goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of
+//! sidecars ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom
+//! resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided
+//! in [`smc_mesh::injection`] and the like; here it is carried out.
 //!
 //! Every replica serves the webhooks; what is kept up in the API is the Raft leader's task.
 
@@ -27,8 +27,8 @@ pub const WEBHOOK_PORT: u16 = 9443;
 /// The Service of the webhooks, in the control plane's namespace.
 pub const WEBHOOK_SERVICE: &str = "smc-webhook";
 
-/// The Service of the conversion. It leads to replicas that are not ready as well: a replica that lists objects which
-/// an older definition stored needs them converted before it can be ready.
+/// The Service of the conversion. It leads to replicas that are not ready as well: a replica that lists
+/// objects which an older definition stored needs them converted before it can be ready.
 pub const CONVERSION_SERVICE: &str = "smc-conversion";
 
 /// The field manager of what SMC writes.

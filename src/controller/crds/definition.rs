@@ -75,8 +75,8 @@ impl Definition {
     }
 }
 
-/// All definitions, in the order of their names. The API server has TrafficSplits converted by the control plane in
-/// `namespace`.
+/// All definitions, in the order of their names. The API server has TrafficSplits converted by the control
+/// plane in `namespace`.
 pub fn definitions(namespace: &MeshNamespace) -> Result<Vec<Definition>, DefinitionError> {
     let mut all = vec![
         definition(&[version(TrafficTarget::crd())])?,
@@ -168,8 +168,8 @@ fn shared_columns() -> [Value; 4] {
     ]
 }
 
-/// The webhook that converts TrafficSplits. The leader writes the CA that is trusted. Until then only the stored
-/// version can be used, which is better than a split whose weights or matches were misread.
+/// The webhook that converts TrafficSplits. The leader writes the CA that is trusted. Until then only the
+/// stored version can be used, which is better than a split whose weights or matches were misread.
 fn converted(mut definition: Definition, namespace: &MeshNamespace) -> Definition {
     let service = json!({
         "namespace": namespace.as_str(),

@@ -12,8 +12,8 @@ pub struct ObjectStatus {
     /// The generation of the object that the conditions are about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: the object can be read and is free of errors. `Programmed`: it is part of what the sidecars
-    /// are sent, and no sidecar refused it.
+    /// `Accepted`: the object can be read and is free of errors. `Programmed`: it is part of what the
+    /// sidecars are sent, and no sidecar refused it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

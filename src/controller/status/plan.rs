@@ -1,11 +1,11 @@
 //! Which statuses are written, and what they say.
 //!
-//! Owns the meaning of the conditions. Pure: what is known of the objects goes in, the writes come out, and none
-//! where the API holds already what would be written.
+//! Owns the meaning of the conditions. Pure: what is known of the objects goes in, the writes come out, and
+//! none where the API holds already what would be written.
 //!
-//! `Accepted` is about the object alone: it can be read, and its kind is enforced. `Programmed` is about the mesh:
-//! the object is part of what sidecars are sent, wholly, and none of the sidecars that this replica serves
-//! refused it. Each replica knows its own sidecars only, and the message says so.
+//! `Accepted` is about the object alone: it can be read, and its kind is enforced. `Programmed` is about the
+//! mesh: the object is part of what sidecars are sent, wholly, and none of the sidecars that this replica
+//! serves refused it. Each replica knows its own sidecars only, and the message says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use smc_types::time::Timestamp;
 
 use crate::crds::status::{Condition, ObjectStatus};
 
-/// How long an object must have stayed as it is. The publisher collects problems a second after a change, and a
-/// status that changes twice would be noise.
+/// How long an object must have stayed as it is. The publisher collects problems a second after a change, and
+/// a status that changes twice would be noise.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The time between two writes to an object that did not change. Sidecars that come and go change what is said of
-/// a refused object.
+/// The time between two writes to an object that did not change. Sidecars that come and go change what is
+/// said of a refused object.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The most writes of one step, so that a mesh of thousands of objects does not flood the API server.

@@ -1,7 +1,7 @@
 //! The objects whose status is written, as the API has them.
 //!
-//! Owns which resources these are, and the watch of one. What is kept of an object is its generation, its status and
-//! what the mesh reads in it.
+//! Owns which resources these are, and the watch of one. What is kept of an object is its generation, its
+//! status and what the mesh reads in it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ pub(super) enum Change {
     Listed(Kind, BTreeSet<ObjectRef>),
 }
 
-/// Watches a resource in all namespaces, until the receiver is dropped. Failures are tried again, later each time
-/// (up to half a minute): a definition may be installed after the control plane.
+/// Watches a resource in all namespaces, until the receiver is dropped. Failures are tried again, later each
+/// time (up to half a minute): a definition may be installed after the control plane.
 pub(super) async fn watch(client: Client, resource: Resource, changes: mpsc::Sender<Change>) {
     let api = Api::<DynamicObject>::all_with(client, &resource.api);
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();

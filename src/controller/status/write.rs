@@ -37,8 +37,8 @@ pub(super) enum WriteError {
     Slow,
 }
 
-/// Writes the status, by server-side apply, and then the Event. An Event that cannot be written is left out: the
-/// status says the same.
+/// Writes the status, by server-side apply, and then the Event. An Event that cannot be written is left out:
+/// the status says the same.
 pub(super) async fn write(client: &Client, write: &Write, now: Timestamp) -> Result<(), WriteError> {
     let ObjectRef::Namespaced(kind, name) = &write.reference else { return Ok(()) };
     let Some(resource) = api_resource(*kind) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The webhook `/convert`: TrafficSplits in the version that a client of the API server asks for.
 //!
-//! Owns the wire form, `ConversionReview` of `apiextensions.k8s.io/v1`. Pure: a request goes in, its answer comes
-//! out ([`review`]). [`smc_mesh::api::smi::convert_traffic_split`] converts.
+//! Owns the wire form, `ConversionReview` of `apiextensions.k8s.io/v1`. Pure: a request goes in, its answer
+//! comes out ([`review`]). [`smc_mesh::api::smi::convert_traffic_split`] converts.
 
 use axum::body::Body;
 use axum::extract::State;

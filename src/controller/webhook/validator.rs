@@ -1,8 +1,9 @@
 //! The webhook `/validate`: whether an object that the mesh reads may be stored.
 //!
-//! Owns the wire form, `AdmissionReview` of `admission.k8s.io/v1`, and what is asked about at all: new objects, and
-//! updates of what an object says. [`smc_mesh::validation`] judges. Without the catalog (this replica has not read
-//! the mesh yet) an object is judged by itself, since the API server must not be blocked by a restart.
+//! Owns the wire form, `AdmissionReview` of `admission.k8s.io/v1`, and what is asked about at all: new
+//! objects, and updates of what an object says. [`smc_mesh::validation`] judges. Without the catalog (this
+//! replica has not read the mesh yet) an object is judged by itself, since the API server must not be blocked
+//! by a restart.
 
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ const MAX_REASON: usize = 2000;
 /// The longest warning, in characters: the API server may cut what is longer than 256.
 const MAX_WARNING: usize = 250;
 
-/// How long the catalog may take to answer. The publisher answers between two computations; the API server waits
-/// for a webhook for ten seconds by default.
+/// How long the catalog may take to answer. The publisher answers between two computations; the API server
+/// waits for a webhook for ten seconds by default.
 const CATALOG_LIMIT: Duration = Duration::from_secs(2);
 
 /// The HTTP status that the author of a refused object gets, and of a review that cannot be read.
@@ -162,7 +163,8 @@ fn says_the_same(old: &Value, new: &Value) -> bool {
         && matches(old) == matches(new)
 }
 
-/// Reads an object; `None` if it is of a kind that the mesh does not read, `Err` if it is no object of its kind.
+/// Reads an object; `None` if it is of a kind that the mesh does not read, `Err` if it is no object of its
+/// kind.
 fn read(object: &Value, namespace: &str) -> Result<Option<Read>, String> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

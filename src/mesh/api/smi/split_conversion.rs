@@ -1,8 +1,8 @@
 //! TrafficSplit from one version to another, as the API server asks for it.
 //!
 //! Owns what is kept: every field that both versions have stays as it is, and nothing is lost on the way to a
-//! version and back. v1alpha1's weights are quantities, and mean a thousand times as much as later ones. v1alpha1
-//! and v1alpha2 have no `matches`; there they travel in an annotation ([`MATCHES_ANNOTATION`]).
+//! version and back. v1alpha1's weights are quantities, and mean a thousand times as much as later ones.
+//! v1alpha1 and v1alpha2 have no `matches`; there they travel in an annotation ([`MATCHES_ANNOTATION`]).
 
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
@@ -10,8 +10,8 @@ use thiserror::Error;
 use super::traffic_split::{MAX_WEIGHT, SplitVersion, milli};
 use smc_types::text::truncated;
 
-/// The annotation that holds the JSON of `spec.matches` in v1alpha1 and v1alpha2. It is reserved: in v1alpha3 and
-/// later it means nothing, and does not survive a conversion.
+/// The annotation that holds the JSON of `spec.matches` in v1alpha1 and v1alpha2. It is reserved: in v1alpha3
+/// and later it means nothing, and does not survive a conversion.
 pub const MATCHES_ANNOTATION: &str = "mesh.smc.dev/split-matches";
 
 const GROUP: &str = "split.smi-spec.io";
@@ -52,8 +52,8 @@ impl SplitVersion {
 }
 
 /// Writes a whole TrafficSplit object in another version. To an earlier version it always succeeds, so that
-/// stored objects can be listed. To a later one it fails where the meaning is not certain: a weight that is no
-/// quantity in steps of `1m`, or matches that cannot be read, without which all requests would be split.
+/// stored objects can be listed. To a later one it fails where the meaning is not certain: a weight that is
+/// no quantity in steps of `1m`, or matches that cannot be read, without which all requests would be split.
 pub fn convert_traffic_split(object: Value, to: SplitVersion) -> Result<Value, Unconvertible> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let fail = Failure { name: truncated(name, 253) };

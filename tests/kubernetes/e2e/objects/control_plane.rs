@@ -18,8 +18,8 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a controller whose mesh is the namespace `shop` and `declared`, and tells the API server where its
-    /// webhooks are.
+    /// Starts a controller whose mesh is the namespace `shop` and `declared`, and tells the API server where
+    /// its webhooks are.
     pub(super) async fn start(cluster: &Cluster, declared: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mesh = directory.path().join("mesh");
@@ -76,7 +76,8 @@ impl ControlPlane {
     }
 }
 
-/// An address of this host that is not a loopback one, which Kubernetes takes for no endpoint, and a free port.
+/// An address of this host that is not a loopback one, which Kubernetes takes for no endpoint, and a free
+/// port.
 fn address() -> (Ipv4Addr, u16) {
     // Connecting UDP sends nothing; it chooses the address of the interface with the default route.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();

@@ -11,9 +11,9 @@ use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use smc_host::accept::{Accepted, Acceptor, Bounds, FirstBytes};
+use smc_host::accept::{Accepted, Acceptor, Bounds};
 use smc_host::log_limit::LogLimit;
-use smc_host::network::Listener;
+use smc_host::network::{Io, Listener};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -31,9 +31,6 @@ const CONNECTIONS: Bounds = Bounds { total: 256, per_address: 128 };
 
 /// How long a TLS handshake may take: two round trips, on a busy machine.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-
-/// What a peer may send before the end of its handshake: a client certificate with its chain.
-const HANDSHAKE_BYTES: usize = 16 << 10;
 
 /// How long the head of a request may take.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
@@ -104,12 +101,10 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
 async fn connection(accepted: Accepted, serving: Arc<Serving>) {
     let Accepted { socket, peer, mut place } = accepted;
     let handshake = async {
-        let socket = FirstBytes::new(socket, HANDSHAKE_BYTES);
+        // Rustls keeps 64 KiB of what a peer sends in its handshake, at most. A smaller bound would end honest
+        // connections: a client sends its first request together with its last handshake message.
         let stream = TlsAcceptor::from(serving.tls.config()).accept(socket);
-        let mut stream = timeout(HANDSHAKE_LIMIT, stream).await.map_err(|_| "too slow".to_owned())?;
-        if let Ok(stream) = &mut stream {
-            stream.get_mut().0.lift();
-        }
+        let stream = timeout(HANDSHAKE_LIMIT, stream).await.map_err(|_| "too slow".to_owned())?;
         stream.map_err(|error| error.to_string())
     };
     let stream = match place.hold(handshake).await {
@@ -132,7 +127,7 @@ async fn connection(accepted: Accepted, serving: Arc<Serving>) {
     }
 }
 
-async fn serve(stream: TlsStream<FirstBytes>, serving: &Serving) {
+async fn serve(stream: TlsStream<Box<dyn Io>>, serving: &Serving) {
     let requests = TaskTracker::new();
     {
         let mut builder = auto::Builder::new(Tracked(requests.clone()));

@@ -165,11 +165,11 @@ fn dispatch(command: Command) -> Outcome {
         Command::Init(args) => {
             args.log.start_logging();
             if args.remove {
-                crate::interception::remove()?;
+                crate::interception::remove(args.backend)?;
                 return Ok(Verdict::Ok);
             }
-            let dry_run = args.dry_run;
-            crate::interception::run(args.into(), dry_run)?;
+            let (backend, dry_run) = (args.backend, args.dry_run);
+            crate::interception::run(args.into(), backend, dry_run)?;
             Ok(Verdict::Ok)
         }
     }

@@ -1,17 +1,18 @@
 //! `smc init`: programs traffic interception in the current network namespace.
 //!
 //! Runs `iptables-save`, computes the rules with [`smc_mesh::interception`], and runs `iptables-restore
-//! --noflush`; then the same for IPv6 if the kernel has it. If IPv6 exists and cannot be programmed, the
-//! command fails, since traffic could otherwise bypass the proxy.
+//! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f -` for
+//! both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could otherwise
+//! bypass the proxy.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use smc_mesh::interception::{
     Family, INBOUND_PORT, Interception, InterceptionError, IpNet, Jumps, OUTBOUND_PORT, PROXY_UID,
-    Parameters, parse_cidr, removal_input, restore_input,
+    Parameters, nft_input, nft_removal, parse_cidr, removal_input, restore_input,
 };
 
 use crate::telemetry::LogArgs;
@@ -22,6 +23,18 @@ const IPV6_STACK: &str = "/proc/net/if_inet6";
 /// The longest wait for another process that holds the lock of the tables. Interception is set up once,
 /// before anything else runs in the namespace, so the lock is never held for long.
 const LOCK_WAIT_SECONDS: &str = "5";
+
+/// What programs the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// iptables where it is installed, else nftables.
+    #[default]
+    Auto,
+    /// `iptables-restore` and `ip6tables-restore`, of either kind (legacy or nft).
+    Iptables,
+    /// `nft`.
+    Nftables,
+}
 
 /// Flags of `smc init`.
 #[derive(Args, Clone, Debug)]
@@ -50,6 +63,9 @@ pub struct InitArgs {
     /// Network interface whose traffic is not intercepted (repeatable).
     #[arg(long = "exclude-interface", value_name = "NAME")]
     pub exclude_interfaces: Vec<String>,
+    /// The program that writes the rules.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub backend: Backend,
     /// Print the rules instead of applying them.
     #[arg(long)]
     pub dry_run: bool,
@@ -68,7 +84,7 @@ pub enum InitError {
     #[error("invalid interception parameters")]
     Parameters(#[from] InterceptionError),
     /// A program could not be started.
-    #[error("cannot run `{program}` (Debian package: iptables)")]
+    #[error("cannot run `{program}` (Debian packages: iptables, nftables)")]
     Spawn {
         /// The name of the program.
         program: &'static str,
@@ -101,6 +117,7 @@ impl From<InitArgs> for Parameters {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             exclude_interfaces,
+            backend: _,
             dry_run: _,
             remove: _,
             log: _,
@@ -120,29 +137,49 @@ impl From<InitArgs> for Parameters {
 
 /// Programs interception, or with `dry_run` prints the rules for empty tables. Repeating it with the same
 /// parameters changes nothing; with other parameters it replaces the rules.
-pub fn run(parameters: Parameters, dry_run: bool) -> Result<(), InitError> {
+pub fn run(parameters: Parameters, backend: Backend, dry_run: bool) -> Result<(), InitError> {
     let interception = Interception::new(parameters)?;
     if dry_run {
-        return print(&interception).map_err(InitError::Print);
+        return print(&interception, backend).map_err(InitError::Print);
     }
-    program(|family, existing| restore_input(&interception, family, existing))
+    let restore = |family, existing| restore_input(&interception, family, existing);
+    program(backend, restore, |families| nft_input(&interception, families))
 }
 
 /// Takes interception away. Repeating it changes nothing.
-pub fn remove() -> Result<(), InitError> {
-    program(|_, existing| removal_input(existing))
+pub fn remove(backend: Backend) -> Result<(), InitError> {
+    program(backend, |_, existing| removal_input(existing), nft_removal)
 }
 
 /// Applies the rules of both address families.
-fn program(rules: impl Fn(Family, Jumps) -> String) -> Result<(), InitError> {
-    for family in [Family::V4, Family::V6] {
-        if family == Family::V6 && !Path::new(IPV6_STACK).exists() {
-            tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
-            continue;
+fn program(
+    backend: Backend,
+    restore: impl Fn(Family, Jumps) -> String,
+    nft: impl Fn(&[Family]) -> String,
+) -> Result<(), InitError> {
+    let mut families = vec![Family::V4];
+    if Path::new(IPV6_STACK).exists() {
+        families.push(Family::V6);
+    } else {
+        tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
+    }
+    if backend != Backend::Nftables {
+        match program_iptables(&families, restore) {
+            // Nothing was applied: the program that is missing is the one that reads the tables.
+            Err(InitError::Spawn { program: "iptables-save", source })
+                if backend == Backend::Auto && source.kind() == io::ErrorKind::NotFound => {}
+            outcome => return outcome,
         }
-        let (save, restore) = programs(family);
+    }
+    tracing::info!("the rules are those of nftables");
+    capture("nft", &["-f", "-"], &nft(&families)).map(drop)
+}
+
+fn program_iptables(families: &[Family], rules: impl Fn(Family, Jumps) -> String) -> Result<(), InitError> {
+    for family in families {
+        let (save, restore) = programs(*family);
         let existing = Jumps::found_in(&capture(save, &["-t", "nat"], "")?);
-        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules(family, existing))?;
+        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules(*family, existing))?;
     }
     Ok(())
 }
@@ -154,8 +191,13 @@ fn programs(family: Family) -> (&'static str, &'static str) {
     }
 }
 
-fn print(interception: &Interception) -> io::Result<()> {
+fn print(interception: &Interception, backend: Backend) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    if backend == Backend::Nftables {
+        writeln!(out, "# nft -f -")?;
+        out.write_all(nft_input(interception, &[Family::V4, Family::V6]).as_bytes())?;
+        return out.flush();
+    }
     for family in [Family::V4, Family::V6] {
         let (_, restore) = programs(family);
         writeln!(out, "# {restore} --noflush")?;

@@ -1,8 +1,8 @@
 //! Traffic interception: the iptables rules that send a workload's TCP connections through its proxy.
 //!
 //! Owns the parameters, their validation and the rules as text for `iptables-restore --noflush`, one text per
-//! IP family. It runs no program: `smc init` passes it the output of `iptables-save` and passes its result to
-//! `iptables-restore`.
+//! IP family, and as one text for `nft -f`. It runs no program: `smc init` passes it the output of
+//! `iptables-save` and passes its result to `iptables-restore` or `nft`.
 //!
 //! The semantics are those of OSM's init container (nat table, four chains):
 //!
@@ -18,6 +18,7 @@
 //! matches them, so no other workload can reach the outbound listener or the admin port.
 
 mod cidr;
+mod nftables;
 mod rules;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use std::ops::RangeInclusive;
 
 pub use cidr::{CidrError, parse_cidr};
 pub use ipnet::IpNet;
+pub use nftables::{nft_input, nft_removal};
 pub use rules::{Jumps, removal_input, restore_input};
 use smc_types::text::truncated;
 

@@ -136,7 +136,7 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     line(text, format_args!("-A {OUTBOUND} -p tcp -j RETURN"));
 }
 
-fn family_of(network: &IpNet) -> Family {
+pub(super) fn family_of(network: &IpNet) -> Family {
     match network {
         IpNet::V4(_) => Family::V4,
         IpNet::V6(_) => Family::V6,

@@ -9,6 +9,7 @@ use kube::Client;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use smc_types::host_port::HostPort;
 use smc_types::ids::MeshName;
 use thiserror::Error;
 
@@ -20,11 +21,15 @@ use crate::webhook::injector::SidecarImages;
 /// Flags of the webhooks.
 #[derive(Debug, Args)]
 pub(super) struct WebhookArgs {
-    /// The address to serve the webhooks of Kubernetes on [default: not served]
-    ///
-    /// The API server that serves is that of KUBECONFIG, or of the cluster that this is a pod of.
+    /// The address to serve the webhooks of Kubernetes on; needs --kubernetes [default: not served]
     #[arg(long, value_name = "ADDR")]
     webhook_listen: Option<SocketAddr>,
+    /// The address at which API servers reach the webhooks, if that is not the Service smc-webhook
+    ///
+    /// Its host is named in the webhooks' certificate as well. For controllers outside of the cluster, whose
+    /// webhook configurations have an URL.
+    #[arg(long, value_name = "HOST:PORT", requires = "webhook_listen")]
+    webhook_address: Option<HostPort>,
     /// The CAs, as PEM, of which API servers have client certificates
     ///
     /// Without it, any client may ask the webhooks. API servers show a certificate if their operator configures
@@ -47,9 +52,9 @@ pub(super) struct WebhookArgs {
 /// The webhooks cannot be served.
 #[derive(Debug, Error)]
 pub(super) enum WebhookError {
-    /// No API server can be named.
-    #[error("the webhooks need the Kubernetes API")]
-    Client(#[source] Box<kube::Error>),
+    /// The mesh is read from a directory.
+    #[error("--webhook-listen needs --kubernetes")]
+    NoApi,
     /// The CAs of the API servers cannot be read.
     #[error("cannot read the CA certificates in {}", path.display())]
     ClientCa {
@@ -62,18 +67,14 @@ pub(super) enum WebhookError {
 }
 
 impl WebhookArgs {
-    /// The webhooks, if they are to be served. `client` is that of the source, if the mesh is
-    /// read from an API server. Sends nothing to the API yet.
+    /// The webhooks, if they are to be served. `client` is that of the source. Sends nothing to the API yet.
     pub(super) async fn webhooks(
         self,
         mesh: &MeshName,
         client: Option<&Client>,
     ) -> Result<Option<Webhooks>, WebhookError> {
         let Some(listen) = self.webhook_listen else { return Ok(None) };
-        let client = match client {
-            Some(client) => client.clone(),
-            None => Client::try_default().await.map_err(|error| WebhookError::Client(error.into()))?,
-        };
+        let client = client.ok_or(WebhookError::NoApi)?.clone();
         let clients = match self.webhook_client_ca {
             None => Clients::All,
             Some(path) => match roots(&path).await {
@@ -83,7 +84,8 @@ impl WebhookArgs {
         };
         let images =
             SidecarImages { envoy: self.envoy_image, init: self.init_image, native: !self.plain_sidecars };
-        Ok(Some(Webhooks { client, listen, clients, mesh: mesh.clone(), images }))
+        let address = self.webhook_address.map(|address| address.host);
+        Ok(Some(Webhooks { client, listen, address, clients, mesh: mesh.clone(), images }))
     }
 }
 

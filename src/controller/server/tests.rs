@@ -10,6 +10,7 @@ mod several;
 mod starting;
 mod trust;
 mod valve;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,6 +9,7 @@ use kube::Client;
 use smc_host::env::Env;
 use smc_mesh::served_state::ServedState;
 use smc_raft::Group;
+use smc_types::host_port::Host;
 use smc_types::ids::{MeshName, MeshNamespace};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,8 @@ pub struct Webhooks {
     pub client: Client,
     /// The address to listen on.
     pub listen: SocketAddr,
+    /// The host at which API servers reach it, if that is not the Service.
+    pub address: Option<Host>,
     /// The clients that may ask. API servers have a certificate only where their operator gives them one.
     pub clients: Clients,
     /// The mesh's name.
@@ -68,19 +71,11 @@ pub(super) async fn start(
     parts: Parts,
     tasks: &mut Tasks,
 ) -> Result<SocketAddr, StartError> {
-    let Webhooks { client, listen: address, clients, mesh: name, images } = webhooks;
+    let Webhooks { client, listen: address, address: reached_at, clients, mesh: name, images } = webhooks;
     let Parts { namespace, issuer, env, mesh, metrics, group, .. } = parts;
     let listener = listen(&*env.network, "webhooks", address).await?;
     let address = listener.address();
-    let names = ControllerNames {
-        dns: [WEBHOOK_SERVICE, CONVERSION_SERVICE]
-            .iter()
-            .flat_map(|service| {
-                ["svc", "svc.cluster.local"].map(|end| format!("{service}.{namespace}.{end}"))
-            })
-            .collect(),
-        ips: Vec::new(),
-    };
+    let names = certificate_names(&namespace, reached_at);
     let tls = ServerTls::start_for(clients, Arc::clone(&issuer), env.clone(), names).await;
     let tls = Arc::new(tls.map_err(StartError::OwnCertificate)?);
     tls.start_renewal("webhooks' certificate", tasks);
@@ -114,4 +109,17 @@ pub(super) async fn start(
     Collector { client: collected.0, group: collected.1, certificates: parts.certificates, env }.start(tasks);
     CaBundle { client, issuer, group, mesh: name, namespace }.start(tasks);
     Ok(address)
+}
+
+/// The names of the Services as API servers verify them, and of the address beside them.
+fn certificate_names(namespace: &MeshNamespace, address: Option<Host>) -> ControllerNames {
+    let of = |service| ["svc", "svc.cluster.local"].map(|end| format!("{service}.{namespace}.{end}"));
+    let dns = [WEBHOOK_SERVICE, CONVERSION_SERVICE].into_iter().flat_map(of).collect();
+    let mut names = ControllerNames { dns, ips: Vec::new() };
+    match address {
+        Some(Host::Name(name)) => names.dns.push(name),
+        Some(Host::Ip(ip)) => names.ips.push(ip),
+        None => {}
+    }
+    names
 }

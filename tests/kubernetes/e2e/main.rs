@@ -4,6 +4,7 @@
 mod api_only;
 mod bookstore;
 mod faults;
+mod injection;
 mod living;
 mod mesh;
 mod node;

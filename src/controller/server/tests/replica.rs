@@ -250,7 +250,7 @@ impl Replica {
 }
 
 /// A directory with a mesh in it.
-fn declared() -> TempDir {
+pub(super) fn declared() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let mesh = directory.path().join("mesh");
     std::fs::create_dir(&mesh).unwrap();

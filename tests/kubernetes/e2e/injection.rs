@@ -1,0 +1,220 @@
+//! The injector before a real API server: what it stores is what counts.
+//!
+//! The controller runs beside the API server. No pod runs: living pods are for the tests with a node.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use smc_kubernetes::{Cluster, ClusterOptions, beside};
+use tempfile::TempDir;
+
+use crate::shared;
+
+/// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the API
+/// server trusts, and every thirty at Secrets.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+const NAMESPACES: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: { name: shop, labels: { openservicemesh.io/monitored-by: smc } }
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: other }
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: { name: store, namespace: shop }
+"#;
+
+/// As the chart has it, but for the address: the controller is not in the cluster.
+const WEBHOOK: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: { name: smc-injector-smc }
+webhooks:
+  - name: injector.mesh.smc.dev
+    admissionReviewVersions: [v1]
+    sideEffects: NoneOnDryRun
+    reinvocationPolicy: IfNeeded
+    failurePolicy: Fail
+    timeoutSeconds: 10
+    clientConfig: { url: "https://127.0.0.1:PORT/mutate" }
+    namespaceSelector: { matchLabels: { openservicemesh.io/monitored-by: smc } }
+    rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
+"#;
+
+const PODS: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: { name: store, namespace: shop }
+spec:
+  serviceAccountName: store
+  containers:
+    - name: app
+      image: store:1
+      ports: [{ name: http, containerPort: 8080 }]
+      livenessProbe: { httpGet: { port: http, path: /healthz } }
+      readinessProbe: { grpc: { port: 9090 } }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: machine, namespace: shop }
+spec: { hostNetwork: true, containers: [{ name: app, image: store:1 }] }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: refuses, namespace: shop, annotations: { openservicemesh.io/sidecar-injection: disabled } }
+spec: { containers: [{ name: app, image: store:1 }] }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: outside, namespace: other }
+spec: { containers: [{ name: app, image: store:1 }] }
+---
+apiVersion: batch/v1
+kind: Job
+metadata: { name: once, namespace: shop }
+spec: { template: { spec: { restartPolicy: Never, containers: [{ name: app, image: store:1 }] } } }
+"#;
+
+const REFUSED: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: wrong
+  namespace: shop
+  annotations: { openservicemesh.io/outbound-port-exclusion-list: "80;81" }
+spec: { containers: [{ name: app, image: store:1 }] }
+"#;
+
+/// A controller beside the cluster. It ends when this is dropped.
+struct Controller {
+    process: Child,
+    _directory: TempDir,
+}
+
+impl Controller {
+    fn start(cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let log = std::fs::File::create(path("log")).unwrap();
+        let process = Command::new(beside("smc").unwrap())
+            .args(["controller", "--kubernetes", "--kubeconfig"])
+            .arg(cluster.kubeconfig())
+            .arg("--data-dir")
+            .arg(path("data"))
+            .arg("--kek-file")
+            .arg(path("kek"))
+            .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
+            .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
+            .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { process, _directory: directory }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A port that is free now.
+fn free_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+async fn get(cluster: &Cluster, what: &[&str]) -> Value {
+    let got = cluster.kubectl(&[&["get", "-o", "json"], what].concat()).await.unwrap();
+    assert!(got.success(), "{got:?}");
+    serde_json::from_str(&got.stdout).unwrap()
+}
+
+async fn uuid_of(cluster: &Cluster, pod: &str) -> String {
+    let pod = get(cluster, &["-n", "shop", "pod", pod]).await;
+    pod["metadata"]["labels"]["osm-proxy-uuid"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
+    let Some(programs) = shared::api_programs() else { return };
+    let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
+    let webhooks = free_port();
+    cluster.apply(NAMESPACES).await.unwrap();
+    cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
+    let _controller = Controller::start(&cluster, webhooks);
+
+    // Until the leader has told the API server which roots to trust, every Pod of the mesh is refused.
+    cluster
+        .wait("a pod to be admitted", PATIENCE, || async {
+            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+            let pod = PODS.split("\n---\n").next().unwrap();
+            let applied = cluster.kubectl_with(&dry_run, pod).await.map_err(|error| error.chain())?;
+            if applied.success() { Ok(()) } else { Err(format!("{applied:?}")) }
+        })
+        .await
+        .unwrap();
+    let secrets = get(&cluster, &["-n", "shop", "secrets"]).await;
+    assert_eq!(secrets["items"], json!([]), "a dry run has no side effects");
+
+    cluster.apply(PODS).await.unwrap();
+    let pod = get(&cluster, &["-n", "shop", "pod", "store"]).await;
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().unwrap().iter();
+        containers.map(|container| container["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        (names("initContainers"), names("containers")),
+        (vec!["smc-init".into(), "envoy".into()], vec!["app".into()])
+    );
+    let envoy = &pod["spec"]["initContainers"][1];
+    assert_eq!((&envoy["restartPolicy"], &envoy["image"]), (&json!("Always"), &json!("envoy:test")));
+    let mounts: Vec<_> =
+        envoy["volumeMounts"].as_array().unwrap().iter().map(|mount| &mount["name"]).collect();
+    assert_eq!(mounts, ["smc-bootstrap"], "no token of the service account");
+    let app = &pod["spec"]["containers"][0];
+    assert_eq!(app["livenessProbe"]["httpGet"]["path"], "/http/8080/healthz");
+    assert_eq!(app["readinessProbe"]["httpGet"]["path"], "/grpc/9090/");
+
+    let uuid = uuid_of(&cluster, "store").await;
+    let secret = format!("smc-bootstrap-{uuid}");
+    let uid = &pod["metadata"]["uid"];
+    cluster
+        .wait("the pod to own its Secret", PATIENCE, || async {
+            let secret = get(&cluster, &["-n", "shop", "secret", &secret]).await;
+            assert!(secret["data"]["bootstrap.json"].is_string() && secret["immutable"] == true);
+            let owner = &secret["metadata"]["ownerReferences"][0];
+            if owner["uid"] == *uid { Ok(()) } else { Err(owner.to_string()) }
+        })
+        .await
+        .unwrap();
+
+    for pod in ["machine", "refuses"] {
+        assert_eq!(uuid_of(&cluster, pod).await, "", "{pod}");
+    }
+    let outside = get(&cluster, &["-n", "other", "pod", "outside"]).await;
+    assert!(outside["spec"]["initContainers"].is_null());
+    let jobs = get(&cluster, &["-n", "shop", "pods", "-l", "job-name=once"]).await;
+    assert!(jobs["items"][0]["metadata"]["labels"]["osm-proxy-uuid"].is_string(), "{jobs}");
+
+    let refused = cluster.kubectl_with(&["apply", "-f", "-"], REFUSED).await.unwrap();
+    assert!(!refused.success() && refused.stderr.contains("outbound-port-exclusion-list"), "{refused:?}");
+
+    // A copy of a pod that is there gets a sidecar of its own.
+    let mut copy = pod.clone();
+    copy["metadata"] = json!({"name": "copy", "namespace": "shop", "labels": pod["metadata"]["labels"]});
+    let copied = cluster.kubectl_with(&["create", "-f", "-"], &copy.to_string()).await.unwrap();
+    assert!(copied.success(), "{copied:?}");
+    let other = uuid_of(&cluster, "copy").await;
+    assert!(!other.is_empty() && other != uuid, "{other}");
+    cluster.stop().await.unwrap();
+}

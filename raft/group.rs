@@ -176,7 +176,7 @@ impl Group {
         tasks.spawn(until(stopping.clone(), keeping));
         tasks.spawn(until(stopping.clone(), clocks.clone().run()));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
-        tasks.spawn(until(stopping.clone(), ticking(raft.clone(), replica)));
+        tasks.spawn(until(stopping.clone(), ticking(raft.clone(), replica, identity.incarnation)));
         let joining = GroupJoin {
             raft: raft.clone(),
             identity: identity.clone(),

@@ -80,6 +80,8 @@ pub(super) fn config(timing: &Timing) -> Result<Config, GroupError> {
         election_timeout_max: millis(timing.election.1),
         // A replica that returns from a partition must not depose a healthy leader.
         enable_pre_vote: Some(true),
+        // `ticking` allows elections once this replica's disk is that of a voter.
+        enable_elect: false,
         // A leader sends entries before it has synced them itself. If it loses power and then leads on in
         // the same term, it gives their log positions to other entries, and followers take the two for the
         // same.

@@ -1,18 +1,22 @@
 //! Replicas that only their ordinals tell apart: the first one founds, the others ask everybody.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use openraft::EntryPayload;
+use openraft::raft::AppendEntriesRequest;
 use smc_types::ids::ReplicaId;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::commands::{commit, found, holds, issue};
 use super::replicas::{Cluster, eventually, voters};
 use crate::group::{Claim, ClaimError, FoundingRegister};
 use crate::storage::memory::MemoryDisk;
+use crate::types::{Entry, LeaderId, LogId, Membership, Replica, Vote};
 
 /// A record in memory: 0 for none.
 #[derive(Debug, Default)]
@@ -97,4 +101,30 @@ async fn a_founding_that_was_cut_short_after_the_claim_goes_on() {
     refused.ready().await.unwrap();
     cluster.crash(0).await;
     cluster.start(0).await.ready().await.unwrap();
+}
+
+/// Its first entry is the founding: replica 0 alone, with the disk that it lost. Seen in a cluster, where the
+/// rest of the log came too late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_its_disk_does_not_elect_itself_by_an_old_membership() {
+    let mut cluster = by_ordinal();
+    let lost = Arc::new(Register::default());
+    lost.0.store(1, Ordering::SeqCst);
+    cluster.founding = Some(lost);
+    let replica = cluster.start(0).await;
+    let before = Replica { address: "replica-0".to_owned(), incarnation: 1 };
+    let nodes = BTreeMap::from([(ReplicaId(0), before)]);
+    let membership = Membership::new(vec![[ReplicaId(0)].into()], nodes).unwrap();
+    let first = LogId { leader_id: LeaderId { term: 0, node_id: ReplicaId(0) }, index: 0 };
+    let founding = Entry { log_id: first, payload: EntryPayload::Membership(membership) };
+    let request = AppendEntriesRequest {
+        vote: Vote::new_committed(5, ReplicaId(1)),
+        prev_log_id: None,
+        entries: vec![founding],
+        leader_commit: None,
+    };
+    replica.raft.append_entries(request).await.unwrap();
+    sleep(Duration::from_secs(6)).await;
+    let status = replica.status();
+    assert_eq!((status.leader, status.term), (Some(ReplicaId(1)), 5), "it follows the leader of term 5");
 }

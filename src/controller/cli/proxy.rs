@@ -123,12 +123,20 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
         }
         ProxyCommand::Config { pod, admin, output } => {
             let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
-            let mut whole = GetProxyConfigResponse::default();
+            let (mut whole, mut refused) = (GetProxyConfigResponse::default(), None);
             for mut client in admin.every_client().await? {
-                let answer = client.get_proxy_config(request.clone()).await;
-                let answer = answer.map_err(Refused)?.into_inner();
-                whole.proxy = answer.proxy.or(whole.proxy);
-                whole.streams.extend(answer.streams);
+                match client.get_proxy_config(request.clone()).await {
+                    Ok(answer) => {
+                        let answer = answer.into_inner();
+                        whole.proxy = answer.proxy.or(whole.proxy);
+                        whole.streams.extend(answer.streams);
+                    }
+                    // The proxy is connected to another replica, unless all say so.
+                    Err(status) => refused = Some(status),
+                }
+            }
+            if let (None, Some(status)) = (&whole.proxy, refused) {
+                return Err(Refused(status).into());
             }
             output.print(&whole, config)?;
         }

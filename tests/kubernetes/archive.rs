@@ -96,7 +96,7 @@ pub(crate) fn image(
     user: &str,
     layer: &[u8],
 ) -> Result<Vec<u8>, ClusterError> {
-    let hex: String = digest(&SHA256, layer).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = data_encoding::HEXLOWER.encode(digest(&SHA256, layer).as_ref());
     let config = json!({
         "architecture": architecture(),
         "os": "linux",

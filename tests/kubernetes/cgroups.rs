@@ -83,8 +83,8 @@ impl Cgroups {
 
     /// Names them in `file`.
     pub(crate) fn record(&self, file: &Path) -> Result<(), ClusterError> {
-        let lines: String = self.0.iter().map(|path| format!("{}\n", path.display())).collect();
-        fs::write(file, lines).map_err(ClusterError::file("write", file))
+        let lines: Vec<String> = self.0.iter().map(|path| path.display().to_string()).collect();
+        fs::write(file, lines.join("\n")).map_err(ClusterError::file("write", file))
     }
 
     /// Creates them, empty.

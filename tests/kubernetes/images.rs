@@ -1,7 +1,7 @@
 //! Owns the images of the node: what is in each, made of files of this machine and the libraries that
 //! they need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ impl Image {
             add(&mut files, path, source)?;
         }
         let mut tar = Tar::default();
-        let mut made = BTreeMap::new();
+        let mut made = BTreeSet::new();
         for (path, mode) in DIRECTORIES {
             directories(&mut tar, &mut made, path, mode)?;
         }
@@ -145,15 +145,15 @@ fn parent(path: &str) -> &str {
 /// Adds a directory and those above it, unless they are there.
 fn directories(
     tar: &mut Tar,
-    made: &mut BTreeMap<String, ()>,
+    made: &mut BTreeSet<String>,
     path: &str,
     mode: u32,
 ) -> Result<(), ClusterError> {
-    if path.is_empty() || made.contains_key(path) {
+    if path.is_empty() || made.contains(path) {
         return Ok(());
     }
     directories(tar, made, parent(path), 0o755)?;
-    made.insert(path.to_owned(), ());
+    made.insert(path.to_owned());
     tar.directory(path, mode)
 }
 

@@ -81,6 +81,7 @@ impl NameArgs {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on a command line")]
 struct UpArgs {
     /// The cluster's name.
     #[arg(long, default_value = "cluster")]

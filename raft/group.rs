@@ -108,6 +108,7 @@ impl Group {
     /// All its tasks and connections run on the runtime that this is called on, and the listener on the one
     /// that it was opened on. A caller on another runtime can keep that one busy without delaying a
     /// heartbeat or a commit.
+    #[expect(clippy::too_many_lines, reason = "the parts of a replica, in the order in which they start")]
     pub async fn start(
         settings: Settings,
         storage: Storage,

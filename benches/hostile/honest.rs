@@ -65,7 +65,8 @@ impl Honest {
     pub(crate) async fn hostile(&mut self) -> Result<Hostile> {
         let bootstrap = bootstrap(&mut self.clients[0], PODS - 1, PATIENCE).await?;
         first_answer(&Credentials::read(&bootstrap).ok_or("not a bootstrap")?).await?;
-        let addresses = self.credentials.iter().flat_map(|own| own.first()).flat_map(|own| &own.controllers);
+        let addresses =
+            self.credentials.iter().filter_map(|own| own.first()).flat_map(|own| &own.controllers);
         Ok(Hostile { bootstrap, addresses: addresses.cloned().collect() })
     }
 

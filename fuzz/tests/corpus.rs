@@ -1,5 +1,7 @@
 //! The corpus of every target, replayed without a fuzzer: what was found once is not found again.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

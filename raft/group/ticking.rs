@@ -1,14 +1,14 @@
-//! The ticks of openraft, which stop while no replica could miss them, and the elections, in which only a disk
-//! that is a voter's stands.
+//! The ticks of openraft, which stop while no replica could miss them, and the elections, in which only a
+//! disk that is a voter's stands.
 //!
 //! A tick looks whether a heartbeat or an election is due. openraft ticks every ten milliseconds at the
 //! default heartbeat, and publishes its metrics at each tick, which is most of what an idle replica does.
 //! A leader without any other member sends no heartbeats and stands for no election.
 //!
 //! openraft knows replicas by their ids alone. A replica that lost its disk is added again under its id, and
-//! receives the log from its beginning: the memberships in it name the id, with the lost disk's incarnation. If
-//! the group was founded by this replica alone, the first of them makes it a majority by itself. It would elect
-//! itself with an empty log, and the others would follow it.
+//! receives the log from its beginning: the memberships in it name the id, with the lost disk's incarnation.
+//! If the group was founded by this replica alone, the first of them makes it a majority by itself. It would
+//! elect itself with an empty log, and the others would follow it.
 //!
 //! Owns when openraft ticks, and when it may hold an election.
 
@@ -20,8 +20,9 @@ use smc_types::ids::ReplicaId;
 use crate::state::machine::Raft;
 use crate::types::{Membership, StoredMembership, TypeConfig};
 
-/// Stops and resumes the ticks, and allows and forbids elections, until Raft stops. Another member is known here before the first message to
-/// it is due, and a vote of another replica makes this one a follower: both change what is watched.
+/// Stops and resumes the ticks, and allows and forbids elections, until Raft stops. Another member is known
+/// here before the first message to it is due, and a vote of another replica makes this one a follower: both
+/// change what is watched.
 pub(crate) async fn ticking(raft: Raft, me: ReplicaId, incarnation: u64) {
     let mut server = raft.server_metrics();
     loop {
@@ -48,8 +49,8 @@ fn is_needed(server: &RaftServerMetrics<TypeConfig>, me: ReplicaId) -> bool {
         || !alone(&server.committed_membership_config)
 }
 
-/// Whether replica `me` may stand for election: the disk with this incarnation is a voter's. A membership that
-/// names another incarnation is from before its disk was lost.
+/// Whether replica `me` may stand for election: the disk with this incarnation is a voter's. A membership
+/// that names another incarnation is from before its disk was lost.
 fn may_stand(membership: &Membership, me: ReplicaId, incarnation: u64) -> bool {
     membership.get_node(&me).is_some_and(|member| member.incarnation == incarnation)
         && membership.voter_ids().any(|voter| voter == me)

@@ -1,9 +1,9 @@
 //! `smc init`: programs traffic interception in the current network namespace.
 //!
 //! Runs `iptables-save`, computes the rules with [`smc_mesh::interception`], and runs `iptables-restore
-//! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f -` for
-//! both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could otherwise
-//! bypass the proxy.
+//! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f
+//! -` for both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could
+//! otherwise bypass the proxy.
 
 use std::io::{self, Write};
 use std::path::Path;

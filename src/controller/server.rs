@@ -183,6 +183,7 @@ pub struct Server;
 impl Server {
     /// Starts a replica. It listens when this returns, and answers proxies once its source has synced.
     /// `shutdown` ends it, provided that the handle is joined.
+    #[expect(clippy::too_many_lines, reason = "the wiring of a replica, in the order in which parts start")]
     pub async fn start(
         config: Config,
         env: Env,

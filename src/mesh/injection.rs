@@ -6,6 +6,7 @@
 
 mod containers;
 mod decision;
+mod error;
 mod exclusions;
 mod names;
 mod pod;
@@ -17,10 +18,11 @@ mod settings;
 mod tests;
 
 pub use decision::{Decision, NotInjected, applies, decide, switch};
+pub use error::InjectionError;
 pub use names::{
     BOOTSTRAP_KEY, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE, METRICS_ANNOTATION,
     PROXY_UUID_LABEL, SECRET_PREFIX, secret_name,
 };
-pub use pod::{InjectionError, Site, inject, proxy_of};
+pub use pod::{Site, inject, proxy_of};
 pub use probe_config::READY_PATH;
 pub use settings::Settings;

@@ -1,8 +1,8 @@
 //! TLS of the servers of a replica.
 //!
-//! Owns a server's certificate and its renewal, and which clients pass the handshake. At the xDS port these are
-//! clients with a certificate of this mesh; [`smc_authority::rules::admit`] then decides which proxy the client
-//! is and whether it is admitted.
+//! Owns a server's certificate and its renewal, and which clients pass the handshake. At the xDS port these
+//! are clients with a certificate of this mesh; [`smc_authority::rules::admit`] then decides which proxy the
+//! client is and whether it is admitted.
 
 use std::fmt;
 use std::sync::Arc;

@@ -143,6 +143,7 @@ pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
 }
 
 /// Runs a replica, its member of the Raft group on the runtime `raft`.
+#[expect(clippy::too_many_lines, reason = "each flag goes to its place")]
 pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     let ControllerArgs {
         mesh,
@@ -264,7 +265,8 @@ fn connections(open_files: u64) -> usize {
 }
 
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A leader hands its
-/// leadership over before the streams end. Returns what the end means for the membership, where that is known.
+/// leadership over before the streams end. Returns what the end means for the membership, where that is
+/// known.
 async fn serve(
     config: Config,
     env: Env,
@@ -276,9 +278,10 @@ async fn serve(
     let signalled = signals.any();
     tokio::pin!(signalled);
     let group = Arc::clone(&storage.group);
-    let depart = async || match departing {
-        Some(departing) => Some(departing.begin(&group).await),
-        None => {
+    let depart = async || {
+        if let Some(departing) = departing {
+            Some(departing.begin(&group).await)
+        } else {
             hand_over(&group, |_| true).await;
             None
         }

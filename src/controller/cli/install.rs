@@ -223,14 +223,13 @@ async fn wait_until_ready(
     let mut said = String::new();
     loop {
         let set = cluster.find(&place.set()).await?.unwrap_or_default();
-        let missing = match rollout(&set) {
-            Some(missing) => Some(missing),
-            None => {
-                let injector = cluster.find(&place.injector()).await?.unwrap_or_default();
-                let bundle = injector.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
-                let unsigned = bundle.is_none_or(str::is_empty);
-                unsigned.then(|| "the leader has not signed the webhooks yet".to_owned())
-            }
+        let missing = if let Some(missing) = rollout(&set) {
+            Some(missing)
+        } else {
+            let injector = cluster.find(&place.injector()).await?.unwrap_or_default();
+            let bundle = injector.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
+            let unsigned = bundle.is_none_or(str::is_empty);
+            unsigned.then(|| "the leader has not signed the webhooks yet".to_owned())
         };
         let Some(missing) = missing else { break };
         if Instant::now() >= deadline {

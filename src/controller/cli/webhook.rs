@@ -32,8 +32,8 @@ pub(super) struct WebhookArgs {
     webhook_address: Option<HostPort>,
     /// The CAs, as PEM, of which API servers have client certificates
     ///
-    /// Without it, any client may ask the webhooks. API servers show a certificate if their operator configures
-    /// one, with --admission-control-config-file.
+    /// Without it, any client may ask the webhooks. API servers show a certificate if their operator
+    /// configures one, with --admission-control-config-file.
     #[arg(long, value_name = "FILE", requires = "webhook_listen")]
     webhook_client_ca: Option<PathBuf>,
     /// The image of Envoy in sidecars, unless MeshConfig names one
@@ -44,7 +44,8 @@ pub(super) struct WebhookArgs {
     init_image: String,
     /// Add sidecars as plain containers, for Kubernetes before 1.29
     ///
-    /// A pod whose containers end then does not: Jobs stay. An application starts before its sidecar is ready.
+    /// A pod whose containers end then does not: Jobs stay. An application starts before its sidecar is
+    /// ready.
     #[arg(long)]
     plain_sidecars: bool,
 }

@@ -88,12 +88,11 @@ impl Controllers {
         replica: Option<ReplicaId>,
         limit: Duration,
     ) -> Result<Client, ControllerError> {
-        let pod = match replica {
-            Some(replica) => format!("smc-controller-{replica}"),
-            None => {
-                let ready = self.ready().await?.into_iter().next();
-                ready.ok_or_else(|| ControllerError::NoneReady(self.namespace.clone()))?
-            }
+        let pod = if let Some(replica) = replica {
+            format!("smc-controller-{replica}")
+        } else {
+            let ready = self.ready().await?.into_iter().next();
+            ready.ok_or_else(|| ControllerError::NoneReady(self.namespace.clone()))?
         };
         self.call(pod, limit).await
     }

@@ -65,8 +65,8 @@ impl Settings {
     }
 
     /// The settings of the installation that `set`, its StatefulSet, and `injector`, its
-    /// MutatingWebhookConfiguration, show, with the images of this version. What cannot be changed stays as it
-    /// was, and so does the number of replicas, which `kubectl scale` changes as well.
+    /// MutatingWebhookConfiguration, show, with the images of this version. What cannot be changed stays as
+    /// it was, and so does the number of replicas, which `kubectl scale` changes as well.
     #[must_use]
     pub fn continued(mut self, set: &Value, injector: Option<&Value>) -> Self {
         if let Some(domain) = argument(set, "--trust-domain=") {

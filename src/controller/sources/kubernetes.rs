@@ -316,19 +316,16 @@ impl Running {
             return;
         }
         self.patience.ends = None;
-        match self.loaded.take() {
-            Some(objects) => {
-                warn!(
-                    objects = objects.len(),
-                    "the API server was not read in time; the last known mesh is served"
-                );
-                self.store.restore(objects);
-                self.publish_scope();
-                self.report();
-            }
-            None => warn!(
-                "the API server was not read in time, and no mesh is known; nothing is served until it is"
-            ),
+        if let Some(objects) = self.loaded.take() {
+            warn!(
+                objects = objects.len(),
+                "the API server was not read in time; the last known mesh is served"
+            );
+            self.store.restore(objects);
+            self.publish_scope();
+            self.report();
+        } else {
+            warn!("the API server was not read in time, and no mesh is known; nothing is served until it is");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns its content. Beside a key-encryption key that is mounted read-only no note can be written, and a disk
 //! may be lost. The API server creates an object of one name once, so of several disks one founds the group.
 //! The record belongs to no release of the chart: it outlives an uninstallation, as the key and the disks do.
-//! A person who wants to begin anew deletes it.
+//! A person who wants to begin again deletes it.
 
 use std::collections::BTreeMap;
 

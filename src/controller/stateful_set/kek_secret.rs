@@ -1,8 +1,8 @@
 //! The Secret with the key-encryption key: made once, never read, changed or deleted by SMC.
 //!
-//! Owns when it is made. No release of the chart holds it, so neither an upgrade nor an uninstallation touches
-//! it, and rendering the chart needs no randomness. The API server creates an object of one name once: of
-//! several replicas that start at once, one makes the key.
+//! Owns when it is made. No release of the chart holds it, so neither an upgrade nor an uninstallation
+//! touches it, and rendering the chart needs no randomness. The API server creates an object of one name
+//! once: of several replicas that start at once, one makes the key.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Which replica a pod is, and where it and the others are reached.
 //!
 //! Owns the names that Kubernetes gives: `NAME-ORDINAL` to a pod of a StatefulSet, and
-//! `POD.SERVICE.NAMESPACE.svc` to a pod behind its headless Service (the Kubernetes documents on StatefulSets,
-//! "Stable Network ID").
+//! `POD.SERVICE.NAMESPACE.svc` to a pod behind its headless Service (the Kubernetes documents on
+//! StatefulSets, "Stable Network ID").
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What the number of replicas that a person asks for means for the group.
 //!
 //! Owns two rules as plain functions: whether a replica that ends comes back, and what the leader does about
-//! members that nobody asks for any more.
+//! members that the StatefulSet no longer asks for.
 
 use std::collections::BTreeSet;
 

@@ -70,8 +70,8 @@ pub(crate) async fn create(client: &Client, proxy: &ProxyName, bootstrap: String
     outcome("create", proxy, created.map(|created| created.map(drop)))
 }
 
-/// Makes the Pod the owner of the Secret, so that Kubernetes deletes the Secret after the Pod. Returns whether
-/// the Secret is there.
+/// Makes the Pod the owner of the Secret, so that Kubernetes deletes the Secret after the Pod. Returns
+/// whether the Secret is there.
 pub(crate) async fn adopt(client: &Client, proxy: &ProxyName, pod: &PodOwner) -> Result<bool, SecretError> {
     let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid });
     let patch = json!({ "metadata": { "ownerReferences": [owner] } });

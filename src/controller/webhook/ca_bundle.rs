@@ -1,9 +1,9 @@
 //! Keeps what the API server trusts of the webhooks equal to the roots of the mesh.
 //!
-//! Owns the field `caBundle` of the webhook configurations of this mesh and of the CRDs that are converted here.
-//! The Raft leader writes it, and only where it differs, so a root that rotates, or an upgrade of the
-//! installation that empties the field, is followed within seconds. Everything else in these objects belongs to
-//! the installation.
+//! Owns the field `caBundle` of the webhook configurations of this mesh and of the CRDs that are converted
+//! here. The Raft leader writes it, and only where it differs, so a root that rotates, or an upgrade of the
+//! installation that empties the field, is followed within seconds. Everything else in these objects belongs
+//! to the installation.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -141,7 +141,8 @@ fn webhooks_patch(webhooks: &Trusted<'_>, bundle: &[u8]) -> Option<Patch<Value>>
     (!stale.is_empty()).then(|| Patch::Strategic(json!({ "webhooks": stale })))
 }
 
-/// The patch for a CRD whose conversion is this control plane's. In a cluster with two meshes it is one's only.
+/// The patch for a CRD whose conversion is this control plane's. In a cluster with two meshes it is one's
+/// only.
 fn conversion_patch(crd: &CustomResourceDefinition, namespace: &str, bundle: &[u8]) -> Option<Patch<Value>> {
     let config = crd.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()?;
     let service = config.service.as_ref()?;

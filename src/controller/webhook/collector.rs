@@ -1,9 +1,9 @@
 //! The Secrets of sidecars after their pods were admitted.
 //!
 //! Owns the task of the Raft leader that gives each Secret its owner, once the Pod exists, and deletes those
-//! whose Pod never came. The ledger says which Secrets there may be: it has every certificate, and SMC reads no
-//! Secrets. Kubernetes deletes a Secret with an owner after its Pod; the certificates of pods that are gone are
-//! released by [`crate::registry::orphan_releaser`].
+//! whose Pod never came. The ledger says which Secrets there may be: it has every certificate, and SMC reads
+//! no Secrets. Kubernetes deletes a Secret with an owner after its Pod; the certificates of pods that are
+//! gone are released by [`crate::registry::orphan_releaser`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,7 +84,8 @@ impl Collector {
 
     async fn run(self, stopping: CancellationToken) {
         let collecting = async {
-            // What this leader has dealt with. Another leader begins anew, which repeats requests and nothing else.
+            // What this leader has dealt with. Another leader begins with none, which repeats requests and
+            // nothing else.
             let mut settled = BTreeSet::new();
             loop {
                 let status = self.group.status();
@@ -147,8 +148,8 @@ impl Collector {
         }
     }
 
-    /// Deletes the Secret of a Pod that never came, then releases its certificate, which may still be read by
-    /// whoever may read Secrets.
+    /// Deletes the Secret of a Pod that never came, then releases its certificate, which a reader of
+    /// Secrets may have copied.
     async fn delete(&self, proxy: &ProxyName) -> Result<(), bootstrap_secret::SecretError> {
         if bootstrap_secret::delete(&self.client, proxy).await? {
             info!(%proxy, "deleted the Secret of a pod that never came");
@@ -175,8 +176,8 @@ impl Collector {
         issued
     }
 
-    /// The pods with the label of a sidecar. Where several have the same, as a copy by hand does, the first owns
-    /// the Secret.
+    /// The pods with the label of a sidecar. Where several have the same, as a copy by hand does, the first
+    /// owns the Secret.
     async fn pods(&self) -> Result<BTreeMap<ProxyName, PodOwner>, kube::Error> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mut parameters =

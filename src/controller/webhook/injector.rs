@@ -1,8 +1,9 @@
 //! The mutating webhook: gives a Pod its sidecar.
 //!
-//! Owns the order of the steps: the certificate is committed to the ledger, then the Secret with the bootstrap
-//! is written, then the patch is answered. [`smc_mesh::injection`] decides what the Pod becomes. The answer
-//! holds the name of the Secret and never its content, so a peer that is no API server gains nothing by asking.
+//! Owns the order of the steps: the certificate is committed to the ledger, then the Secret with the
+//! bootstrap is written, then the patch is answered. [`smc_mesh::injection`] decides what the Pod becomes.
+//! The answer holds the name of the Secret and never its content, so a peer that is no API server gains
+//! nothing by asking.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +66,7 @@ pub(crate) struct Injector {
     pub(crate) places: Semaphore,
 }
 
-/// What the author of a Pod is told about an annotation that means nothing.
+/// The warning for the author of a Pod about an annotation that means nothing.
 const UNREADABLE: &str = "openservicemesh.io/sidecar-injection is none of enabled, yes, true, disabled, no, false: \
                           read as disabled, so without sidecar";
 

@@ -1,8 +1,8 @@
 //! What the injector knows about a namespace.
 //!
 //! Owns where it comes from: the mesh as it was read, and the API itself for a namespace that the replica has
-//! not heard of as one of the mesh. The API server asks for those that carry the label, and the news of a label
-//! may be on its way.
+//! not heard of as one of the mesh. The API server asks for those that carry the label, and the news of a
+//! label may be on its way.
 
 use std::sync::Arc;
 

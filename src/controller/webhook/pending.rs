@@ -1,9 +1,9 @@
 //! The sidecars that were made for pods which have not appeared yet.
 //!
-//! Owns their bounds. A peer at the webhooks' port can claim that a pod is about to be made; each claim costs a
-//! certificate and a Secret. The number of those without a pod is what bounds a liar, since the API server's
-//! claims come true within moments. It also tells a pod that is admitted once more (reinvocation) from a copy
-//! of a running one.
+//! Owns their bounds. A peer at the webhooks' port can claim that a pod is about to be made; each claim costs
+//! a certificate and a Secret. The number of those without a pod is what bounds a liar, since the API
+//! server's claims come true within moments. It also tells a pod that is admitted once more (reinvocation)
+//! from a copy of a running one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,8 @@ use thiserror::Error;
 /// request; the rest is for the news of it. Afterwards the Secret is collected.
 pub(crate) const TIME_TO_APPEAR: Duration = Duration::from_mins(5);
 
-/// The most in one namespace: a Deployment that is scaled to thousands of pods at once has as many on the way.
+/// The most in one namespace: a Deployment that is scaled to thousands of pods at once has as many on the
+/// way.
 const MAX_PER_NAMESPACE: usize = 5_000;
 
 /// The most in all namespaces: 300 bytes each here, and some 8 KiB each in the API server's storage.
@@ -50,8 +51,8 @@ struct Entry {
 }
 
 impl Pending {
-    /// Enters a sidecar, unless there are too many. Forgets those whose pods appeared in `served`, or took too
-    /// long, before it refuses.
+    /// Enters a sidecar, unless there are too many. Forgets those whose pods appeared in `served`, or took
+    /// too long, before it refuses.
     pub(crate) fn enter(
         &self,
         proxy: &ProxyName,
@@ -78,7 +79,7 @@ impl Pending {
     pub(crate) fn expects(&self, proxy: &ProxyName, account: &ServiceAccountId, now: Timestamp) -> bool {
         let state = lock(&self.0);
         let fresh = |entry: &&Entry| now.since(entry.since) < TIME_TO_APPEAR && entry.account == *account;
-        state.proxies.get(proxy).filter(fresh).is_some()
+        state.proxies.get(proxy).as_ref().is_some_and(fresh)
     }
 
     /// Forgets a sidecar that was not made after all.
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_too_many_pods_that_never_came_gets_no_more_and_no_other_suffers() {
+    fn too_many_pods_that_never_came_stop_their_own_namespace_only() {
         let pending = Pending::default();
         let enter = |number: usize, namespace: &str, now: i64| {
             pending.enter(&proxy(number as u128 + 1, namespace), &account(namespace), Timestamp(now), None)

@@ -1,8 +1,8 @@
 //! The HTTPS server of the webhooks.
 //!
-//! Owns the connections: their bounds, the handshake, HTTP/1.1 and HTTP/2, and their end. Which paths there are
-//! is the routers' business. API servers show a client certificate only where their operator configures one
-//! (`--webhook-client-ca`); otherwise any peer may speak, and no route may trust what it says.
+//! Owns the connections: their bounds, the handshake, HTTP/1.1 and HTTP/2, and their end. Which paths there
+//! are is the routers' business. API servers show a client certificate only where their operator configures
+//! one (`--webhook-client-ca`); otherwise any peer may speak, and no route may trust what it says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +101,8 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
 async fn connection(accepted: Accepted, serving: Arc<Serving>) {
     let Accepted { socket, peer, mut place } = accepted;
     let handshake = async {
-        // Rustls keeps 64 KiB of what a peer sends in its handshake, at most. A smaller bound would end honest
-        // connections: a client sends its first request together with its last handshake message.
+        // Rustls keeps 64 KiB of what a peer sends in its handshake, at most. A smaller bound would end
+        // honest connections: a client sends its first request together with its last handshake message.
         let stream = TlsAcceptor::from(serving.tls.config()).accept(socket);
         let stream = timeout(HANDSHAKE_LIMIT, stream).await.map_err(|_| "too slow".to_owned())?;
         stream.map_err(|error| error.to_string())

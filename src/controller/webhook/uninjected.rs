@@ -1,8 +1,8 @@
 //! Pods that should have a sidecar and have none.
 //!
 //! Owns the task that finds them: pods that were made before their namespace joined the mesh, or while the
-//! webhook could not be asked and its configuration let them pass. Such a pod is outside the mesh, and callers in
-//! the mesh cannot reach it.
+//! webhook could not be asked and its configuration let them pass. Such a pod is outside the mesh, and
+//! callers in the mesh cannot reach it.
 
 use std::time::Duration;
 

@@ -26,8 +26,8 @@ const CONCURRENCY: &str = "2";
 const START_PERIOD: u32 = 1;
 const START_ATTEMPTS: u32 = 120;
 
-/// How many seconds a sidecar that is no native one goes on after it was told to end, at most: the application
-/// is told at the same moment.
+/// How many seconds a sidecar that is no native one goes on after SIGTERM, at most: the
+/// application receives SIGTERM at the same moment.
 const LINGER: u64 = 10;
 
 /// The init container that sets up interception.

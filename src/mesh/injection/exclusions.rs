@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use smc_types::text::truncated;
 
-use super::pod::InjectionError;
+use super::error::InjectionError;
 use crate::api::osm::SidecarSettings;
 use crate::interception::{Interception, IpNet, Parameters, parse_cidr};
 

@@ -1,19 +1,19 @@
 //! What injection makes of a Pod.
 //!
-//! Owns the whole change. It is idempotent: the result, injected again with the same UUID, stays as it is, also
-//! after the API server has filled in its defaults. Of the author's containers it changes probes and hooks
-//! alone.
+//! Owns the whole change. It is idempotent: the result, injected again with the same UUID, stays as it is,
+//! also after the API server has filled in its defaults. Of the author's containers it changes probes and
+//! hooks alone.
 
 use serde_json::{Map, Value, json};
 use smc_types::ids::ProxyUuid;
-use thiserror::Error;
 
 use super::decision::switch;
+use super::error::InjectionError;
 use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, VOLUME, secret_name};
 use super::probes::{self, Targets};
 use super::settings::Settings;
 use super::{containers, exclusions};
-use crate::interception::{InterceptionError, METRICS_PORT, PROXY_UID};
+use crate::interception::{METRICS_PORT, PROXY_UID};
 
 /// Kubernetes' default of `spec.terminationGracePeriodSeconds`.
 const GRACE: u64 = 30;
@@ -31,43 +31,6 @@ pub struct Site {
     pub uuid: ProxyUuid,
     /// Whether the namespace asks for scraped sidecars.
     pub metrics: bool,
-}
-
-/// Why a Pod is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum InjectionError {
-    /// It is no Pod with containers.
-    #[error("it is not a Pod with spec.containers")]
-    NotAPod,
-    /// Its author uses a name that the sidecar needs.
-    #[error("the name {name} is that of a {what} of the sidecar; give yours another name")]
-    NameTaken {
-        /// Container or volume.
-        what: &'static str,
-        /// The name.
-        name: &'static str,
-    },
-    /// A container runs as the user whose traffic is not intercepted.
-    #[error(
-        "{field} is {PROXY_UID}, the user of the sidecar: the traffic of this user would bypass the mesh"
-    )]
-    ProxyUser {
-        /// The field.
-        field: String,
-    },
-    /// An annotation has a value that means nothing.
-    #[error("the annotation {annotation} has {text:?}: {reason}")]
-    Annotation {
-        /// The annotation.
-        annotation: &'static str,
-        /// The part of it.
-        text: String,
-        /// What it should be.
-        reason: String,
-    },
-    /// The lists, of the annotations and of MeshConfig together, would bypass the sidecar.
-    #[error("the exclusions from interception are not usable")]
-    Interception(#[from] InterceptionError),
 }
 
 /// The proxy of a Pod that has been injected before. A Pod with such a proxy may be a copy of another one, so
@@ -209,8 +172,8 @@ fn array<'a>(parent: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Ve
     value.as_array_mut().ok_or(InjectionError::NotAPod)
 }
 
-/// Puts a named entry into a list: in the place of the one of that name, or at `place`. An entry that says the
-/// same and more stays, since the API server fills in defaults, and other webhooks add to ours.
+/// Puts a named entry into a list: in the place of the one of that name, or at `place`. An entry that says
+/// the same and more stays, since the API server fills in defaults, and other webhooks add to ours.
 fn put(list: &mut Vec<Value>, place: usize, wanted: Value) {
     match list.iter_mut().find(|entry| entry["name"] == wanted["name"]) {
         Some(existing) if covers(existing, &wanted) => drop_token(existing),
@@ -219,8 +182,9 @@ fn put(list: &mut Vec<Value>, place: usize, wanted: Value) {
     }
 }
 
-/// Takes the token of the pod's service account from a container of the sidecar, which needs none. Kubernetes' own
-/// admission mounts it into every container that it sees, and then webhooks are asked once more.
+/// Takes the token of the pod's service account from a container of the sidecar, which needs none.
+/// Kubernetes' own admission mounts it into every container that it sees, and then webhooks are asked once
+/// more.
 fn drop_token(container: &mut Value) {
     if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
         mounts.retain(|mount| mount["mountPath"] != TOKEN_MOUNT);

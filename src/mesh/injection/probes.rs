@@ -79,8 +79,8 @@ fn rewrite_one(
     timing.timeout = timing.timeout.max(timeout);
 }
 
-/// The target of a probe, rewritten or not. `None` for a probe that does not go to the pod's own address, such
-/// as a command, and for one that means no port.
+/// The target of a probe, rewritten or not. `None` for a probe that does not go to the pod's own address,
+/// such as a command, and for one that means no port.
 fn target(probe: &Map<String, Value>, ports: &BTreeMap<String, u16>) -> Option<Target> {
     let of = |handler: &Value| {
         let elsewhere = handler["host"].as_str().is_some_and(|host| !host.is_empty());

@@ -1,7 +1,7 @@
 //! Pods as they are submitted and as they are mutated, in `golden/`; and what must hold for every Pod.
 //!
 //! Each file holds both, as two YAML documents. `SMC_GOLDEN=write cargo test --release --workspace --lib
-//! injection` writes the second anew; read the difference before you commit it.
+//! injection` writes the second again; read the difference before you commit it.
 
 use std::fs;
 use std::path::Path;

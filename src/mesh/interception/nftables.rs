@@ -1,8 +1,8 @@
 //! The same rules for `nft -f`, where there is no iptables.
 //!
-//! Owns one table for each IP family. The text replaces the table whole, in one transaction, whatever it held.
-//! The kernel asks the chains of all tables: rules of other programs stay, and those with an earlier priority
-//! come before these.
+//! Owns one table for each IP family. The text replaces the table whole, in one transaction, whatever it
+//! held. The kernel asks the chains of all tables: rules of other programs stay, and those with an earlier
+//! priority come before these.
 
 use std::fmt::Write as _;
 

@@ -26,7 +26,7 @@ async fn policy_decides_between_the_pods_of_the_bookstore() {
         assert_eq!(containers, "smc-init envoy", "{pod} has its sidecar");
     }
     let plan = Plan {
-        settle_max: Duration::from_secs(60),
+        settle_max: Duration::from_mins(1),
         window_requests: 400,
         window_max: Duration::from_mins(2),
         converge_max: Duration::from_secs(30),

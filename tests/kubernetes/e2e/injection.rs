@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::shared;
 
-/// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the API
-/// server trusts, and every thirty at Secrets.
+/// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the
+/// API server trusts, and every thirty at Secrets.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-const NAMESPACES: &str = r#"
+const NAMESPACES: &str = r"
 apiVersion: v1
 kind: Namespace
 metadata: { name: shop, labels: { openservicemesh.io/monitored-by: smc } }
@@ -28,7 +28,7 @@ metadata: { name: other }
 apiVersion: v1
 kind: ServiceAccount
 metadata: { name: store, namespace: shop }
-"#;
+";
 
 /// As the chart has it, but for the address: the controller is not in the cluster.
 const WEBHOOK: &str = r#"
@@ -47,7 +47,7 @@ webhooks:
     rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
 "#;
 
-const PODS: &str = r#"
+const PODS: &str = r"
 apiVersion: v1
 kind: Pod
 metadata: { name: store, namespace: shop }
@@ -79,7 +79,7 @@ apiVersion: batch/v1
 kind: Job
 metadata: { name: once, namespace: shop }
 spec: { template: { spec: { restartPolicy: Never, containers: [{ name: app, image: store:1 }] } } }
-"#;
+";
 
 const REFUSED: &str = r#"
 apiVersion: v1
@@ -153,7 +153,7 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
     cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
     let _controller = Controller::start(&cluster, webhooks);
 
-    // Until the leader has told the API server which roots to trust, every Pod of the mesh is refused.
+    // Until the leader has written the roots that the API server trusts, every Pod of the mesh is refused.
     cluster
         .wait("a pod to be admitted", PATIENCE, || async {
             let dry_run = ["apply", "--dry-run=server", "-f", "-"];

@@ -1,6 +1,8 @@
 //! The tests in a real Kubernetes: most in one cluster that they share, each in namespaces of its
 //! own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod api_only;
 mod bookstore;
 mod faults;

@@ -3,8 +3,8 @@
 //!
 //! Owns whom the file may belong to and who may use it: an ordinary file, of root or of the controller's own
 //! user, that no other user may read or write. A symbolic link is followed, since Kubernetes mounts a secret
-//! as links; what counts is the file at its end. Kubernetes makes a mounted secret readable for a group of the
-//! pod (`fsGroup`), which [`KeyPlace::Mounted`] allows.
+//! as links; what counts is the file at its end. Kubernetes makes a mounted secret readable for a group of
+//! the pod (`fsGroup`), which [`KeyPlace::Mounted`] allows.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

@@ -55,15 +55,14 @@ pub(super) fn read_injection(
     annotations: Option<&BTreeMap<String, String>>,
 ) -> (Option<bool>, Option<String>) {
     let Some(value) = annotations.and_then(|all| all.get(INJECTION_ANNOTATION)) else { return (None, None) };
-    match injection::switch(value) {
-        Some(wanted) => (Some(wanted), None),
-        None => {
-            let shown = truncated(value, 40);
-            let message = format!(
-                "{shown:?} is none of enabled, yes, true, disabled, no, false; read as disabled, so without sidecar"
-            );
-            (Some(false), Some(message))
-        }
+    if let Some(wanted) = injection::switch(value) {
+        (Some(wanted), None)
+    } else {
+        let shown = truncated(value, 40);
+        let message = format!(
+            "{shown:?} is none of enabled, yes, true, disabled, no, false; read as disabled, so without sidecar"
+        );
+        (Some(false), Some(message))
     }
 }
 

@@ -107,13 +107,13 @@ fn an_upgrade_finds_the_choices_of_the_installation() {
     }
 }
 
-/// `deploy/smc.yaml` and `deploy/smc-ha.yaml`. `SMC_GOLDEN=write` writes them anew.
+/// `deploy/smc.yaml` and `deploy/smc-ha.yaml`. `SMC_GOLDEN=write` writes them again.
 #[test]
 fn the_static_manifests_are_those_of_this_program() {
     for (file, high_availability) in [("smc.yaml", false), ("smc-ha.yaml", true)] {
         let path = root().join("deploy").join(file);
         let text = to_yaml(&all_objects(&Settings { high_availability, ..settings() }).unwrap()).unwrap();
-        if std::env::var_os("SMC_GOLDEN").is_some_and(|value| value == "write") {
+        if variable("SMC_GOLDEN").is_some_and(|value| value == "write") {
             std::fs::write(&path, &text).unwrap();
         }
         let kept = std::fs::read_to_string(&path).unwrap_or_default();
@@ -121,10 +121,23 @@ fn the_static_manifests_are_those_of_this_program() {
     }
 }
 
-/// The helm to compare with, if this machine has one.
+#[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
+/// The helm to compare with, if this machine has one: the named one, that of the test cluster, or one in PATH.
 fn helm() -> Option<PathBuf> {
-    let named = std::env::var_os("SMC_HELM").map(PathBuf::from);
-    named.or_else(|| Command::new("helm").arg("version").output().is_ok().then(|| "helm".into()))
+    let of_the_cluster = || {
+        let directories = variable("SMC_KUBERNETES")?;
+        std::env::split_paths(&directories)
+            .map(|directory| directory.join("helm"))
+            .find(|helm| helm.is_file())
+    };
+    let named = variable("SMC_HELM").map(PathBuf::from);
+    named
+        .or_else(of_the_cluster)
+        .or_else(|| Command::new("helm").arg("version").output().is_ok().then(|| "helm".into()))
 }
 
 fn rendered(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {

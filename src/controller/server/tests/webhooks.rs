@@ -128,7 +128,7 @@ impl Served {
 }
 
 /// The question about a new Pod.
-fn admission(namespace: &str, pod: Value) -> Value {
+fn admission(namespace: &str, pod: &Value) -> Value {
     json!({"uid": "705ab4f5", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE",
         "namespace": namespace, "object": pod})
 }
@@ -151,7 +151,7 @@ fn patched(pod: &Value, response: &Value) -> Value {
 #[tokio::test]
 async fn a_pod_gets_a_sidecar_whose_certificate_and_secret_exist() {
     let mut served = Served::start().await;
-    let response = served.review(admission("shop", pod())).await;
+    let response = served.review(admission("shop", &pod())).await;
     let injected = patched(&pod(), &response);
     let uuid = injected["metadata"]["labels"]["osm-proxy-uuid"].as_str().unwrap().to_owned();
 
@@ -173,13 +173,14 @@ async fn a_pod_gets_a_sidecar_whose_certificate_and_secret_exist() {
     let patch = BASE64.decode(response["patch"].as_str().unwrap().as_bytes()).unwrap();
     assert!(!String::from_utf8_lossy(&patch).contains("PRIVATE KEY"));
 
-    // Asked once more about the same Pod, the injector makes nothing new; about a copy of another one it does.
-    let again = served.review(admission("shop", injected.clone())).await;
+    // Asked once more about the same Pod, the injector makes nothing new; about a copy of another one it
+    // does.
+    let again = served.review(admission("shop", &injected)).await;
     assert_eq!((&again["allowed"], &again["patch"]), (&json!(true), &Value::Null));
     let mut copy = injected.clone();
     let other = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
     copy["metadata"]["labels"]["osm-proxy-uuid"] = json!(other);
-    let copied = patched(&copy, &served.review(admission("shop", copy.clone())).await);
+    let copied = patched(&copy, &served.review(admission("shop", &copy)).await);
     assert_ne!(copied["metadata"]["labels"]["osm-proxy-uuid"], other);
     assert_eq!(served.api.made(&Method::POST, "/secrets").len(), 2);
     served.stop().await;
@@ -189,7 +190,7 @@ async fn a_pod_gets_a_sidecar_whose_certificate_and_secret_exist() {
 async fn what_gets_no_sidecar_has_no_side_effect() {
     let served = Served::start().await;
     let with = |change: fn(&mut Value)| {
-        let mut request = admission("shop", pod());
+        let mut request = admission("shop", &pod());
         change(&mut request);
         request
     };
@@ -210,7 +211,7 @@ async fn what_gets_no_sidecar_has_no_side_effect() {
         assert_eq!(response["patch"].is_string(), patch, "{sentence}: {response}");
     }
     assert!(served.api.made(&Method::POST, "/secrets").is_empty());
-    let late = served.review(admission("late", pod())).await;
+    let late = served.review(admission("late", &pod())).await;
     assert_eq!(patched(&pod(), &late)["spec"]["initContainers"][1]["name"], "envoy", "the API knew it first");
     served.stop().await;
 }
@@ -218,13 +219,13 @@ async fn what_gets_no_sidecar_has_no_side_effect() {
 #[tokio::test]
 async fn a_secret_that_cannot_be_written_refuses_the_pod_and_says_why() {
     let served = Served::start().await;
-    served.review(admission("elsewhere", pod())).await;
+    served.review(admission("elsewhere", &pod())).await;
     served.api.fail_next_secret(403);
-    let response = served.review(admission("shop", pod())).await;
+    let response = served.review(admission("shop", &pod())).await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(503)));
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("Secret shop/smc-bootstrap-"), "{message}");
-    assert_eq!(served.review(admission("shop", pod())).await["allowed"], true);
+    assert_eq!(served.review(admission("shop", &pod())).await["allowed"], true);
     let text = served.metrics.text();
     for line in ["injections_total{result=\"failed\"} ", "injections_total{result=\"injected\"} 1"] {
         assert!(text.contains(line), "{line} is not in {text}");
@@ -246,7 +247,7 @@ async fn malformed_reviews_and_strangers_harm_only_themselves() {
     for size in [10_000, 20_000, 60_000, 200_000, 2_000_000] {
         let mut pod = pod();
         pod["metadata"]["annotations"] = json!({"large": "x".repeat(size)});
-        assert_eq!(served.review(admission("shop", pod)).await["allowed"], true, "{size}");
+        assert_eq!(served.review(admission("shop", &pod)).await["allowed"], true, "{size}");
     }
     let large = format!("{{\"request\": \"{}\"}}", "x".repeat(9 << 20));
     let request = Request::post("/mutate").header("host", "x").body(Full::new(Bytes::from(large))).unwrap();
@@ -271,7 +272,7 @@ async fn malformed_reviews_and_strangers_harm_only_themselves() {
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         silent.push(socket.connect(served.address).await.unwrap());
     }
-    assert_eq!(served.review(admission("shop", pod())).await["allowed"], true);
+    assert_eq!(served.review(admission("shop", &pod())).await["allowed"], true);
     drop(silent);
     served.stop().await;
 }

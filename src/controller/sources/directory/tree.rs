@@ -69,7 +69,7 @@ enum Named {
 impl Tree {
     /// The directory at `path`, which was not looked at yet; `objects` are in effect.
     pub(super) fn new(path: PathBuf, objects: Objects, rules: Arc<Rules>) -> Self {
-        Self { path, objects, rules, ..Self::default() }
+        Self { path, rules, objects, ..Self::default() }
     }
 
     /// What was looked at so far.

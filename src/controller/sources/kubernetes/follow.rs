@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(100);
 const LONG_SILENCE: Duration = Duration::from_mins(10);
 
 /// Followers that wait for an API server come back within this time when another one has reached it.
-const RETURN_WITHIN: Duration = Duration::from_millis(1000);
+const RETURN_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a watch is asked for, in seconds, and how much longer it may be: kinds and replicas that began
 /// together do not come back together.

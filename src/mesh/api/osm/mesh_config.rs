@@ -175,11 +175,11 @@ fn image(fields: &mut Fields, name: &str, findings: &mut Findings) -> Option<Str
 }
 
 fn read_interception(fields: &mut Fields, injected: &mut SidecarSettings, findings: &mut Findings) {
+    const NETWORK: &str = "is not an IP network";
+    const PORT: &str = "is not a port number (1 to 65535)";
     let cidr = |value: &Value| parse_cidr(value.as_str()?).ok();
     let port = |value: &Value| u16::try_from(value.as_u64()?).ok().filter(|port| *port > 0);
     let name = |value: &Value| value.as_str().map(str::to_owned);
-    const NETWORK: &str = "is not an IP network";
-    const PORT: &str = "is not a port number (1 to 65535)";
     injected.exclude_outbound_ports = entries(fields, "outboundPortExclusionList", PORT, port, findings);
     injected.exclude_inbound_ports = entries(fields, "inboundPortExclusionList", PORT, port, findings);
     injected.exclude_outbound_cidrs =

@@ -3,6 +3,8 @@
 //! Owns what such an object must be like to mean anything. The mesh does not enforce these kinds yet, so a
 //! reader returns only what is wrong, and that the object has no effect.
 
+#![expect(clippy::needless_pass_by_value, reason = "the readers of all kinds have one signature")]
+
 use serde_json::Value;
 
 use crate::api::reading::{Fields, Findings, Node};

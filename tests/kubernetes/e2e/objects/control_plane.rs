@@ -63,7 +63,7 @@ impl ControlPlane {
             let applied = applied.map_err(|error| error.chain())?;
             if applied.success() { Ok(()) } else { Err(applied.stderr) }
         };
-        let waited = cluster.wait("the webhooks", Duration::from_secs(60), tried).await;
+        let waited = cluster.wait("the webhooks", Duration::from_mins(1), tried).await;
         waited.unwrap_or_else(|error| {
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             panic!("{}\n{log}", error.chain())

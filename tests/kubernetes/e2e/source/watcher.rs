@@ -83,7 +83,7 @@ impl Watcher {
             match timeout_at(end, self.batches.recv()).await {
                 Ok(Some(batch)) => self.take(batch),
                 Ok(None) => panic!("the source ended while it was to {what}"),
-                Err(_) => panic!("no {what}: {:?}, problems {:?}", self.objects, self.problems()),
+                Err(late) => panic!("no {what}: {late}: {:?}, problems {:?}", self.objects, self.problems()),
             }
         }
     }

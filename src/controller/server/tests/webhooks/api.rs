@@ -46,7 +46,7 @@ impl Api {
         made.iter().filter(|made| made.method == *method && made.path.contains(part)).cloned().collect()
     }
 
-    /// The roots that the API server was told to trust, once it was.
+    /// The roots in the `caBundle`, once the leader has written it.
     pub(super) async fn trusted(&self) -> Vec<u8> {
         loop {
             if let Some(patch) = self.made(&Method::PATCH, "smc-injector-smc").first() {

@@ -51,6 +51,7 @@ fn mesh_name(ours: bool) -> &'static str {
 }
 
 impl Cluster {
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: &Step, mesh: &mut Mesh, sent: &mut BTreeSet<String>) {
         match *step {
             Step::Namespace(at, Some(ours)) => {

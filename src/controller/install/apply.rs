@@ -91,7 +91,8 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// Applies one object, which then is as `object` says, also where another manager set those fields before.
+    /// Applies one object, which then is as `object` says, also where another manager set those fields
+    /// before.
     pub async fn apply(&self, object: &Value) -> Result<Applied, ApplyError> {
         let (name, api) = self.api_of(object)?;
         let before = bounded("read", &name, api.get_metadata_opt(&name.name)).await?;

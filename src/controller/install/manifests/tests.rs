@@ -126,7 +126,8 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 
-/// The helm to compare with, if this machine has one: the named one, that of the test cluster, or one in PATH.
+/// The helm to compare with, if this machine has one: the named one, that of the test cluster, or one in
+/// PATH.
 fn helm() -> Option<PathBuf> {
     let of_the_cluster = || {
         let directories = variable("SMC_KUBERNETES")?;

@@ -18,7 +18,7 @@ const BUYERS: usize = 9;
 const INITIAL_MESH: &str = r"
 apiVersion: v1
 kind: Namespace
-metadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}
+metadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}
 ---
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig

@@ -105,11 +105,17 @@ impl Source for KubernetesSource {
     ) -> BoxFuture<'static, Result<(), SourceError>> {
         Box::pin(async move {
             let mut running = Running::start(*self);
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => Ok(()),
                 ended = running.run(&batches) => ended,
+            };
+            // A write that has begun ends before the source does: the next one over this directory reads it.
+            if let Some(saving) = running.saving.take() {
+                // A failure leaves the copy before it, and there is no later batch to report it in.
+                let _ = saving.await;
             }
+            ended
         })
     }
 }

@@ -182,7 +182,8 @@ impl Injector {
         };
         let named = |uuid| ProxyName::new(uuid, &namespace.name).ok();
         let earlier = injection::proxy_of(pod).and_then(named);
-        let again = earlier.filter(|proxy| self.pending.expects(proxy, &account, self.env.now()));
+        let expected = |proxy: &ProxyName| self.pending.expects(proxy, &account, self.env.now(), served);
+        let again = earlier.filter(expected);
         let fresh = again.is_none();
         let proxy = match again {
             Some(proxy) => proxy,

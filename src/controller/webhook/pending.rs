@@ -75,8 +75,18 @@ impl Pending {
         Ok(())
     }
 
-    /// Whether a sidecar of this identity is on its way: its Pod is asked about once more.
-    pub(crate) fn expects(&self, proxy: &ProxyName, account: &ServiceAccountId, now: Timestamp) -> bool {
+    /// Whether a sidecar of this identity is on its way: its Pod is asked about once more. If the pod is in
+    /// the mesh already (`served`), the question is about a copy of it.
+    pub(crate) fn expects(
+        &self,
+        proxy: &ProxyName,
+        account: &ServiceAccountId,
+        now: Timestamp,
+        served: Option<&ServedState>,
+    ) -> bool {
+        if served.is_some_and(|served| served.proxies.contains_key(proxy)) {
+            return false;
+        }
         let state = lock(&self.0);
         let fresh = |entry: &&Entry| now.since(entry.since) < TIME_TO_APPEAR && entry.account == *account;
         state.proxies.get(proxy).as_ref().is_some_and(fresh)
@@ -148,11 +158,16 @@ mod tests {
         let pending = Pending::default();
         let one = proxy(1, "shop");
         pending.enter(&one, &account("shop"), Timestamp(0), None).unwrap();
-        assert!(pending.expects(&one, &account("shop"), Timestamp(10)));
-        assert!(!pending.expects(&one, &account("shop"), Timestamp(300)));
-        assert!(!pending.expects(&one, &ServiceAccountId::new("shop", "thief").unwrap(), Timestamp(10)));
-        assert!(!pending.expects(&proxy(2, "shop"), &account("shop"), Timestamp(10)));
+        assert!(pending.expects(&one, &account("shop"), Timestamp(10), None));
+        assert!(!pending.expects(&one, &account("shop"), Timestamp(300), None));
+        assert!(!pending.expects(
+            &one,
+            &ServiceAccountId::new("shop", "thief").unwrap(),
+            Timestamp(10),
+            None
+        ));
+        assert!(!pending.expects(&proxy(2, "shop"), &account("shop"), Timestamp(10), None));
         pending.withdraw(&one);
-        assert!(!pending.expects(&one, &account("shop"), Timestamp(10)));
+        assert!(!pending.expects(&one, &account("shop"), Timestamp(10), None));
     }
 }

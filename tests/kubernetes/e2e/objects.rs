@@ -207,10 +207,10 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         let found = all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
         format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
     };
-    // The split is in the mesh directory as well. Its root is not, so it is not in effect.
+    // The splits have no root, so they are not in effect.
     for (resource, name, accepted, programmed) in [
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
-        ("trafficsplits", "quantities", "True Accepted", "Unknown Pending"),
+        ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "False NotImplemented", "False NotImplemented"),
     ] {
         let written = || async {

@@ -18,23 +18,18 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a controller whose mesh is the namespace `shop` and `declared`, and tells the API server where
-    /// its webhooks are.
+    /// Starts a controller whose mesh is that of the API server, with `declared`, and tells the API server
+    /// where its webhooks are.
     pub(super) async fn start(cluster: &Cluster, declared: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mesh = directory.path().join("mesh");
-        std::fs::create_dir(&mesh).unwrap();
-        let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, \
-                         labels: {openservicemesh.io/monitored-by: smc}}}";
-        std::fs::write(mesh.join("mesh.yaml"), format!("{namespace}\n---\n{declared}\n")).unwrap();
+        cluster.apply(declared).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let (address, port) = address();
         cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
         let controller = Command::new(beside("smc").unwrap())
             .arg("controller")
-            .arg("--mesh-dir")
-            .arg(&mesh)
+            .arg("--kubernetes")
             .arg("--data-dir")
             .arg(path("data"))
             .arg("--kek-file")
@@ -43,7 +38,8 @@ impl ControlPlane {
             .args(["--mesh-namespace", NAMESPACE, "--xds-listen", "127.0.0.1:0"])
             .arg("--webhook-listen")
             .arg(format!("{address}:{port}"))
-            .env("KUBECONFIG", cluster.kubeconfig())
+            .arg("--kubeconfig")
+            .arg(cluster.kubeconfig())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

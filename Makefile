@@ -47,7 +47,7 @@ cluster: build ## A real Kubernetes with SMC and the bookstore in it, until Ctrl
 # Kubernetes is compiled before anything else needs the processors.
 test: setup ## All tests, with real Envoys and a real Kubernetes
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) tests/setup/with-cluster $(SMC_CACHE) \
-	  sh -c 'cargo build $(CARGO_FLAGS) --workspace --bins && cargo test $(CARGO_FLAGS) --workspace'
+	  sh -c 'cargo build $(CARGO_FLAGS) --workspace --bins && cargo test $(CARGO_FLAGS) --workspace --no-fail-fast'
 
 tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
 	@cargo test $(CARGO_FLAGS) -p smc-tidy

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_corpus_of_messages_and_logs_is_read_without_a_finding() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+        let corpus = Path::new("../fuzz/corpus");
         for (name, run) in [("raft", message as fn(&[u8])), ("wal", log)] {
             let inputs: Vec<_> = fs::read_dir(corpus.join(name)).unwrap().collect();
             assert!(!inputs.is_empty(), "{name} has no corpus");

@@ -9,7 +9,7 @@ use smc_fuzz::TARGETS;
 
 /// The inputs of a target.
 fn corpus(target: &str) -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let directory = Path::new("corpus").join(target);
     let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut inputs: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     inputs.sort();

@@ -37,6 +37,17 @@ fn modules_have_one_style() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Two clones share a build directory, and the program that one of them built looks for its files in the other.
+#[test]
+fn no_path_of_the_clone_is_compiled_in() {
+    let compiled_in = concat!("env!(\"CARGO_", "MANIFEST_DIR\")");
+    let wrong: Vec<_> = rust_files().into_iter().filter(|file| read(file).contains(compiled_in)).collect();
+    assert!(
+        wrong.is_empty(),
+        "cargo starts tests in the directory of their package; begin there: {wrong:#?}"
+    );
+}
+
 #[test]
 fn clippy_judges_the_length_of_functions() {
     let manifest = read("Cargo.toml");

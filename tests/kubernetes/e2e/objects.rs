@@ -4,7 +4,7 @@
 
 mod control_plane;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,7 +18,7 @@ const FROM_OSM: &str = include_str!("objects/from_osm.yaml");
 
 /// The chart of the definitions.
 fn definitions() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/smc-crds/templates")
+    std::path::absolute("../../charts/smc-crds/templates").unwrap()
 }
 
 /// A cluster without a node that has the definitions and the namespace `shop`.

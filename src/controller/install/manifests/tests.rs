@@ -10,10 +10,6 @@ fn settings() -> Settings {
     Settings::new(MeshName::default(), MeshNamespace::new("smc-system").unwrap())
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// The objects by what names them.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let name = |object: &Value| {
@@ -111,7 +107,7 @@ fn an_upgrade_finds_the_choices_of_the_installation() {
 #[test]
 fn the_static_manifests_are_those_of_this_program() {
     for (file, high_availability) in [("smc.yaml", false), ("smc-ha.yaml", true)] {
-        let path = root().join("deploy").join(file);
+        let path = Path::new("deploy").join(file);
         let text = to_yaml(&all_objects(&Settings { high_availability, ..settings() }).unwrap()).unwrap();
         if variable("SMC_GOLDEN").is_some_and(|value| value == "write") {
             std::fs::write(&path, &text).unwrap();
@@ -143,7 +139,7 @@ fn helm() -> Option<PathBuf> {
 
 fn rendered(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {
     let fixed = ["template", "smc", "charts/smc", "--kube-version", "1.34.0", "--no-hooks"];
-    let output = Command::new(helm).args(fixed).args(arguments).current_dir(root()).output().unwrap();
+    let output = Command::new(helm).args(fixed).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     by_name(split(&text).map(|document| serde_saphyr::from_str(document.text).unwrap()).collect())

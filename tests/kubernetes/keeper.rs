@@ -26,6 +26,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// Time limit for the first process to mount, to set up its network and to listen.
 const START: Duration = Duration::from_secs(30);
 
+/// Time limit for the end of all processes, which the kernel has killed.
+const END: Duration = Duration::from_secs(10);
+
 /// Runs until the cluster ends, which the end of standard input, SIGTERM or SIGINT asks for.
 pub async fn keep(config: &str) -> Result<(), ClusterError> {
     let config = Config::parse(config.as_bytes())?;
@@ -89,7 +92,7 @@ async fn run(
     let _lifeline = child.stdin.take();
     let started = start(config, state, &mut child).await;
     let mut result = match &started {
-        Ok(port) => say(&format!("up {port}")),
+        Ok((_, port)) => say(&format!("up {port}")),
         Err(_) => Ok(()),
     };
     let mut detached = false;
@@ -111,7 +114,21 @@ async fn run(
     // `--kill-child` takes the first process along, and the kernel all others.
     let _ = child.start_kill();
     let _ = child.wait().await;
+    if let Ok((pid, _)) = &started {
+        ended(*pid).await;
+    }
     started.and(result)
+}
+
+/// Waits for the end of the first process. It ends after all others of its namespace (pid_namespaces(7)),
+/// and some moments after `join`: a cluster whose files are removed before still has an etcd that runs.
+async fn ended(first_process: i32) {
+    let command = format!("/proc/{first_process}/cmdline");
+    let deadline = Instant::now() + END;
+    // The command of a process that has ended and is not reaped is empty.
+    while fs::read(&command).is_ok_and(|command| !command.is_empty()) && Instant::now() < deadline {
+        tokio::time::sleep(POLL / 5).await;
+    }
 }
 
 /// Reads words from the owner; the channel closes with standard input.
@@ -171,9 +188,9 @@ fn spawn(config: &Config, state: &StateDir) -> Result<Child, ClusterError> {
         .map_err(ClusterError::command("join"))
 }
 
-/// Waits for the first process, and forwards to it. Returns the port of the API server on the host;
-/// 0 if the cluster has no network of its own.
-async fn start(config: &Config, state: &StateDir, child: &mut Child) -> Result<u16, ClusterError> {
+/// Waits for the first process, and forwards to it. Returns its process id and the port of the API server
+/// on the host; 0 if the cluster has no network of its own.
+async fn start(config: &Config, state: &StateDir, child: &mut Child) -> Result<(i32, u16), ClusterError> {
     let deadline = Instant::now() + START;
     let pid = loop {
         match control::first_process(state).await {
@@ -191,5 +208,5 @@ async fn start(config: &Config, state: &StateDir, child: &mut Child) -> Result<u
     let port = if config.node { forward::start(pid)? } else { 0 };
     let path = state.port();
     fs::write(&path, port.to_string()).map_err(ClusterError::file("write", &path))?;
-    Ok(port)
+    Ok((pid, port))
 }

@@ -37,7 +37,8 @@ fn modules_have_one_style() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Two clones share a build directory, and the program that one of them built looks for its files in the other.
+/// Two clones may share a build directory: a program that one of them built would look for its files there,
+/// and not in the other.
 #[test]
 fn no_path_of_the_clone_is_compiled_in() {
     let compiled_in = concat!("env!(\"CARGO_", "MANIFEST_DIR\")");

@@ -22,7 +22,7 @@ metadata: {name: shop, labels: {openservicemesh.io/monitored-by: smc}}
 ---
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
-metadata: {name: osm-mesh-config, namespace: osm-system}
+metadata: {name: osm-mesh-config, namespace: smc-system}
 spec: {traffic: {enablePermissiveTrafficPolicyMode: true}}
 ";
 

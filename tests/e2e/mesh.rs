@@ -133,7 +133,7 @@ fn traffic(field: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
-metadata: {{name: osm-mesh-config, namespace: osm-system}}
+metadata: {{name: osm-mesh-config, namespace: smc-system}}
 spec:
   traffic: {{{field}}}
 "

@@ -22,7 +22,7 @@ fn local_proxy_mode(mode: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
-metadata: {{name: osm-mesh-config, namespace: osm-system}}
+metadata: {{name: osm-mesh-config, namespace: smc-system}}
 spec:
   sidecar: {{localProxyMode: {mode}}}
 "

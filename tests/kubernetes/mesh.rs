@@ -58,8 +58,7 @@ impl Admin {
     }
 }
 
-/// The manifests of the bookstore in `directory`, as one text: the namespaces first, with `image`, and
-/// the MeshConfig in the namespace of the control plane.
+/// The manifests of the bookstore in `directory`, as one text: the namespaces first, with `image`.
 pub fn bookstore(directory: &Path, image: &str) -> Result<String, ClusterError> {
     let entries = fs::read_dir(directory).map_err(ClusterError::file("read", directory))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -76,7 +75,5 @@ pub fn bookstore(directory: &Path, image: &str) -> Result<String, ClusterError> 
 
 /// One manifest of the bookstore, as it is in a cluster with this image.
 pub fn in_cluster(manifest: &str, image: &str) -> String {
-    manifest
-        .replace("image: smc-bookstore\n", &format!("image: {image}\n"))
-        .replace("namespace: osm-system\n", &format!("namespace: {MESH_NAMESPACE}\n"))
+    manifest.replace("image: smc-bookstore\n", &format!("image: {image}\n"))
 }

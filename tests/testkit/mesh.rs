@@ -148,13 +148,13 @@ pub fn split(name: &str, root: &str, backends: &[(&str, u32)], matches: &[&str])
 
 /// The MeshConfig.
 pub fn mesh_config(permissive: bool, egress: bool) -> Input {
-    let name = NamespacedName::new("osm-system", "osm-mesh-config").unwrap();
+    let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
     upsert(Object::MeshConfig(name, MeshConfig { permissive, egress, ..MeshConfig::default() }))
 }
 
 /// A MeshConfig with `localProxyMode: PodIP`.
 pub fn pod_ip_mode() -> Input {
-    let name = NamespacedName::new("osm-system", "osm-mesh-config").unwrap();
+    let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
     let local_proxy_mode = LocalProxyMode::PodIp;
     upsert(Object::MeshConfig(name, MeshConfig { local_proxy_mode, ..MeshConfig::default() }))
 }

@@ -16,7 +16,6 @@ use crate::admin::client::{
     CALL_TIMEOUT, Client, ConnectError, MEMBERSHIP_TIMEOUT, connect, connect_patiently,
 };
 use crate::install::controllers::{ControllerError, Controllers};
-use crate::install::settings::NAMESPACE;
 
 /// The flags of subcommands that call a controller.
 #[derive(Debug, Clone, Args)]
@@ -25,7 +24,7 @@ pub(super) struct AdminArgs {
     #[arg(long, value_name = "PATH", env = "SMC_ADMIN_SOCKET")]
     admin_socket: Option<PathBuf>,
     /// The control plane's namespace in the cluster
-    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = MeshNamespace::new)]
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
     /// The replica to call in the cluster [default: the first one that is ready]
     #[arg(long, value_name = "N", conflicts_with = "admin_socket")]

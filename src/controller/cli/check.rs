@@ -14,7 +14,6 @@ use crate::install::apply::Cluster;
 use crate::install::check::facts::gather;
 use crate::install::check::report::{self, Marks};
 use crate::install::check::rules;
-use crate::install::settings::NAMESPACE;
 
 /// The pause between two looks while a failure may pass.
 const LOOK: Duration = Duration::from_secs(2);
@@ -29,7 +28,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
     mesh_name: MeshName,
     /// The namespace of the control plane
-    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = MeshNamespace::new)]
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
     /// How long to look again until there is no failure
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]

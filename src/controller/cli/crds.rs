@@ -17,7 +17,7 @@ pub(super) struct CrdsArgs {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The namespace of the control plane that converts TrafficSplits
-    #[arg(long, value_name = "NAMESPACE", default_value = "smc-system", value_parser = MeshNamespace::new)]
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
 }
 

@@ -13,7 +13,7 @@ use super::output::{self, print_progress};
 use super::{Outcome, Verdict, duration};
 use crate::install::apply::{Applied, Cluster, object_name, rollout};
 use crate::install::manifests::{all_objects, chart_objects, to_yaml};
-use crate::install::settings::{Disks, ENVOY_IMAGE, NAMESPACE, Settings, default_image};
+use crate::install::settings::{Disks, ENVOY_IMAGE, Settings, default_image};
 use crate::stateful_set::MAX_REPLICAS;
 
 /// The pause between two looks at what is waited for.
@@ -26,7 +26,7 @@ pub(super) struct WhereArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
     mesh_name: MeshName,
     /// The namespace of the control plane
-    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = MeshNamespace::new)]
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
     #[command(flatten)]
     kube: KubeArgs,

@@ -8,9 +8,6 @@ use smc_types::ids::{MeshName, MeshNamespace};
 /// The Envoy of sidecars.
 pub const ENVOY_IMAGE: &str = "docker.io/envoyproxy/envoy:v1.40.0";
 
-/// The namespace of the control plane.
-pub const NAMESPACE: &str = "smc-system";
-
 /// The disks of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disks {

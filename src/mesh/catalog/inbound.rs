@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn in_permissive_mode_anyone_in_the_mesh_gets_in_whatever_targets_say() {
         let mut catalog = with(&[tcp_rule("shop/80")]);
-        catalog.declare(permissive("osm-system", true));
+        catalog.declare(permissive("smc-system", true));
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::AnyoneInMesh);
-        catalog.declare(permissive("osm-system", false));
+        catalog.declare(permissive("smc-system", false));
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::Grants(vec![]));
     }
 

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn in_permissive_mode_every_service_with_a_mesh_workload_is_callable() {
         let mut catalog = shop();
-        catalog.declare(permissive("osm-system", true));
+        catalog.declare(permissive("smc-system", true));
         let services: Vec<_> =
             callable(&catalog, "shop/v2").into_iter().map(|(service, _)| service).collect();
         assert_eq!(services, ["shop/v1", "shop/v2", "shop/web"]);

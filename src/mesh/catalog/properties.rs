@@ -177,7 +177,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
-    let config = (select(vec!["osm-system", NAMESPACES[0]]), any::<bool>())
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>())
         .prop_map(|(name, on)| permissive(name, on));
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
     let identity = select(&ACCOUNTS[..]).prop_map(|name| Object::ServiceAccount(account(name)));

@@ -274,14 +274,14 @@ fn a_uuid_copied_in_another_namespace_changes_nothing_for_the_first() {
 fn the_mesh_config_of_another_namespace_opens_and_shuts_nothing() {
     let mut catalog = Catalog::of([permissive("tenant", true)]);
     assert!(!catalog.mesh_config().permissive);
-    assert!(catalog.declare(permissive("osm-system", true)).everything);
+    assert!(catalog.declare(permissive("smc-system", true)).everything);
     assert_eq!(catalog.declare(permissive("tenant", false)), Affected::default());
     assert!(catalog.mesh_config().permissive);
     let problems: Vec<_> =
         catalog.problems().into_iter().map(|problem| problem.subject.to_string()).collect();
     assert_eq!(problems, ["MeshConfig tenant/osm-mesh-config"]);
     catalog.declare(permissive("tenant", true));
-    assert!(catalog.withdraw(Kind::MeshConfig, "osm-system/osm-mesh-config").everything);
+    assert!(catalog.withdraw(Kind::MeshConfig, "smc-system/osm-mesh-config").everything);
     assert!(!catalog.mesh_config().permissive, "gone, or refused, it opens nothing");
 
     let mut elsewhere = Catalog::new(MeshNamespace::new("tenant").unwrap(), TrustDomain::new("x").unwrap());
@@ -397,7 +397,7 @@ fn a_service_touches_its_callers_and_those_behind_it() {
 #[test]
 fn in_permissive_mode_policy_touches_nothing_and_a_service_all() {
     let mut catalog = Catalog::of(shop());
-    assert!(catalog.declare(permissive("osm-system", true)).everything);
+    assert!(catalog.declare(permissive("smc-system", true)).everything);
     assert_eq!(catalog.withdraw(Kind::TrafficTarget, "shop/t"), Affected::default());
     let affected = catalog.declare(Object::Service(service("shop/new", "web", &[port(82, Http)])));
     let everybody: BTreeSet<ServiceAccountId> = catalog.accounts().cloned().collect();

@@ -179,7 +179,7 @@ impl MeshNamespace {
 
 impl Default for MeshNamespace {
     fn default() -> Self {
-        Self("osm-system".into())
+        Self("smc-system".into())
     }
 }
 

@@ -146,8 +146,8 @@ fn only_the_mesh_config_of_the_meshs_own_namespace_counts() {
     };
     let input = files(&[
         ("a.yaml", &config("osm-mesh-config", "tenant", 1)),
-        ("b.yaml", &config("other", "osm-system", 2)),
-        ("c.yaml", &config("osm-mesh-config", "osm-system", 3)),
+        ("b.yaml", &config("other", "smc-system", 2)),
+        ("c.yaml", &config("osm-mesh-config", "smc-system", 3)),
     ]);
     let ports = |mesh: MeshFiles| mesh.traffic["outboundPortExclusionList"][0].clone();
     assert_eq!(ports(MeshFiles::parse(&input)), 3);

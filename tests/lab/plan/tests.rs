@@ -43,7 +43,7 @@ fn labels_and_annotations_decide_who_is_in_the_mesh() {
 #[test]
 fn exclusions_of_pod_and_mesh_are_joined() {
     let annotations = ", annotations: {openservicemesh.io/outbound-port-exclusion-list: ' 5432,25', openservicemesh.io/inbound-port-exclusion-list: '-1'}";
-    let config = "apiVersion: config.openservicemesh.io/v1alpha2\nkind: MeshConfig\nmetadata: {name: osm-mesh-config, namespace: osm-system}\nspec: {traffic: {outboundPortExclusionList: [25, 9], outboundIPRangeExclusionList: [10.0.0.0/8]}}\n---\n";
+    let config = "apiVersion: config.openservicemesh.io/v1alpha2\nkind: MeshConfig\nmetadata: {name: osm-mesh-config, namespace: smc-system}\nspec: {traffic: {outboundPortExclusionList: [25, 9], outboundIPRangeExclusionList: [10.0.0.0/8]}}\n---\n";
     let plan = plan(MESHED, &format!("{config}{}", pod(annotations, ""))).unwrap();
     assert_eq!(
         plan.init_flags,

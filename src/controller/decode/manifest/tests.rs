@@ -87,7 +87,7 @@ spec: {service: store, backends: [{service: store-v1, weight: 50}, {service: sto
 ---
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
-metadata: {name: osm-mesh-config, namespace: osm-system}
+metadata: {name: osm-mesh-config, namespace: smc-system}
 spec: {traffic: {enablePermissiveTrafficPolicyMode: false}}
 ---
 {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "store", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}
@@ -106,7 +106,7 @@ spec: {traffic: {enablePermissiveTrafficPolicyMode: false}}
             "TCPRoute shop/sql",
             "TrafficTarget shop/buy",
             "TrafficSplit shop/split",
-            "MeshConfig osm-system/osm-mesh-config",
+            "MeshConfig smc-system/osm-mesh-config",
             "Service shop/store",
         ]
     );

@@ -54,7 +54,7 @@ status: {podIPs: [{ip: 10.0.0.3}], conditions: [{type: Ready, status: "True"}]}
 ---
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
-metadata: {name: osm-mesh-config, namespace: osm-system}
+metadata: {name: osm-mesh-config, namespace: smc-system}
 spec: {traffic: {enablePermissiveTrafficPolicyMode: true}}
 "#;
 

@@ -84,7 +84,7 @@ impl Served {
     /// Sends one request over a connection of its own.
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Vec<u8>), hyper::Error> {
         let socket = TcpStream::connect(self.address).await.unwrap();
-        let name = ServerName::try_from("smc-webhook.osm-system.svc").unwrap();
+        let name = ServerName::try_from("smc-webhook.smc-system.svc").unwrap();
         let stream = TlsConnector::from(Arc::clone(&self.trust)).connect(name, socket).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn read(spec: Value) -> Reading<MeshConfig> {
-        read_mesh_config("osm-system/osm-mesh-config".parse().unwrap(), spec)
+        read_mesh_config("smc-system/osm-mesh-config".parse().unwrap(), spec)
     }
 
     fn fields(reading: &Reading<MeshConfig>) -> Vec<&str> {

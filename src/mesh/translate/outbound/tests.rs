@@ -23,7 +23,7 @@ fn mesh(services: Vec<Service>) -> Compiler {
     named.ports.insert("web".to_owned(), 9090);
     let pods = [pod("shop/p1", "shop/p1", "pods", "10.1.0.1"), named];
     let headless = |service| Service { headless: true, cluster_ips: Vec::new(), ..service };
-    let objects = [namespace("shop"), permissive("osm-system", true)]
+    let objects = [namespace("shop"), permissive("smc-system", true)]
         .into_iter()
         .chain(pods.map(Object::Workload))
         .chain(services.into_iter().map(headless).map(Object::Service));

@@ -75,7 +75,7 @@ impl Api {
         let late =
             json!({"metadata": {"name": "late", "labels": {"openservicemesh.io/monitored-by": "smc"}}});
         let service =
-            json!({"service": {"name": "smc-webhook", "namespace": "osm-system", "path": "/mutate"}});
+            json!({"service": {"name": "smc-webhook", "namespace": "smc-system", "path": "/mutate"}});
         let hook = json!({"name": "injector.smc.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "clientConfig": service});
         let failure = || self.failures.lock().unwrap().pop_front();

@@ -121,7 +121,7 @@ fn what_outlives_its_file() {
 
 fn mesh_config(spec: &str) -> String {
     let id = "apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig";
-    let metadata = "metadata: {name: osm-mesh-config, namespace: osm-system}";
+    let metadata = "metadata: {name: osm-mesh-config, namespace: smc-system}";
     format!("--- {{{id}, {metadata}, spec: {spec}}}\n")
 }
 

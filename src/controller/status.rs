@@ -101,7 +101,7 @@ impl StatusWriter {
         // Dropped with this future, which ends the watches.
         let mut watches = JoinSet::new();
         for resource in resources() {
-            watches.spawn(watch(self.client.clone(), resource, sender.clone()));
+            watches.spawn(watch(self.client.clone(), resource, self.namespace.clone(), sender.clone()));
         }
         let mut objects = BTreeMap::new();
         let mut ticks = interval(PERIOD);

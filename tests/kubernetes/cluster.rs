@@ -19,7 +19,7 @@ use crate::node_files::{CONTAINERD, DNS_READY_PORT};
 use crate::pki::Keys;
 use crate::programs::{beside, installed};
 use crate::state_dir::StateDir;
-use crate::{ClusterError, ClusterOptions, dns, kubeconfig, machine, storage};
+use crate::{ClusterError, ClusterOptions, audit, dns, kubeconfig, machine, storage};
 
 /// Time limit for one component to be ready: each takes seconds, on a machine that may be busy
 /// compiling.
@@ -57,7 +57,8 @@ impl Cluster {
     /// Starts a cluster and waits until it can run pods, or answers if it has no node. After an error,
     /// everything that it started is gone.
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
-        let ClusterOptions { name, programs, node, images, api_server_flags, wait, keep } = options;
+        let ClusterOptions { name, programs, node, images, mut api_server_flags, audited, wait, keep } =
+            options;
         let name = name.unwrap_or_else(|| {
             format!("t{}-{}", std::process::id(), CLUSTERS.fetch_add(1, Ordering::Relaxed))
         });
@@ -87,6 +88,7 @@ impl Cluster {
             fs::write(&path, "").map_err(ClusterError::file("write", &path))?;
         }
         let layout = lay_out(&state, node)?;
+        api_server_flags.extend(audit::flags(&state, &audited)?);
         lifeline.write_all(b"go\n").map_err(ClusterError::command("start the keeper"))?;
         let read = tokio::task::spawn_blocking(move || next_word(&mut words)).await;
         let word = read.map_err(ClusterError::command("read from the keeper"))?;

@@ -12,7 +12,7 @@ use crate::command::{self, Output, command};
 use crate::control::{self, Request};
 use crate::node_files::CONTAINERD;
 use crate::state_dir::StateDir;
-use crate::{Admin, ClusterError, Image, Programs};
+use crate::{Admin, ClusterError, Image, Programs, audit};
 
 /// Time limit of one command; the import of a large image takes some ten seconds on a busy machine.
 const COMMAND: Duration = Duration::from_mins(5);
@@ -131,6 +131,12 @@ impl ClusterHandle {
             tokio::time::sleep(POLL).await;
         }
         Ok(())
+    }
+
+    /// The requests of the users that [`crate::ClusterOptions::audited`] names, as `audit.k8s.io/v1` Events
+    /// without bodies, in the order in which they were answered. A watch is there once it has begun.
+    pub fn audit(&self) -> Result<Vec<serde_json::Value>, ClusterError> {
+        audit::read(&self.state)
     }
 
     /// The end of a component's log.

@@ -23,6 +23,7 @@
 
 mod admin;
 mod archive;
+mod audit;
 mod cgroups;
 mod cluster;
 mod command;

@@ -19,6 +19,8 @@ pub struct ClusterOptions {
     pub images: Vec<Image>,
     /// Additional flags of the API server.
     pub api_server_flags: Vec<String>,
+    /// Users whose requests the API server records, for [`crate::ClusterHandle::audit`].
+    pub audited: Vec<String>,
     /// Time limit to wait for another cluster with a node to end.
     pub wait: Duration,
     /// Keep the cluster's directory, with all logs, at the end.
@@ -34,6 +36,7 @@ impl ClusterOptions {
             node: true,
             images,
             api_server_flags: Vec::new(),
+            audited: Vec::new(),
             wait: Duration::ZERO,
             keep: false,
         }

@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::{Client, CustomResourceExt};
 use serde_json::Value;
 use smc_host::log_limit::LogLimit;
-use smc_types::ids::MeshName;
+use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::time::Timestamp;
 use tokio::sync::mpsc;
@@ -70,10 +70,19 @@ pub(super) enum Change {
     Listed(Kind, BTreeSet<ObjectRef>),
 }
 
-/// Watches a resource in all namespaces, until the receiver is dropped. Failures are tried again, later each
-/// time (up to half a minute): a definition may be installed after the control plane.
-pub(super) async fn watch(client: Client, resource: Resource, changes: mpsc::Sender<Change>) {
-    let api = Api::<DynamicObject>::all_with(client, &resource.api);
+/// Watches a resource, until the receiver is dropped: MeshConfig in the control plane's namespace `own`, others
+/// in all. Failures are tried again, later each time (up to half a minute): a definition may be installed after
+/// the control plane.
+pub(super) async fn watch(
+    client: Client,
+    resource: Resource,
+    own: MeshNamespace,
+    changes: mpsc::Sender<Change>,
+) {
+    let api = match resource.kind {
+        Kind::MeshConfig => Api::<DynamicObject>::namespaced_with(client, own.as_str(), &resource.api),
+        _ => Api::all_with(client, &resource.api),
+    };
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let failures = LogLimit::default();
     let mut listed = BTreeSet::new();
@@ -148,7 +157,6 @@ mod tests {
 
     use super::*;
     use crate::crds::definitions;
-    use smc_types::ids::MeshNamespace;
 
     #[test]
     fn every_definition_is_watched_in_the_version_that_is_stored() {

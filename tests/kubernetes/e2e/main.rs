@@ -11,6 +11,7 @@ mod living;
 mod mesh;
 mod node;
 mod objects;
+mod rights;
 mod shared;
 mod source;
 mod stage;

@@ -70,9 +70,9 @@ pub(super) enum Change {
     Listed(Kind, BTreeSet<ObjectRef>),
 }
 
-/// Watches a resource, until the receiver is dropped: MeshConfig in the control plane's namespace `own`, others
-/// in all. Failures are tried again, later each time (up to half a minute): a definition may be installed after
-/// the control plane.
+/// Watches a resource, until the receiver is dropped: MeshConfig in the control plane's namespace `own`,
+/// others in all. Failures are tried again, later each time (up to half a minute): a definition may be
+/// installed after the control plane.
 pub(super) async fn watch(
     client: Client,
     resource: Resource,

@@ -26,6 +26,12 @@ kind: Namespace
 metadata: { name: other }
 ---
 apiVersion: v1
+kind: Namespace
+metadata:
+  name: strict
+  labels: { openservicemesh.io/monitored-by: smc, pod-security.kubernetes.io/enforce: restricted }
+---
+apiVersion: v1
 kind: ServiceAccount
 metadata: { name: store, namespace: shop }
 ";
@@ -90,6 +96,19 @@ metadata:
   annotations: { openservicemesh.io/outbound-port-exclusion-list: "80;81" }
 spec: { containers: [{ name: app, image: store:1 }] }
 "#;
+
+/// A Pod that keeps to the restricted Pod Security Standard by itself.
+const STRICT: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: { name: strict, namespace: strict }
+spec:
+  securityContext: { runAsNonRoot: true, runAsUser: 1000, seccompProfile: { type: RuntimeDefault } }
+  containers:
+    - name: app
+      image: store:1
+      securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: [ALL] } }
+";
 
 /// A controller beside the cluster. It ends when this is dropped.
 struct Controller {
@@ -208,6 +227,16 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
 
     let refused = cluster.kubectl_with(&["apply", "-f", "-"], REFUSED).await.unwrap();
     assert!(!refused.success() && refused.stderr.contains("outbound-port-exclusion-list"), "{refused:?}");
+
+    // Interception is the only part of a sidecar that goes beyond the restricted standard.
+    let judged = cluster.kubectl_with(&["apply", "-f", "-"], STRICT).await.unwrap();
+    for words in ["PodSecurity \"restricted", "NET_ADMIN", "NET_RAW", "runAsUser=0", "container \"smc-init\""]
+    {
+        assert!(!judged.success() && judged.stderr.contains(words), "{words}: {}", judged.stderr);
+    }
+    for container in ["\"envoy\"", "\"app\""] {
+        assert!(!judged.stderr.contains(container), "{container}: {}", judged.stderr);
+    }
 
     // A copy of a pod that is there gets a sidecar of its own.
     let mut copy = pod.clone();

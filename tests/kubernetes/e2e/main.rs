@@ -5,6 +5,7 @@
 
 mod api_only;
 mod bookstore;
+mod charts;
 mod faults;
 mod injection;
 mod living;

@@ -87,8 +87,8 @@ impl Grant {
             && self.name.as_ref().is_none_or(|name| *name == request.name)
     }
 
-    /// Whether one of the requests needs it. A right in all namespaces is needed for what is elsewhere than in
-    /// the control plane's own, where a Role would do.
+    /// Whether one of the requests needs it. A right in all namespaces is needed for what is elsewhere than
+    /// in the control plane's own, where a Role would do.
     pub(super) fn is_used(&self, requests: &[Request]) -> bool {
         let beyond = |request: &Request| {
             self.namespace.is_some() || request.namespace != smc_kubernetes::MESH_NAMESPACE

@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep};
 use super::kube_access::KubeArgs;
 use super::output::{self, print_progress};
 use super::{Outcome, Verdict, duration};
-use crate::install::apply::{Applied, Cluster, object_name, rollout};
+use crate::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
 use crate::install::manifests::{all_objects, chart_objects, to_yaml};
-use crate::install::settings::{Disks, ENVOY_IMAGE, Settings, default_image};
+use crate::install::settings::{Disks, ENVOY_IMAGE, Settings, converting, default_image};
 use crate::stateful_set::MAX_REPLICAS;
 
 /// The pause between two looks at what is waited for.
@@ -143,8 +143,7 @@ impl WhereArgs {
     }
 
     fn set(&self) -> Value {
-        let metadata = json!({ "name": "smc-controller", "namespace": self.mesh_namespace.as_str() });
-        json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata })
+        set_in(&self.mesh_namespace)
     }
 
     fn injector(&self) -> Value {
@@ -156,11 +155,29 @@ impl WhereArgs {
     }
 }
 
+/// The namespace whose control plane is to convert TrafficSplits: that which does, as long as a control plane is
+/// there, else the own one.
+async fn converter(cluster: &Cluster, own: &MeshNamespace) -> Result<MeshNamespace, ApplyError> {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "trafficsplits.split.smi-spec.io" },
+    });
+    let converts = cluster.find(&definition).await?.as_ref().and_then(converting);
+    let Some(other) = converts.filter(|namespace| namespace != own) else { return Ok(own.clone()) };
+    let lives = cluster.find(&set_in(&other)).await?.is_some();
+    Ok(if lives { other } else { own.clone() })
+}
+
+fn set_in(namespace: &MeshNamespace) -> Value {
+    let metadata = json!({ "name": "smc-controller", "namespace": namespace.as_str() });
+    json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata })
+}
+
 pub(super) async fn install(args: InstallArgs) -> Outcome {
     let settings = args.settings()?;
-    let objects = all_objects(&settings)?;
     if args.images.dry_run {
-        output::write(&to_yaml(&objects)?)?;
+        output::write(&to_yaml(&all_objects(&settings)?)?)?;
         return Ok(Verdict::Ok);
     }
     let cluster = Cluster::new(args.place.kube.client().await?);
@@ -173,6 +190,8 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     if let Some(owner) = owner.and_then(Value::as_str).filter(|owner| *owner != settings.namespace.as_str()) {
         return Err(InstallError::Taken { mesh: settings.mesh, namespace: owner.to_owned() }.into());
     }
+    let converting = converter(&cluster, &settings.namespace).await?;
+    let objects = all_objects(&Settings { converting, ..settings })?;
     apply(&cluster, &objects, args.images.wait, &args.place).await
 }
 
@@ -185,6 +204,7 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     let chosen = Settings {
         image: args.images.image.clone(),
         envoy_image: args.images.envoy_image.clone(),
+        converting: converter(&cluster, &args.place.mesh_namespace).await?,
         ..args.place.settings()
     };
     let objects = all_objects(&chosen.continued(&set, injector.as_ref()))?;

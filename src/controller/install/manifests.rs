@@ -52,7 +52,7 @@ pub fn chart_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
 /// All objects of an installation: the namespace, the definitions of custom resources, and the chart's.
 pub fn all_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
     let mut objects = vec![namespace(settings)];
-    objects.extend(definitions(&settings.namespace)?.iter().map(|definition| definition.as_json().clone()));
+    objects.extend(definitions(&settings.converting)?.iter().map(|definition| definition.as_json().clone()));
     objects.extend(chart_objects(settings)?);
     Ok(objects)
 }

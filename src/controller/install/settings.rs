@@ -29,6 +29,9 @@ pub struct Settings {
     pub mesh: MeshName,
     /// The namespace of the control plane.
     pub namespace: MeshNamespace,
+    /// The namespace whose control plane converts TrafficSplits. The definition is the cluster's: where there
+    /// are several meshes, one of them converts for all.
+    pub converting: MeshNamespace,
     /// The trust domain.
     pub trust_domain: String,
     /// The image of the controller.
@@ -50,6 +53,7 @@ impl Settings {
     pub fn new(mesh: MeshName, namespace: MeshNamespace) -> Self {
         Self {
             mesh,
+            converting: namespace.clone(),
             namespace,
             trust_domain: "cluster.local".to_owned(),
             image: default_image(),
@@ -85,6 +89,12 @@ impl Settings {
         self.high_availability = policy.as_deref() == Some("Fail");
         self
     }
+}
+
+/// The namespace whose control plane converts the objects of `definition`, a CustomResourceDefinition.
+pub fn converting(definition: &Value) -> Option<MeshNamespace> {
+    let namespace = text(definition, "/spec/conversion/webhook/clientConfig/service/namespace")?;
+    MeshNamespace::new(&namespace).ok()
 }
 
 /// The image of this version.

@@ -17,3 +17,4 @@ mod shared;
 mod source;
 mod stage;
 mod traffic;
+mod two_meshes;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use smc_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::{mesh, shared};
-use comparison::{Grant, Request, grants, requests};
+use comparison::{Grant, grants};
+pub(crate) use comparison::{Request, requests};
 
 /// What needs all that the controllers may ask for: an object of each kind, one of them without effect, and a
 /// pod with a sidecar.
@@ -40,13 +41,13 @@ async fn the_controllers_have_the_rights_that_they_use_and_no_others() {
     an_unknown_namespace_is_asked_about(&cluster).await;
     let granted = granted(&cluster).await;
     let all_used = || async {
-        let used = requests(&cluster.audit().map_err(|error| error.chain())?);
+        let used = requests(&cluster.audit().map_err(|error| error.chain())?, &controllers());
         let idle: Vec<_> = granted.iter().filter(|grant| !rare(grant) && !grant.is_used(&used)).collect();
         if idle.is_empty() { Ok(()) } else { Err(format!("granted and not used: {idle:#?}")) }
     };
     let waited = cluster.wait("the controllers to use all of their rights", LIMIT, all_used).await;
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let used = requests(&cluster.audit().unwrap());
+    let used = requests(&cluster.audit().unwrap(), &controllers());
     let refused: BTreeSet<&Request> = used.iter().filter(|request| !request.allowed).collect();
     assert!(refused.is_empty(), "used and not granted: {refused:#?}");
     // All users have some rights by birth; the controllers use none of these.

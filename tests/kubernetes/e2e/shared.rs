@@ -9,7 +9,7 @@ use smc_kubernetes::{
 };
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::rights;
+use crate::{rights, two_meshes};
 
 /// Time limit to wait for another cluster with a node, for example that of `make cluster`.
 const WAIT: Duration = Duration::from_mins(15);
@@ -75,7 +75,7 @@ async fn started() -> Option<&'static Cluster> {
             wait: WAIT,
             // The API server compacts etcd every five minutes, longer than these tests take.
             api_server_flags: vec!["--etcd-compaction-interval=10s".to_owned()],
-            audited: vec![rights::controllers()],
+            audited: vec![rights::controllers(), two_meshes::blue_controllers()],
             keep: variable("SMC_KEEP").is_some(),
             ..ClusterOptions::new(programs, images())
         };

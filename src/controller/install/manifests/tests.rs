@@ -27,6 +27,7 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
     let chosen = Settings {
         mesh: MeshName::new("blue").unwrap(),
         namespace: MeshNamespace::new("blue-system").unwrap(),
+        converting: MeshNamespace::new("smc-system").unwrap(),
         trust_domain: "blue.example".to_owned(),
         image: "registry.example/smc@sha256:1".to_owned(),
         envoy_image: "registry.example/envoy:1".to_owned(),
@@ -38,6 +39,9 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
     let text = to_yaml(&all_objects(&chosen).unwrap()).unwrap();
     assert!(!text.contains("marker"), "a marker is left");
     assert!(!text.contains("4242"), "a marker is left");
+    let definitions = all_objects(&chosen).unwrap();
+    let converting: Vec<_> = definitions.iter().filter_map(super::super::settings::converting).collect();
+    assert_eq!(converting, [chosen.converting.clone()], "the conversion is another mesh's");
     let objects = by_name(chart_objects(&chosen).unwrap());
     let set = &objects["StatefulSet blue-system/smc-controller"];
     assert_eq!(set.pointer("/spec/replicas").unwrap(), 2);

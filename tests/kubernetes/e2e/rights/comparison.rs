@@ -17,14 +17,14 @@ pub(super) struct Grant {
 
 /// One request for a resource.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Request {
-    namespace: String,
+pub(crate) struct Request {
+    pub(crate) namespace: String,
     group: String,
     resource: String,
     verb: String,
     name: String,
     /// Whether RBAC allowed it.
-    pub(super) allowed: bool,
+    pub(crate) allowed: bool,
 }
 
 /// The rights that a Role or a ClusterRole grants, one for each verb, resource and name.
@@ -55,9 +55,10 @@ pub(super) fn grants(role: &Value) -> Vec<Grant> {
     all
 }
 
-/// The requests for resources in an audit log. What is no resource, such as `/version`, needs no right.
-pub(super) fn requests(audit: &[Value]) -> Vec<Request> {
-    let resources = audit.iter().filter(|event| event["objectRef"]["resource"].is_string());
+/// A user's requests for resources in an audit log. What is no resource, such as `/version`, needs no right.
+pub(crate) fn requests(audit: &[Value], user: &str) -> Vec<Request> {
+    let own = audit.iter().filter(|event| event["user"]["username"] == user);
+    let resources = own.filter(|event| event["objectRef"]["resource"].is_string());
     let requests = resources.map(|event| {
         let object = &event["objectRef"];
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -105,7 +106,7 @@ mod tests {
 
     fn asked(namespace: &str, resource: &str, verb: &str, name: &str) -> Value {
         let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
-        let mut event = json!({ "verb": verb, "annotations": { "authorization.k8s.io/decision": "allow" },
+        let mut event = json!({ "verb": verb, "user": { "username": "smc" }, "annotations": { "authorization.k8s.io/decision": "allow" },
             "objectRef": { "namespace": namespace, "resource": resource, "name": name } });
         if !sub.is_empty() {
             event["objectRef"]["subresource"] = sub.into();
@@ -131,12 +132,14 @@ mod tests {
             (own("pods"), asked("own", "pods", "patch", "a"), true),
         ];
         for (role, event, used) in rows {
-            let requests = requests(&[event]);
+            let requests = requests(&[event], "smc");
             assert!(
                 grants(&role).iter().all(|grant| grant.is_used(&requests) == used),
                 "{role} {requests:?}"
             );
         }
-        assert_eq!(requests(&[json!({ "verb": "get", "requestURI": "/version" })]), []);
+        let version = json!({ "verb": "get", "user": { "username": "smc" }, "requestURI": "/version" });
+        assert_eq!(requests(&[version], "smc"), []);
+        assert_eq!(requests(&[shop()], "another"), []);
     }
 }

@@ -1,0 +1,157 @@
+//! Two meshes in one cluster: each control plane obeys its own namespaces alone. The second one is installed,
+//! upgraded, taken away and installed again by the program `smc`, under traffic and without losing its root.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use smc_kubernetes::{Cluster, ENVOY_IMAGE, Image, MESH_NAMESPACE, SMC_IMAGE, beside};
+use tokio::process::Command;
+
+use crate::mesh::{self, SETTLE};
+use crate::rights::{Request, controllers, requests};
+use crate::shared;
+use crate::traffic::{Steady, fetch};
+
+/// The namespace of the second control plane.
+const BLUE: &str = "blue-system";
+/// Servers and clients of both meshes. The second one is in permissive mode; in the first, nothing is allowed.
+const MANIFESTS: &str = include_str!("two_meshes.yaml");
+/// The image of the upgrade.
+const NEXT_IMAGE: &str = "smc:blue";
+/// Requests that a step has at least, of twenty in a second.
+const LEAST: usize = 20;
+
+/// The user of the second mesh's controllers, whose requests the API server records.
+pub(crate) fn blue_controllers() -> String {
+    format!("system:serviceaccount:{BLUE}:smc-controller")
+}
+
+/// Runs `smc` on this machine as a person does, with the flags that name the second mesh.
+async fn smc(cluster: &Cluster, args: &[&str]) -> String {
+    let mut smc = Command::new(beside("smc").unwrap());
+    smc.args(args).arg("--kubeconfig").arg(cluster.kubeconfig());
+    if args[0] != "ca" && args[0] != "proxy" {
+        smc.args(["--mesh-name", "blue"]);
+    }
+    if args[0] != "namespace" {
+        smc.args(["--mesh-namespace", BLUE]);
+    }
+    let output = smc.output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        panic!("smc {}: {text}{errors}\n{}", args.join(" "), mesh::state(cluster, BLUE).await);
+    }
+    text
+}
+
+/// Waits until a request of a client has this outcome; `None` is no answer of a server.
+async fn expect(cluster: &Cluster, from: &str, url: &str, status: Option<u64>) {
+    let waited = cluster
+        .wait(&format!("{status:?} from {url} for {from}"), SETTLE, || async {
+            let fetched = fetch(cluster, from, url).await?;
+            let failure = fetched.0["failure"].as_str().unwrap_or_default();
+            let denied = matches!(failure, "refused" | "closed") || fetched.status() == Some(404);
+            let expected = status.map_or(denied, |status| fetched.status() == Some(status));
+            if expected { Ok(()) } else { Err(format!("{fetched:?}")) }
+        })
+        .await;
+    if let Err(error) = waited {
+        panic!("{}\n{}", error.chain(), mesh::state(cluster, "blue-shop").await);
+    }
+}
+
+/// The certificates that the second mesh trusts.
+async fn root(cluster: &Cluster) -> Value {
+    let status: Value = serde_json::from_str(&smc(cluster, &["ca", "status", "-o", "json"]).await).unwrap();
+    let roots = status["roots"].clone();
+    assert!(roots.as_array().is_some_and(|roots| roots.len() == 1), "{status:#}");
+    roots[0]["serial"].clone()
+}
+
+async fn converter(cluster: &Cluster) -> String {
+    let path = "jsonpath={.spec.conversion.webhook.clientConfig.service.namespace}";
+    let get = ["get", "crd", "trafficsplits.split.smi-spec.io", "-o", path];
+    cluster.kubectl(&get).await.unwrap().stdout
+}
+
+/// One test, because its parts share a control plane and pods that take half a minute to be ready.
+#[tokio::test]
+async fn two_meshes_share_a_cluster_and_nothing_else() {
+    let Some(cluster) = shared::cluster().await else { return };
+    mesh::install(&cluster).await;
+    let install = ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
+    smc(&cluster, &install).await;
+    smc(&cluster, &["check"]).await;
+    assert_eq!(converter(&cluster).await, MESH_NAMESPACE, "the first mesh converts TrafficSplits still");
+    cluster.apply(MANIFESTS).await.unwrap();
+    smc(&cluster, &["namespace", "add", "blue-shop"]).await;
+    cluster.apply(&PODS.replace("NAMESPACE", "blue-shop")).await.unwrap();
+    cluster.apply(&PODS.replace("NAMESPACE", "red-shop")).await.unwrap();
+    for namespace in ["blue-shop", "red-shop"] {
+        mesh::wait_ready(&cluster, namespace, &["pod/web", "pod/client"]).await;
+    }
+    each_obeys_its_own(&cluster).await;
+    the_second_is_replaced_under_traffic(&cluster, &install).await;
+    no_controller_touches_the_other_mesh(&cluster).await;
+    smc(&cluster, &["uninstall"]).await;
+}
+
+async fn each_obeys_its_own(cluster: &Cluster) {
+    expect(cluster, "blue-shop/client", "http://web.blue-shop/", Some(200)).await;
+    let fetched = fetch(cluster, "blue-shop/client", "http://web.blue-shop/").await.unwrap();
+    assert!(fetched.caller().contains("spiffe://cluster.local/ns/blue-shop/sa/client"), "{fetched:?}");
+    expect(cluster, "red-shop/client", "http://web.red-shop/", None).await;
+    expect(cluster, "blue-shop/client", "http://web.red-shop/", None).await;
+    expect(cluster, "red-shop/client", "http://web.blue-shop/", None).await;
+    let blue = smc(cluster, &["proxy", "list"]).await;
+    assert!(blue.contains("blue-shop") && !blue.contains("red-shop"), "{blue}");
+    for replica in 0..mesh::REPLICAS {
+        let red = mesh::smc(cluster, replica, &["proxy", "list"]).await.unwrap();
+        assert!(!red.contains("blue-shop"), "{red}");
+    }
+}
+
+async fn the_second_is_replaced_under_traffic(cluster: &Cluster, install: &[&str]) {
+    let before = root(cluster).await;
+    let mut steady = Steady::of(cluster, "blue-shop/client").await;
+    steady.start();
+    cluster.import(Image::smc(NEXT_IMAGE, &beside("smc").unwrap())).await.unwrap();
+    smc(cluster, &["upgrade", "--image", NEXT_IMAGE, "--envoy-image", ENVOY_IMAGE]).await;
+    let image = "jsonpath={.items[*].spec.containers[0].image}";
+    let label = "-l=app.kubernetes.io/component=controller";
+    let images = cluster.kubectl(&["get", "pods", "-n", BLUE, label, "-o", image]).await.unwrap();
+    assert_eq!(images.stdout, NEXT_IMAGE);
+    steady.assert_no_failure(LEAST, "an upgrade");
+    smc(cluster, &["uninstall"]).await;
+    let gone = ["wait", "-n", BLUE, "--for=delete", "pod/smc-controller-0", "--timeout=60s"];
+    assert!(cluster.kubectl(&gone).await.unwrap().success());
+    smc(cluster, install).await;
+    steady.assert_no_failure(LEAST, "no control plane, and a new one");
+    assert_eq!(root(cluster).await, before, "the same authority");
+    // A new pod gets a certificate that the sidecar from before trusts, and is found by it.
+    let replaced = ["delete", "pod", "-n", "blue-shop", "web"];
+    assert!(cluster.kubectl(&replaced).await.unwrap().success());
+    cluster.apply(&PODS.replace("NAMESPACE", "blue-shop")).await.unwrap();
+    mesh::wait_ready(cluster, "blue-shop", &["pod/web"]).await;
+    expect(cluster, "blue-shop/client", "http://web.blue-shop/", Some(200)).await;
+}
+
+/// The controllers of both watch all namespaces; what they ask about a single one is about their own.
+async fn no_controller_touches_the_other_mesh(cluster: &Cluster) {
+    let audit = cluster.audit().unwrap();
+    for (user, others) in
+        [(controllers(), ["blue-shop", BLUE]), (blue_controllers(), ["red-shop", MESH_NAMESPACE])]
+    {
+        let requests = requests(&audit, &user);
+        assert!(requests.len() > 20, "{user}: {requests:#?}");
+        let touched: BTreeSet<&Request> =
+            requests.iter().filter(|request| others.contains(&&*request.namespace)).collect();
+        assert!(touched.is_empty(), "{user}: {touched:#?}");
+        let refused: BTreeSet<&Request> = requests.iter().filter(|request| !request.allowed).collect();
+        assert!(refused.is_empty(), "{user}: {refused:#?}");
+    }
+}
+
+/// A server and a client that calls it without end.
+const PODS: &str = include_str!("two_meshes/pods.yaml");

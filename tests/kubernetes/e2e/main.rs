@@ -12,6 +12,7 @@ mod living;
 mod mesh;
 mod node;
 mod objects;
+mod osm;
 mod rights;
 mod shared;
 mod source;

@@ -183,11 +183,11 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
 }
 
 fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
-    let version = format!(":{}", env!("CARGO_PKG_VERSION"));
+    let version = env!("CARGO_PKG_VERSION");
     let image =
         set.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str).unwrap_or_default();
-    let skew =
-        (!image.ends_with(&version)).then(|| format!("controllers run {image}, this program is {version}"));
+    let skew = image.rsplit_once(':').is_none_or(|(_, tag)| tag != version);
+    let skew = skew.then(|| format!("controllers run {image}, this program is {version}"));
     let restarts: Vec<_> = facts.pods.iter().filter_map(restarted).collect();
     let restarts = (!restarts.is_empty()).then(|| restarts.join(", "));
     let mut checks = vec![

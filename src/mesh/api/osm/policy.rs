@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::reading::{Fields, Findings, Node};
 use crate::api::smi::Pattern;
 use smc_types::duration;
-use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, check_subdomain};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
@@ -110,8 +110,8 @@ pub fn read_telemetry(id: NamespacedName, spec: Value) -> Reading<()> {
 
 /// Reads the `spec` of an UpstreamTrafficSetting.
 pub fn read_upstream_traffic_setting(id: NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::UpstreamTrafficSetting, &id, spec, |id, spec, findings| {
-        host(id, spec, findings);
+    read(Kind::UpstreamTrafficSetting, &id, spec, |_, spec, findings| {
+        host(spec, findings);
         if let Some(mut settings) = section(spec, "connectionSettings", findings) {
             if let Some(mut tcp) = section(&mut settings, "tcp", findings) {
                 number(&mut tcp, "maxConnections", 0, u64::from(u32::MAX), findings);
@@ -310,17 +310,14 @@ fn matches(spec: &mut Fields, kinds: &[&str], findings: &mut Findings) -> Vec<St
     nodes.into_iter().filter_map(read).collect()
 }
 
-/// The host name of a service of the object's namespace.
-fn host(id: &NamespacedName, spec: &mut Fields, findings: &mut Findings) {
+/// A host name with a domain: a service's, or for an Egress of the namespace one outside of the mesh.
+fn host(spec: &mut Fields, findings: &mut Findings) {
     let path = spec.path("host");
     let Some(host) = spec.require("host", findings).and_then(|node| node.text(findings)) else { return };
-    let mut parts = host.splitn(3, '.');
-    let (name, namespace) = (parts.next().unwrap_or_default(), parts.next());
-    let own = namespace == Some(id.namespace());
-    if !own || ServiceId::new(id.namespace(), name).is_err() {
-        let own = id.namespace();
-        let host = truncated(&host, 80);
-        findings.error(&path, format!("is {host:?}, which is no service NAME.{own}.svc.cluster.local"));
+    if let Err(error) = check_subdomain("host", &host) {
+        findings.error(&path, error.to_string());
+    } else if !host.contains('.') {
+        findings.error(&path, format!("is {:?}, without a domain", truncated(&host, 80)));
     }
 }
 

@@ -113,7 +113,9 @@ fn what_can_mean_nothing_is_an_error_at_its_field() {
         (2, "/retryPolicy/numRetries", json!(-1), "spec.retryPolicy.numRetries"),
         (3, "/selector/app", json!(7), "spec.selector.app"),
         (3, "/accessLog", json!("on"), "spec.accessLog"),
-        (4, "/host", json!("httpbin.other.svc.cluster.local"), "spec.host"),
+        (4, "/host", json!("httpbin"), "spec.host"),
+        (4, "/host", json!("httpbin..svc.cluster.local"), "spec.host"),
+        (4, "/host", json!("http://httpbin.shop"), "spec.host"),
         (
             4,
             "/connectionSettings/tcp/connectTimeout",
@@ -144,4 +146,14 @@ fn an_egress_has_one_upstream_setting_at_most() {
     let setting = json!({"kind": UPSTREAM_TRAFFIC_SETTING, "name": "a"});
     spec["matches"] = json!([setting, setting]);
     assert_eq!(errors(read_egress, &spec), ["spec.matches"]);
+}
+
+/// For an Egress, as OSM's guide on circuit breaking has it.
+#[test]
+fn an_upstream_setting_may_be_for_a_host_outside_of_the_mesh() {
+    for host in ["httpbin.other.svc.cluster.local", "httpbin.org"] {
+        let mut spec = upstream();
+        spec["host"] = json!(host);
+        assert_eq!(errors(read_upstream_traffic_setting, &spec), Vec::<String>::new(), "{host}");
+    }
 }

@@ -155,8 +155,8 @@ impl WhereArgs {
     }
 }
 
-/// The namespace whose control plane is to convert TrafficSplits: that which does, as long as a control plane is
-/// there, else the own one.
+/// The namespace whose control plane is to convert TrafficSplits: that which does, as long as a control plane
+/// is there, else the own one.
 async fn converter(cluster: &Cluster, own: &MeshNamespace) -> Result<MeshNamespace, ApplyError> {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -14,7 +14,7 @@ use crate::traffic::{Steady, fetch};
 
 /// The namespace of the second control plane.
 const BLUE: &str = "blue-system";
-/// Servers and clients of both meshes. The second one is in permissive mode; in the first, nothing is allowed.
+/// The namespaces of both meshes. The second one is in permissive mode; in the first, nothing is allowed.
 const MANIFESTS: &str = include_str!("two_meshes.yaml");
 /// The image of the upgrade.
 const NEXT_IMAGE: &str = "smc:blue";

@@ -18,7 +18,10 @@ async fn several_api_servers_run_at_once_and_know_nothing_of_each_other() {
     assert_eq!(made.unwrap().name_any(), "mine");
     let others: Api<Namespace> = Api::all(other.client().await.unwrap());
     assert!(others.get_opt("mine").await.unwrap().is_none());
-    assert_eq!(one.components().await.unwrap(), ["etcd", "kube-apiserver", "kube-controller-manager"]);
+    // envtest has no controller manager.
+    let components = one.components().await.unwrap();
+    let all = ["etcd", "kube-apiserver", "kube-controller-manager"];
+    assert!(components == all || components == all[..2], "{components:?}");
     let directory = one.state_dir().path().to_owned();
     assert!(directory.exists());
     one.stop().await.unwrap();

@@ -165,7 +165,8 @@ async fn uuid_of(cluster: &Cluster, pod: &str) -> String {
 
 #[tokio::test]
 async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
-    let Some(programs) = shared::api_programs() else { return };
+    // A Job needs a controller manager, which envtest has not.
+    let Some(programs) = shared::programs() else { return };
     let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
     let webhooks = free_port();
     cluster.apply(NAMESPACES).await.unwrap();

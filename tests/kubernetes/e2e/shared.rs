@@ -19,7 +19,7 @@ static USE: RwLock<()> = RwLock::const_new(());
 
 /// The programs of Kubernetes, or `None` if `make` has found that no cluster can run, and has said
 /// so. Without either word this is a failure: a test that did not run is not a test that passed.
-fn programs() -> Option<Programs> {
+pub(crate) fn programs() -> Option<Programs> {
     if let Some(list) = variable("SMC_KUBERNETES") {
         return Some(Programs::new(&list));
     }

@@ -12,7 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use nix::sys::signal::Signal;
 use smc::crds::definitions;
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_kubernetes::{Cluster, ClusterOptions, Programs};
 use smc_types::ids::MeshNamespace;
 
 use crate::shared;
@@ -63,15 +63,19 @@ fn account(name: &str) -> String {
 
 /// An API server with the definitions of custom resources, and two namespaces.
 async fn api_server() -> Option<Cluster> {
-    let cluster = bare_api_server().await?;
-    define(&cluster, |_| true).await;
-    cluster.apply(NAMESPACES).await.unwrap();
-    Some(cluster)
+    Some(prepared(shared::api_programs()?).await)
 }
 
-async fn bare_api_server() -> Option<Cluster> {
-    let options = ClusterOptions::api_only(shared::api_programs()?);
-    Some(Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain())))
+async fn prepared(programs: Programs) -> Cluster {
+    let cluster = started(programs).await;
+    define(&cluster, |_| true).await;
+    cluster.apply(NAMESPACES).await.unwrap();
+    cluster
+}
+
+async fn started(programs: Programs) -> Cluster {
+    let cluster = Cluster::start(ClusterOptions::api_only(programs)).await;
+    cluster.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
 /// Installs the definitions whose names are chosen, and waits until they are served.
@@ -108,7 +112,9 @@ async fn kubectl(cluster: &Cluster, args: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_of_the_mesh_come_and_go_with_their_objects() {
-    let Some(cluster) = api_server().await else { return };
+    // A namespace gets its account `default`, and ends, by a controller manager, which envtest has not.
+    let Some(programs) = shared::programs() else { return };
+    let cluster = prepared(programs).await;
     cluster.apply(&(account("shop/seller") + &account("elsewhere/stranger") + "---" + TARGET)).await.unwrap();
     let mut watcher = Watcher::start(Gate::over(cluster.client().await.unwrap()));
     let default = "ServiceAccount shop/default";
@@ -247,7 +253,8 @@ async fn permission_that_is_taken_away_is_one_problem_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_definition_is_one_problem_and_takes_effect_later() {
-    let Some(cluster) = bare_api_server().await else { return };
+    let Some(programs) = shared::api_programs() else { return };
+    let cluster = started(programs).await;
     define(&cluster, |name| !name.starts_with("traffictargets.")).await;
     cluster.apply(&(NAMESPACES.to_owned() + &account("shop/seller"))).await.unwrap();
     let mut watcher = Watcher::start(Gate::over(cluster.client().await.unwrap()));

@@ -39,10 +39,10 @@ async fn smc(cluster: &Cluster, args: &[&str]) -> String {
     let output = smc.output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        panic!("smc {}: {text}{errors}\n{}", args.join(" "), mesh::state(cluster, BLUE).await);
+    if output.status.success() {
+        return text;
     }
-    text
+    panic!("smc {}: {text}{errors}\n{}", args.join(" "), mesh::state(cluster, BLUE).await);
 }
 
 /// Waits until a request of a client has this outcome; `None` is no answer of a server.
@@ -93,7 +93,7 @@ async fn two_meshes_share_a_cluster_and_nothing_else() {
     }
     each_obeys_its_own(&cluster).await;
     the_second_is_replaced_under_traffic(&cluster, &install).await;
-    no_controller_touches_the_other_mesh(&cluster).await;
+    no_controller_touches_the_other_mesh(&cluster);
     smc(&cluster, &["uninstall"]).await;
 }
 
@@ -138,7 +138,7 @@ async fn the_second_is_replaced_under_traffic(cluster: &Cluster, install: &[&str
 }
 
 /// The controllers of both watch all namespaces; what they ask about a single one is about their own.
-async fn no_controller_touches_the_other_mesh(cluster: &Cluster) {
+fn no_controller_touches_the_other_mesh(cluster: &Cluster) {
     let audit = cluster.audit().unwrap();
     for (user, others) in
         [(controllers(), ["blue-shop", BLUE]), (blue_controllers(), ["red-shop", MESH_NAMESPACE])]

@@ -41,7 +41,7 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
     assert!(!text.contains("4242"), "a marker is left");
     let definitions = all_objects(&chosen).unwrap();
     let converting: Vec<_> = definitions.iter().filter_map(super::super::settings::converting).collect();
-    assert_eq!(converting, [chosen.converting.clone()], "the conversion is another mesh's");
+    assert_eq!(converting, std::slice::from_ref(&chosen.converting), "the conversion is another mesh's");
     let objects = by_name(chart_objects(&chosen).unwrap());
     let set = &objects["StatefulSet blue-system/smc-controller"];
     assert_eq!(set.pointer("/spec/replicas").unwrap(), 2);

@@ -33,6 +33,7 @@ use clap::{Parser, Subcommand};
 
 use crate::interception::InitArgs;
 use admin_access::AdminArgs;
+use smc_host::env::Env;
 use smc_types::causes::causes;
 
 /// The exit codes of `smc`: `sysexits.h` where it has one.
@@ -127,11 +128,16 @@ pub fn parsed<C: Parser>() -> Result<C, ExitCode> {
 
 /// Parses the command line and runs it.
 pub fn run() -> ExitCode {
+    run_in(Env::system())
+}
+
+/// As [`run`], with a controller in this environment: a test gives one a clock of its own.
+pub fn run_in(env: Env) -> ExitCode {
     let cli: Cli = match parsed() {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    match dispatch(cli.command) {
+    match dispatch(cli.command, env) {
         Ok(Verdict::Ok) => ExitCode::SUCCESS,
         Ok(Verdict::Findings) => ExitCode::from(exit::FINDINGS),
         Err(error) => {
@@ -141,11 +147,11 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> Outcome {
+fn dispatch(command: Command, env: Env) -> Outcome {
     match command {
         Command::Controller(args) => {
             let raft = raft_threads()?;
-            many_threads()?.block_on(controller::run(*args, raft.handle()))
+            many_threads()?.block_on(controller::run(*args, env, raft.handle()))
         }
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),

@@ -47,7 +47,7 @@ async fn hold(from: &'static str, to: SocketAddr, says: &'static [u8]) {
 }
 
 /// The status of a path, asked for on a new connection. The kubelet has an address of its own.
-async fn probe(address: SocketAddr, path: &str) -> Option<String> {
+pub(crate) async fn probe(address: SocketAddr, path: &str) -> Option<String> {
     let asked = async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.200.0.1:0".parse().unwrap()).unwrap();

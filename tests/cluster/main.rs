@@ -16,6 +16,7 @@ mod relay;
 mod replicas;
 mod small_disk;
 mod unwritable_disk;
+mod wrong_clock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use smc::admin::client::{Client, connect};
+use smc_host::env::Env;
 use smc_host::env::fixed::SeededEntropy;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::eventually::{self, Patience};
@@ -112,12 +113,23 @@ pub(crate) struct Replicas {
     running: Running,
     /// The relays between the replicas.
     relays: Relays,
+    /// Whether the replicas' clocks can be set.
+    clocks: bool,
     /// Whether the test passed, so that the logs are not printed.
     pub(crate) passed: AtomicBool,
 }
 
 impl Replicas {
     pub(crate) async fn start(count: u64, net: u64) -> Self {
+        Self::start_as(count, net, false).await
+    }
+
+    /// Starts replicas whose clocks can be set.
+    pub(crate) async fn start_with_clocks(count: u64, net: u64) -> Self {
+        Self::start_as(count, net, true).await
+    }
+
+    async fn start_as(count: u64, net: u64, clocks: bool) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::create_dir(directory.path().join("mesh")).unwrap();
         std::fs::write(directory.path().join("mesh/mesh.yaml"), shop::manifest(PODS)).unwrap();
@@ -129,7 +141,7 @@ impl Replicas {
         });
         let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
         let (keys, passed) = (Mutex::new(vec![key]), AtomicBool::new(false));
-        let replicas = Self { count, directory, keys, net, running, relays, passed };
+        let replicas = Self { count, directory, keys, net, running, relays, clocks, passed };
         for replica in 0..count {
             replicas.run(replica);
         }
@@ -200,6 +212,28 @@ impl Replicas {
         std::fs::read_to_string(self.log(replica)).unwrap().lines().count()
     }
 
+    /// A replica's log, from its first start on.
+    pub(crate) fn log_text(&self, replica: u64) -> String {
+        std::fs::read_to_string(self.log(replica)).unwrap()
+    }
+
+    /// The time by the machine's clock.
+    pub(crate) fn right_time() -> i64 {
+        Env::system().now().0
+    }
+
+    fn clock_file(&self, replica: u64) -> PathBuf {
+        self.directory.path().join(format!("clock-{replica}"))
+    }
+
+    /// Sets a replica's clock so many seconds ahead; from now on it gains so many seconds each second.
+    pub(crate) fn set_clock(&self, replica: u64, ahead: i64, gains: i64) {
+        let file = self.clock_file(replica);
+        let new = file.with_extension("new");
+        std::fs::write(&new, format!("{ahead} {gains} {}", Self::right_time())).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+    }
+
     fn log(&self, replica: u64) -> PathBuf {
         self.directory.path().join(format!("log-{replica}"))
     }
@@ -231,7 +265,8 @@ impl Replicas {
         let log = File::options().create(true).append(true).open(self.log(replica)).unwrap();
         let command = setpriv
             .args(["--pdeathsig", "KILL"])
-            .arg(program())
+            .arg(if self.clocks { smc_lab::beside("smc-wrong-clock").unwrap() } else { program() })
+            .env("SMC_TEST_CLOCK", self.clock_file(replica))
             .arg("controller")
             .arg("--mesh-dir")
             .arg(self.directory.path().join("mesh"))
@@ -351,7 +386,16 @@ impl Replicas {
         self.call(replica, async |mut client| client.get_ca_status(pb::GetCaStatusRequest {}).await).await
     }
 
-    async fn status(&self, replica: u64) -> Option<pb::GetClusterStatusResponse> {
+    /// Begins, cancels or hastens a rotation.
+    pub(crate) async fn rotate_ca(
+        &self,
+        replica: u64,
+        request: pb::RotateCaRequest,
+    ) -> Option<pb::RotateCaResponse> {
+        self.call(replica, async |mut client| client.rotate_ca(request).await).await
+    }
+
+    pub(crate) async fn status(&self, replica: u64) -> Option<pb::GetClusterStatusResponse> {
         self.call(replica, async |mut client| client.get_cluster_status(pb::GetClusterStatusRequest {}).await)
             .await
     }

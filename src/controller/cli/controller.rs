@@ -144,7 +144,7 @@ pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
 
 /// Runs a replica, its member of the Raft group on the runtime `raft`.
 #[expect(clippy::too_many_lines, reason = "each flag goes to its place")]
-pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
+pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcome {
     let ControllerArgs {
         mesh,
         data_dir,
@@ -170,7 +170,6 @@ pub(super) async fn run(args: ControllerArgs, raft: &Handle) -> Outcome {
     } = args;
     log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
-    let env = Env::system();
     let running = CancellationToken::new();
     let mut tasks = Tasks::new(running.clone());
     let probes = Probes::default();

@@ -62,7 +62,7 @@ simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS na
 	@SMC_SEEDS=$${SMC_SEEDS:-300} \
 	  cargo test $(CARGO_FLAGS) --workspace --test simulation -- --nocapture
 
-fuzz: setup ## Feeds TARGET (xds, manifests, expressions, names, pods, raft, wal) for SECONDS (300); what is new goes to fuzz/found
+fuzz: setup ## Feeds TARGET (xds, manifests, expressions, names, pods, certificates, reviews, administration, raft, wal, backups) for SECONDS (300); what is new goes to fuzz/found
 	@RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/setup/instrumented \
 	  cargo build $(CARGO_FLAGS) --workspace --features smc-fuzz/libfuzzer --bin smc-fuzz
 	@mkdir -p fuzz/found/$(TARGET)

@@ -12,10 +12,13 @@
     reason = "a panic is how a target reports a finding"
 )]
 
+mod administration;
+mod certificates;
 mod expressions;
 mod manifests;
 mod names;
 mod pods;
+mod reviews;
 mod split;
 mod xds;
 
@@ -35,9 +38,14 @@ pub const TARGETS: &[Target] = &[
     Target { name: "expressions", run: expressions::run },
     Target { name: "names", run: names::run },
     Target { name: "pods", run: pods::run },
-    // The readers of Raft are private to their package, which replays these two itself.
+    Target { name: "certificates", run: certificates::run },
+    Target { name: "reviews", run: reviews::run },
+    Target { name: "administration", run: administration::run },
+    // The readers of Raft are private to their package, which replays these itself.
     #[cfg(fuzzing)]
     Target { name: "raft", run: smc_raft::fuzzing::message },
     #[cfg(fuzzing)]
     Target { name: "wal", run: smc_raft::fuzzing::log },
+    #[cfg(fuzzing)]
+    Target { name: "backups", run: smc_raft::fuzzing::backup },
 ];

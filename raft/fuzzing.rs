@@ -18,14 +18,17 @@ use prost::Message;
 use smc_authority::ledger::Ledger;
 use smc_proto::raft::v1 as pb;
 use smc_types::ids::ReplicaId;
+use zeroize::Zeroizing;
 
 use crate::membership::{Situation, next_step};
+use crate::recovery::backup::{self, Backup};
 use crate::state::machine::StateMachine;
 use crate::state::shared::SharedLedger;
 use crate::state::waiters::Waiters;
 use crate::storage::disk::Disk;
 use crate::storage::memory::MemoryDisk;
 use crate::storage::rocks::fuzz_log;
+use crate::transport::tls::GroupSecret;
 use crate::types::{Entry, LeaderId, LogId, Membership, Proposal, StoredMembership, Vote};
 use crate::wire::{self, Wire};
 
@@ -64,6 +67,46 @@ pub fn message(input: &[u8]) {
 /// A log file of RocksDB.
 pub fn log(input: &[u8]) {
     fuzz_log(input);
+}
+
+/// A file that is given for a backup. After a byte `c`, the content of a sealed one; after `d`, pairs of a
+/// position (two bytes) and what is changed there, of a backup that was written.
+pub fn backup(input: &[u8]) {
+    let Some((kind, bytes)) = input.split_first() else { return };
+    let secret = GroupSecret::new(Zeroizing::new([1; 32]));
+    let refused = |file: &[u8]| {
+        let Err(error) = backup::read(&secret, file) else { panic!("something is taken for a backup") };
+        assert!(!error.to_string().is_empty());
+    };
+    match kind {
+        b'c' => {
+            let Ok(read) = backup::read(&secret, &*backup::sealed(bytes, &secret).unwrap()) else { return };
+            let mut file = Vec::new();
+            backup::write(&read, &secret, [2; 32], &mut file).unwrap();
+            let again = backup::read(&secret, &*file).unwrap();
+            assert_eq!(again, read, "a restored ledger is another one");
+        }
+        b'd' => {
+            let whole = Backup { group: None, ledger: Ledger::default() };
+            let mut file = Vec::new();
+            backup::write(&whole, &secret, [2; 32], &mut file).unwrap();
+            let before = file.clone();
+            for change in bytes.chunks_exact(3) {
+                let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % (file.len() + 1);
+                match file.get_mut(at) {
+                    Some(byte) => *byte ^= change[2],
+                    None => file.push(change[2]),
+                }
+            }
+            if file == before {
+                assert_eq!(backup::read(&secret, &*file).unwrap(), whole);
+            } else {
+                refused(&file);
+                refused(&before[..before.len() - 1]);
+            }
+        }
+        _ => refused(bytes),
+    }
 }
 
 fn reads_back<T: Wire + PartialEq + Debug>(form: T::Form) {
@@ -124,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_of_messages_and_logs_is_read_without_a_finding() {
+    fn the_corpus_of_messages_logs_and_backups_has_no_finding() {
         let corpus = Path::new("../fuzz/corpus");
-        for (name, run) in [("raft", message as fn(&[u8])), ("wal", log)] {
+        for (name, run) in [("raft", message as fn(&[u8])), ("wal", log), ("backups", backup)] {
             let inputs: Vec<_> = fs::read_dir(corpus.join(name)).unwrap().collect();
             assert!(!inputs.is_empty(), "{name} has no corpus");
             for input in inputs {

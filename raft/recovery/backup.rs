@@ -85,20 +85,34 @@ pub(crate) fn write(
     backup: &Backup,
     secret: &GroupSecret,
     salt: [u8; SALT],
-    mut sink: impl Write,
+    sink: impl Write,
 ) -> io::Result<()> {
-    let mut header = [0; HEADER];
-    header[..MAGIC.len()].copy_from_slice(MAGIC);
-    header[MAGIC.len()..MAGIC.len() + KEY_ID].copy_from_slice(&key_id(secret)?);
-    header[MAGIC.len() + KEY_ID..].copy_from_slice(&salt);
-    sink.write_all(&header)?;
-    let mut sealer = Sealer { sink, key: key(secret, &salt)?, header, number: 0, piece: Vec::new() };
+    let mut sealer = begin(secret, salt, sink)?;
     let group = backup.group.map(GroupId::bytes).unwrap_or_default();
     let description = pb::BackupDescription { group };
     sealer.write_all(&description.encode_length_delimited_to_vec())?;
     serde_json::to_writer(&mut sealer, &backup.ledger)?;
     sealer.seal(true)?;
     sealer.sink.flush()
+}
+
+/// A file with this content, sealed under the secret: one that no replica writes.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn sealed(content: &[u8], secret: &GroupSecret) -> io::Result<Vec<u8>> {
+    let mut sealer = begin(secret, [2; SALT], Vec::new())?;
+    sealer.write_all(content)?;
+    sealer.seal(true)?;
+    Ok(sealer.sink)
+}
+
+/// Writes the header.
+fn begin<W: Write>(secret: &GroupSecret, salt: [u8; SALT], mut sink: W) -> io::Result<Sealer<W>> {
+    let mut header = [0; HEADER];
+    header[..MAGIC.len()].copy_from_slice(MAGIC);
+    header[MAGIC.len()..MAGIC.len() + KEY_ID].copy_from_slice(&key_id(secret)?);
+    header[MAGIC.len() + KEY_ID..].copy_from_slice(&salt);
+    sink.write_all(&header)?;
+    Ok(Sealer { sink, key: key(secret, &salt)?, header, number: 0, piece: Vec::new() })
 }
 
 /// Reads and verifies a whole backup that was sealed under this secret.

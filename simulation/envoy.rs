@@ -1,6 +1,10 @@
-//! A model of an Envoy: it connects as its bootstrap says, subscribes to its clusters and its certificate,
-//! and ACKs every response.
+//! A model of an Envoy: it connects in the order of its bootstrap, resumes with what it holds, and ACKs every
+//! response.
+//!
+//! Owns the choice of the next replica, and what a proxy sees: what it holds, what it was sent although it
+//! held it, and what it was sent although it had got something newer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +12,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -16,7 +20,7 @@ use smc_mesh::names::SERVICE_CERTIFICATE;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 use turmoil::net::TcpStream;
@@ -25,8 +29,17 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::clock::SimulatedClock;
 use crate::trace::Trace;
 
-/// How long it waits before it connects to the next replica.
+/// How long it waits before it connects again, at first; twice as long after each failure.
 const BACK_OFF: Duration = Duration::from_millis(25);
+
+/// The longest pause.
+const LONGEST_BACK_OFF: Duration = Duration::from_millis(400);
+
+/// How long a replica is passed over that could not be reached, or that broke a stream off.
+const EJECTED: Duration = Duration::from_secs(1);
+
+/// By type and name, the version of a resource.
+pub type Versions = BTreeMap<(String, String), String>;
 
 /// What an Envoy has received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +50,42 @@ pub struct Received {
     pub certificate: Option<String>,
     /// How many streams have ended.
     pub ended: u64,
+    /// What it holds.
+    pub held: Versions,
+    /// What it was sent although it held the same.
+    pub resent: Vec<String>,
+    /// What it was sent although it held, or had held, something newer.
+    pub outdated: Vec<String>,
+    /// What it held before what it holds.
+    past: BTreeSet<(String, String, String)>,
+}
+
+impl Received {
+    /// Takes a response in.
+    fn take(&mut self, kind: &str, response: &DeltaDiscoveryResponse) {
+        for resource in &response.resources {
+            let (key, version) = ((kind.to_owned(), resource.name.clone()), resource.version.clone());
+            let shown = format!("{kind} {} {version}", resource.name);
+            let old = self.held.insert(key.clone(), version.clone());
+            if old.as_ref() == Some(&version) {
+                self.resent.push(shown);
+            } else if self.past.contains(&(key.0.clone(), key.1.clone(), version)) {
+                self.outdated.push(shown);
+            }
+            self.past.extend(old.map(|old| (key.0, key.1, old)));
+        }
+        for name in &response.removed_resources {
+            let key = (kind.to_owned(), name.clone());
+            let old = self.held.remove(&key);
+            self.past.extend(old.map(|old| (key.0, key.1, old)));
+        }
+    }
+
+    /// What it states to hold of a type, when it resumes.
+    fn holds(&self, kind: &str) -> impl Iterator<Item = (String, String)> {
+        let of_kind = self.held.iter().filter(move |((held, _), _)| held == kind);
+        of_kind.map(|((_, name), version)| (name.clone(), version.clone()))
+    }
 }
 
 /// One Envoy. Clones are the same one.
@@ -70,34 +119,63 @@ impl Envoy {
         self.received.borrow().clone()
     }
 
-    /// The software of its host: connects to one replica after the other, and stays with one that serves it.
+    /// What it was sent and should not have been: what it held, or something older.
+    pub fn wronged(&self) -> Option<String> {
+        let received = self.received.borrow();
+        let resent =
+            received.resent.first().map(|what| format!("{} is sent what it holds: {what}", self.name));
+        resent.or_else(|| received.outdated.first().map(|what| format!("{} goes back to {what}", self.name)))
+    }
+
+    /// Whether a replica serves it.
+    pub fn is_served(&self) -> bool {
+        self.received.borrow().replica.is_some()
+    }
+
+    /// The software of its host: connects to the first replica in its order that it does not pass over.
     pub async fn run(self) -> turmoil::Result {
         let mut given = self.bootstrap.subscribe();
         let text = given.wait_for(Option::is_some).await?.clone().unwrap_or_default();
         let credentials = Credentials::read(&text).ok_or("not a bootstrap")?;
-        for address in credentials.controllers.iter().cycle() {
+        let mut ejected: BTreeMap<&str, Instant> = BTreeMap::new();
+        let mut pause = BACK_OFF;
+        loop {
+            ejected.retain(|_, until| *until > Instant::now());
+            let order = credentials.controllers.iter().map(String::as_str);
+            let chosen = order.clone().find(|address| !ejected.contains_key(address));
+            // As Envoy does in panic: where all are ejected, none is.
+            let address = chosen.or(order.clone().next()).ok_or("a bootstrap without replicas")?;
             let end = match self.stream(&credentials, address).await {
                 Ok(()) => "the stream ended".to_owned(),
                 // Without the message, in which the library may differ from run to run.
-                Err(error) => match error.downcast_ref::<tonic::Status>() {
-                    Some(status) => format!("the stream ended: {:?}", status.code()),
-                    None => "not connected".to_owned(),
-                },
+                Err(error) => {
+                    ejected.insert(address, Instant::now() + EJECTED);
+                    match error.downcast_ref::<tonic::Status>() {
+                        Some(status) => format!("the stream ended: {:?}", status.code()),
+                        None => "not connected".to_owned(),
+                    }
+                }
             };
             self.trace.note(&self.name, format!("{address}: {end}"));
+            let served = self.received.borrow().replica.is_some();
             self.received.send_modify(|received| {
                 received.ended += u64::from(received.replica.take().is_some());
             });
-            sleep(BACK_OFF).await;
+            pause = if served { BACK_OFF } else { (pause * 2).min(LONGEST_BACK_OFF) };
+            sleep(pause).await;
         }
-        Ok(())
     }
 
     async fn stream(&self, credentials: &Credentials, address: &str) -> Result<(), Box<dyn Error>> {
         let channel = connect(credentials, address).await?;
+        let resume = |kind: ResourceType, names: &[&str]| {
+            let held = self.received.borrow().holds(kind_of(kind.url())).collect();
+            DeltaDiscoveryRequest { initial_resource_versions: held, ..subscribe(credentials, kind, names) }
+        };
         let first = [
-            subscribe(credentials, ResourceType::Cluster, &[]),
-            subscribe(credentials, ResourceType::Secret, &[SERVICE_CERTIFICATE]),
+            resume(ResourceType::Cluster, &[]),
+            resume(ResourceType::Listener, &[]),
+            resume(ResourceType::Secret, &[SERVICE_CERTIFICATE]),
         ];
         let mut stream = DeltaStream::open(channel, first).await?;
         while let Some(response) = stream.next().await? {
@@ -109,7 +187,7 @@ impl Envoy {
 
     fn note(&self, address: &str, response: &DeltaDiscoveryResponse) -> Result<(), Box<dyn Error>> {
         let names: Vec<_> = response.resources.iter().map(|resource| resource.name.as_str()).collect();
-        let kind = response.type_url.rsplit('.').next().unwrap_or_default();
+        let kind = kind_of(&response.type_url);
         self.trace.note(&self.name, format!("{address}: {kind} {}", names.join(", ")));
         let certificate = match response.resources.iter().find(|found| found.name == SERVICE_CERTIFICATE) {
             Some(resource) => Some(serial(&resource.resource.as_ref().ok_or("an empty resource")?.value)?),
@@ -121,9 +199,15 @@ impl Envoy {
         self.received.send_modify(|received| {
             received.replica = Some(address.to_owned());
             received.certificate = certificate.or(received.certificate.take());
+            received.take(kind, response);
         });
         Ok(())
     }
+}
+
+/// The last word of a type's URL.
+fn kind_of(url: &str) -> &str {
+    url.rsplit('.').next().unwrap_or_default()
 }
 
 /// The serial number of the certificate in an encoded secret.

@@ -23,7 +23,7 @@ use smc_types::ids::TrustDomain;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::interval;
+use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -40,6 +40,9 @@ const RAFT_PORT: u16 = 15129;
 
 /// How often the trace checks a replica's view of its group.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long a replica that ends tries to hand its leadership over.
+const HAND_OVER: Duration = Duration::from_secs(3);
 
 /// Requests of the operator that may wait for one replica.
 const QUEUED_REQUESTS: usize = 16;
@@ -60,6 +63,17 @@ struct Parts {
     mesh: watch::Receiver<String>,
     trace: Trace,
     running: Mutex<Option<Running>>,
+    order: watch::Sender<Order>,
+}
+
+/// What the operator wants of the process of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Run,
+    /// End in order, as after SIGTERM.
+    Drain,
+    /// End at once, as after SIGKILL. What the disk has not synced stays: the machine keeps it.
+    Kill,
 }
 
 /// A replica that serves.
@@ -95,18 +109,56 @@ impl Replica {
         // Long enough for power to be lost during a sync.
         let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + random.draw() % 6));
         let (starts, running, clock) = (AtomicU64::new(0), Mutex::new(None), HostClock::default());
-        Self(Arc::new(Parts { id, replicas, seed, starts, disk, clock, directory, mesh, trace, running }))
+        let order = watch::Sender::new(Order::Run);
+        let parts = Parts { id, replicas, seed, starts, disk, clock, directory, mesh, trace, running, order };
+        Self(Arc::new(parts))
     }
 
     /// The software of the replica's host. It ends only with an error.
     pub async fn run(self) -> turmoil::Result {
+        let mut order = self.0.order.subscribe();
+        loop {
+            order.wait_for(|order| *order == Order::Run).await?;
+            let mut killed = order.clone();
+            tokio::select! {
+                ended = self.process() => ended?,
+                killed = killed.wait_for(|order| *order == Order::Kill) => drop(killed?),
+            }
+            self.0.trace.note(host(self.0.id), "is not running");
+        }
+    }
+
+    /// One process, until it is drained.
+    async fn process(&self) -> turmoil::Result {
         let env = self.env();
         let keys = LocalKey::load(&self.0.directory.path().join("kek"), &env)?;
         let group = Arc::new(self.start_group(&env, &keys).await?);
         tokio::select! {
             () = self.observe(&group) => unreachable!("it never ends"),
-            served = self.serve(env, keys, &group) => served,
+            served = self.serve(env, keys, &group) => served?,
         }
+        group.stop().await;
+        Ok(())
+    }
+
+    /// Ends its process in order, as after SIGTERM.
+    pub fn drain(&self) {
+        self.give(Order::Drain);
+    }
+
+    /// Ends its process at once, as after SIGKILL.
+    pub fn kill(&self) {
+        self.give(Order::Kill);
+    }
+
+    /// Starts its process again.
+    pub fn start(&self) {
+        self.give(Order::Run);
+    }
+
+    fn give(&self, order: Order) {
+        self.0.trace.note("operator", format!("{}: {order:?}", host(self.0.id)));
+        self.0.order.send_replace(order);
     }
 
     async fn start_group(&self, env: &Env, keys: &LocalKey) -> Result<Group, Box<dyn std::error::Error>> {
@@ -130,15 +182,24 @@ impl Replica {
         clock_agrees(group).await;
         let mesh = Box::new(DeclaredMesh::new(self.0.mesh.clone()));
         let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh, webhooks: None };
-        let handle = Server::start(self.config(), env, storage, CancellationToken::new()).await?;
+        let shutdown = CancellationToken::new();
+        let handle = Server::start(self.config(), env, storage, shutdown.clone()).await?;
         let (requests, received) = mpsc::channel(QUEUED_REQUESTS);
         let _serving = Serving::begin(&self.0, Running { group: Arc::clone(group), requests });
         self.0.trace.note(host(self.0.id), "serves");
         let administration = handle.administration();
+        let joined = handle.join();
+        tokio::pin!(joined);
+        let mut order = self.0.order.subscribe();
         tokio::select! {
-            ended = handle.join() => Ok(ended?),
+            ended = &mut joined => return Ok(ended?),
             () = execute(received, administration) => unreachable!("the sender is kept"),
+            drained = order.wait_for(|order| *order == Order::Drain) => drop(drained?),
         }
+        // As `smc controller` does. Without a successor it goes all the same.
+        let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
+        shutdown.cancel();
+        Ok(joined.await?)
     }
 
     /// Notes every change of this replica's view of its group.

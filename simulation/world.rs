@@ -74,6 +74,30 @@ impl World {
     }
 }
 
+impl World {
+    /// Declares a service of the buyers, which the configuration of every buyer names.
+    pub fn declare_service(&self, name: &str) {
+        self.mesh.send_modify(|text| *text += &service(name));
+    }
+
+    /// Calls `change` for each link of a replica: those to the other replicas, and those to all Envoys.
+    pub fn each_link(&self, id: u64, change: impl Fn(&str, &str)) {
+        let others = self.replicas.iter().map(Replica::id).filter(|other| *other != id).map(host);
+        let envoys = self.buyers.iter().map(|envoy| envoy.name().to_owned());
+        others.chain(envoys).for_each(|other| change(&host(id), &other));
+    }
+}
+
+fn service(name: &str) -> String {
+    let number: usize = name.bytes().map(usize::from).sum();
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec: {{clusterIP: 10.96.{}.{}, selector: {{app: buyer}}, ports: [{{name: http, port: 80, targetPort: 8080}}]}}\n",
+        number / 200,
+        1 + number % 200,
+    )
+}
+
 fn account(name: &str) -> String {
     format!("---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: shop}}\n")
 }
@@ -81,7 +105,7 @@ fn account(name: &str) -> String {
 fn pod(account: &str, n: usize) -> String {
     let last = account.len() * 10 + n;
     format!(
-        "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {account}-{n}, namespace: shop}}\n\
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {account}-{n}, namespace: shop, labels: {{app: {account}}}}}\n\
          spec: {{serviceAccountName: {account}, containers: [{{name: app}}]}}\n\
          status: {{podIPs: [{{ip: 10.0.0.{last}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n"
     )

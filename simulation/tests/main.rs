@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod clocks;
+mod moves;
 mod partition;
 mod power;
 mod seeds;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use smc_kubernetes::{Cluster, ClusterOptions, MESH_NAMESPACE};
 use tempfile::TempDir;
 
-use crate::shared;
+use crate::{mesh, shared};
 
 /// The namespace of the control plane as `smc install` makes it: its pods keep to the restricted standard.
 const NAMESPACE: &str = r"
@@ -185,4 +185,12 @@ async fn an_upgrade_leaves_alone_what_persons_and_controllers_have_set() {
     helm(&cluster, &["uninstall", "smc-crds", "--namespace", "default"]).await;
     get(&cluster, &["crd", "trafficsplits.split.smi-spec.io"]).await;
     cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_charts_own_test_finds_controllers_that_are_ready() {
+    let Some(cluster) = shared::cluster().await else { return };
+    mesh::install(&cluster).await;
+    let tested = helm(&cluster, &["test", "smc", "--namespace", MESH_NAMESPACE, "--timeout=90s"]).await;
+    assert!(tested.contains("Phase:") && tested.contains("Succeeded"), "{tested}");
 }

@@ -27,6 +27,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     builder.compile_fds(files)?;
     let files = protox::compile(["smc/raft/v1/raft.proto"], ["."])?;
     // Entries and chunks are shared between the log, the network and the state machine without a copy.
-    tonic_prost_build::configure().bytes(".").compile_fds(files)?;
+    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(files)?;
     Ok(())
 }

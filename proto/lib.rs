@@ -26,6 +26,15 @@ pub mod raft {
     }
 }
 
+/// What the controllers of one group ask each other.
+pub mod peer {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, reason = "generated code")]
+    pub mod v1 {
+        tonic::include_proto!("smc.peer.v1");
+    }
+}
+
 impl fmt::Debug for admin::v1::BootstrapResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BootstrapResponse").field("serial", &self.serial).finish_non_exhaustive()

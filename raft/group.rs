@@ -9,6 +9,7 @@
 //! Owns every task of the replica. [`Group::stop`] ends them in order; a task that fails shows in
 //! [`Group::failure`].
 
+mod ask;
 mod barrier;
 mod changes;
 mod clocks;
@@ -45,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
+use crate::asking::Answering;
 use crate::check_quorum::CheckQuorum;
 use crate::recovery::backup::{self, Backup, BackupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
@@ -95,6 +97,7 @@ pub struct Group {
     entropy: Arc<dyn Entropy>,
     peers: Peers,
     clocks: PeerClocks,
+    answering: Answering,
     barrier: SharedBarrier<Result<(), ProposeError>>,
     queue: mpsc::Sender<Proposal>,
     disk: Disk,
@@ -160,9 +163,11 @@ impl Group {
         let clock = Arc::clone(&connections.clock);
         let clocks = PeerClocks::new(raft.clone(), peers.clone(), replica, clock);
 
+        let answering = Answering::default();
         let stopping = CancellationToken::new();
         if let Some(listener) = connections.listener {
-            let service = Service::new(raft.clone(), identity.clone(), snapshots, connections.clock);
+            let (clock, answering) = (connections.clock, answering.clone());
+            let service = Service::new(raft.clone(), identity.clone(), snapshots, clock, answering);
             tasks.spawn(serve(service, listener, tls, stopping.clone()));
         }
         let (queue, proposals) = mpsc::channel(QUEUE);
@@ -199,6 +204,7 @@ impl Group {
             entropy,
             peers,
             clocks,
+            answering,
             barrier: SharedBarrier::new(),
             queue,
             disk,

@@ -11,6 +11,7 @@
 //! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → outcome here
 //! ```
 
+mod asking;
 mod check_quorum;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -26,6 +27,7 @@ mod transport;
 mod types;
 mod wire;
 
+pub use asking::{AskError, NotAnswered, PeerHandler};
 pub use group::{
     Claim, ClaimError, Connections, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
     MAX_PROPOSAL_BYTES, Member, MembershipError, Settings,

@@ -1,5 +1,6 @@
 //! Tests of the replicated ledger: on files, and among replicas.
 
+mod asking;
 mod clocks;
 pub(crate) mod commands;
 mod files;

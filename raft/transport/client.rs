@@ -18,6 +18,9 @@ use openraft::raft::{
     VoteResponse,
 };
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2, alias::VoteOf};
+use smc_proto::peer::v1 as peer;
+use smc_proto::peer::v1::answer::Answer;
+use smc_proto::peer::v1::question::Question;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_client::RaftClient;
 use thiserror::Error;
@@ -31,6 +34,7 @@ use tonic::{Code, Status};
 
 use super::MAX_MESSAGE;
 use super::tls::{ReplicaTls, server_name};
+use crate::asking::AskError;
 use crate::check_quorum::CheckQuorum;
 use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::StoredSnapshot;
@@ -186,6 +190,14 @@ impl Peer {
         let mut client = self.client.clone();
         let request = pb::ChangeMembershipRequest { route: Some(self.route()), change: Some(change) };
         within(limit, client.change_membership(request)).await.map(drop)
+    }
+
+    /// Asks the peer's controller.
+    pub(crate) async fn ask(&self, question: Question) -> Result<Answer, AskError> {
+        let question = Some(peer::Question { question: Some(question) });
+        let request = pb::AskRequest { route: Some(self.route()), question };
+        let answer = self.client.clone().ask(request).await?.into_inner().answer;
+        answer.and_then(|answer| answer.answer).ok_or(AskError::Unknown)
     }
 
     /// Makes one of openraft's calls, with its deadline and errors.

@@ -12,6 +12,7 @@ use openraft::ReadPolicy;
 use openraft::alias::SnapshotOf;
 use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
+use smc_proto::peer::v1 as peer;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_server::{Raft, RaftServer};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -25,6 +26,7 @@ use super::MAX_MESSAGE;
 use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
+use crate::asking::{self, Answering, NotAnswered};
 use crate::membership::{self, ChangeError};
 use crate::state::machine;
 use crate::storage::identity::{GroupId, Identity};
@@ -51,6 +53,8 @@ pub(crate) struct Service {
     pub(crate) receiving: Arc<Mutex<()>>,
     /// The clock that other replicas compare theirs with.
     pub(crate) clock: Arc<dyn Clock>,
+    /// Answers what the controllers of other members ask.
+    pub(crate) answering: Answering,
 }
 
 /// Serves until `stopping`.
@@ -81,8 +85,9 @@ impl Service {
         identity: Identity,
         snapshots: Snapshots,
         clock: Arc<dyn Clock>,
+        answering: Answering,
     ) -> Self {
-        Self { raft, identity, snapshots, receiving: Arc::default(), clock }
+        Self { raft, identity, snapshots, receiving: Arc::default(), clock, answering }
     }
 
     fn receiver(&self) -> Receiver {
@@ -109,9 +114,9 @@ impl Service {
     }
 
     /// Checks a message that only a member of the group may send.
-    fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
+    fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<ReplicaId, Status> {
         let sender = self.admit_any(route, peer)?;
-        sender.group.map(drop).ok_or_else(|| refuse(&Misrouted::NoGroup))
+        sender.group.map(|_| sender.replica).ok_or_else(|| refuse(&Misrouted::NoGroup))
     }
 }
 
@@ -291,6 +296,15 @@ impl Raft for Service {
         let change = change.ok_or_else(|| Status::invalid_argument("the request asks for no change"))?;
         membership::change(&self.raft, change).await.map_err(|error| not_changed(&error))?;
         Ok(Response::new(pb::ChangeMembershipResponse {}))
+    }
+
+    async fn ask(&self, request: Request<pb::AskRequest>) -> Result<Response<pb::AskResponse>, Status> {
+        let from = self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
+        // A newer version's question has a field that this version does not know, and reads as none.
+        let question = request.into_inner().question.and_then(|question| question.question);
+        let question = question.ok_or_else(|| asking::status(NotAnswered::Unknown))?;
+        let answer = self.answering.answer(from, question).await.map_err(asking::status)?;
+        Ok(Response::new(pb::AskResponse { answer: Some(peer::Answer { answer: Some(answer) }) }))
     }
 }
 

@@ -7,8 +7,8 @@
 //! (docs/design/ledger.md). Raft stores and replicates the log.
 //!
 //! ```text
-//! authority, record, outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey, proxies,
-//! services, ca_rotation ◄ apply
+//! authority, record, placement ◄ outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey, proxies,
+//! services, ca_rotation, replicas ◄ apply
 //! ```
 
 mod agreement;
@@ -19,9 +19,11 @@ mod bounds;
 mod ca_rotation;
 mod command;
 mod outcome;
+mod placement;
 mod proxies;
 mod record;
 mod rekey;
+mod replicas;
 mod services;
 mod signed;
 mod state;
@@ -33,16 +35,17 @@ pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoo
 pub use bounds::{
     CLOCK_TOLERANCE, MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES,
     MAX_FORMER_ISSUING, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_REKEYED_TOGETHER,
-    MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS,
+    MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_REPLICAS, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS,
     MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED, MAX_UNCLAIMED_PER_PROXY, PRUNE_MARGIN, RELEASED_KEPT,
     TIME_KEPT, TIME_TO_CLAIM,
 };
 pub use command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, HastenRoot, Operation,
-    RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
-    SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetReplica, GENERATION,
+    HastenRoot, Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate,
+    RotateIssuing, SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 pub use outcome::{Outcome, Rejection, Reply};
+pub use placement::{Placement, ReplicaPhase, ReplicaRecord};
 pub use record::{
     ControllerCertificateRecord, KeyOwner, ProxyCertificateRecord, ProxyCertificateState, RekeyedKey,
     ServiceCertificateRecord, SupersededCertificate,

@@ -72,7 +72,9 @@ impl Ledger {
             | Operation::AcknowledgeRoot(_)
             | Operation::CancelRoot(_)
             | Operation::HastenRoot(_)
-            | Operation::Rekey(_) => false,
+            | Operation::Rekey(_)
+            | Operation::SetReplicaPhase(_)
+            | Operation::ForgetReplica(_) => false,
         };
         match self.agreed_time().filter(|_| by_clock) {
             Some(group) if at.since(group).max(group.since(at)) > CLOCK_TOLERANCE => {

@@ -40,6 +40,8 @@ pub enum Announcement {
     },
     /// The CAs, or the state of one of them, have changed.
     AuthorityChanged,
+    /// A replica came to another phase, or was forgotten.
+    PlacementChanged,
     /// The state was replaced as a whole: the replica fell far behind and installed a snapshot. The
     /// changes in between are not announced. Receivers read the state, as after lost announcements.
     Replaced,
@@ -61,6 +63,7 @@ impl Announcement {
             (Operation::ClaimProxyCertificate(serial), Reply::Claimed { first: true, released }) => {
                 Some(Self::ProxyClaimed { serial: *serial, released: released.clone() })
             }
+            (_, Reply::PlacementChanged) => Some(Self::PlacementChanged),
             (_, Reply::AuthorityChanged) => Some(Self::AuthorityChanged),
             (_, Reply::Released { serials }) if !serials.is_empty() => {
                 Some(Self::ProxyReleased { serials: serials.clone() })

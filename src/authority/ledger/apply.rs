@@ -82,6 +82,8 @@ impl Ledger {
             Operation::AgreeOnTime(AgreeOnTime { clocks }) => self.agree_on_time(clocks),
             Operation::CancelRoot(CancelRoot { root }) => self.cancel_root(*root),
             Operation::HastenRoot(HastenRoot { root }) => self.hasten_root(*root),
+            Operation::SetReplicaPhase(command) => self.set_replica_phase(command),
+            Operation::ForgetReplica(command) => self.forget_replica(command),
         }
     }
 

@@ -81,6 +81,9 @@ pub const MAX_FORMER_ISSUING: usize = 16;
 /// stay listed.
 pub const MAX_ACKNOWLEDGING: usize = 64;
 
+/// Replicas in the placement. A group has nine at most; one that leaves the group is forgotten.
+pub const MAX_REPLICAS: usize = 64;
+
 /// Names and addresses on one controller certificate.
 pub const MAX_NAMES: usize = 64;
 

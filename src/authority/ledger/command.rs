@@ -10,10 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::authority::{Authority, CaCertificate};
+use super::placement::ReplicaPhase;
 use super::record::{ControllerCertificateRecord, RekeyedKey, ServiceCertificateRecord};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
+
+/// The generation of commands that this version applies. Members tell each other theirs, and a variant of a new
+/// generation is proposed when all tell it: 1 came with [`Operation::SetReplicaPhase`].
+pub const GENERATION: u32 = 1;
 
 /// One entry of the log: an operation and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +82,11 @@ pub enum Operation {
     /// Ends the wait of a next root for the service certificates from before its trust. Requires an
     /// agreed time.
     HastenRoot(HastenRoot),
+    /// Records that a replica has come to a phase. Idempotent. The first one is proposed when every
+    /// member of the group says that it knows the operation; it and the next are known from then on.
+    SetReplicaPhase(SetReplicaPhase),
+    /// Deletes the phase of a replica that is no member of the group any more. Idempotent.
+    ForgetReplica(ForgetReplica),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].
@@ -188,4 +198,24 @@ pub struct CancelRoot {
 pub struct HastenRoot {
     /// The next root.
     pub root: SerialNumber,
+}
+
+/// The fields of [`Operation::SetReplicaPhase`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetReplicaPhase {
+    /// The replica.
+    pub replica: u64,
+    /// Its process, see [`super::ReplicaRecord::run`]. Rejected if another one has joined since.
+    pub run: u64,
+    /// The phase.
+    pub phase: ReplicaPhase,
+}
+
+/// The fields of [`Operation::ForgetReplica`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetReplica {
+    /// The replica.
+    pub replica: u64,
+    /// Its process as the proposer saw it: one that has joined since stays.
+    pub run: u64,
 }

@@ -4,8 +4,9 @@
 
 use thiserror::Error;
 
+use super::placement::ReplicaPhase;
 use crate::pki::SerialNumber;
-use smc_types::ids::{ServiceAccountId, TrustDomain};
+use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
 
 /// The effect of an applied command.
@@ -44,6 +45,10 @@ pub enum Reply {
         /// current.
         keys: usize,
     },
+    /// A replica came to another phase, or was forgotten.
+    PlacementChanged,
+    /// The replica is in that phase already, or not on record.
+    PlacementUnchanged,
 }
 
 /// The outcome of one applied command.
@@ -175,5 +180,18 @@ pub enum Rejection {
         what: &'static str,
         /// The largest permitted number.
         max: usize,
+    },
+    /// Another process of the replica has joined since.
+    #[error("another process of replica {0} has joined since")]
+    StaleRun(ReplicaId),
+    /// The replica cannot come to this phase from the one that it is in.
+    #[error("replica {replica} cannot become {to}: {}", from.map_or_else(|| "it has not joined".to_owned(), |from| format!("it is {from}")))]
+    IllegalPhase {
+        /// The replica.
+        replica: ReplicaId,
+        /// Its phase, if it has joined.
+        from: Option<ReplicaPhase>,
+        /// The phase that was asked for.
+        to: ReplicaPhase,
     },
 }

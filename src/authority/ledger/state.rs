@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::authority::Authority;
 use super::bounds::{MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED};
+use super::placement::Placement;
 use super::record::{
     ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
     SupersededCertificate,
@@ -36,6 +37,8 @@ pub struct Ledger {
     pub(super) services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
     pub(super) proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
     pub(super) controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
+    #[serde(skip_serializing_if = "placement_is_empty")]
+    pub(super) placement: Arc<Placement>,
     /// Index: the certificates of each proxy.
     #[serde(skip)]
     pub(super) by_proxy: OrdMap<ProxyName, Arc<BTreeSet<SerialNumber>>>,
@@ -80,6 +83,12 @@ struct Image {
     services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
     proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
     controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
+    #[serde(default)]
+    placement: Arc<Placement>,
+}
+
+fn placement_is_empty(placement: &Arc<Placement>) -> bool {
+    placement.is_empty()
 }
 
 impl Default for Ledger {
@@ -91,6 +100,7 @@ impl Default for Ledger {
             services: OrdMap::new(),
             proxies: OrdMap::new(),
             controllers: OrdMap::new(),
+            placement: Arc::default(),
             by_proxy: OrdMap::new(),
             serials: OrdSet::new(),
         }
@@ -99,7 +109,7 @@ impl Default for Ledger {
 
 impl From<Image> for Ledger {
     fn from(image: Image) -> Self {
-        let Image { now, authority, services, proxies, controllers } = image;
+        let Image { now, authority, services, proxies, controllers, placement } = image;
         let mut by_proxy: OrdMap<ProxyName, Arc<BTreeSet<_>>> = OrdMap::new();
         for (serial, record) in &proxies {
             Arc::make_mut(by_proxy.entry(record.proxy.clone()).or_default()).insert(*serial);
@@ -112,7 +122,7 @@ impl From<Image> for Ledger {
         if let Some(authority) = &authority {
             serials.extend(authority.serials());
         }
-        Self { now, authority, services, proxies, controllers, by_proxy, serials }
+        Self { now, authority, services, proxies, controllers, placement, by_proxy, serials }
     }
 }
 

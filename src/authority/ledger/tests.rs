@@ -1,5 +1,6 @@
 mod ca_rotation;
 mod latest;
+mod placement;
 mod proxies;
 mod replay;
 mod stored;

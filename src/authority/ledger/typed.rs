@@ -5,9 +5,9 @@
 
 use super::authority::Authority;
 use super::command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, HastenRoot, Operation,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetReplica, HastenRoot, Operation,
     RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
-    SignWithNextRoot, TrustRoot,
+    SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 use super::outcome::Reply;
 use super::record::RekeyedKey;
@@ -109,6 +109,14 @@ operation!(
     Reply::Released { serials } => serials
 );
 operation!(Prune, usize, |_it| Operation::Prune, Reply::Pruned { certificates } => certificates);
+operation!(
+    SetReplicaPhase, bool, |it| Operation::SetReplicaPhase(it),
+    Reply::PlacementChanged => true, Reply::PlacementUnchanged => false
+);
+operation!(
+    ForgetReplica, bool, |it| Operation::ForgetReplica(it),
+    Reply::PlacementChanged => true, Reply::PlacementUnchanged => false
+);
 operation!(RotateIssuing, |it| Operation::RotateIssuing(it));
 operation!(TrustRoot, |it| Operation::TrustRoot(it));
 operation!(AcknowledgeRoot, |it| Operation::AcknowledgeRoot(it));

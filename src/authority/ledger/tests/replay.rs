@@ -41,9 +41,20 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..20u8).prop_map(|n| Operation::RetireCa(serial(n))),
         (0..20u8).prop_map(|n| Operation::CancelRoot(CancelRoot { root: serial(n) })),
         (0..20u8).prop_map(|n| Operation::HastenRoot(HastenRoot { root: serial(n) })),
+        (0..3u64, 0..3u64, any_phase()).prop_map(|(replica, run, phase)| {
+            Operation::SetReplicaPhase(SetReplicaPhase { replica, run, phase })
+        }),
+        (0..3u64, 0..3u64)
+            .prop_map(|(replica, run)| Operation::ForgetReplica(ForgetReplica { replica, run })),
         proptest::collection::btree_map(0..3u64, (0..40u64).prop_map(|day| days(START, day).not_after), 0..3)
             .prop_map(|clocks| Operation::AgreeOnTime(AgreeOnTime { clocks })),
     ]
+}
+
+fn any_phase() -> impl Strategy<Value = ReplicaPhase> {
+    use ReplicaPhase::{Down, Draining, Joining, Ready};
+
+    proptest::sample::select(vec![Joining, Ready, Draining, Down])
 }
 
 /// Every live certificate was signed by a CA that is on record and outlives it, under a trusted

@@ -104,6 +104,14 @@ fn releases_and_rotations_keep_their_stored_names() {
         (Operation::CancelRoot(CancelRoot { root: two }), json!({ "cancel-root": { "root": two } })),
         (Operation::HastenRoot(HastenRoot { root: two }), json!({ "hasten-root": { "root": two } })),
         (
+            Operation::SetReplicaPhase(SetReplicaPhase { replica: 1, run: 7, phase: ReplicaPhase::Draining }),
+            json!({ "set-replica-phase": { "replica": 1, "run": 7, "phase": "draining" } }),
+        ),
+        (
+            Operation::ForgetReplica(ForgetReplica { replica: 1, run: 7 }),
+            json!({ "forget-replica": { "replica": 1, "run": 7 } }),
+        ),
+        (
             Operation::Rekey(vec![rekeyed]),
             json!({ "reseal-keys": [{ "account": "bookstore/v1", "serial": two, "key": key }] }),
         ),

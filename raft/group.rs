@@ -24,6 +24,7 @@ mod settings;
 mod status;
 mod ticking;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,7 @@ use crate::transport::client::Dialer;
 use crate::transport::server::{self, Service};
 use crate::transport::tls::{GroupSecret, ReplicaTls};
 use barrier::SharedBarrier;
+pub use clocks::Contact;
 use clocks::PeerClocks;
 pub use error::{GroupError, MembershipError};
 pub use founding::{Claim, ClaimError, FoundingRegister};
@@ -253,6 +255,11 @@ impl Group {
     /// before.
     pub async fn leader_changed(&self, known: Option<ReplicaId>) {
         self.peers.leader_changed(known).await;
+    }
+
+    /// The contact with each other member, as this replica has it.
+    pub fn contacts(&self) -> BTreeMap<ReplicaId, Contact> {
+        self.clocks.contacts()
     }
 
     /// Log index of the last membership change, 0 without a group. Equal on all replicas that have applied

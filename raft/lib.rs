@@ -29,7 +29,7 @@ mod wire;
 
 pub use asking::{AskError, NotAnswered, PeerHandler};
 pub use group::{
-    Claim, ClaimError, Connections, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
+    Claim, ClaimError, Connections, Contact, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
     MAX_PROPOSAL_BYTES, Member, MembershipError, Settings,
 };
 pub use recovery::backup::{Backup, BackupError, read as read_backup};

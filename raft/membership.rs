@@ -198,6 +198,7 @@ pub(crate) fn describe(raft: &Raft, identity: &Identity) -> pb::DescribeResponse
         membership: Some(membership.to_wire()),
         term: metrics.current_term,
         now: None,
+        commands: 0,
     }
 }
 

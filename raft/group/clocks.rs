@@ -36,6 +36,16 @@ struct Answer {
     /// The middle between question and answer, which are at most [`ANSWER`] apart: the clock was read within
     /// half a second of it.
     at: Instant,
+    commands: u32,
+}
+
+/// What is known of another member's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contact {
+    /// How long ago it answered last; `None` if it has not since this replica started, or the member was added.
+    pub heard: Option<Duration>,
+    /// The generation of commands that it applied then ([`smc_authority::ledger::GENERATION`]).
+    pub commands: u32,
 }
 
 /// What the members answered. Cheap to clone; clones share it.
@@ -103,6 +113,17 @@ impl PeerClocks {
         }
     }
 
+    /// The contact with each other member. They are asked about once a second, and each has a second to answer.
+    pub(crate) fn contacts(&self) -> BTreeMap<ReplicaId, Contact> {
+        let (_, others) = self.others();
+        let answers = lock(&self.answers);
+        let contact = |id: &ReplicaId| match answers.get(id) {
+            Some(answer) => Contact { heard: Some(answer.at.elapsed()), commands: answer.commands },
+            None => Contact { heard: None, commands: 0 },
+        };
+        others.into_iter().map(|id| (id, contact(&id))).collect()
+    }
+
     /// Asks all members, again and again.
     pub(crate) async fn run(self) {
         loop {
@@ -115,7 +136,8 @@ impl PeerClocks {
                     let asked = Instant::now();
                     let described = peer.describe(ANSWER).await.ok()?;
                     let at = asked + asked.elapsed() / 2;
-                    Some((id, Answer { told: described.now.map(Timestamp), at }))
+                    let told = described.now.map(Timestamp);
+                    Some((id, Answer { told, at, commands: described.commands }))
                 });
             }
             while let Some(answered) = asking.join_next().await {

@@ -24,8 +24,8 @@ impl PeerHandler for Handler {
         async move {
             match question {
                 Question::Shards(_) => {
-                    let streams = BTreeMap::from([(from.0, 7)]);
-                    Ok(Answer::Shards(ShardsAnswer { streams, ..ShardsAnswer::default() }))
+                    let connected = BTreeMap::from([(from.0, 7)]);
+                    Ok(Answer::Shards(ShardsAnswer { connected, ..ShardsAnswer::default() }))
                 }
                 Question::AcceptMoves(AcceptMovesQuestion { count: 0 }) => Err(NotAnswered::Busy),
                 Question::AcceptMoves(_) => Err(NotAnswered::Unknown),
@@ -47,8 +47,8 @@ async fn a_member_answers_once_it_has_a_handler_and_says_why_it_does_not() {
     assert!(!cluster.group(1).answer_with(Arc::new(Handler)), "it is not replaced");
     for from in [0, 1, 2] {
         let answer = cluster.group(from).ask(ReplicaId(1), shards(), LIMIT).await.unwrap();
-        let Answer::Shards(ShardsAnswer { streams, .. }) = answer else { panic!("{answer:?}") };
-        assert_eq!(streams, BTreeMap::from([(from, 7)]), "the answer goes to who asked");
+        let Answer::Shards(ShardsAnswer { connected, .. }) = answer else { panic!("{answer:?}") };
+        assert_eq!(connected, BTreeMap::from([(from, 7)]), "the answer goes to who asked");
     }
     let moves = |count| Question::AcceptMoves(AcceptMovesQuestion { count });
     let ask = async |question, limit| cluster.group(2).ask(ReplicaId(1), question, limit).await;

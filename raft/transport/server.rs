@@ -12,6 +12,7 @@ use openraft::ReadPolicy;
 use openraft::alias::SnapshotOf;
 use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
+use smc_authority::ledger::GENERATION;
 use smc_proto::peer::v1 as peer;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_server::{Raft, RaftServer};
@@ -283,8 +284,12 @@ impl Raft for Service {
         request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
         self.admit_any(request.get_ref().route.as_ref(), peer_of(&request))?;
-        let now = Some(self.clock.now().0);
-        Ok(Response::new(pb::DescribeResponse { now, ..membership::describe(&self.raft, &self.identity) }))
+        let (now, commands) = (Some(self.clock.now().0), GENERATION);
+        Ok(Response::new(pb::DescribeResponse {
+            now,
+            commands,
+            ..membership::describe(&self.raft, &self.identity)
+        }))
     }
 
     async fn change_membership(

@@ -3,11 +3,12 @@
 use std::error::Error;
 
 /// Enum fields with their enums: JSON has the name of the value instead of its number.
-const ENUM_FIELDS: [(&str, &str); 5] = [
+const ENUM_FIELDS: [(&str, &str); 6] = [
     ("smc.admin.v1.ProxyCertificate.state", "CertificateState"),
     ("smc.admin.v1.Stream.variant", "Variant"),
     ("smc.admin.v1.BootstrapRequest.variant", "Variant"),
     ("smc.admin.v1.Problem.severity", "Severity"),
+    ("smc.admin.v1.Shard.phase", "ReplicaPhase"),
     ("smc.admin.v1.CertificateAuthority.state", "AuthorityState"),
 ];
 

@@ -195,7 +195,7 @@ fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
             let bootstrap = bootstrap::Bootstrap {
                 proxy: &ProxyName::of(ProxyUuid::derived(&workload), &workload),
                 account: &"shop/a".parse().unwrap(),
-                controllers: &(0..).map(ReplicaId).zip(parsed).collect(),
+                controllers: &bootstrap::Controllers::new((0..).map(ReplicaId).zip(parsed).collect()),
                 controller_name: CONTROLLER_IDENTITY,
                 chain_pem: &chain,
                 key_pem: &key,

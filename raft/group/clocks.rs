@@ -42,7 +42,8 @@ struct Answer {
 /// What is known of another member's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contact {
-    /// How long ago it answered last; `None` if it has not since this replica started, or the member was added.
+    /// How long ago it answered last; `None` if it has not since this replica started, or the
+    /// member was added.
     pub heard: Option<Duration>,
     /// The generation of commands that it applied then ([`smc_authority::ledger::GENERATION`]).
     pub commands: u32,
@@ -113,7 +114,8 @@ impl PeerClocks {
         }
     }
 
-    /// The contact with each other member. They are asked about once a second, and each has a second to answer.
+    /// The contact with each other member. They are asked about once a second, and each has a
+    /// second to answer.
     pub(crate) fn contacts(&self) -> BTreeMap<ReplicaId, Contact> {
         let (_, others) = self.others();
         let answers = lock(&self.answers);

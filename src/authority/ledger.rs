@@ -7,8 +7,8 @@
 //! (docs/design/ledger.md). Raft stores and replicates the log.
 //!
 //! ```text
-//! authority, record, placement ◄ outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey, proxies,
-//! services, ca_rotation, replicas ◄ apply
+//! authority, record, placement ◄ outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey,
+//! proxies, services, ca_rotation, replicas ◄ apply
 //! ```
 
 mod agreement;

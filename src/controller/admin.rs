@@ -9,6 +9,7 @@ pub mod client;
 mod policy_report;
 mod report;
 mod service;
+mod shards;
 mod socket;
 
 pub use service::{AdminService, Administration};

@@ -4,14 +4,12 @@
 //! no name yet (`generateName`), so the caller decides whether the workload is in the mesh and what its
 //! proxy is called.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber};
-use smc_mesh::bootstrap::Bootstrap;
+use smc_mesh::bootstrap::{Bootstrap, Controllers};
 use smc_mesh::session::Variant;
-use smc_types::host_port::HostPort;
-use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId};
+use smc_types::ids::{ProxyName, ServiceAccountId};
 
 use crate::ca::{CaError, Issuer};
 
@@ -40,8 +38,8 @@ pub(crate) struct Enrolled {
 pub(crate) struct Enroller {
     /// Issues the proxy certificates.
     pub(crate) issuer: Arc<dyn Issuer>,
-    /// The addresses of the controller's replicas, by id.
-    pub(crate) controllers: BTreeMap<ReplicaId, HostPort>,
+    /// The controller's replicas.
+    pub(crate) controllers: Arc<Controllers>,
     /// The DNS name in the controllers' certificates.
     pub(crate) controller_name: String,
     /// The most connections to a sidecar's inbound port.
@@ -52,7 +50,7 @@ impl Enroller {
     /// An enroller with the controllers' own name.
     pub(crate) fn new(
         issuer: Arc<dyn Issuer>,
-        controllers: BTreeMap<ReplicaId, HostPort>,
+        controllers: Arc<Controllers>,
         inbound_connections: u32,
     ) -> Self {
         Self { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned(), inbound_connections }
@@ -80,17 +78,17 @@ impl Enroller {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use smc_types::ids::{ProxyUuid, WorkloadId};
+    use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
 
     use super::*;
     use crate::ca::tests::fake::FakeIssuer;
 
     fn enroller() -> (Arc<FakeIssuer>, Enroller) {
         let issuer = Arc::new(FakeIssuer::new());
-        let controllers = BTreeMap::from([(ReplicaId(0), "10.0.0.9:15128".parse().unwrap())]);
+        let controllers = Controllers::new([(ReplicaId(0), "10.0.0.9:15128".parse().unwrap())].into());
         let enroller = Enroller {
             issuer: Arc::<FakeIssuer>::clone(&issuer),
-            controllers,
+            controllers: Arc::new(controllers),
             controller_name: "controller.smc".to_owned(),
             inbound_connections: 100,
         };

@@ -21,6 +21,7 @@ mod publisher;
 mod registry;
 pub mod restore;
 pub mod server;
+pub mod shards;
 pub mod sources;
 mod stateful_set;
 mod status;

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use smc_authority::pki::{InvalidLifetime, Lifetimes};
 use smc_host::network::{Listener, Network};
+use smc_mesh::bootstrap::Controllers;
 use smc_mesh::served_state::ServedState;
 use smc_mesh::translate::{Compiler, Settings};
 use smc_raft::{Group, ReplicatedLedger};
@@ -47,6 +48,7 @@ use crate::publisher::{InputSenders, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
 use crate::registry::orphan_releaser::OrphanReleaser;
 use crate::registry::release_watcher::ReleaseWatcher;
+use crate::shards::{self, Shards};
 use crate::sources::Source;
 pub use crate::tasks::TaskEnded;
 use crate::tasks::Tasks;
@@ -55,7 +57,7 @@ use crate::xds;
 use crate::xds::proxies::Proxies;
 use addresses::{addresses_for_proxies, certificate_names};
 use shutdown::Stages;
-use smc_host::env::Env;
+use smc_host::env::{Env, NoEntropy};
 use trust::ReplicaTrust;
 pub use webhook::Webhooks;
 
@@ -102,6 +104,9 @@ pub enum StartError {
     /// The controller's own certificate cannot be issued.
     #[error("cannot issue the controller's own certificate")]
     OwnCertificate(#[source] CaError),
+    /// The random number that tells this process from the replica's former one could not be drawn.
+    #[error("cannot draw the number of this process")]
+    NoEntropy(#[from] NoEntropy),
 }
 
 /// Why a running replica ended before its shutdown was requested.
@@ -128,6 +133,7 @@ pub struct Handle {
     addresses: Addresses,
     administration: Administration,
     proxies: Proxies,
+    shards: Shards,
     metrics: Metrics,
     tasks: Tasks,
     stages: Stages,
@@ -154,6 +160,11 @@ impl Handle {
     /// The connected proxies.
     pub fn proxies(&self) -> &Proxies {
         &self.proxies
+    }
+
+    /// The shards.
+    pub fn shards(&self) -> &Shards {
+        &self.shards
     }
 
     /// The metrics.
@@ -208,13 +219,14 @@ impl Server {
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
         let listener = listen(&*env.network, "xDS", xds_listen).await?;
         let xds = listener.address();
-        let controllers = addresses_for_proxies(xds_replicas, xds_address, xds)?;
-        let admin_socket = bind_admin(admin_socket).await?;
         let Storage { group, keys, mesh: mut source, webhooks } = storage;
+        let controllers = addresses_for_proxies(group.status().replica, xds_replicas, xds_address, xds)?;
+        let admin_socket = bind_admin(admin_socket).await?;
         let env = corrected(env, Arc::<Group>::clone(&group));
         let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
         let (ca, tls) =
             authority(&group, keys, &env, settings, certificate_names(controllers.values())).await?;
+        let controllers = Arc::new(Controllers::new(controllers));
 
         let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
         let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
@@ -254,7 +266,7 @@ impl Server {
         xds::start(listener, tls, context, stages.closing.clone(), &mut tasks);
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
-        let enroller = Enroller::new(issuer, controllers, sidecars.inbound_connections);
+        let enroller = Enroller::new(issuer, Arc::clone(&controllers), sidecars.inbound_connections);
         let mut addresses = Addresses { xds, metrics: None, webhooks: None };
         if let Some(webhooks) = webhooks {
             let parts = webhook::Parts {
@@ -273,8 +285,28 @@ impl Server {
             addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
         }
         let ready = ready(stages.draining.clone(), served.clone(), Arc::clone(&group));
+        let draining = stages.draining.clone();
+        let parts = shards::Parts {
+            group: Arc::clone(&group),
+            env: env.clone(),
+            controllers,
+            proxies: proxies.clone(),
+            ready: Box::new(ready.clone()),
+            stops: Box::new(move || draining.is_cancelled()),
+        };
+        let shards = Shards::start(parts, &mut tasks)?;
         let connected = proxies.clone();
-        let service = AdminService { mesh, ca, certificates, enroller, group, proxies: connected, served };
+        let kept = shards.clone();
+        let service = AdminService {
+            mesh,
+            ca,
+            certificates,
+            enroller,
+            group,
+            shards: kept,
+            proxies: connected,
+            served,
+        };
         let administration = admin::start(service, admin_socket, &mut tasks);
         if let Some(address) = metrics_listen {
             let listener = listen(&*env.network, "metrics", address).await?;
@@ -282,7 +314,7 @@ impl Server {
             telemetry::start(listener, metrics.clone(), ready.clone(), &mut tasks);
         }
         let ready = Arc::new(ready);
-        Ok(Handle { addresses, administration, proxies, metrics, tasks, stages, ready })
+        Ok(Handle { addresses, administration, proxies, shards, metrics, tasks, stages, ready })
     }
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::interception::ADMIN_PORT;
 use crate::names;
 use crate::session::Variant;
-use crate::shard::ring;
+use crate::shard::ring::Ring;
 use smc_types::host_port::{Host, HostPort};
-use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId};
+use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, ServiceAccountId};
 
 /// The name of the one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";
@@ -42,6 +42,31 @@ pub fn connection_limit_key(listener: &str) -> String {
     format!("envoy.resource_limits.listener.{listener}.connection_limit")
 }
 
+/// The replicas of the controller, as bootstraps name them. Made once per process, since its [`Ring`] is.
+#[derive(Debug, Clone)]
+pub struct Controllers {
+    addresses: BTreeMap<ReplicaId, HostPort>,
+    ring: Ring,
+}
+
+impl Controllers {
+    /// The replicas at these addresses, also those that do not exist yet: Envoy skips them.
+    pub fn new(addresses: BTreeMap<ReplicaId, HostPort>) -> Self {
+        let ring = Ring::new(addresses.keys().copied());
+        Self { addresses, ring }
+    }
+
+    /// The ring of all replicas.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Their addresses, in the order in which `proxy` connects to them.
+    fn in_order(&self, proxy: ProxyUuid) -> impl Iterator<Item = &HostPort> {
+        self.ring.walk(proxy).filter_map(|replica| self.addresses.get(&replica))
+    }
+}
+
 /// The values in a bootstrap. Has no `Debug`, because it holds a private key.
 #[derive(Clone, Copy)]
 pub struct Bootstrap<'a> {
@@ -49,8 +74,8 @@ pub struct Bootstrap<'a> {
     pub proxy: &'a ProxyName,
     /// The identity of the proxy's pod: the node cluster, for people to read.
     pub account: &'a ServiceAccountId,
-    /// The addresses of the controller's replicas.
-    pub controllers: &'a BTreeMap<ReplicaId, HostPort>,
+    /// The controller's replicas.
+    pub controllers: &'a Controllers,
     /// The DNS name in the controller's certificate.
     pub controller_name: &'a str,
     /// The proxy certificate and its issuers, PEM.
@@ -115,20 +140,24 @@ impl Bootstrap<'_> {
                 "envoy_grpc": {
                     "cluster_name": CONTROLLER_CLUSTER,
                     // Reconnects within milliseconds after a replica ends the stream; backs off to
-                    // 5 s, so that an outage of all replicas does not end in a thundering herd.
-                    "retry_policy": { "retry_back_off": { "base_interval": "0.025s", "max_interval": "5s" } },
+                    // 2 s, so that an outage of all replicas does not end in a thundering herd. A wait
+                    // is random below the interval, which doubles until a replica has answered: while
+                    // the replicas elect a leader, to some 2 s.
+                    "retry_policy": { "retry_back_off": { "base_interval": "0.025s", "max_interval": "2s" } },
                 },
             }],
         })
     }
 
     fn controller_cluster(&self) -> Value {
-        let named = self.controllers.values().any(|controller| matches!(controller.host, Host::Name(_)));
+        let mut addresses = self.controllers.addresses.values();
+        let named = addresses.any(|controller| matches!(controller.host, Host::Name(_)));
         let kind = if named { "STRICT_DNS" } else { "STATIC" };
         // One replica at each priority: Envoy fails over to the next when it has ejected all before it.
-        let order = ring::preference(self.proxy.uuid, self.controllers.keys().copied());
-        let endpoints = order.iter().filter_map(|replica| self.controllers.get(replica)).enumerate();
-        let endpoints: Vec<_> = endpoints
+        let endpoints: Vec<_> = self
+            .controllers
+            .in_order(self.proxy.uuid)
+            .enumerate()
             .map(|(priority, controller)| {
                 let address = socket_address(&controller.host.to_string(), controller.port);
                 json!({ "priority": priority, "lb_endpoints": [{ "endpoint": { "address": address } }] })
@@ -144,21 +173,25 @@ impl Bootstrap<'_> {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                     "explicit_http_config": {
                         "http2_protocol_options": {
-                            // Detects a half-open connection; without it Envoy never leaves a frozen replica.
-                            "connection_keepalive": { "interval": "5s", "timeout": "2s" },
+                            // Leaves a frozen or cut-off replica within 3 s: the interval, 15 % of jitter,
+                            // and the timeout. Without it Envoy never does. The timeout is no shorter, so
+                            // that a replica to which thousands connect at once has time to answer.
+                            "connection_keepalive": { "interval": "1s", "timeout": "1.5s" },
                         },
                     },
                 },
             },
             // Ejects an address at the first failure to connect. If all addresses are ejected, Envoy's panic
-            // mode tries them all the same.
+            // mode tries those of the first priority alone, which may be the one that is gone: so an
+            // ejection is short. It ends with a sweep, by default every 10 s.
             "outlier_detection": {
+                "interval": "0.5s",
                 "split_external_local_origin_errors": true,
                 "consecutive_local_origin_failure": 1,
                 "enforcing_consecutive_local_origin_failure": 100,
                 "enforcing_local_origin_success_rate": 0,
-                "base_ejection_time": "5s",
-                "max_ejection_time": "5s",
+                "base_ejection_time": "1s",
+                "max_ejection_time": "1s",
                 "max_ejection_percent": 100,
             },
             "transport_socket": {
@@ -209,7 +242,7 @@ fn socket_address(host: &str, port: u16) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smc_types::ids::{ProxyUuid, WorkloadId};
+    use smc_types::ids::WorkloadId;
 
     fn made(controller: &str, variant: Variant) -> Value {
         made_for(&BTreeMap::from([(ReplicaId(0), controller.parse().unwrap())]), variant)
@@ -220,7 +253,7 @@ mod tests {
         Bootstrap {
             proxy: &ProxyName::new(ProxyUuid::derived(&workload), "bookstore").unwrap(),
             account: &ServiceAccountId::new("bookstore", "store").unwrap(),
-            controllers,
+            controllers: &Controllers::new(controllers.clone()),
             controller_name: "controller.test",
             chain_pem: "CHAIN",
             key_pem: "KEY",
@@ -251,7 +284,7 @@ mod tests {
         let bootstrap = made_for(&controllers, Variant::Delta);
         let cluster = &bootstrap["static_resources"]["clusters"][0];
         let uuid = ProxyUuid::derived(&WorkloadId::new("bookstore", "v1").unwrap());
-        for (priority, replica) in ring::preference(uuid, replicas()).into_iter().enumerate() {
+        for (priority, replica) in Ring::new(replicas()).walk(uuid).enumerate() {
             let endpoints = &cluster["load_assignment"]["endpoints"][priority];
             assert_eq!(endpoints["priority"], priority);
             let socket = &endpoints["lb_endpoints"][0]["endpoint"]["address"]["socket_address"];

@@ -1,9 +1,39 @@
 //! Sharding: how the proxies of a mesh are divided among the replicas of its controller.
 //!
-//! Owns the order of replicas that each proxy connects by ([`ring`]). The division has no state: a
-//! proxy's bootstrap holds its order, and Envoy fails over along it. Three parts belong here once
-//! replicas hand proxies over to each other: the epoch of a division (the Raft log index of the
-//! last membership change), the proxies that move between two epochs, and the pace at which they
-//! move.
+//! Owns the order of replicas that each proxy connects by ([`ring`]), and which replica owns a
+//! proxy: the first of the order that is ready. The owner is a preference: any replica serves any
+//! proxy. A proxy's bootstrap holds its order, and Envoy fails over along it. Which replicas are
+//! ready is a replicated fact, with an epoch (`Ledger::placement`), so that every replica computes
+//! the same owner.
 
 pub mod ring;
+
+use std::collections::BTreeSet;
+
+use smc_types::ids::{ProxyUuid, ReplicaId};
+
+use ring::Ring;
+
+/// The replica that should serve `proxy`: the first of its order that is ready; `None` if none is.
+pub fn owner(ring: &Ring, proxy: ProxyUuid, ready: &BTreeSet<ReplicaId>) -> Option<ReplicaId> {
+    ring.walk(proxy).find(|replica| ready.contains(replica))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_the_first_of_the_order_that_is_ready() {
+        let ring = Ring::new((0..5).map(ReplicaId));
+        for n in 0..100 {
+            let proxy = ProxyUuid(uuid::Uuid::from_u128(n));
+            let order = ring.order(proxy);
+            let ready = |replicas: &[ReplicaId]| replicas.iter().copied().collect::<BTreeSet<_>>();
+            assert_eq!(owner(&ring, proxy, &ready(&order)), Some(order[0]));
+            assert_eq!(owner(&ring, proxy, &ready(&order[2..])), Some(order[2]));
+            assert_eq!(owner(&ring, proxy, &ready(&[ReplicaId(7)])), None, "it is not in the bootstraps");
+            assert_eq!(owner(&ring, proxy, &ready(&[])), None);
+        }
+    }
+}

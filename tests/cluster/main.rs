@@ -14,6 +14,7 @@ mod linearizable;
 mod proxy;
 mod relay;
 mod replicas;
+mod shards;
 mod small_disk;
 mod unwritable_disk;
 mod wrong_clock;

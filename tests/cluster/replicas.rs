@@ -297,6 +297,11 @@ impl Replicas {
         child.wait().unwrap();
     }
 
+    /// Sends SIGTERM, and does not wait for the end.
+    pub(crate) fn terminate(&self, replica: u64) {
+        self.signal(replica, Signal::SIGTERM);
+    }
+
     /// Sends SIGSTOP.
     pub(crate) fn pause(&self, replica: u64) {
         self.signal(replica, Signal::SIGSTOP);
@@ -363,8 +368,18 @@ impl Replicas {
 
     /// Requests a proxy certificate.
     pub(crate) async fn bootstrap(&self, replica: u64, pod: u64) -> Option<Issued> {
+        self.bootstrap_with(replica, pod, Vec::new()).await
+    }
+
+    /// Requests a bootstrap that names all replicas.
+    pub(crate) async fn bootstrap_of_all(&self, replica: u64, pod: u64) -> Option<Issued> {
+        let controllers = (0..self.count).map(|replica| format!("{replica}={}", self.xds_address(replica)));
+        self.bootstrap_with(replica, pod, controllers.collect()).await
+    }
+
+    async fn bootstrap_with(&self, replica: u64, pod: u64, controllers: Vec<String>) -> Option<Issued> {
         let workload = format!("shop/pod-{pod}");
-        let request = pb::BootstrapRequest { workload, ..Default::default() };
+        let request = pb::BootstrapRequest { workload, controllers, ..Default::default() };
         let answer = self.call(replica, async |mut client| client.bootstrap(request).await).await?;
         let bootstrap = serde_json::from_str(&answer.bootstrap).unwrap();
         Some(Issued { serial: answer.serial, bootstrap })
@@ -433,6 +448,14 @@ impl Replicas {
     /// The address that proxies connect to.
     pub(crate) fn xds_address(&self, replica: u64) -> String {
         format!("{}:15128", self.address(replica))
+    }
+
+    /// The proxies that a replica has an open stream of, by UUID.
+    pub(crate) async fn connected(&self, replica: u64) -> BTreeSet<String> {
+        let answer =
+            self.call(replica, async |mut client| client.list_proxies(pb::ListProxiesRequest {}).await).await;
+        let proxies = answer.map(|answer| answer.proxies).unwrap_or_default().into_iter();
+        proxies.filter(|proxy| !proxy.streams.is_empty()).map(|proxy| proxy.uuid).collect()
     }
 
     /// Waits until all replicas agree on a leader, and returns it.

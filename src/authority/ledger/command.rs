@@ -16,8 +16,9 @@ use crate::pki::{Fingerprint, SerialNumber, Validity};
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
 
-/// The generation of commands that this version applies. Members tell each other theirs, and a variant of a new
-/// generation is proposed when all tell it: 1 came with [`Operation::SetReplicaPhase`].
+/// The generation of commands that this version applies. Members tell each other theirs, and a
+/// variant of a new generation is proposed when all tell it: 1 came with
+/// [`Operation::SetReplicaPhase`].
 pub const GENERATION: u32 = 1;
 
 /// One entry of the log: an operation and its time.

@@ -25,8 +25,8 @@ pub enum ReplicaPhase {
 }
 
 impl ReplicaPhase {
-    /// Whether a process may go from this phase to `next`. Who was marked down joins again: it has missed what the
-    /// others decided meanwhile. Who drains stops, or joins again.
+    /// Whether a process may go from this phase to `next`. Who was marked down joins again: it has
+    /// missed what the others decided meanwhile. Who drains stops, or joins again.
     pub fn may_become(self, next: Self) -> bool {
         match (self, next) {
             (Self::Joining, Self::Ready | Self::Draining | Self::Down)

@@ -12,8 +12,8 @@ use super::outcome::{Outcome, Rejection, Reply};
 use super::placement::{Placement, ReplicaPhase, ReplicaRecord};
 use super::state::Ledger;
 
-/// Whether this process, or the first one of a replica without a record, may come to `phase`: `Ok(false)` if it
-/// is there already. A new process of a replica begins by joining.
+/// Whether this process, or the first one of a replica without a record, may come to `phase`:
+/// `Ok(false)` if it is there already. A new process of a replica begins by joining.
 fn check(
     record: Option<&ReplicaRecord>,
     replica: ReplicaId,

@@ -50,7 +50,11 @@ impl ProxyFacts {
     }
 }
 
-pub(super) fn cluster_status(status: GroupStatus, time: &GroupTime) -> pb::GetClusterStatusResponse {
+pub(super) fn cluster_status(
+    status: GroupStatus,
+    shard_epoch: u64,
+    time: &GroupTime,
+) -> pb::GetClusterStatusResponse {
     let problem = ClockError::check(time).err().filter(|problem| problem.is_known());
     let replica = |member: Member| pb::Replica {
         id: member.id.0,
@@ -66,7 +70,7 @@ pub(super) fn cluster_status(status: GroupStatus, time: &GroupTime) -> pb::GetCl
         last: status.last,
         applied: status.applied,
         snapshot: status.snapshot,
-        shard_epoch: status.membership_index,
+        shard_epoch,
         clock_offset: time.offset(),
         clock_problem: problem.map(|problem| problem.to_string()).unwrap_or_default(),
         replicas: status.members.into_iter().map(replica).collect(),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smc_authority::ledger::ProxyCertificateState;
+use smc_mesh::bootstrap::Controllers;
 use smc_mesh::served_state::ServedState;
 use smc_mesh::session::Variant;
 use smc_proto::admin::v1::admin_client::AdminClient;
@@ -20,10 +21,11 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{backup, policy_report, report};
+use super::{backup, policy_report, report, shards};
 use crate::ca::{BuiltinCa, CaError, ProxyCertificates, Rotate};
 use crate::enroll::{Applicant, Enroller};
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
+use crate::shards::Shards;
 use crate::xds::proxies::Proxies;
 use smc_types::causes::causes;
 
@@ -42,14 +44,17 @@ pub struct AdminService {
     pub(crate) enroller: Enroller,
     /// The Raft group.
     pub(crate) group: Arc<Group>,
+    /// The shards.
+    pub(crate) shards: Shards,
     /// The connected proxies.
     pub(crate) proxies: Proxies,
     /// The latest served state.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
 }
 
-/// The most addresses of replicas in one request: far more than a group has.
-const MAX_CONTROLLERS: usize = 64;
+/// The most addresses of replicas in one request: more than a group has. Each takes a millisecond
+/// or two on the ring.
+const MAX_CONTROLLERS: usize = 16;
 
 /// A workload that the catalog knows.
 struct Known {
@@ -165,7 +170,7 @@ impl Admin for AdminService {
         let enroller = if controllers.is_empty() {
             self.enroller.clone()
         } else {
-            Enroller { controllers, ..self.enroller.clone() }
+            Enroller { controllers: Arc::new(Controllers::new(controllers)), ..self.enroller.clone() }
         };
         let applicant = Applicant { proxy: workload.proxy, account: workload.account, variant };
         let enrolled = enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;
@@ -274,7 +279,16 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetClusterStatusRequest>,
     ) -> Result<Response<pb::GetClusterStatusResponse>, Status> {
-        Ok(Response::new(report::cluster_status(self.group.status(), &self.group.time())))
+        let epoch = self.shards.placement().epoch;
+        Ok(Response::new(report::cluster_status(self.group.status(), epoch, &self.group.time())))
+    }
+
+    async fn get_shards(
+        &self,
+        _: Request<pb::GetShardsRequest>,
+    ) -> Result<Response<pb::GetShardsResponse>, Status> {
+        let proxies = self.served.borrow().as_ref().map(|state| state.proxies.keys().cloned().collect());
+        Ok(Response::new(shards::report(&self.group, &self.shards, proxies.unwrap_or_default()).await))
     }
 
     async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {
@@ -358,7 +372,7 @@ mod tests {
             (texts(&["0=a:1", "0=b:1"]), "replica 0 has two addresses"),
             (texts(&["a:1"]), "is not of the form N=HOST:PORT"),
             (texts(&["0=a"]), "is not HOST:PORT"),
-            (many, "more than 64 addresses"),
+            (many, "more than 16 addresses"),
         ] {
             let refused = controllers(&bad).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument);

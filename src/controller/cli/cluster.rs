@@ -1,13 +1,17 @@
 //! `smc cluster`: the replicas of the control plane.
 
 use clap::Subcommand;
+use smc_host::env::Env;
 use smc_proto::admin::v1::{
-    AddReplicaRequest, GetClusterStatusRequest, GetClusterStatusResponse, RemoveReplicaRequest,
-    TakeSnapshotRequest, TransferLeadershipRequest,
+    AddReplicaRequest, GetClusterStatusRequest, GetClusterStatusResponse, GetShardsRequest,
+    GetShardsResponse, RemoveReplicaRequest, ReplicaPhase, Shard, TakeSnapshotRequest,
+    TransferLeadershipRequest,
 };
 use smc_types::host_port::HostPort;
+use smc_types::time::Timestamp;
 
 use super::backup::{BackupArgs, RecoverArgs, RestoreArgs, run_backup, run_recover, run_restore};
+use super::duration;
 use super::output::OutputArgs;
 use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict};
@@ -17,6 +21,13 @@ use super::{AdminArgs, Outcome, Refused, Verdict};
 pub(super) enum ClusterCommand {
     /// Show the members of the Raft group, its leader, and the log position of each.
     Status {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show which replica should serve how many proxies, and where they are connected.
+    Shards {
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -66,6 +77,10 @@ pub(super) async fn run(command: ClusterCommand) -> Outcome {
         ClusterCommand::Status { admin, output } => {
             let asked = admin.client().await?.get_cluster_status(GetClusterStatusRequest {}).await;
             output.print(&asked.map_err(Refused)?.into_inner(), status)?;
+        }
+        ClusterCommand::Shards { admin, output } => {
+            let asked = admin.patient_client().await?.get_shards(GetShardsRequest {}).await;
+            output.print(&asked.map_err(Refused)?.into_inner(), shards)?;
         }
         ClusterCommand::Add { id, address, admin } => {
             admin
@@ -124,4 +139,68 @@ fn status(answer: &GetClusterStatusResponse) -> String {
         answer.snapshot,
         answer.shard_epoch,
     )
+}
+
+fn shards(answer: &GetShardsResponse) -> String {
+    let mut table =
+        Table::new(["REPLICA", "PHASE", "FOR", "OWNS", "CONNECTED", "TO MOVE", "MOVING", "MOVED", "REFUSED"]);
+    let now = Env::system().now();
+    let mut notes = String::new();
+    for shard in &answer.shards {
+        let since = match shard.phase() {
+            ReplicaPhase::Unspecified => String::new(),
+            _ => duration::print(now.since(Timestamp(shard.since))),
+        };
+        let told = |count: u64| if shard.problem.is_empty() { count.to_string() } else { "?".to_owned() };
+        table.row([
+            shard.replica.to_string(),
+            phase(shard).to_owned(),
+            since,
+            shard.owned.to_string(),
+            told(shard.connected),
+            told(shard.to_move),
+            told(shard.moves_in_flight),
+            told(shard.moved),
+            told(shard.refused),
+        ]);
+        if !shard.problem.is_empty() {
+            notes.push_str(&format!("replica {} does not answer: {}\n", shard.replica, shard.problem));
+        } else if shard.seen_epoch != answer.epoch {
+            notes.push_str(&format!("replica {} has seen epoch {}\n", shard.replica, shard.seen_epoch));
+        }
+    }
+    if answer.unowned > 0 {
+        notes.push_str(&format!("{} proxies have no replica that is ready\n", answer.unowned));
+    }
+    format!("{}\nshard epoch {}\n{notes}", table.render(), answer.epoch)
+}
+
+fn phase(shard: &Shard) -> &'static str {
+    match shard.phase() {
+        ReplicaPhase::Unspecified => "not joined",
+        ReplicaPhase::Joining => "joining",
+        ReplicaPhase::Ready => "ready",
+        ReplicaPhase::Draining => "draining",
+        ReplicaPhase::Down => "down",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_does_not_answer_is_shown_with_what_is_known() {
+        let one = Shard { replica: 0, owned: 3, connected: 4, to_move: 1, seen_epoch: 7, ..Shard::default() };
+        let one = Shard { phase: ReplicaPhase::Ready.into(), ..one };
+        let lost = Shard { replica: 1, problem: "no route".to_owned(), owned: 2, ..Shard::default() };
+        let printed = shards(&GetShardsResponse { epoch: 7, shards: vec![one, lost], unowned: 5 });
+        let rows: Vec<Vec<_>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1][..2], ["0", "ready"]);
+        assert_eq!(rows[1][rows[1].len() - 6..], ["3", "4", "1", "0", "0", "0"], "{printed}");
+        assert_eq!(rows[2], ["1", "not", "joined", "-", "2", "?", "?", "?", "?", "?"], "{printed}");
+        assert!(printed.ends_with(
+            "shard epoch 7\nreplica 1 does not answer: no route\n5 proxies have no replica that is ready\n"
+        ));
+    }
 }

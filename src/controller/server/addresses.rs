@@ -12,6 +12,7 @@ use crate::ca::ControllerNames;
 
 /// The addresses that bootstraps contain: the configured ones, or the one that this replica listens on.
 pub(super) fn addresses_for_proxies(
+    me: ReplicaId,
     replicas: BTreeMap<ReplicaId, HostPort>,
     given: Option<HostPort>,
     bound: SocketAddr,
@@ -22,7 +23,7 @@ pub(super) fn addresses_for_proxies(
         None if bound.ip().is_unspecified() => return Err(StartError::NoAddress),
         None => HostPort { host: Host::Ip(bound.ip()), port: bound.port() },
     };
-    Ok(BTreeMap::from([(ReplicaId(0), alone)]))
+    Ok(BTreeMap::from([(me, alone)]))
 }
 
 /// The names in a controller's certificate: the fixed name that bootstraps verify, and the hosts of the

@@ -25,7 +25,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use serde_json::json;
 use smc_mesh::api::core::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
-use smc_mesh::bootstrap::Bootstrap;
+use smc_mesh::bootstrap::{Bootstrap, Controllers};
 use smc_mesh::names;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::{Changed, View};
@@ -330,7 +330,7 @@ fn the_statistics_come_from_the_admin_address_in_the_bootstrap() {
     let bootstrap = Bootstrap {
         proxy: &proxy_name("shop/a"),
         account: &a.class.account,
-        controllers: &BTreeMap::from([(ReplicaId(0), "controller:15128".parse().unwrap())]),
+        controllers: &Controllers::new([(ReplicaId(0), "controller:15128".parse().unwrap())].into()),
         controller_name: "controller",
         chain_pem: "",
         key_pem: "",

@@ -1,0 +1,182 @@
+//! Decisions about phases, as functions of what a replica knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use smc_authority::ledger::{ForgetReplica, GENERATION, ReplicaPhase, ReplicaRecord, SetReplicaPhase};
+use smc_raft::Contact;
+use smc_types::ids::ReplicaId;
+
+use super::Placement;
+
+/// How long a member has not answered when it counts as silent. Members are asked once a second;
+/// while one of them does not answer, every two seconds.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// At how many looks in a row a silent member counts as gone, [`super::keeper::LOOK`] apart. Looks,
+/// and not time: a leader that was frozen finds all answers old, and hears of the others before it
+/// has looked that often.
+pub(super) const LOOKS: u32 = 8;
+
+/// Whether all other members know the commands of this generation.
+pub(super) fn all_know(contacts: &BTreeMap<ReplicaId, Contact>) -> bool {
+    contacts.values().all(|contact| contact.commands >= GENERATION)
+}
+
+/// What this process knows of itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    pub(super) run: u64,
+    /// Whether it serves the mesh.
+    pub(super) ready: bool,
+    /// Whether it is about to stop.
+    pub(super) stops: bool,
+}
+
+/// The phase that this process proposes for itself, if any. Never that it drains, which another part decides.
+pub(super) fn own_phase(own: Own, record: Option<&ReplicaRecord>) -> Option<ReplicaPhase> {
+    if own.stops {
+        return None;
+    }
+    match record.filter(|record| record.run == own.run).map(|record| record.phase) {
+        None | Some(ReplicaPhase::Down) => Some(ReplicaPhase::Joining),
+        Some(ReplicaPhase::Joining) => own.ready.then_some(ReplicaPhase::Ready),
+        Some(ReplicaPhase::Ready) => (!own.ready).then_some(ReplicaPhase::Joining),
+        Some(ReplicaPhase::Draining) => None,
+    }
+}
+
+/// The members that a leader has not heard of, look by look.
+#[derive(Debug, Default)]
+pub(super) struct Silence(BTreeMap<ReplicaId, u32>);
+
+impl Silence {
+    /// Starts again, as by a replica that does not lead.
+    pub(super) fn reset(&mut self) {
+        self.0.clear();
+    }
+
+    /// Looks once more, and returns the processes that are gone. Each is returned again after as many looks.
+    pub(super) fn look(
+        &mut self,
+        contacts: &BTreeMap<ReplicaId, Contact>,
+        placement: &Placement,
+    ) -> Vec<SetReplicaPhase> {
+        let silent = contacts.iter().filter(|(_, contact)| contact.heard.is_none_or(|heard| heard > QUIET));
+        let looks = |id: &ReplicaId| self.0.get(id).map_or(1, |looks| looks + 1);
+        self.0 = silent.map(|(id, _)| (*id, looks(id))).collect();
+        let mut gone = Vec::new();
+        self.0.retain(|id, looks| {
+            let is_gone = *looks >= LOOKS;
+            if let Some(record) = placement.phases.get(id)
+                && is_gone
+                && record.phase != ReplicaPhase::Down
+            {
+                gone.push(SetReplicaPhase { replica: id.0, run: record.run, phase: ReplicaPhase::Down });
+            }
+            !is_gone
+        });
+        gone
+    }
+}
+
+/// The replicas of the placement that have left the group.
+pub(super) fn forgotten(placement: &Placement, members: &BTreeSet<ReplicaId>) -> Vec<ForgetReplica> {
+    let left = placement.phases.iter().filter(|(id, _)| !members.contains(id));
+    left.map(|(id, record)| ForgetReplica { replica: id.0, run: record.run }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_authority::ledger::ReplicaPhase::{Down, Draining, Joining, Ready};
+    use smc_types::time::Timestamp;
+
+    use super::*;
+
+    const ONE: ReplicaId = ReplicaId(1);
+
+    fn record(run: u64, phase: ReplicaPhase) -> ReplicaRecord {
+        ReplicaRecord { phase, run, since: Timestamp(0) }
+    }
+
+    fn placement(phase: ReplicaPhase) -> Placement {
+        Placement { epoch: 3, phases: BTreeMap::from([(ONE, record(7, phase))]), ready: BTreeSet::new() }
+    }
+
+    #[test]
+    fn a_process_joins_and_is_ready_when_it_serves() {
+        for (sentence, known, ready, stops, expected) in [
+            ("a new replica joins", None, false, false, Some(Joining)),
+            ("one that serves at once joins first", None, true, false, Some(Joining)),
+            (
+                "a restarted one joins in the place of its former process",
+                Some((6, Ready)),
+                true,
+                false,
+                Some(Joining),
+            ),
+            ("one that reads its sources waits", Some((7, Joining)), false, false, None),
+            ("one that serves is ready", Some((7, Joining)), true, false, Some(Ready)),
+            ("a ready one has nothing to say", Some((7, Ready)), true, false, None),
+            ("one whose clock is wrong is not ready any more", Some((7, Ready)), false, false, Some(Joining)),
+            ("one that was away joins again", Some((7, Down)), true, false, Some(Joining)),
+            ("one that drains goes on", Some((7, Draining)), true, false, None),
+            ("one that stops does not join", None, false, true, None),
+            ("one that stops was ready", Some((7, Ready)), false, true, None),
+            ("one that stops was away", Some((7, Down)), false, true, None),
+        ] {
+            let record = known.map(|(run, phase)| record(run, phase));
+            let own = Own { run: 7, ready, stops };
+            assert_eq!(own_phase(own, record.as_ref()), expected, "{sentence}");
+        }
+    }
+
+    fn contact(heard: Option<u64>) -> BTreeMap<ReplicaId, Contact> {
+        BTreeMap::from([(ONE, Contact { heard: heard.map(Duration::from_secs), commands: GENERATION })])
+    }
+
+    /// At which looks the member is gone.
+    fn gone_at(placement: &Placement, looks: impl IntoIterator<Item = Option<u64>>) -> Vec<usize> {
+        let mut silence = Silence::default();
+        let looks = looks.into_iter().enumerate();
+        looks
+            .filter(|(_, heard)| !silence.look(&contact(*heard), placement).is_empty())
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    #[test]
+    fn a_member_is_gone_when_nothing_was_heard_of_it_at_many_looks() {
+        for (sentence, phase, looks, expected) in [
+            ("one that answers", Ready, vec![Some(1); 20], vec![]),
+            ("one that stopped answering", Ready, vec![Some(9); 17], vec![7, 15]),
+            ("one that never answered", Joining, vec![None; 8], vec![7]),
+            ("a leader that was frozen", Ready, [vec![Some(60); 7], vec![Some(0); 9]].concat(), vec![]),
+            ("one that is down already", Down, vec![Some(9); 20], vec![]),
+            ("one that died while it drained", Draining, vec![Some(9); 8], vec![7]),
+        ] {
+            assert_eq!(gone_at(&placement(phase), looks), expected, "{sentence}");
+        }
+        assert!(gone_at(&Placement::default(), [None; 20]).is_empty(), "one that has not joined");
+    }
+
+    #[test]
+    fn the_process_that_was_seen_is_the_one_that_is_gone() {
+        let mut silence = Silence::default();
+        let gone = (0..LOOKS).flat_map(|_| silence.look(&contact(None), &placement(Ready))).next();
+        assert_eq!(gone, Some(SetReplicaPhase { replica: 1, run: 7, phase: Down }));
+        assert_eq!(
+            forgotten(&placement(Ready), &[ReplicaId(0)].into()),
+            [ForgetReplica { replica: 1, run: 7 }]
+        );
+        assert!(forgotten(&placement(Ready), &[ReplicaId(0), ONE].into()).is_empty());
+    }
+
+    #[test]
+    fn phases_wait_for_members_of_older_versions() {
+        assert!(all_know(&BTreeMap::new()), "a replica alone");
+        assert!(all_know(&contact(Some(0))));
+        let older = Contact { heard: Some(Duration::ZERO), commands: 0 };
+        assert!(!all_know(&BTreeMap::from([(ONE, older)])));
+    }
+}

@@ -1,0 +1,110 @@
+//! Answers to the questions of other replicas.
+//!
+//! Owns the way from Raft's runtime to this one: a bounded queue, so that what an answer takes is
+//! never taken from a heartbeat.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use smc_authority::ledger::ReplicaPhase;
+use smc_proto::peer::v1::answer::Answer;
+use smc_proto::peer::v1::question::Question;
+use smc_proto::peer::v1::{self as pb, ShardsAnswer};
+use smc_raft::{NotAnswered, PeerHandler};
+use smc_types::ids::ReplicaId;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::{Moves, Shards};
+use crate::tasks::Tasks;
+use crate::xds::proxies::Proxies;
+
+/// Questions that wait: a group has nine members at most, and each asks a few questions at a time.
+const WAITING: usize = 64;
+
+struct Asked {
+    from: ReplicaId,
+    question: Question,
+    reply: oneshot::Sender<Result<Answer, NotAnswered>>,
+}
+
+/// Queues questions.
+struct Queue(mpsc::Sender<Asked>);
+
+impl PeerHandler for Queue {
+    fn answer(&self, from: ReplicaId, question: Question) -> BoxFuture<'static, Result<Answer, NotAnswered>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.0.try_send(Asked { from, question, reply });
+        Box::pin(async move {
+            queued.map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => NotAnswered::Busy,
+                mpsc::error::TrySendError::Closed(_) => NotAnswered::NotNow,
+            })?;
+            answer.await.unwrap_or(Err(NotAnswered::NotNow))
+        })
+    }
+}
+
+/// Starts answering.
+pub(super) fn start(shards: Shards, proxies: Proxies, tasks: &mut Tasks) {
+    let (sender, mut asked) = mpsc::channel(WAITING);
+    if !shards.group.answer_with(Arc::new(Queue(sender))) {
+        warn!("another part answers the questions of other replicas already");
+    }
+    tasks.spawn("questions", |stopping| async move {
+        let answering = async {
+            while let Some(Asked { from, question, reply }) = asked.recv().await {
+                // An error means that the asker has gone.
+                let _ = reply.send(answer(&shards, &proxies, from, &question));
+            }
+            // No question comes: the handler of an earlier server of this group answers.
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = answering => {}
+        }
+    });
+}
+
+fn answer(
+    shards: &Shards,
+    proxies: &Proxies,
+    _from: ReplicaId,
+    question: &Question,
+) -> Result<Answer, NotAnswered> {
+    match question {
+        Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
+        Question::AcceptMoves(_) | Question::ProxyReports(_) => Err(NotAnswered::Unknown),
+    }
+}
+
+/// What this replica serves of which shard. O(connected proxies).
+fn held(shards: &Shards, proxies: &Proxies) -> ShardsAnswer {
+    let placement = shards.placement();
+    let mut connected: BTreeMap<u64, u64> = BTreeMap::new();
+    for proxy in proxies.streams().into_keys() {
+        if let Some(owner) = shards.owner_in(&placement, proxy.uuid) {
+            *connected.entry(owner.0).or_default() += 1;
+        }
+    }
+    ShardsAnswer {
+        run: shards.run(),
+        epoch: placement.epoch,
+        phase: shards.phase().map_or(pb::Phase::Unspecified, phase).into(),
+        connected,
+        moves_in_flight: Moves::read(&shards.moves.in_flight),
+        moved: Moves::read(&shards.moves.moved),
+        refused: Moves::read(&shards.moves.refused),
+    }
+}
+
+fn phase(phase: ReplicaPhase) -> pb::Phase {
+    match phase {
+        ReplicaPhase::Joining => pb::Phase::Joining,
+        ReplicaPhase::Ready => pb::Phase::Ready,
+        ReplicaPhase::Draining => pb::Phase::Draining,
+        ReplicaPhase::Down => pb::Phase::Down,
+    }
+}

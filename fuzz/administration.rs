@@ -155,7 +155,8 @@ impl Source for Shop {
             let objects = read.declarations.into_iter().filter_map(|declaration| declaration.object.clone());
             let events = objects.map(SourceEvent::Upsert).collect();
             // Without a receiver the replica has ended.
-            let _ = batches.send(Batch { events, problems: read.problems, synced: true }).await;
+            let _ =
+                batches.send(Batch { events, problems: read.problems, synced: true, revision: None }).await;
             shutdown.cancelled().await;
             Ok(())
         })

@@ -65,5 +65,5 @@ fn step(sent: &mut BTreeMap<ObjectRef, Object>, text: &str) -> Batch {
     let upserts = changed.map(|(_, object)| SourceEvent::Upsert(object.clone()));
     let events = removals.chain(upserts).collect();
     *sent = declared;
-    Batch { events, problems: read.problems, synced: true }
+    Batch { events, problems: read.problems, synced: true, revision: None }
 }

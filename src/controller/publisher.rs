@@ -215,13 +215,14 @@ impl Publisher {
             inputs.extend(batch.events.into_iter().map(Input::Source));
             self.mesh.problems.set_sources(batch.problems);
             self.synced |= batch.synced;
+            inputs.extend(batch.revision.map(Input::Revision));
         }
         inputs.extend(certificates.drain(..).map(|(account, issued)| match issued {
             Some(certificate) => Input::Certificate(account, certificate),
             None => Input::NoCertificate(account),
         }));
         let changed = self.mesh.compiler.apply(inputs);
-        self.publish(changed);
+        self.publish(changed, from_sources);
         self.metrics.recomputed(began.elapsed());
         if from_sources {
             self.want_certificates();
@@ -231,7 +232,7 @@ impl Publisher {
         }
     }
 
-    fn publish(&self, changed: bool) {
+    fn publish(&self, changed: bool, from_sources: bool) {
         if !self.synced {
             return;
         }
@@ -243,6 +244,13 @@ impl Publisher {
                 info!(proxies = state.proxies.len(), "sources synced");
             }
             self.served.send_replace(Some(state));
+        } else if from_sources {
+            // Only streams that wait for the revision have to know, and they look by themselves.
+            let state = self.mesh.compiler.served_state();
+            self.served.send_if_modified(|served| {
+                *served = Some(state);
+                false
+            });
         }
     }
 
@@ -299,7 +307,7 @@ mod tests {
     fn batch(text: &str) -> Batch {
         let manifest::Manifest { declarations, problems, .. } = manifest::read("a.yaml", text.as_bytes());
         let objects = declarations.iter().filter_map(|declaration| declaration.object.clone());
-        Batch { events: objects.map(SourceEvent::Upsert).collect(), problems, synced: true }
+        Batch { events: objects.map(SourceEvent::Upsert).collect(), problems, synced: true, revision: None }
     }
 
     /// A namespace of the mesh with one pod of this service account.

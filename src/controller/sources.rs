@@ -23,6 +23,7 @@ use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use smc_mesh::catalog::SourceEvent;
+use smc_mesh::revision::Revision;
 use smc_types::problem::Problem;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -47,6 +48,9 @@ pub struct Batch {
     /// Whether the source has sent its whole state at least once. Until then the mesh is incomplete and no
     /// proxy is served from it. Once true it stays true.
     pub synced: bool,
+    /// How far the source has come with this batch; `None` if its revisions cannot be compared with those of
+    /// other replicas.
+    pub revision: Option<Revision>,
 }
 
 /// A platform that declares the mesh or a part of it.

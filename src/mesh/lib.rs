@@ -20,6 +20,7 @@ pub mod machine_files;
 pub mod names;
 pub mod policy;
 pub mod resource;
+pub mod revision;
 pub mod served_state;
 pub mod session;
 pub mod shard;

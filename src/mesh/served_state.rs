@@ -13,6 +13,7 @@ use imbl::{OrdMap, OrdSet, Vector};
 
 use crate::class::ProxyClass;
 use crate::resource::{Resource, ResourceType};
+use crate::revision::Revision;
 use smc_types::ids::{ProxyName, WorkloadId};
 
 /// How many past changes a served state remembers, for streams that skip generations. A stream that
@@ -96,6 +97,8 @@ pub struct ServedState {
     pub endpoints: OrdMap<Arc<str>, Arc<Resource>>,
     /// The proxies in the mesh, by name.
     pub proxies: OrdMap<ProxyName, KnownProxy>,
+    /// How far the source has come; `None` if its revisions cannot be compared with those of other replicas.
+    pub revision: Option<Revision>,
     /// The latest changes, oldest first. The last one led to `generation`.
     history: Vector<Arc<Changes>>,
 }
@@ -119,6 +122,7 @@ impl ServedState {
             class: Arc::clone(class),
             snapshot: Arc::clone(snapshot),
             endpoints: self.endpoints.clone(),
+            revision: self.revision,
         })
     }
 
@@ -159,6 +163,7 @@ pub struct View {
     pub class: Arc<ProxyClass>,
     snapshot: Arc<Snapshot>,
     endpoints: OrdMap<Arc<str>, Arc<Resource>>,
+    revision: Option<Revision>,
 }
 
 impl View {
@@ -168,7 +173,18 @@ impl View {
         snapshot: Arc<Snapshot>,
         endpoints: OrdMap<Arc<str>, Arc<Resource>>,
     ) -> Self {
-        Self { class, snapshot, endpoints }
+        Self { class, snapshot, endpoints, revision: None }
+    }
+
+    /// The same view of a source that has come this far.
+    #[must_use]
+    pub fn at(self, revision: Revision) -> Self {
+        Self { revision: Some(revision), ..self }
+    }
+
+    /// How far the source had come.
+    pub fn revision(&self) -> Option<Revision> {
+        self.revision
     }
 
     /// The resource of this type and name, if the proxy is served it.

@@ -17,6 +17,7 @@
 //!   from the latest view when the answer arrives. A slow client costs no memory.
 //! - What the client holds is known by version (a content hash), so a resumed Delta stream carries only the
 //!   differences.
+//! - What a replica that lags behind has is not sent to a client that holds something newer.
 //! - Nothing is sent before there is a view, so a server that has not synced deletes nothing.
 //! - A name that the view does not have is never sent. A subscription to such a name is answered with a
 //!   removal (Delta), because Envoy waits for an answer.
@@ -164,6 +165,25 @@ impl Session {
         match &mut self.0 {
             Inner::Sotw(stream) => stream.on_view(view, changed),
             Inner::Delta(stream) => stream.on_view(view, changed),
+        }
+    }
+
+    /// Returns true if the client holds newer content than the view has, and something is not sent because of
+    /// it: this replica lags behind another one ([`crate::revision`]). A newer view ends that, and so does
+    /// [`Session::on_reached`].
+    pub fn holds_back(&self) -> bool {
+        match &self.0 {
+            Inner::Sotw(stream) => stream.holds_back(),
+            Inner::Delta(stream) => stream.holds_back(),
+        }
+    }
+
+    /// Takes note that the source has come this far and the view is as before. `u64::MAX` ends the wait for
+    /// a replica that does not catch up.
+    pub fn on_reached(&mut self, revision: u64) -> Step {
+        match &mut self.0 {
+            Inner::Sotw(stream) => stream.on_reached(revision),
+            Inner::Delta(stream) => stream.on_reached(revision),
         }
     }
 

@@ -270,7 +270,7 @@ impl Follower {
         let changed = !self.synced || !events.is_empty() || problems != self.problems;
         self.synced = true;
         self.problems.clone_from(&problems);
-        changed.then_some(Batch { events, problems, synced: true })
+        changed.then_some(Batch { events, problems, synced: true, revision: None })
     }
 
     /// Looks, on a thread that may block.

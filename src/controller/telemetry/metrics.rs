@@ -30,6 +30,7 @@ pub struct Metrics {
     proxies: Gauge,
     streams: Gauges,
     streams_ended: Counters,
+    held_back: Counters,
     pushes: Counters,
     pushed_resources: Counters,
     acks: Counters,
@@ -69,6 +70,7 @@ impl Metrics {
             proxies: Gauge::default(),
             streams: Gauges::default(),
             streams_ended: Counters::default(),
+            held_back: Counters::default(),
             pushes: Counters::default(),
             pushed_resources: Counters::default(),
             acks: Counters::default(),
@@ -97,6 +99,8 @@ impl Metrics {
         registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
         registry.register("xds_streams", "Open xDS streams", m.streams.clone());
         registry.register("xds_streams_ended", "Ended xDS streams by reason", m.streams_ended.clone());
+        let help = "Streams whose proxy held newer resources than this replica, by what ended the wait";
+        registry.register("xds_held_back", help, m.held_back.clone());
         registry.register("xds_pushes", "Responses sent", m.pushes.clone());
         registry.register("xds_pushed_resources", "Resources sent", m.pushed_resources.clone());
         registry.register("xds_acks", "Responses acknowledged", m.acks.clone());
@@ -176,6 +180,10 @@ impl Metrics {
     pub(crate) fn stream_ended(&self, variant: Variant, reason: &'static str) {
         self.streams.get_or_create(&[("variant", variant_name(variant))]).dec();
         self.streams_ended.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    pub(crate) fn held_back(&self, outcome: &'static str) {
+        self.held_back.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     pub(crate) fn pushed(&self, kind: ResourceType, resources: usize) {

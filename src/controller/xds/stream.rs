@@ -13,7 +13,7 @@ use smc_mesh::session::{Event, RejectedResource, Request, Response, Scope, Step,
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{Instrument, debug, info, info_span, warn};
 
@@ -34,6 +34,14 @@ const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// How long the queue of a stream may take to accept its final status.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a stream looks whether this replica has caught up with what its proxy holds.
+const CATCH_UP_CHECK: Duration = Duration::from_millis(100);
+
+/// How long a stream waits for that. A watch of the API server lags by less than a second, and its follower
+/// comes back within a few. The wait ends before the 15 s after which Envoy gives up a cluster that warms. An
+/// API server that was restored from a backup counts from an earlier number again.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The number of names of rejected resources in a log line. There may be thousands in one response.
 const MAX_LOGGED_NAMES: usize = 8;
@@ -155,6 +163,7 @@ impl Driver {
             problems,
             more: false,
             reservation: None,
+            behind_since: None,
         };
         let rate_limit = self.peer.connection.allowance.rate_limit.clone();
         let mut recheck = interval(RECHECK_INTERVAL);
@@ -183,6 +192,9 @@ impl Driver {
                     Ok(()) => self.on_state(stream, &mut progress),
                     Err(_) => return EndReason::Draining,
                 },
+                () = sleep(CATCH_UP_CHECK), if progress.behind_since.is_some() => {
+                    Ok(self.catch_up(stream, &mut progress))
+                }
                 request = next_request(&mut self.requests, ready_at), if !progress.more => match request {
                     Ok(Some(Received { request, reservation })) => {
                         rate_limit.take_request(Instant::now());
@@ -197,6 +209,7 @@ impl Driver {
                 Ok(step) => {
                     rate_limit.take_work(Instant::now(), step.work);
                     progress.follow(step.more);
+                    self.note_behind(stream, &mut progress);
                     self.deliver(guard, &mut progress, step).await
                 }
                 Err(reason) => return reason,
@@ -228,6 +241,33 @@ impl Driver {
         let step = stream.state().session.on_view(&view, &changed);
         progress.seen = Some((served.generation, view));
         Ok(step)
+    }
+
+    /// Tells the session how far this replica has come, or that it does not come any further.
+    fn catch_up(&self, stream: &OpenStream, progress: &mut StreamProgress) -> Step {
+        let waited = progress.behind_since.map(|since| since.elapsed());
+        let gives_up = waited.is_some_and(|waited| waited >= CATCH_UP_LIMIT);
+        if gives_up {
+            progress.behind_since = None;
+            self.context.metrics.held_back("gave_up");
+            warn!(proxy = %stream.admission.workload, "the proxy holds newer resources, and is sent these");
+            return stream.state().session.on_reached(u64::MAX);
+        }
+        let known = progress.served.borrow().as_ref().and_then(|served| served.revision);
+        known.map_or_else(
+            || progress.unchanged(),
+            |revision| stream.state().session.on_reached(revision.known),
+        )
+    }
+
+    /// Notes whether the proxy holds newer resources than this replica.
+    fn note_behind(&self, stream: &OpenStream, progress: &mut StreamProgress) {
+        let holds_back = stream.state().session.holds_back();
+        if holds_back {
+            progress.behind_since.get_or_insert_with(Instant::now);
+        } else if progress.behind_since.take().is_some() {
+            self.context.metrics.held_back("caught_up");
+        }
     }
 
     fn on_request(
@@ -349,6 +389,8 @@ struct StreamProgress {
     problems: StreamProblems,
     /// The session has more to do before the next request.
     more: bool,
+    /// Since when the proxy is known to hold newer resources than this replica.
+    behind_since: Option<Instant>,
     /// The room that the request takes which the session has not finished.
     reservation: Option<Reservation>,
 }

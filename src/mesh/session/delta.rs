@@ -40,6 +40,7 @@ use super::type_state::{Begun, ClusterProgress, Context, Outgoing, SendPolicy, T
 use super::work::Work;
 use super::{Response, Variant};
 use crate::resource::{Resource, ResourceType, Version};
+use crate::revision::{Revision, Stated};
 use crate::served_state::View;
 
 /// The name that subscribes to everything.
@@ -91,12 +92,6 @@ impl DeltaState {
 
     fn wanted(&self, name: &str) -> bool {
         self.wildcard || self.entries.get(name).is_some_and(|entry| entry.subscribed)
-    }
-
-    /// Returns true if a name waits to be compared or sent.
-    fn has_more(&self) -> bool {
-        let nothing = self.stale.is_empty() && self.to_send.is_empty() && self.to_remove.is_empty();
-        !nothing || !self.bisecting.is_empty()
     }
 }
 
@@ -158,7 +153,8 @@ impl TypeState for DeltaState {
         self.work.add(1);
         match list {
             NameList::Held => {
-                let held = version.parse().map_or(Held::UnknownVersion, Held::At);
+                let held =
+                    version.parse().map_or(Held::UnknownVersion, |Stated { version, .. }| Held::At(version));
                 self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
             }
             NameList::Subscribed if context.first => self.subscribe_first(name, context),
@@ -214,8 +210,10 @@ impl TypeState for DeltaState {
         if self.in_flight.is_some() {
             return None;
         }
-        let bisected = if policy.send { self.next_bisected(view) } else { Vec::new() };
-        let (resources, removed) = if bisected.is_empty() {
+        let bisected = if policy.send && !policy.hold { self.next_bisected(view) } else { Vec::new() };
+        let (resources, removed) = if policy.hold {
+            (self.next_harmless(view), Vec::new())
+        } else if bisected.is_empty() {
             self.compare_stale(view, usize::MAX);
             let to_send = if policy.send { std::mem::take(&mut self.to_send) } else { BTreeSet::new() };
             let resources = to_send.iter().filter_map(|name| view.get(self.kind, name)).map(Arc::clone);
@@ -246,6 +244,7 @@ impl TypeState for DeltaState {
             variant: Variant::Delta,
             kind: self.kind,
             version: String::new(),
+            suffix: view.revision().and_then(Revision::suffix).unwrap_or_default(),
             nonce: nonce.to_string(),
             resources,
             removed,
@@ -259,6 +258,11 @@ impl TypeState for DeltaState {
 
     fn idle(&self) -> bool {
         self.in_flight.is_none() && !self.has_more()
+    }
+
+    fn has_more(&self) -> bool {
+        let nothing = self.stale.is_empty() && self.to_send.is_empty() && self.to_remove.is_empty();
+        !nothing || !self.bisecting.is_empty()
     }
 
     fn kept_old(&self) -> bool {

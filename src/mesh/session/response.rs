@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use super::Variant;
@@ -17,6 +17,8 @@ const RESOURCES: u32 = 2;
 const TYPE_URL: u32 = 4;
 const NONCE: u32 = 5;
 const REMOVED: u32 = 6;
+/// In `envoy.service.discovery.v3.Resource`.
+const RESOURCE_VERSION: u32 = 1;
 
 /// A message to the client. `Debug` shows names and sizes, no content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Response {
     pub kind: ResourceType,
     /// State of the World: the version of the set. Delta: empty, since each resource has its own version.
     pub version: String,
+    /// Delta: what follows the hash in the version of every resource ([`crate::revision`]). Often empty.
+    pub suffix: String,
     /// The nonce that the client's answer carries: a number that grows by one with every response of
     /// the stream.
     pub nonce: String,
@@ -41,10 +45,9 @@ impl Response {
     pub fn encode(&self, buffer: &mut impl BufMut) {
         put_string(VERSION, &self.version, buffer);
         for resource in &self.resources {
-            let body = self.body(resource);
             encode_key(RESOURCES, WireType::LengthDelimited, buffer);
-            encode_varint(body.len() as u64, buffer);
-            buffer.put_slice(body);
+            encode_varint(self.body_len(resource) as u64, buffer);
+            self.put_body(resource, buffer);
         }
         put_string(TYPE_URL, self.kind.url(), buffer);
         put_string(NONCE, &self.nonce, buffer);
@@ -55,7 +58,7 @@ impl Response {
 
     /// The number of bytes that [`Response::encode`] writes.
     pub fn encoded_len(&self) -> usize {
-        let resources: usize = self.resources.iter().map(|r| field_len(RESOURCES, self.body(r).len())).sum();
+        let resources: usize = self.resources.iter().map(|r| field_len(RESOURCES, self.body_len(r))).sum();
         let removed: usize = self.removed.iter().map(|name| field_len(REMOVED, name.len())).sum();
         string_len(VERSION, &self.version)
             + resources
@@ -64,10 +67,29 @@ impl Response {
             + removed
     }
 
-    fn body<'a>(&self, resource: &'a Resource) -> &'a Bytes {
+    fn put_body(&self, resource: &Resource, buffer: &mut impl BufMut) {
         match self.variant {
-            Variant::Sotw => &resource.any,
-            Variant::Delta => &resource.delta,
+            Variant::Sotw => buffer.put_slice(&resource.any),
+            Variant::Delta if self.suffix.is_empty() => buffer.put_slice(&resource.delta),
+            Variant::Delta => {
+                let (version, rest) = resource.delta_parts();
+                encode_key(RESOURCE_VERSION, WireType::LengthDelimited, buffer);
+                encode_varint((version.len() + self.suffix.len()) as u64, buffer);
+                buffer.put_slice(version);
+                buffer.put_slice(self.suffix.as_bytes());
+                buffer.put_slice(rest);
+            }
+        }
+    }
+
+    fn body_len(&self, resource: &Resource) -> usize {
+        match self.variant {
+            Variant::Sotw => resource.any.len(),
+            Variant::Delta if self.suffix.is_empty() => resource.delta.len(),
+            Variant::Delta => {
+                let (version, rest) = resource.delta_parts();
+                field_len(RESOURCE_VERSION, version.len() + self.suffix.len()) + rest.len()
+            }
         }
     }
 }

@@ -354,6 +354,7 @@ impl TypeState for SotwState {
         let warming = changed.iter().filter_map(|resource| resource.warms_on.clone()).collect();
         let changed = changed.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let response = Response {
+            suffix: String::new(),
             variant: Variant::Sotw,
             kind: self.kind,
             version: version.to_string(),
@@ -371,6 +372,10 @@ impl TypeState for SotwState {
 
     fn idle(&self) -> bool {
         self.in_flight.is_none() && self.due == Due::No
+    }
+
+    fn has_more(&self) -> bool {
+        self.due != Due::No
     }
 
     fn kept_old(&self) -> bool {
@@ -414,7 +419,7 @@ impl TypeState for SotwState {
             acked,
             nonce: self.last_nonce,
             in_flight: self.in_flight.is_some(),
-            pending: self.due != Due::No,
+            pending: self.has_more(),
         }
     }
 }

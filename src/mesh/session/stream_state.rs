@@ -13,6 +13,7 @@ use super::status::{RejectedResource, TypeStatus};
 use super::type_state::{Begun, ClusterProgress, Context, SendPolicy, TypeState};
 use super::{Event, ProtocolError, Response, Scope, Step, Verdict};
 use crate::resource::ResourceType;
+use crate::revision::Stated;
 use crate::served_state::{Changed, View};
 
 /// How many type URLs that SMC does not serve are remembered, to report each once. Envoy has about a
@@ -46,6 +47,10 @@ pub(super) struct StreamState<T> {
     has_answered: bool,
     /// The types of which the client stated, in its first request, that it holds resources.
     resumed: [bool; ResourceType::ALL.len()],
+    /// The highest revision of what the client stated to hold: a replica that had come so far sent it.
+    newest_held: u64,
+    /// How far the source is known to have come, beyond what the view says.
+    reached: u64,
     /// The number of answers to CDS that a listener or route has waited for.
     waited: u8,
     /// A listener or route waits for clusters now.
@@ -66,6 +71,8 @@ impl<T: TypeState> StreamState<T> {
             nonce: 0,
             has_answered: false,
             resumed: [false; ResourceType::ALL.len()],
+            newest_held: 0,
+            reached: 0,
             waited: 0,
             held_back: false,
             unknown_types: Vec::new(),
@@ -197,6 +204,10 @@ impl<T: TypeState> StreamState<T> {
         while let Some(&list) = intake.lists.first() {
             let mut names = intake.request.names(list, intake.position);
             for (name, version) in names.by_ref().take(limit - taken) {
+                if list == NameList::Held {
+                    let revision = version.parse().map_or(0, |Stated { revision, .. }| revision);
+                    self.newest_held = self.newest_held.max(revision);
+                }
                 state.take_in(list, name, version, &context);
                 taken += 1;
             }
@@ -241,6 +252,25 @@ impl<T: TypeState> StreamState<T> {
     fn take_work(&mut self) -> usize {
         let work = self.types.iter_mut().map(T::take_work).sum();
         if self.asked { work } else { 0 }
+    }
+
+    /// Returns true if the client holds newer content than the view has. Secrets do not come from a source.
+    fn is_behind(&self, view: &View) -> bool {
+        view.revision().is_some_and(|revision| revision.known.max(self.reached) < self.newest_held)
+    }
+
+    pub(super) fn holds_back(&self) -> bool {
+        let holds = |kind: ResourceType| {
+            let state = self.of_type(kind);
+            kind != ResourceType::Secret && state.registered() && state.has_more()
+        };
+        let behind = self.view.as_ref().is_some_and(|view| self.is_behind(view));
+        behind && ResourceType::ALL.into_iter().any(holds)
+    }
+
+    pub(super) fn on_reached(&mut self, revision: u64) -> Step {
+        self.reached = self.reached.max(revision);
+        self.settled_step()
     }
 
     /// The type that a request is for; `None` if SMC does not serve it.
@@ -304,8 +334,10 @@ impl<T: TypeState> StreamState<T> {
     }
 
     fn policy(&self, kind: ResourceType, view: &View) -> SendPolicy {
+        let hold = kind != ResourceType::Secret && self.is_behind(view);
+        let resumed = self.resumed[index(kind)];
         if matches!(self.scope, Scope::Only(_)) {
-            return SendPolicy { send: true, remove: true, probe: false };
+            return SendPolicy { send: true, remove: true, probe: hold && resumed, hold };
         }
         let unstated = self.has_unstated_clusters();
         let clusters = || {
@@ -321,7 +353,8 @@ impl<T: TypeState> StreamState<T> {
         SendPolicy {
             send: order::may_send(kind, clusters, self.waited),
             remove: order::may_remove(kind, self.has_answered, |kind| self.progress(kind)),
-            probe: unstated && self.resumed[index(kind)],
+            probe: (unstated || hold) && resumed,
+            hold,
         }
     }
 

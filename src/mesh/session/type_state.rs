@@ -64,6 +64,9 @@ pub(super) trait TypeState {
     /// Returns true if no response is unanswered and nothing waits to be sent.
     fn idle(&self) -> bool;
 
+    /// Returns true if something waits to be sent, whether or not a response is unanswered.
+    fn has_more(&self) -> bool;
+
     /// Returns true if the client rejected a newer version of a resource and keeps the older one in force.
     fn kept_old(&self) -> bool;
 
@@ -119,6 +122,8 @@ pub(super) struct SendPolicy {
     /// Send an empty response to elicit an ACK even while updates are held back. Never to a client that holds
     /// nothing of the type: it would read it as "no resources".
     pub(super) probe: bool,
+    /// The client holds newer content than this replica has: send nothing that would take it back.
+    pub(super) hold: bool,
 }
 
 /// A response and what follows from it.

@@ -266,6 +266,7 @@ fn last_inputs(history: &[Vec<Input>]) -> Vec<Input> {
                 certificates.remove(account);
             }
             Input::Bundle(_) => bundle = Some(input.clone()),
+            Input::Revision(_) => {}
         }
     }
     objects.into_values().flatten().chain(certificates.into_values()).chain(bundle).collect()

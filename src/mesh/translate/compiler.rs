@@ -20,6 +20,7 @@ use crate::catalog::{Affected, Catalog, SourceEvent};
 use crate::class::ProxyClass;
 use crate::lint;
 use crate::resource::{Resource, ResourceType};
+use crate::revision::Revision;
 use crate::served_state::{Changes, KnownProxy, ServedState, Snapshot};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_types::ids::{ProxyName, ServiceAccountId};
@@ -37,6 +38,8 @@ pub enum Input {
     /// The identity has no certificate from now on, because it has no workloads. If it has proxies
     /// all the same, they keep their configuration until there is another certificate.
     NoCertificate(ServiceAccountId),
+    /// The source has come this far with its events before this one and with it. Changes nothing by itself.
+    Revision(Revision),
 }
 
 /// Keeps a [`ServedState`] up to date with its inputs. Equal last inputs give equal snapshots,
@@ -141,6 +144,8 @@ impl Compiler {
                 Input::NoCertificate(account) => {
                     self.certificates.remove(&account);
                 }
+                // Streams keep the old state. The clone shares everything with it.
+                Input::Revision(revision) => Arc::make_mut(&mut self.served).revision = Some(revision),
             }
         }
         (!affected.is_empty() || !certified.is_empty()) && self.recompute(&affected, &certified)

@@ -137,7 +137,7 @@ async fn the_first_batch_is_the_whole_directory_and_synced_even_when_empty() {
     source.end().await;
 
     let mut empty = Running::start(|_| {});
-    assert_eq!(empty.batch().await, Batch { events: vec![], problems: vec![], synced: true });
+    assert_eq!(empty.batch().await, Batch { events: vec![], problems: vec![], synced: true, revision: None });
     empty.end().await;
 }
 

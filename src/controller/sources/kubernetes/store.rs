@@ -7,6 +7,8 @@
 //!   everything that is known of its kind, since a server may repeat itself.
 //! - A namespace enters the mesh as one: its objects are held back until every kind has been listed in it.
 //!   When it leaves, its objects leave with it. Objects of other namespaces are not kept.
+//! - The highest version of a change that concerns the mesh is the revision of what is sent: the same on
+//!   every replica that has seen the change. A list is known up to its own version.
 //! - What the API server does not say does not change: without an answer, everything stays as it was.
 
 mod problems;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use smc_mesh::catalog::{Object, SourceEvent};
+use smc_mesh::revision::Revision;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
@@ -154,6 +157,8 @@ pub(super) struct Store {
     count: usize,
     limit: usize,
     standing: Standing,
+    /// How far the API server has come with what is of the mesh.
+    revision: Revision,
     /// Whether a batch was made.
     begun: bool,
     /// Whether anything changed since the last batch.
@@ -180,6 +185,7 @@ impl Store {
             count: 0,
             limit: MAX_OBJECTS,
             standing: Standing::default(),
+            revision: Revision::default(),
             begun: false,
             changed: false,
         }
@@ -238,6 +244,9 @@ impl Store {
                 if self.is_news(kind, &object)
                     && let Some(reference) = reference(&object)
                 {
+                    if self.holds(kind, &reference) {
+                        self.revision.change(Version::of(&object).number());
+                    }
                     self.remove(kind, &reference);
                 }
             }
@@ -271,6 +280,7 @@ impl Store {
         if !self.is_ours(kind, &reference) {
             return;
         }
+        let version = Version::of(&object);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");
             metadata.remove("generation");
@@ -292,6 +302,7 @@ impl Store {
             self.count += 1;
             collection.objects.insert(reference.clone(), Known { list, json });
         }
+        self.revision.change(version.number());
         let (object, problems) = kinds::convert(reader, &reference, &object, &self.rules);
         match &object {
             Some(Object::Namespace(namespace)) if namespace.monitored => self.enter(&namespace.name.clone()),
@@ -313,6 +324,10 @@ impl Store {
             }
             (_, ObjectRef::Namespace(_)) => false,
         }
+    }
+
+    fn holds(&self, kind: Kind, reference: &ObjectRef) -> bool {
+        self.kinds.get(&kind).is_some_and(|collection| collection.objects.contains_key(reference))
     }
 
     fn remove(&mut self, kind: Kind, reference: &ObjectRef) {
@@ -390,6 +405,7 @@ impl Store {
         let Some(collection) = self.kinds.get_mut(&kind) else { return };
         let list = collection.list;
         collection.version = ended.version;
+        self.revision.know(ended.version.number());
         collection.later.clear();
         collection.look = Look::Listed;
         self.changed = true;
@@ -538,7 +554,12 @@ impl Store {
             return None;
         }
         self.begun = true;
-        Some(Batch { events, problems: self.findings.list().to_vec(), synced: true })
+        Some(Batch {
+            events,
+            problems: self.findings.list().to_vec(),
+            synced: true,
+            revision: Some(self.revision),
+        })
     }
 }
 

@@ -116,6 +116,23 @@ impl DeltaState {
         Vec::new()
     }
 
+    /// What may go to a client that holds newer content than the view has: what it waits for and holds in
+    /// this version or not at all. A cluster may be warming because of it.
+    pub(super) fn next_harmless(&mut self, view: &View) -> Vec<Arc<Resource>> {
+        self.work.add(self.must_answer.len());
+        let held_back = |resource: &&Arc<Resource>| match self.held(&resource.name) {
+            Held::Nothing => false,
+            held => held != Held::At(resource.version),
+        };
+        let waited_for = self.must_answer.iter().filter(|name| self.to_send.contains(*name));
+        let waited_for = waited_for.filter_map(|name| view.get(self.kind, name));
+        let harmless: Vec<_> = waited_for.filter(|resource| !held_back(resource)).cloned().collect();
+        for resource in &harmless {
+            self.to_send.remove(&resource.name);
+        }
+        harmless
+    }
+
     /// The removals that may go out now. A removal breaks nothing, and goes out at once, if the client
     /// does not hold the name or waits for an answer to it.
     pub(super) fn next_removals(&mut self, policy: SendPolicy) -> Vec<Arc<str>> {

@@ -11,6 +11,7 @@ const SPECS: [Spec<'_>; 2] = [(EDS, "a", "one"), (EDS, "b", "two")];
 
 fn response(variant: Variant) -> Response {
     Response {
+        suffix: String::new(),
         variant,
         kind: EDS,
         version: if variant == Variant::Sotw { "v1".to_owned() } else { String::new() },

@@ -135,6 +135,28 @@ fn an_empty_cluster_is_one_empty_batch() {
 }
 
 #[test]
+fn a_batch_says_how_far_the_api_server_had_come_with_the_mesh() {
+    let mut mesh = Mesh::synced(&["shop/a", "shop/b"]);
+    let revision = |mesh: &mut Mesh| {
+        let revision = mesh.store.batch(&[]).unwrap().revision.unwrap();
+        (revision.changed, revision.known)
+    };
+    assert_eq!(revision(&mut mesh), (2, 10), "objects have their own versions, and the lists are of 10");
+    mesh.applied(Kind::ServiceAccount, account("shop/c", 11));
+    assert_eq!(revision(&mut mesh), (11, 11));
+    mesh.applied(Kind::ServiceAccount, account("elsewhere/c", 12));
+    mesh.applied(Kind::ServiceAccount, account("shop/c", 13));
+    assert!(mesh.store.batch(&[]).is_none(), "of another mesh, and without a difference");
+    mesh.deleted(Kind::ServiceAccount, account("shop/b", 14));
+    assert_eq!(revision(&mut mesh), (14, 14), "no list shows what a deletion was");
+    mesh.list(Kind::ServiceAccount, 20, &[account("shop/a", 2), account("shop/c", 13)]);
+    mesh.applied(Kind::ServiceAccount, account("shop/d", 19));
+    assert!(mesh.store.batch(&[]).is_none(), "repeated");
+    mesh.list(Kind::ServiceAccount, 30, &[]);
+    assert_eq!(revision(&mut mesh), (14, 30));
+}
+
+#[test]
 fn events_that_are_known_already_are_no_news() {
     let mut mesh = Mesh::synced(&["shop/a"]);
     mesh.next();

@@ -21,6 +21,11 @@ impl Version {
         Self::new(object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
     }
 
+    /// The number; 0 without one. Those of all kinds count in one sequence, that of the API server's store.
+    pub(super) fn number(self) -> u64 {
+        self.0.unwrap_or(0)
+    }
+
     /// Whether this version is part of what is known at `known`.
     pub(super) fn is_known_at(self, known: Self) -> bool {
         matches!((self.0, known.0), (Some(version), Some(known)) if version <= known)

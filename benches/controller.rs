@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use smc::admin::client::{self, Client};
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::Result;
 
 /// How long any step may take before the run fails.
 pub const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How much of the log of a controller that does not start is shown, in characters.
+const LOGGED: usize = 2000;
 
 /// The program that a bench measures: `SMC_PROGRAM`, for example one that `make dist` built, or the `smc` of
 /// the bench's own profile.
@@ -32,6 +37,7 @@ fn program() -> Result<PathBuf> {
 /// The process. Dropping it kills it.
 pub struct Controller {
     child: Child,
+    log: PathBuf,
     /// Its administration socket.
     pub socket: PathBuf,
 }
@@ -42,7 +48,8 @@ impl Controller {
         let smc = program()?;
         fs::create_dir_all(directory)?;
         let socket = directory.join("admin.sock");
-        let log = fs::File::options().create(true).append(true).open(directory.join("controller.log"))?;
+        let log_file = directory.join("controller.log");
+        let log = fs::File::options().create(true).append(true).open(&log_file)?;
         let child = Command::new(&smc)
             .arg("controller")
             .arg("--mesh-dir")
@@ -61,7 +68,7 @@ impl Controller {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}; build it first", smc.display()))?;
-        Ok(Self { child, socket })
+        Ok(Self { child, log: log_file, socket })
     }
 
     /// Connects to its administration socket once it listens.
@@ -70,7 +77,11 @@ impl Controller {
         loop {
             match client::connect(&self.socket).await {
                 Ok(client) => return Ok(client),
-                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(error) if Instant::now() > deadline => {
+                    let log = fs::read_to_string(&self.log).unwrap_or_default();
+                    let end = log.char_indices().rev().nth(LOGGED).map_or(0, |(at, _)| at);
+                    return Err(format!("{error}; the controller says: {}", &log[end..]).into());
+                }
                 Err(_) => sleep(Duration::from_millis(5)).await,
             }
         }
@@ -94,6 +105,18 @@ impl Controller {
         let ticks: u64 = fields.collect::<std::result::Result<Vec<_>, _>>()?.iter().sum();
         // User space counts 100 ticks a second on every architecture that Rust's Linux targets have.
         Ok(Duration::from_millis(10 * ticks))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.child.id().ok_or("the controller has ended")?;
+        Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(mut self) -> Result<()> {
+        timeout(PATIENCE, self.child.wait()).await??;
+        Ok(())
     }
 
     /// `kill -9`. Unsynced writes survive, unlike in a loss of power.

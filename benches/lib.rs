@@ -4,9 +4,12 @@
 //! over the services in turn. The identity of service *i* may call the `reach` services after it, by an HTTP
 //! route.
 
+pub mod bootstraps;
 pub mod controller;
 pub mod controllers;
 pub mod mesh;
+pub mod references;
+pub mod sidecar;
 
 use std::time::Duration;
 

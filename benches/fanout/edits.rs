@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use smc_benches::bootstraps::credentials;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
 use smc_benches::{Result, percentile_ms};
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Event, Held, Proxy, bootstraps, next, start, write_pod};
+use super::{Event, Held, Proxy, next, start, write_pod};
 
 /// How long the controller is left alone for the figure of an idle one. It looks at the whole directory every
 /// half minute, so that two such looks are in it.
@@ -50,7 +51,7 @@ pub(crate) async fn measure(mesh: Mesh, edits: usize) -> Result<Edits> {
     let watchers: Vec<usize> = (0..mesh.proxies).filter(|&p| callers.contains(&mesh.service_of(p))).collect();
     let (events, mut received) = mpsc::channel(1024);
     let mut streams = JoinSet::new();
-    let credentials = bootstraps(controller.client().await?, mesh, &watchers).await?;
+    let credentials = credentials(controller.client().await?, mesh, &watchers).await?;
     for (&p, credentials) in watchers.iter().zip(credentials) {
         let events = events.clone();
         streams.spawn(async move { Proxy::connect(p, credentials).await?.run(events).await });

@@ -21,17 +21,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
-use prost::Message;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use serde_json::json;
-use smc::admin::client::Client;
+use smc_benches::bootstraps::credentials;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
+use smc_benches::references::references;
 use smc_benches::{Result, percentile};
-use smc_mesh::lint::Facts;
-use smc_mesh::resource::{Resource, ResourceType, Version};
+use smc_mesh::resource::ResourceType;
 use smc_mesh::translate::{Compiler, Input, Settings};
-use smc_proto::admin::v1::BootstrapRequest;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use smc_types::ids::TrustDomain;
 use tokio::sync::mpsc;
@@ -144,7 +142,7 @@ async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
     let directory = tempfile::tempdir()?;
     let (mesh_dir, controller) = start(mesh, directory.path())?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
-    let credentials = bootstraps(controller.client().await?, mesh, &proxies).await?;
+    let credentials = credentials(controller.client().await?, mesh, &proxies).await?;
     let rss_idle_kib = controller.memory_kib("VmRSS")?;
 
     let (events, mut received) = mpsc::channel(1024);
@@ -221,25 +219,6 @@ async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result
     }
 }
 
-/// The credentials of these proxies, from their bootstraps, once the controller knows their pods.
-async fn bootstraps(mut client: Client, mesh: Mesh, proxies: &[usize]) -> Result<Vec<Credentials>> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut bootstraps = Vec::with_capacity(proxies.len());
-    for &p in proxies {
-        let request =
-            BootstrapRequest { workload: mesh.workload(p)?.to_string(), ..BootstrapRequest::default() };
-        let answer = loop {
-            match client.bootstrap(request.clone()).await {
-                Ok(answer) => break answer.into_inner(),
-                Err(status) if Instant::now() > deadline => return Err(status.into()),
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        };
-        bootstraps.push(Credentials::read(&answer.bootstrap).ok_or("not a bootstrap")?);
-    }
-    Ok(bootstraps)
-}
-
 /// An event of a proxy.
 enum Event {
     /// It received endpoints.
@@ -313,29 +292,6 @@ impl Proxy {
         }
         Ok(())
     }
-}
-
-/// The endpoints, routes and secrets that resources reference, by type.
-fn references(kind: ResourceType, delivered: &[Delivered]) -> BTreeMap<ResourceType, BTreeSet<String>> {
-    let mut references: BTreeMap<ResourceType, BTreeSet<String>> = BTreeMap::new();
-    for Delivered { name, resource: any, .. } in delivered {
-        let Some(any) = any else { continue };
-        let resource = Resource {
-            kind,
-            name: name.as_str().into(),
-            version: Version::of(&any.value),
-            any: any.encode_to_vec().into(),
-            delta: Vec::new().into(),
-            warms_on: None,
-            made_of: std::sync::Arc::default(),
-        };
-        for (kind, name) in Facts::of(&resource).references {
-            if !kind.is_wildcard() {
-                references.entry(kind).or_default().insert(name.to_string());
-            }
-        }
-    }
-    references
 }
 
 fn request(kind: ResourceType) -> DeltaDiscoveryRequest {

@@ -100,13 +100,18 @@ impl Credentials {
     /// Connects to the controller at `address` over TCP and TLS. With TLS 1.3 a client learns that its
     /// certificate was refused only when it first reads.
     pub async fn connect(&self, address: impl Display) -> Result<Channel, tonic::transport::Error> {
+        self.endpoint(address)?.connect().await
+    }
+
+    /// The controller at `address`, for a connection over TCP and TLS.
+    pub fn endpoint(&self, address: impl Display) -> Result<Endpoint, tonic::transport::Error> {
         let mut tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&self.roots))
             .domain_name(&self.server_name);
         if let Some((chain, key)) = &self.certificate {
             tls = tls.identity(Identity::from_pem(chain, key));
         }
-        Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls)?.connect().await
+        Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls)
     }
 }
 

@@ -178,11 +178,11 @@ impl Resource {
     }
 
     /// The text of the version in [`Resource::delta`], and what follows it there.
-    pub(crate) fn delta_parts(&self) -> (&[u8], &[u8]) {
+    pub(crate) fn delta_parts(&self) -> (Bytes, Bytes) {
         // The version is the first field, in front of it a key and a length of one byte each.
         const START: usize = 2;
         let end = START + 2 * self.version.0.len();
-        (&self.delta[START..end], &self.delta[end..])
+        (self.delta.slice(START..end), self.delta.slice(end..))
     }
 
     /// The same cluster, which takes its endpoints from the EDS resource `endpoints`. That is its
@@ -219,7 +219,7 @@ mod tests {
                 assert_eq!(String::decode(&*any.value).unwrap(), text);
                 let delta = discovery::Resource::decode(&*resource.delta).unwrap();
                 assert_eq!((delta.name.as_str(), delta.resource), (name, Some(any)));
-                assert_eq!(resource.delta_parts().0, resource.version.to_string().as_bytes());
+                assert_eq!(resource.delta_parts().0, resource.version.to_string());
             }
         }
     }

@@ -6,22 +6,16 @@
 //! The routing is hand-written because the generated services fix prost's codec, which would encode
 //! every shared resource again for every proxy.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
 use smc_mesh::resource::ResourceType;
-use smc_mesh::session::{Response, Scope, Variant};
+use smc_mesh::session::{Scope, Variant};
 use tokio::sync::mpsc;
-use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
-use tonic::server::{Grpc, StreamingService};
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 
-use super::codec::{Received, XdsCodec};
+use super::codec::{RequestDecoder, ResponseBody};
 use super::context::{Context as StreamContext, Peer};
 use super::proxies::Allowance;
 use super::request_body::RequestBody;
@@ -52,26 +46,39 @@ impl XdsService {
             return refused.into_http();
         }
         match rpc(request.uri().path()) {
-            Some((variant, scope)) => self.stream(variant, scope, request).await,
+            Some((variant, scope)) => match self.stream(variant, scope, request) {
+                Ok(response) => response,
+                Err(refused) => refused.into_http(),
+            },
             None => Status::unimplemented("SMC serves the streaming xDS services only").into_http(),
         }
     }
 
-    async fn stream(
+    /// Opens one stream. Its driver runs as a separate task, which notices a stalled reader.
+    fn stream(
         &self,
         variant: Variant,
         scope: Scope,
         request: http::Request<Incoming>,
-    ) -> http::Response<Body> {
+    ) -> Result<http::Response<Body>, Status> {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
-            return NotAdmitted::NoCertificate.status().into_http();
+            return Err(NotAdmitted::NoCertificate.status());
         };
+        if let Some(encoding) = request.headers().get("grpc-encoding").filter(|name| *name != "identity") {
+            return Err(Status::unimplemented(format!(
+                "requests are not accepted compressed ({encoding:?})"
+            )));
+        }
         let Allowance { rate_limit, unhandled } = peer.connection.allowance.clone();
-        let (parts, body) = request.into_parts();
-        let (body, framed) = RequestBody::new(body, unhandled, rate_limit);
-        let open = Open { context: Arc::clone(&self.context), peer, variant, scope };
         // The body bounds what a request takes; tonic sees empty ones.
-        Grpc::new(XdsCodec { variant, framed }).streaming(open, http::Request::from_parts(parts, body)).await
+        let (body, framed) = RequestBody::new(request.into_body(), unhandled, rate_limit);
+        let requests = Streaming::new_request(RequestDecoder { variant, framed }, body, None, None);
+        let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
+        stream::open(Arc::clone(&self.context), peer, variant, scope, requests, sender)?;
+        let mut response = http::Response::new(Body::new(ResponseBody::new(receiver)));
+        let content_type = http::HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+        Ok(response)
     }
 }
 
@@ -94,42 +101,6 @@ fn rpc(path: &str) -> Option<(Variant, Scope)> {
     }
     let (_, _, kind) = ONE_TYPE.into_iter().find(|&(s, w, _)| (s, w) == (service, what))?;
     Some((variant, Scope::Only(kind)))
-}
-
-/// Opens one stream. Its driver runs as a separate task, which notices a stalled reader.
-struct Open {
-    context: Arc<StreamContext>,
-    peer: Peer,
-    variant: Variant,
-    scope: Scope,
-}
-
-impl StreamingService<Received> for Open {
-    type Response = Response;
-    type ResponseStream = Outbound;
-    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Outbound>, Status>> + Send>>;
-
-    fn call(&mut self, request: Request<Streaming<Received>>) -> Self::Future {
-        let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
-        let peer = self.peer.clone();
-        let context = Arc::clone(&self.context);
-        let opened = stream::open(context, peer, self.variant, self.scope, request.into_inner(), sender);
-        Box::pin(async move {
-            opened?;
-            Ok(tonic::Response::new(Outbound(ReceiverStream::new(receiver))))
-        })
-    }
-}
-
-/// The responses of the driver, as a stream for tonic.
-pub(super) struct Outbound(ReceiverStream<Result<Response, Status>>);
-
-impl Stream for Outbound {
-    type Item = Result<Response, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0).poll_next(cx)
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::codec::Received;
+use super::codec::{self, Received};
 use super::context::{Context, Peer};
 use super::end_reason::EndReason;
 use super::open_stream::OpenStream;
@@ -47,7 +47,7 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 const MAX_LOGGED_NAMES: usize = 8;
 
 /// The queue of a stream's responses.
-type Outbound = mpsc::Sender<Result<Response, Status>>;
+type Outbound = mpsc::Sender<codec::Outbound>;
 
 /// Charges a peer for a stream. A peer that opens them far faster than it may loses its connection: HTTP/2
 /// gives no other way to slow it down.
@@ -317,7 +317,7 @@ impl Driver {
     }
 
     async fn send(&self, stream: &OpenStream, response: Response) -> Result<(), EndReason> {
-        let response = match self.outbound.try_send(Ok(response)) {
+        let response = match self.outbound.try_send(Ok(Box::new(response))) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Closed(_)) => return Err(EndReason::Closed),
             Err(TrySendError::Full(response)) => response,

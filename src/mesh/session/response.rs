@@ -1,11 +1,11 @@
 //! A response and its wire form.
 //!
 //! Owns the framing of `DiscoveryResponse` and `DeltaDiscoveryResponse`. Does not encode resources: each is
-//! encoded once when it is made, and a thousand streams copy the same bytes.
+//! encoded once when it is made, and a thousand streams send the same bytes.
 
 use std::sync::Arc;
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use super::Variant;
@@ -19,6 +19,10 @@ const NONCE: u32 = 5;
 const REMOVED: u32 = 6;
 /// In `envoy.service.discovery.v3.Resource`.
 const RESOURCE_VERSION: u32 = 1;
+
+/// From this length on a resource is a part of its own, which all streams share. A shorter one is cheaper to
+/// copy than to send on its own.
+const SHARED: usize = 1024;
 
 /// A message to the client. `Debug` shows names and sizes, no content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,19 +45,26 @@ pub struct Response {
 }
 
 impl Response {
+    /// The message in the form that prost writes, behind `head`, in parts. Large resources are not copied.
+    pub fn parts(&self, head: &[u8]) -> Vec<Bytes> {
+        let mut parts = Parts { done: Vec::new(), open: head.to_vec() };
+        put_string(VERSION, &self.version, &mut parts.open);
+        for resource in &self.resources {
+            encode_key(RESOURCES, WireType::LengthDelimited, &mut parts.open);
+            encode_varint(self.body_len(resource) as u64, &mut parts.open);
+            self.put_body(resource, &mut parts);
+        }
+        put_string(TYPE_URL, self.kind.url(), &mut parts.open);
+        put_string(NONCE, &self.nonce, &mut parts.open);
+        for name in &self.removed {
+            put_bytes(REMOVED, name, &mut parts.open);
+        }
+        parts.end()
+    }
+
     /// Writes the message in the form that prost writes.
     pub fn encode(&self, buffer: &mut impl BufMut) {
-        put_string(VERSION, &self.version, buffer);
-        for resource in &self.resources {
-            encode_key(RESOURCES, WireType::LengthDelimited, buffer);
-            encode_varint(self.body_len(resource) as u64, buffer);
-            self.put_body(resource, buffer);
-        }
-        put_string(TYPE_URL, self.kind.url(), buffer);
-        put_string(NONCE, &self.nonce, buffer);
-        for name in &self.removed {
-            put_bytes(REMOVED, name, buffer);
-        }
+        self.parts(&[]).into_iter().for_each(|part| buffer.put(part));
     }
 
     /// The number of bytes that [`Response::encode`] writes.
@@ -67,17 +78,17 @@ impl Response {
             + removed
     }
 
-    fn put_body(&self, resource: &Resource, buffer: &mut impl BufMut) {
+    fn put_body(&self, resource: &Resource, parts: &mut Parts) {
         match self.variant {
-            Variant::Sotw => buffer.put_slice(&resource.any),
-            Variant::Delta if self.suffix.is_empty() => buffer.put_slice(&resource.delta),
+            Variant::Sotw => parts.put(resource.any.clone()),
+            Variant::Delta if self.suffix.is_empty() => parts.put(resource.delta.clone()),
             Variant::Delta => {
                 let (version, rest) = resource.delta_parts();
-                encode_key(RESOURCE_VERSION, WireType::LengthDelimited, buffer);
-                encode_varint((version.len() + self.suffix.len()) as u64, buffer);
-                buffer.put_slice(version);
-                buffer.put_slice(self.suffix.as_bytes());
-                buffer.put_slice(rest);
+                encode_key(RESOURCE_VERSION, WireType::LengthDelimited, &mut parts.open);
+                encode_varint((version.len() + self.suffix.len()) as u64, &mut parts.open);
+                parts.open.put_slice(&version);
+                parts.open.put_slice(self.suffix.as_bytes());
+                parts.put(rest);
             }
         }
     }
@@ -91,6 +102,36 @@ impl Response {
                 field_len(RESOURCE_VERSION, version.len() + self.suffix.len()) + rest.len()
             }
         }
+    }
+}
+
+/// A message, as far as it is written.
+struct Parts {
+    done: Vec<Bytes>,
+    /// What follows.
+    open: Vec<u8>,
+}
+
+impl Parts {
+    /// Adds bytes, which are shared if they are many.
+    fn put(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARED {
+            self.open.put(bytes);
+        } else {
+            self.close();
+            self.done.push(bytes);
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.done.push(std::mem::take(&mut self.open).into());
+        }
+    }
+
+    fn end(mut self) -> Vec<Bytes> {
+        self.close();
+        self.done
     }
 }
 

@@ -87,3 +87,18 @@ fn debug_output_shows_no_content() {
     let shown = format!("{:?}", response(Variant::Delta));
     assert!(shown.contains("eds:a@") && !shown.contains("two"), "{shown}");
 }
+
+#[test]
+fn large_resources_are_shared_between_streams_and_small_ones_copied() {
+    let large = "l".repeat(4000);
+    let resources = vec![resource((CDS, "a", "1")), resource((CDS, "b", &large)), resource((CDS, "c", "1"))];
+    for suffix in ["", "@7"] {
+        let one =
+            Response { resources: resources.clone(), suffix: suffix.to_owned(), ..response(Variant::Delta) };
+        let parts = one.parts(b"head");
+        assert_eq!(parts.len(), 3, "before, the large one, behind");
+        assert!(resources[1].delta.as_ptr_range().contains(&parts[1].as_ptr()), "the same memory");
+        assert_eq!(parts.concat(), [b"head".to_vec(), bytes(&one)].concat());
+        assert_eq!(one.encoded_len(), bytes(&one).len());
+    }
+}

@@ -107,6 +107,18 @@ impl Controller {
         Ok(Duration::from_millis(10 * ticks))
     }
 
+    /// The processor time of the threads that it has now, to the nanosecond.
+    pub fn thread_time(&self) -> Result<Duration> {
+        let id = self.child.id().ok_or("the controller has ended")?;
+        let mut nanos = 0;
+        for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+            // A thread may have ended meanwhile.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+            nanos += stat.split_whitespace().next().ok_or("no such field")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = self.child.id().ok_or("the controller has ended")?;

@@ -22,6 +22,8 @@ pub struct Mesh {
     pub proxies: usize,
     /// How many services each identity may call.
     pub reach: usize,
+    /// Whether every identity may call service 0 besides.
+    pub hub: bool,
 }
 
 impl Mesh {
@@ -128,8 +130,11 @@ impl Mesh {
         Ok(inputs)
     }
 
-    /// The services that may call service `i`: the `reach` before it.
+    /// The services that may call service `i`: the `reach` before it, and all others if it is the hub.
     pub fn callers(&self, i: usize) -> BTreeSet<usize> {
+        if self.hub && i == 0 {
+            return (1..self.services).collect();
+        }
         (1..=self.reach.min(self.services - 1))
             .map(|step| (i + self.services - step) % self.services)
             .collect()

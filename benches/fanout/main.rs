@@ -7,23 +7,27 @@
 //! that may call the pod's service holds the new endpoints. The time starts with the renaming of the pod's
 //! file and includes reading, recomputing, sending and receiving.
 //!
-//! Before that, with a controller of its own, the latency and the cost of single edits ([`edits`]).
+//! Each number of proxies has a controller of its own ([`push`]), and so have single edits, with their latency and
+//! cost ([`edits`]).
 //!
-//! `cargo bench --bench fanout -- --proxies 2000 --services 1000 --json`; the last line is one JSON object.
+//! `cargo bench --bench fanout -- --json`; the last line is one JSON object. `--parts push --sizes 100 --services
+//! 20` is a small run of some of it.
 
 #![allow(clippy::print_stdout, reason = "the figures are the program's output")]
 
 mod edits;
+mod push;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use serde_json::json;
-use smc_benches::bootstraps::credentials;
+use nix::sys::resource::{getrlimit, setrlimit};
+use prost::Message as _;
+use serde_json::{Map, Value};
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
 use smc_benches::references::references;
@@ -39,9 +43,15 @@ use tonic::transport::Channel;
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
-    /// Proxies, each with a stream of its own.
+    /// Proxies of the mesh in which single edits are measured.
     #[arg(long, default_value_t = 2000)]
     proxies: usize,
+    /// Proxies that are connected, each with a stream of its own, when changes are pushed.
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000, 10_000])]
+    sizes: Vec<usize>,
+    /// What is measured.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    parts: Vec<Part>,
     /// Services.
     #[arg(long, default_value_t = 1000)]
     services: usize,
@@ -59,30 +69,59 @@ struct Args {
     bench: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The compiler alone.
+    Core,
+    /// Single edits, seen by few.
+    Edits,
+    /// Many proxies.
+    Push,
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
-    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach };
-    let core = measure_core(mesh, args.changes.max(200))?;
+    let (_, hard) = getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard)?;
+    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach, hub: false };
+    let wanted = |part| args.parts.is_empty() || args.parts.contains(&part);
+    let mut report = Map::new();
+    for (key, value) in [
+        ("proxies", args.proxies),
+        ("services", args.services),
+        ("reach", args.reach),
+        ("changes", args.changes),
+    ] {
+        report.insert(key.to_owned(), value.into());
+    }
+    let mut add = |key: &str, value: f64| report.insert(key.to_owned(), value.into());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let edits = runtime.block_on(edits::measure(mesh, 2 * args.changes))?;
-    let shell = runtime.block_on(measure_shell(mesh, args.changes))?;
-    let report = json!({
-        "proxies": args.proxies, "services": args.services, "reach": args.reach, "changes": args.changes,
-        "translate_all_ms": core.translate_all.as_secs_f64() * 1e3,
-        "recompute_p50_us": percentile(&core.recompute, 50).as_secs_f64() * 1e6,
-        "recompute_p99_us": percentile(&core.recompute, 99).as_secs_f64() * 1e6,
-        "edit_files": args.proxies + 1,
-        "edit_proxies": edits.watchers,
-        "edit_p50_ms": edits.latency_ms(50),
-        "edit_p99_ms": edits.latency_ms(99),
-        "edit_cpu_ms": edits.cpu_per_edit.as_secs_f64() * 1e3,
-        "idle_cpu_percent": edits.idle_percent,
-        "connect_all_ms": shell.connect_all.as_secs_f64() * 1e3,
-        "converged_p50_ms": percentile(&shell.converged, 50).as_secs_f64() * 1e3,
-        "converged_p99_ms": percentile(&shell.converged, 99).as_secs_f64() * 1e3,
-        "rss_idle_kib": shell.rss_idle_kib,
-        "rss_per_proxy_kib": shell.rss_per_proxy_kib,
-    });
+    if wanted(Part::Core) {
+        let core = measure_core(mesh, args.changes.max(200))?;
+        add("translate_all_ms", core.translate_all.as_secs_f64() * 1e3);
+        add("recompute_p50_us", percentile(&core.recompute, 50).as_secs_f64() * 1e6);
+        add("recompute_p99_us", percentile(&core.recompute, 99).as_secs_f64() * 1e6);
+    }
+    if wanted(Part::Edits) {
+        let edits = runtime.block_on(edits::measure(mesh, 2 * args.changes))?;
+        add("edit_p50_ms", edits.latency_ms(50));
+        add("edit_p99_ms", edits.latency_ms(99));
+        add("edit_cpu_ms", edits.cpu_per_edit.as_secs_f64() * 1e3);
+        add("idle_cpu_percent", edits.idle_percent);
+        report.insert("edit_proxies".to_owned(), edits.watchers.into());
+        report.insert("edit_files".to_owned(), (args.proxies + 1).into());
+    }
+    if wanted(Part::Push) {
+        let mut by_size: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        for &proxies in &args.sizes {
+            let mesh = Mesh { proxies, hub: true, ..mesh };
+            for (key, value) in runtime.block_on(push::measure(mesh, args.changes))?.figures() {
+                by_size.entry(key).or_default().insert(proxies.to_string(), value.into());
+            }
+        }
+        report.extend(by_size.into_iter().map(|(key, values)| (key.to_owned(), values.into())));
+    }
+    let report = Value::Object(report);
     if !args.json {
         println!("{report:#}");
     }
@@ -117,13 +156,6 @@ fn measure_core(mesh: Mesh, changes: usize) -> Result<Core> {
     Ok(Core { translate_all, recompute })
 }
 
-struct Shell {
-    connect_all: Duration,
-    converged: Vec<Duration>,
-    rss_idle_kib: u64,
-    rss_per_proxy_kib: f64,
-}
-
 /// Starts a controller with all its files in `directory`. Returns the directory of its mesh as well.
 fn start(mesh: Mesh, directory: &Path) -> Result<(PathBuf, Controller)> {
     let mesh_dir = directory.join("mesh");
@@ -135,67 +167,6 @@ fn start(mesh: Mesh, directory: &Path) -> Result<(PathBuf, Controller)> {
     let flags = ["--xds-listen", "127.0.0.1:0"].map(str::to_owned);
     let controller = Controller::start(directory, &mesh_dir, &directory.join("kek"), &flags)?;
     Ok((mesh_dir, controller))
-}
-
-/// The whole controller, as a process of its own.
-async fn measure_shell(mesh: Mesh, changes: usize) -> Result<Shell> {
-    let directory = tempfile::tempdir()?;
-    let (mesh_dir, controller) = start(mesh, directory.path())?;
-    let proxies: Vec<usize> = (0..mesh.proxies).collect();
-    let credentials = credentials(controller.client().await?, mesh, &proxies).await?;
-    let rss_idle_kib = controller.memory_kib("VmRSS")?;
-
-    let (events, mut received) = mpsc::channel(1024);
-    let mut streams = JoinSet::new();
-    let start = Instant::now();
-    for (p, credentials) in credentials.into_iter().enumerate() {
-        let events = events.clone();
-        streams.spawn(async move { Proxy::connect(p, credentials).await?.run(events).await });
-    }
-    let mut held = BTreeMap::new();
-    let mut complete = 0;
-    while complete < mesh.proxies {
-        match next(&mut received, &mut streams).await? {
-            Event::Endpoints(Held { proxy, name, endpoints, at: _ }) => {
-                held.insert((proxy, name), endpoints);
-            }
-            Event::Complete => complete += 1,
-        }
-    }
-    let connect_all = start.elapsed();
-    let rss = controller.memory_kib("VmRSS")?;
-
-    let mut converged = Vec::new();
-    for change in 0..changes {
-        let p = (change * 7) % mesh.proxies;
-        let service = mesh.service(mesh.service_of(p))?;
-        let prefix = format!("{service}|");
-        let callers = mesh.callers(mesh.service_of(p));
-        let watchers = (0..mesh.proxies).filter(|&other| callers.contains(&mesh.service_of(other))).count();
-        for ready in [false, true] {
-            let start = write_pod(&mesh_dir, mesh, p, ready)?;
-            let mut waiting = watchers;
-            let mut last = start;
-            while waiting > 0 {
-                let Event::Endpoints(Held { proxy, name, endpoints, at }) =
-                    next(&mut received, &mut streams).await?
-                else {
-                    continue;
-                };
-                let before = held.insert((proxy, name.clone()), endpoints);
-                if name.starts_with(&prefix) && before != Some(endpoints) {
-                    waiting -= 1;
-                    last = last.max(at);
-                }
-            }
-            converged.push(last - start);
-        }
-    }
-    streams.shutdown().await;
-    controller.kill().await?;
-    #[expect(clippy::cast_precision_loss, reason = "a few GiB and some thousand proxies are exact")]
-    let rss_per_proxy_kib = rss.saturating_sub(rss_idle_kib) as f64 / mesh.proxies as f64;
-    Ok(Shell { connect_all, converged, rss_idle_kib, rss_per_proxy_kib })
 }
 
 /// Replaces the file of a pod. Returns when it began to be renamed.
@@ -231,7 +202,8 @@ enum Event {
 struct Held {
     proxy: usize,
     name: String,
-    endpoints: u64,
+    /// Of the response that brought it.
+    bytes: usize,
     at: Instant,
 }
 
@@ -279,9 +251,9 @@ impl Proxy {
                 awaited.remove(&(kind, name.clone()));
             }
             if kind == ResourceType::Endpoint {
+                let bytes = response.encoded_len();
                 for resource in response.resources {
-                    let endpoints = resource.resource.map_or(0, |any| any.value.len() as u64);
-                    let held = Held { proxy: self.number, name: resource.name, endpoints, at };
+                    let held = Held { proxy: self.number, name: resource.name, bytes, at };
                     events.send(Event::Endpoints(held)).await?;
                 }
             }

@@ -86,7 +86,7 @@ fn main() -> Result<()> {
 }
 
 async fn measure(args: &Args) -> Result<Map<String, Value>> {
-    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach };
+    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach, hub: false };
     let mut group = Group::start(mesh).await?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
     let bootstraps = bootstraps(group.client(0).await?, mesh, &proxies).await?;

@@ -1,5 +1,5 @@
-//! A controller with many connected proxies: what a change costs, and how long it takes, where one in a hundred
-//! proxies sees it and where all do.
+//! A controller with many connected proxies: what a change costs, and how long it takes, where one in a
+//! hundred proxies sees it and where all do.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! responses are sent from resources that are encoded once for all proxies.
 //!
 //! Owns the bridge between HTTP/2 and the messages of [`smc_mesh::session`]. tonic's own encoder would copy
-//! every resource for every stream, and keep the memory of a stream's largest response for as long as the stream
-//! is open.
+//! every resource for every stream, and keep the memory of a stream's largest response for as long as the
+//! stream is open.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

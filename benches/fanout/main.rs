@@ -7,8 +7,8 @@
 //! that may call the pod's service holds the new endpoints. The time starts with the renaming of the pod's
 //! file and includes reading, recomputing, sending and receiving.
 //!
-//! Each number of proxies has a controller of its own ([`push`]), and so have single edits, with their latency
-//! and cost ([`edits`]).
+//! Each number of proxies has a controller of its own ([`push`]), and so have single edits, with their
+//! latency and cost ([`edits`]).
 //!
 //! `cargo bench --bench fanout -- --json`; the last line is one JSON object. `--parts push --sizes 100
 //! --services 20` is a small run of some of it.

@@ -27,5 +27,6 @@ mod stateful_set;
 mod status;
 mod tasks;
 pub mod telemetry;
+mod uptake;
 pub mod webhook;
 pub mod xds;

@@ -3,7 +3,8 @@
 //!
 //! Owns the order: inputs are applied in batches, a state is published only after the sources have synced,
 //! and queries run between two batches, so that an answer never mixes two states. Proxies come first: a
-//! change is published before the whole mesh is searched for problems because of it.
+//! change is published before the whole mesh is searched for problems because of it. While the streams are
+//! busy with the latest state, changes gather ([`smc_mesh::coalescing`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::problems::Problems;
 use crate::sources::Batch;
 use crate::tasks::Tasks;
 use crate::telemetry::Metrics;
+use crate::uptake::Uptake;
 use smc_host::timer::until;
 
 /// Queued batches of a source. A source folds later changes into its next batch, so a longer queue gains
@@ -112,6 +114,8 @@ pub(crate) struct InputSenders {
 pub(crate) struct Published {
     /// The latest state; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
+    /// For the streams, to say how far they are with it.
+    pub(crate) uptake: Uptake,
     /// The identities that need a certificate, and its lifetime.
     pub(crate) wanted: watch::Receiver<WantedCertificates>,
     /// The problems of the mesh.
@@ -126,6 +130,9 @@ pub(crate) struct Publisher {
     inputs: Inputs,
     queries: mpsc::Receiver<Query>,
     served: watch::Sender<Option<Arc<ServedState>>>,
+    uptake: Uptake,
+    /// When the latest state was published, until the next one is due.
+    published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
     synced: bool,
     /// When the problems are to be collected, after a change.
@@ -158,11 +165,14 @@ impl Publisher {
         let (served_sender, served) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let problems = Problems::default();
+        let uptake = Uptake::default();
         let publisher = Self {
             mesh: Mesh { compiler, problems: problems.clone() },
             inputs: Inputs { batches, certificates, bundle },
             queries,
             served: served_sender,
+            uptake: uptake.clone(),
+            published: None,
             wanted: wanted_sender,
             synced: false,
             problems_due: None,
@@ -172,14 +182,22 @@ impl Publisher {
         };
         let senders =
             InputSenders { batches: batch_sender, certificates: certificate_sender, bundle: bundle_sender };
-        (publisher, senders, Published { served, wanted, problems, mesh: MeshHandle(query_sender) })
+        (publisher, senders, Published { served, uptake, wanted, problems, mesh: MeshHandle(query_sender) })
     }
 
     /// Runs until `shutdown`, or until the sender of an input is dropped.
     async fn run(mut self, shutdown: CancellationToken) {
         let mut batches = Vec::new();
         let mut certificates = Vec::new();
+        let uptake = self.uptake.clone();
         loop {
+            let published = self.published;
+            let due = async {
+                if let Some(published) = published {
+                    uptake.due(published).await;
+                }
+            };
+            let waits = published.is_some();
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(query) = self.queries.recv() => {
@@ -194,9 +212,13 @@ impl Publisher {
                     self.problems_due.get_or_insert(Instant::now() + PROBLEMS_DELAY);
                     continue;
                 }
-                changed = self.inputs.bundle.changed() => if changed.is_err() { return },
-                count = self.inputs.batches.recv_many(&mut batches, MAX_TOGETHER) => if count == 0 { return },
-                count = self.inputs.certificates.recv_many(&mut certificates, MAX_TOGETHER) => {
+                () = due, if waits => {
+                    self.published = None;
+                    continue;
+                }
+                changed = self.inputs.bundle.changed(), if !waits => if changed.is_err() { return },
+                count = self.inputs.batches.recv_many(&mut batches, MAX_TOGETHER), if !waits => if count == 0 { return },
+                count = self.inputs.certificates.recv_many(&mut certificates, MAX_TOGETHER), if !waits => {
                     if count == 0 { return }
                 }
             }
@@ -232,7 +254,7 @@ impl Publisher {
         }
     }
 
-    fn publish(&self, changed: bool, from_sources: bool) {
+    fn publish(&mut self, changed: bool, from_sources: bool) {
         if !self.synced {
             return;
         }
@@ -243,6 +265,9 @@ impl Publisher {
             if first {
                 info!(proxies = state.proxies.len(), "sources synced");
             }
+            // Before a stream can take it up.
+            self.uptake.publish(state.generation);
+            self.published = Some(Instant::now());
             self.served.send_replace(Some(state));
         } else if from_sources {
             // Only streams that wait for the revision have to know, and they look by themselves.

@@ -238,7 +238,7 @@ impl Server {
 
         let compiler = compiler(trust_domain, mesh_namespace.clone(), sidecars);
         let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
-        let Published { served, wanted, problems, mesh } = published;
+        let Published { served, uptake, wanted, problems, mesh } = published;
         let InputSenders { batches, certificates: issued, bundle } = inputs;
         source.report_to(&metrics);
         tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));
@@ -253,6 +253,7 @@ impl Server {
         ReleaseWatcher::start(ledger, proxies.clone(), &mut tasks);
         let context = xds::context::Context {
             served: served.clone(),
+            uptake,
             admission: ProxyAdmission::new(certificates.clone(), env.clone()),
             proxies: proxies.clone(),
             problems: problems.clone(),

@@ -12,6 +12,7 @@ pub mod api;
 pub mod bootstrap;
 pub mod catalog;
 pub mod class;
+pub mod coalescing;
 pub mod connections;
 pub mod injection;
 pub mod interception;

@@ -191,7 +191,7 @@ async fn serve_http2(
             Ok::<_, Infallible>(match peer {
                 Ok(peer) => {
                     request.extensions_mut().insert(peer);
-                    service.call(request).await
+                    service.call(request)
                 }
                 Err(refusal) => {
                     answered.cancel();

@@ -14,11 +14,14 @@ use super::proxies::{Connection, Proxies};
 use crate::problems::Problems;
 use crate::registry::admission::ProxyAdmission;
 use crate::telemetry::Metrics;
+use crate::uptake::Uptake;
 
 /// What streams need of the replica.
 pub(crate) struct Context {
     /// The latest state of the mesh; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
+    /// Counts how far the streams are with it.
+    pub(crate) uptake: Uptake,
     /// Admits proxies.
     pub(crate) admission: ProxyAdmission,
     /// The connections and streams of the replica.

@@ -26,6 +26,7 @@ use super::rate_limit::Opening;
 use super::request_body::Reservation;
 use crate::problems::{MAX_REJECTIONS_PER_PROXY, Rejection, StreamProblems};
 use crate::registry::admission::NotAdmitted;
+use crate::uptake::Follower;
 use smc_host::timer::until;
 
 /// How often the admission of an open stream is checked again without another cause: catches a
@@ -157,6 +158,7 @@ impl Driver {
         let unanswered = BTreeMap::new();
         let mut progress = StreamProgress {
             served,
+            follower: self.context.uptake.follow(),
             seen: None,
             unanswered,
             held: 0,
@@ -225,6 +227,7 @@ impl Driver {
         let Some(served) = progress.served.borrow_and_update().clone() else {
             return Ok(progress.unchanged());
         };
+        progress.follower.take(served.generation);
         let proxy = &stream.admission.proxy;
         let same = served.proxies.get(proxy).is_some_and(|known| {
             known.class.account == stream.admission.service_account
@@ -379,6 +382,7 @@ impl Driver {
 /// How far a stream has followed the served states and its proxy the responses.
 struct StreamProgress {
     served: watch::Receiver<Option<Arc<ServedState>>>,
+    follower: Follower,
     /// The generation and view that the session has.
     seen: Option<(u64, View)>,
     /// When the unanswered response of each type was sent. The session has at most one per type.

@@ -114,6 +114,7 @@ pub(super) struct Context<'a> {
 
 /// What the order of types allows a type to do now.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "independent permissions")]
 pub(super) struct SendPolicy {
     /// Send new and changed resources.
     pub(super) send: bool,

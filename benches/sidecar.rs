@@ -118,7 +118,9 @@ impl Board {
     pub fn reset(&self) {
         self.take_gaps();
         let Tally { resent, nacks, errors, refused, gaps: _ } = &self.tally;
-        [resent, nacks, errors, refused].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        for count in [resent, nacks, errors, refused] {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// The replica that serves each sidecar, if one does.

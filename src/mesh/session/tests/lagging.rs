@@ -42,10 +42,7 @@ fn requests(revision: u64) -> Vec<DeltaDiscoveryRequest> {
     let of = |kind, names: &[&str]| {
         let held: Vec<_> = NEW.into_iter().filter(|spec| spec.0 == kind).collect();
         let mut request = resume(kind, names, &held);
-        request
-            .initial_resource_versions
-            .values_mut()
-            .for_each(|held| held.push_str(&format!("@{revision}")));
+        request.initial_resource_versions.values_mut().for_each(|held| *held = format!("{held}@{revision}"));
         request
     };
     vec![of(CDS, &[]), of(EDS, &["a", "new"]), of(LDS, &[]), of(RDS, &["r"]), of(SDS, &["cert"])]
@@ -178,7 +175,7 @@ fn a_revision_that_a_client_makes_up_concerns_its_own_stream_alone() {
 fn a_change_between_two_streams_arrives_on_the_next_on_any_replica() {
     let (before, after) = (at(&OLD, 7), at(&NEW, 8));
     let mut first = ads();
-    let mut held = std::collections::HashMap::new();
+    let mut held = std::collections::BTreeMap::new();
     for request in [delta(CDS), subscribe(EDS, &["a"])] {
         let step = first.on_delta(&request, Some(&before)).unwrap();
         for response in step.responses {

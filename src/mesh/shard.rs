@@ -4,8 +4,10 @@
 //! proxy: the first of the order that is ready. The owner is a preference: any replica serves any
 //! proxy. A proxy's bootstrap holds its order, and Envoy fails over along it. Which replicas are
 //! ready is a replicated fact, with an epoch (`Ledger::placement`), so that every replica computes
-//! the same owner.
+//! the same owner. Proxies move to their owner ([`moves`]) at the pace of the receiver ([`pace`]).
 
+pub mod moves;
+pub mod pace;
 pub mod ring;
 
 use std::collections::BTreeSet;

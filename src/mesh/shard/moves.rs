@@ -1,0 +1,208 @@
+//! The moves: which connected proxies a replica hands over, to whom, and which it leaves alone for a while.
+//!
+//! Owns that choice. A proxy moves to the replica that owns it, which is ready; a replica that drains owns nothing.
+//! Where the proxy really connects then is Envoy's decision: one that came back is not moved again at once. Reads
+//! no clock: times are the caller's, from any fixed beginning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use smc_types::ids::{ProxyUuid, ReplicaId};
+
+use super::owner;
+use super::ring::Ring;
+
+/// Moves to one replica that are asked for at once: a quarter of a second of the fastest pace.
+const MAX_TOGETHER: usize = 250;
+
+/// How long a proxy is left alone after its first move. Envoy leaves a replica alone for 5 s that it could not
+/// reach, so a proxy may come back once.
+const FIRST_REST: Duration = Duration::from_secs(10);
+
+/// How long at most: each return doubles it.
+const LONGEST_REST: Duration = Duration::from_mins(5);
+
+/// Proxies whose moves are remembered: as many as can be connected.
+const MAX_REMEMBERED: usize = 20_000;
+
+/// Who takes part in the division of the proxies, as a replica sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Division<'a> {
+    /// This replica.
+    pub me: ReplicaId,
+    /// Whether it hands all its proxies over.
+    pub draining: bool,
+    /// The ring of all replicas.
+    pub ring: &'a Ring,
+    /// The ready ones.
+    pub ready: &'a BTreeSet<ReplicaId>,
+}
+
+impl Division<'_> {
+    /// The replica that `proxy`, which is connected to this one, should move to; `None` if it should stay.
+    pub fn receiver(&self, proxy: ProxyUuid) -> Option<ReplicaId> {
+        if self.draining {
+            return self.ring.walk(proxy).find(|replica| *replica != self.me && self.ready.contains(replica));
+        }
+        owner(self.ring, proxy, self.ready).filter(|owner| *owner != self.me)
+    }
+}
+
+/// The moves of one replica so far.
+#[derive(Debug, Default)]
+pub struct Moved(BTreeMap<ProxyUuid, Rest>);
+
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    /// When the proxy was moved last.
+    at: Duration,
+    /// How long it is left alone then.
+    rest: Duration,
+}
+
+impl Rest {
+    /// Nothing speaks of a proxy any more that has been elsewhere for as long again.
+    fn is_over(self, now: Duration) -> bool {
+        now.saturating_sub(self.at) >= self.rest * 2
+    }
+}
+
+impl Moved {
+    /// Notes that `proxy` is moved now.
+    pub fn note(&mut self, proxy: ProxyUuid, now: Duration) {
+        let rest = match self.0.get(&proxy) {
+            Some(before) if !before.is_over(now) => (before.rest * 2).min(LONGEST_REST),
+            _ => FIRST_REST,
+        };
+        if self.0.len() >= MAX_REMEMBERED {
+            self.0.retain(|_, rest| !rest.is_over(now));
+            // All of them moved within minutes. One is moved once too often.
+            while self.0.len() >= MAX_REMEMBERED {
+                self.0.pop_first();
+            }
+        }
+        self.0.insert(proxy, Rest { at: now, rest });
+    }
+
+    /// Whether `proxy` came back from a move and is left alone for now.
+    pub fn rests(&self, proxy: ProxyUuid, now: Duration) -> bool {
+        self.0.get(&proxy).is_some_and(|moved| now.saturating_sub(moved.at) < moved.rest)
+    }
+}
+
+/// The proxies to hand over now, by receiver, in the order of their ids, which are random, and no more for each than
+/// may be asked for together. A replica that drains spares no proxy.
+pub fn plan(
+    connected: impl IntoIterator<Item = ProxyUuid>,
+    division: &Division<'_>,
+    moved: &Moved,
+    now: Duration,
+) -> BTreeMap<ReplicaId, Vec<ProxyUuid>> {
+    let connected: BTreeSet<_> = connected.into_iter().collect();
+    let mut plan: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for proxy in connected {
+        if !division.draining && moved.rests(proxy, now) {
+            continue;
+        }
+        let Some(receiver) = division.receiver(proxy) else { continue };
+        let proxies = plan.entry(receiver).or_default();
+        if proxies.len() < MAX_TOGETHER {
+            proxies.push(proxy);
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::btree_set;
+    use proptest::prelude::{any, proptest};
+
+    use super::*;
+
+    const ME: ReplicaId = ReplicaId(0);
+
+    fn proxy(number: u128) -> ProxyUuid {
+        ProxyUuid(uuid::Uuid::from_u128(number))
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn ready(replicas: &[u64]) -> BTreeSet<ReplicaId> {
+        replicas.iter().copied().map(ReplicaId).collect()
+    }
+
+    #[test]
+    fn a_proxy_moves_to_its_owner_and_to_nobody_else() {
+        let ring = Ring::new((0..3).map(ReplicaId));
+        let of =
+            |first: u64| (0..).map(proxy).find(|proxy| ring.order(*proxy)[0] == ReplicaId(first)).unwrap();
+        for (proxy, draining, is_ready, expected, sentence) in [
+            (of(0), false, &[0, 1, 2][..], None, "it is where it belongs"),
+            (of(1), false, &[0, 1, 2], Some(1), "its owner is ready"),
+            (of(1), false, &[0], None, "its owner is not ready"),
+            (of(1), false, &[], None, "nobody is ready"),
+            (of(0), true, &[0, 1], Some(1), "the drain is not known to the others yet"),
+            (of(0), true, &[0], None, "there is nobody to drain to"),
+            (of(0), true, &[7], None, "a replica that is in no bootstrap"),
+        ] {
+            let ready = ready(is_ready);
+            let division = Division { me: ME, draining, ring: &ring, ready: &ready };
+            assert_eq!(division.receiver(proxy), expected.map(ReplicaId), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_comes_back_is_left_alone_twice_as_long_each_time() {
+        let mut moved = Moved::default();
+        let mut now = seconds(100);
+        for rest in [10, 20, 40, 80, 160, 300, 300] {
+            moved.note(proxy(1), now);
+            assert!(moved.rests(proxy(1), now + seconds(rest - 1)), "{rest}");
+            now += seconds(rest);
+            assert!(!moved.rests(proxy(1), now), "{rest}");
+        }
+        now += seconds(300);
+        moved.note(proxy(1), now);
+        assert!(!moved.rests(proxy(1), now + seconds(10)), "the past is forgotten");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut moved = Moved::default();
+        for number in 0..2 * MAX_REMEMBERED as u128 {
+            moved.note(proxy(number), seconds(0));
+        }
+        assert_eq!(moved.0.len(), MAX_REMEMBERED);
+    }
+
+    proptest! {
+        #[test]
+        fn every_move_is_due_and_leads_to_a_ready_replica(
+            replicas in btree_set(0..5u64, 0..5),
+            draining in any::<bool>(),
+            count in 0..400u128,
+        ) {
+            let ring = Ring::new((0..5).map(ReplicaId));
+            let ready: BTreeSet<_> = replicas.into_iter().map(ReplicaId).collect();
+            let division = Division { me: ME, draining, ring: &ring, ready: &ready };
+            let mut moved = Moved::default();
+            (0..count / 2).for_each(|number| moved.note(proxy(number), seconds(0)));
+            let plan = plan((0..count).map(proxy), &division, &moved, seconds(5));
+            for (receiver, proxies) in &plan {
+                assert!(*receiver != ME && ready.contains(receiver));
+                assert!(!proxies.is_empty() && proxies.len() <= MAX_TOGETHER);
+                for proxy in proxies {
+                    assert!(draining || !moved.rests(*proxy, seconds(5)));
+                    assert!(draining || owner(&ring, *proxy, &ready) == Some(*receiver));
+                }
+            }
+            let others = ready.iter().any(|replica| *replica != ME);
+            assert_eq!(plan.is_empty(), !others || plan.values().all(Vec::is_empty) || count == 0
+                || (!draining && (0..count).map(proxy).all(|proxy| moved.rests(proxy, seconds(5))
+                    || division.receiver(proxy).is_none())));
+        }
+    }
+}

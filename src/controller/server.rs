@@ -48,7 +48,7 @@ use crate::publisher::{InputSenders, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
 use crate::registry::orphan_releaser::OrphanReleaser;
 use crate::registry::release_watcher::ReleaseWatcher;
-use crate::shards::{self, Shards};
+use crate::shards::{self, Drain, Shards};
 use crate::sources::Source;
 pub use crate::tasks::TaskEnded;
 use crate::tasks::Tasks;
@@ -165,6 +165,11 @@ impl Handle {
     /// The shards.
     pub fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// Drains the replica, before its shutdown or without one.
+    pub fn drain(&self) -> Drain {
+        self.shards.drain(&self.proxies)
     }
 
     /// The metrics.
@@ -285,7 +290,7 @@ impl Server {
             };
             addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
         }
-        let ready = ready(stages.draining.clone(), served.clone(), Arc::clone(&group));
+        let ready = ready(proxies.clone(), stages.draining.clone(), served.clone(), Arc::clone(&group));
         let draining = stages.draining.clone();
         let parts = shards::Parts {
             group: Arc::clone(&group),
@@ -319,15 +324,16 @@ impl Server {
     }
 }
 
-/// Whether a replica is ready: it serves its sources' mesh, and its clock is not known to be wrong.
+/// Whether a replica is ready: it takes proxies, serves its sources' mesh, and its clock is not known to be wrong.
 fn ready(
+    proxies: Proxies,
     draining: CancellationToken,
     served: watch::Receiver<Option<Arc<ServedState>>>,
     group: Arc<Group>,
 ) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
     move || {
         let clock_is_wrong = ClockError::check(&group.time()).is_err_and(ClockError::is_known);
-        !draining.is_cancelled() && served.borrow().is_some() && !clock_is_wrong
+        !draining.is_cancelled() && proxies.accepts() && served.borrow().is_some() && !clock_is_wrong
     }
 }
 

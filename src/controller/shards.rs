@@ -9,6 +9,8 @@
 //! ```
 
 mod decide;
+mod drain;
+mod handoff;
 mod keeper;
 mod questions;
 #[cfg(test)]
@@ -30,6 +32,8 @@ use smc_types::ids::{ProxyUuid, ReplicaId};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+pub use drain::Drain;
 
 use crate::tasks::Tasks;
 use crate::xds::proxies::Proxies;
@@ -102,6 +106,7 @@ pub struct Shards {
     controllers: Arc<Controllers>,
     placement: watch::Receiver<Arc<Placement>>,
     moves: Arc<Moves>,
+    receiver: Arc<handoff::Receiver>,
 }
 
 /// What a replica's shards depend on.
@@ -123,10 +128,17 @@ impl Shards {
         let run = env.random_u64()?;
         let placement = keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
-        let shards = Self { group, env, me, run, controllers, placement, moves };
-        questions::start(shards.clone(), proxies, tasks);
+        let receiver = Arc::new(handoff::Receiver::new());
+        let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
+        questions::start(shards.clone(), proxies.clone(), tasks);
+        handoff::start(shards.clone(), proxies, tasks);
         keeper::start(shards.clone(), ready, stops, tasks);
         Ok(shards)
+    }
+
+    /// Drains this replica, whose proxies these are.
+    pub(crate) fn drain(&self, proxies: &Proxies) -> Drain {
+        Drain { shards: self.clone(), proxies: proxies.clone() }
     }
 
     /// This replica.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use smc_lab::{Calls, FetchResult, Lab, LabHandle, TcpConnection, TcpResult, Variant};
 use tokio::time::{Instant, sleep_until};
 
-fn mesh() -> Mesh {
+pub(crate) fn mesh() -> Mesh {
     Mesh::web()
         .with("any.yaml", &any_route())
         .with("lines.yaml", &tcp_route("lines", &[7000]))
@@ -22,13 +22,13 @@ fn mesh() -> Mesh {
 }
 
 /// The pods in the mesh.
-const PODS: [&str; 4] = ["clients/alice", "clients/bob", "servers/web-v1", "servers/web-v2"];
+pub(crate) const PODS: [&str; 4] = ["clients/alice", "clients/bob", "servers/web-v1", "servers/web-v2"];
 
 /// Clusters of alice's sidecar for her requests and her TCP connection.
 const CLUSTERS: [&str; 2] = ["servers/web|80", "servers/web|7000"];
 
 /// Alice's traffic: a request every 10 ms over one connection, and an open TCP connection.
-struct Traffic {
+pub(crate) struct Traffic {
     calls: Calls,
     tcp: TcpConnection,
     /// Upstream connections of her sidecar at the start.
@@ -36,7 +36,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    async fn start(lab: &LabHandle) -> Self {
+    pub(crate) async fn start(lab: &LabHandle) -> Self {
         let args =
             ["--url", "http://web.servers/", "--keep-alive", "--count", "100000", "--interval", "10ms"];
         let mut calls = lab.call("clients/alice", &args);
@@ -55,7 +55,7 @@ impl Traffic {
     /// Waits for more requests, then checks that all traffic since the start used the initial
     /// connections: alice's to her sidecar, and her sidecar's to the servers'. Returns the results of
     /// the requests.
-    async fn assert_undisturbed(mut self, lab: &LabHandle) -> Vec<FetchResult> {
+    pub(crate) async fn assert_undisturbed(mut self, lab: &LabHandle) -> Vec<FetchResult> {
         self.calls.more(50, SETTLE).await.unwrap();
         assert_eq!(tcp_outcome(&self.tcp.send_line("hello again").await.unwrap()), "answered");
         assert_eq!(Self::connections(lab).await, self.connections, "{CLUSTERS:?} connected again");

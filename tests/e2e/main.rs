@@ -25,6 +25,7 @@ mod pod_address;
 mod protocols;
 mod readiness;
 mod rejection;
+mod rolling;
 mod splits;
 mod tcp;
 

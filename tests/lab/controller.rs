@@ -20,7 +20,7 @@ use super::{LabError, http, process};
 /// Opening the store, unsealing the keys and reading the mesh take seconds on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// `smc` guarantees to exit within ten seconds of SIGTERM.
-const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A replica, running or not.

@@ -291,6 +291,23 @@ impl Admin for AdminService {
         Ok(Response::new(shards::report(&self.group, &self.shards, proxies.unwrap_or_default()).await))
     }
 
+    async fn drain_replica(
+        &self,
+        request: Request<pb::DrainReplicaRequest>,
+    ) -> Result<Response<pb::DrainReplicaResponse>, Status> {
+        let drain = self.shards.drain(&self.proxies);
+        let done = if request.into_inner().cancel {
+            drain.cancel().await
+        } else if self.shards.placement().ready.iter().all(|replica| *replica == self.shards.me()) {
+            return Err(Status::failed_precondition("no other replica is ready to serve the proxies"));
+        } else {
+            drain.begin().await
+        };
+        done.map_err(|error| Status::unavailable(causes(&error)))?;
+        let streams = *self.proxies.stream_count().borrow();
+        Ok(Response::new(pb::DrainReplicaResponse { streams: u64::try_from(streams).unwrap_or(u64::MAX) }))
+    }
+
     async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {
         let pb::AddReplicaRequest { id, address } = request.into_inner();
         changed(self.group.add(ReplicaId(id), address).await)

@@ -1,20 +1,26 @@
 //! `smc cluster`: the replicas of the control plane.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use smc_host::env::Env;
 use smc_proto::admin::v1::{
-    AddReplicaRequest, GetClusterStatusRequest, GetClusterStatusResponse, GetShardsRequest,
-    GetShardsResponse, RemoveReplicaRequest, ReplicaPhase, Shard, TakeSnapshotRequest,
+    AddReplicaRequest, DrainReplicaRequest, GetClusterStatusRequest, GetClusterStatusResponse,
+    GetShardsRequest, GetShardsResponse, RemoveReplicaRequest, ReplicaPhase, Shard, TakeSnapshotRequest,
     TransferLeadershipRequest,
 };
 use smc_types::host_port::HostPort;
 use smc_types::time::Timestamp;
+use tokio::time::sleep;
 
 use super::backup::{BackupArgs, RecoverArgs, RestoreArgs, run_backup, run_recover, run_restore};
 use super::duration;
 use super::output::OutputArgs;
 use super::table::Table;
 use super::{AdminArgs, Outcome, Refused, Verdict};
+
+/// How often to ask whether a drain has ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(200);
 
 /// Subcommands of `smc cluster`.
 #[derive(Debug, Subcommand)]
@@ -32,6 +38,17 @@ pub(super) enum ClusterCommand {
         admin: AdminArgs,
         #[command(flatten)]
         output: OutputArgs,
+    },
+    /// Hand all sidecars of the replica that is called over to the others. It runs on and takes none.
+    Drain {
+        /// Return when the last sidecar has gone
+        #[arg(long, conflicts_with = "cancel")]
+        wait: bool,
+        /// End the drain: the replica takes sidecars again
+        #[arg(long)]
+        cancel: bool,
+        #[command(flatten)]
+        admin: AdminArgs,
     },
     /// Add a replica that runs and belongs to no group; returns once it votes.
     Add {
@@ -81,6 +98,17 @@ pub(super) async fn run(command: ClusterCommand) -> Outcome {
         ClusterCommand::Shards { admin, output } => {
             let asked = admin.patient_client().await?.get_shards(GetShardsRequest {}).await;
             output.print(&asked.map_err(Refused)?.into_inner(), shards)?;
+        }
+        ClusterCommand::Drain { wait, cancel, admin } => {
+            let mut client = admin.patient_client().await?;
+            loop {
+                let asked = client.drain_replica(DrainReplicaRequest { cancel }).await;
+                let streams = asked.map_err(Refused)?.into_inner().streams;
+                if !wait || streams == 0 {
+                    break;
+                }
+                sleep(DRAIN_LOOK).await;
+            }
         }
         ClusterCommand::Add { id, address, admin } => {
             admin

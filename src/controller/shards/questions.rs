@@ -76,7 +76,12 @@ fn answer(
 ) -> Result<Answer, NotAnswered> {
     match question {
         Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
-        Question::AcceptMoves(_) | Question::ProxyReports(_) => Err(NotAnswered::Unknown),
+        // A replica that is not ready any more, or not known to be yet, takes nothing.
+        Question::AcceptMoves(_) if shards.phase() != Some(ReplicaPhase::Ready) => Err(NotAnswered::NotNow),
+        Question::AcceptMoves(pb::AcceptMovesQuestion { count }) => {
+            Ok(Answer::AcceptMoves(shards.receiver.accept(*count, proxies)))
+        }
+        Question::ProxyReports(_) => Err(NotAnswered::Unknown),
     }
 }
 

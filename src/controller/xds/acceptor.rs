@@ -4,33 +4,51 @@
 //! [`Acceptor`] decides which connections may go on with their handshake, [`smc_mesh::connections`] which
 //! stay.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smc_host::accept::{Accepted, Acceptor, Bounds};
 use smc_host::log_limit::LogLimit;
 use smc_host::network::Listener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::connection::{self, Handling};
 
-/// Accepts connections until `draining` is cancelled, then closes the port. Returns when no connection
-/// is left: each ends by itself, or within its time to close after `closing` is cancelled.
+/// The pause before another attempt to open the port again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Accepts connections until `draining` is cancelled, then closes the port, as it does while the proxies' table takes
+/// none. Returns when no connection is left: each ends by itself, or within its time to close after `closing` is
+/// cancelled.
 pub(crate) async fn run(
     listener: Box<dyn Listener>,
     handling: Arc<Handling>,
     draining: CancellationToken,
     closing: CancellationToken,
 ) {
-    let mut acceptor = Acceptor::new(listener, "xds", waiting(handling.context.proxies.max_connections()));
+    let address = listener.address();
+    let accepting =
+        |listener| Acceptor::new(listener, "xds", waiting(handling.context.proxies.max_connections()));
+    let mut acceptor = Some(accepting(listener));
+    let mut closes = handling.context.proxies.accepting();
+    let mut opens = closes.clone();
     let refusals = LogLimit::default();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = draining.cancelled() => break,
-            accepted = acceptor.accept() => {
+            accepted = next(&mut acceptor) => {
                 serve(accepted, &mut connections, &handling, &closing, &refusals);
+            }
+            // The sender is in the context, and so outlives this task.
+            Ok(_) = closes.wait_for(|accepts| !accepts), if acceptor.is_some() => acceptor = None,
+            opened = open_again(&mut opens, address, &handling), if acceptor.is_none() => {
+                acceptor = Some(accepting(opened));
             }
             Some(ended) = connections.join_next() => report(ended),
         }
@@ -38,6 +56,34 @@ pub(crate) async fn run(
     drop(acceptor);
     while let Some(ended) = connections.join_next().await {
         report(ended);
+    }
+}
+
+/// The next connection; never without an open port.
+async fn next(acceptor: &mut Option<Acceptor>) -> Accepted {
+    match acceptor {
+        Some(acceptor) => acceptor.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Opens the port again once the replica takes proxies again.
+async fn open_again(
+    accepts: &mut watch::Receiver<bool>,
+    address: SocketAddr,
+    handling: &Handling,
+) -> Box<dyn Listener> {
+    loop {
+        if accepts.wait_for(|accepts| *accepts).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        match handling.context.env.network.listen(address).await {
+            Ok(listener) => return listener,
+            Err(error) => {
+                warn!(%address, %error, "cannot open the port for proxies again; will retry");
+                sleep(RETRY).await;
+            }
+        }
     }
 }
 

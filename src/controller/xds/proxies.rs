@@ -4,6 +4,7 @@
 //! not end them itself: the task of a connection or stream does.
 
 mod ending;
+mod receiving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use super::open_stream::{OpenStream, StopReason};
 use super::rate_limit::RateLimit;
 use super::request_body::Unhandled;
 use crate::telemetry::Metrics;
+use receiving::Receiving;
 use smc_host::log_limit::LogLimit;
 use smc_host::sync::lock;
 
@@ -32,6 +34,7 @@ pub struct Proxies {
     metrics: Metrics,
     /// Evictions in the log.
     evictions: Arc<LogLimit>,
+    receiving: Arc<Receiving>,
 }
 
 #[derive(Debug)]
@@ -97,7 +100,12 @@ impl Proxies {
         let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
         let allowances = BTreeMap::new();
         let table = Table { bounds, connections, allowances, trust_checked: None, streams };
-        Self { table: Arc::new(Mutex::new(table)), metrics, evictions: Arc::default() }
+        Self {
+            table: Arc::new(Mutex::new(table)),
+            metrics,
+            evictions: Arc::default(),
+            receiving: Arc::default(),
+        }
     }
 
     /// All open streams, by proxy, oldest first.
@@ -201,6 +209,7 @@ impl Proxies {
         connection.streams.send_modify(|streams| *streams += 1);
         self.metrics.proxies_connected(table.streams.len());
         self.metrics.stream_opened(stream.variant);
+        self.receiving.streams.send_modify(|streams| *streams += 1);
         drop(table);
         let (proxies, connection) = (self.clone(), connection.clone());
         Ok(Some(StreamGuard { proxies, connection, proxy, id, stream }))
@@ -267,6 +276,7 @@ impl Drop for StreamGuard {
         let mut table = lock(&self.proxies.table);
         table.bounds.end_stream(self.id);
         self.connection.streams.send_modify(|streams| *streams -= 1);
+        self.proxies.receiving.streams.send_modify(|streams| *streams -= 1);
         if let Some(streams) = table.streams.get_mut(&self.proxy) {
             streams.remove(&self.id);
             if streams.is_empty() {

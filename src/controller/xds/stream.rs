@@ -76,6 +76,11 @@ pub(super) fn open(
     if context.draining.is_cancelled() {
         return Err(NotAdmitted::Draining.status());
     }
+    if !context.proxies.accepts() {
+        // The port is closed: without this connection Envoy goes on to another replica.
+        peer.connection.close.cancel();
+        return Err(NotAdmitted::Draining.status());
+    }
     let span = info_span!("stream", peer = %peer.connection.peer, proxy = tracing::field::Empty);
     let tasks = context.tasks.clone();
     let driver = Driver { context, variant, scope, peer, requests, outbound };
@@ -130,6 +135,7 @@ impl Driver {
     async fn enter(&mut self) -> Result<StreamGuard, EndReason> {
         let mut served = self.context.served.clone();
         let ready_at = self.peer.connection.allowance.rate_limit.ready_at(Instant::now());
+        let admitting = self.context.proxies.admitting();
         let admitted = async {
             sleep_until(ready_at).await;
             self.context.admission.admit(&self.peer.certificate, &mut served).await
@@ -140,6 +146,7 @@ impl Driver {
             () = self.outbound.closed() => return Err(EndReason::Closed),
             admitted = admitted => admitted?,
         };
+        drop(admitting);
         tracing::Span::current().record("proxy", tracing::field::display(&admission.workload));
         let now = self.context.env.now();
         let connection = &self.peer.connection;
@@ -166,6 +173,7 @@ impl Driver {
             more: false,
             reservation: None,
             behind_since: None,
+            unproven: Some(Instant::now()),
         };
         let rate_limit = self.peer.connection.allowance.rate_limit.clone();
         let mut recheck = interval(RECHECK_INTERVAL);
@@ -355,6 +363,10 @@ impl Driver {
     ) {
         let proxy = &stream.admission.workload;
         let sent_at = progress.unanswered.remove(&kind);
+        if let Some(opened) = progress.unproven.take() {
+            let rejected = matches!(verdict, Verdict::Rejected { .. });
+            self.context.proxies.answered(opened.elapsed(), rejected);
+        }
         match verdict {
             Verdict::Acked { resources, removed, .. } => {
                 self.context.metrics.acked(kind, sent_at.map(|at| at.elapsed()));
@@ -397,6 +409,8 @@ struct StreamProgress {
     behind_since: Option<Instant>,
     /// The room that the request takes which the session has not finished.
     reservation: Option<Reservation>,
+    /// When the stream was admitted, until its first answer.
+    unproven: Option<Instant>,
 }
 
 impl StreamProgress {

@@ -69,6 +69,33 @@ async fn a_proxy_that_moves_ends_its_stream_with_ok_and_loses_its_connection() {
     replica.stop().await;
 }
 
+/// Envoy goes on to the next replica when it is refused a connection, and stays when only a stream is refused.
+#[tokio::test]
+async fn a_replica_that_takes_no_proxies_closes_its_port_and_keeps_its_streams() {
+    let replica = Replica::start().await;
+    let (buyer, store) = (replica.bootstrap(BUYER).await, replica.bootstrap(STORE).await);
+    let (mut stays, first) = Client::served(&replica, &store, ResourceType::Cluster).await;
+    stays.send(ack(&first)).await;
+    let idle = tls(&replica, &buyer).await;
+    replica.proxies.accept_new(false);
+    while tokio::net::TcpStream::connect(replica.xds).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    replica.declare_another_service();
+    let next = stays.receive().await;
+    assert!(!next.resources.is_empty(), "an open stream goes on");
+    stays.send(ack(&next)).await;
+    drop(idle);
+
+    replica.proxies.accept_new(true);
+    while tokio::net::TcpStream::connect(replica.xds).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let (mut back, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
+    back.send(ack(&first)).await;
+    replica.stop().await;
+}
+
 #[tokio::test]
 async fn connections_are_bounded_and_the_oldest_without_a_stream_makes_room() {
     let replica = Replica::start().await;

@@ -75,7 +75,7 @@ async fn replicas_are_upgraded_drained_and_killed_and_no_request_fails() {
 
     // A change in the middle reaches all, while a replica is gone.
     lab.stop_replica(1, Signal::SIGTERM).await.unwrap();
-    eventually_get(&lab, "clients/bob", "http://web.servers/", "403").await;
+    eventually_get(&lab, "clients/bob", "http://web.servers/", crate::DENIED).await;
     lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"])).await.unwrap();
     eventually_get(&lab, "clients/bob", "http://web.servers/", "200").await;
     eventually_settled(&lab, 0, &[0, 2]).await;

@@ -14,12 +14,16 @@ pub struct FirstBytes {
     io: Box<dyn Io>,
     /// Bytes that may still be read; `None` once the bound is lifted.
     left: Option<usize>,
+    /// A read has found the bound.
+    reached: bool,
 }
 
 impl FirstBytes {
-    /// Bounds the reads of `io` to `bytes`. A read beyond them fails with [`io::ErrorKind::InvalidData`].
+    /// Bounds the reads of `io` to `bytes`. A read beyond them fails with [`io::ErrorKind::InvalidData`],
+    /// and the first of them is pending once: rustls reads on after the end of a handshake when a peer's first data
+    /// came with it and is incomplete, and looks whether the handshake has ended when nothing more comes.
     pub fn new(io: Box<dyn Io>, bytes: usize) -> Self {
-        Self { io, left: Some(bytes) }
+        Self { io, left: Some(bytes), reached: false }
     }
 
     /// Removes the bound.
@@ -35,6 +39,11 @@ impl AsyncRead for FirstBytes {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let Some(left) = self.left else { return Pin::new(&mut self.io).poll_read(cx, buffer) };
+        if left == 0 && !self.reached {
+            self.reached = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if left == 0 {
             let error = "the peer sent too much before it had proved itself";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
@@ -80,5 +89,21 @@ mod tests {
         bounded.lift();
         assert_eq!(bounded.read(&mut read).await.unwrap(), 20);
         assert_eq!(read[..20], [7; 20]);
+    }
+
+    /// A sidecar that comes back sends all that it holds behind the end of its handshake.
+    #[tokio::test]
+    async fn a_reader_at_the_bound_hears_first_that_nothing_more_comes() {
+        let (mut near, far) = tokio::io::duplex(64);
+        let mut bounded = FirstBytes::new(Box::new(far), 10);
+        near.write_all(&[7; 30]).await.unwrap();
+        let mut read = [0; 32];
+        assert_eq!(bounded.read(&mut read).await.unwrap(), 10);
+        let polled = std::future::poll_fn(|cx| {
+            Poll::Ready(Pin::new(&mut bounded).poll_read(cx, &mut ReadBuf::new(&mut [0; 8])).is_pending())
+        });
+        assert!(polled.await);
+        bounded.lift();
+        assert_eq!(bounded.read(&mut read).await.unwrap(), 20);
     }
 }

@@ -324,7 +324,8 @@ impl Server {
     }
 }
 
-/// Whether a replica is ready: it takes proxies, serves its sources' mesh, and its clock is not known to be wrong.
+/// Whether a replica is ready: it takes proxies, serves its sources' mesh, and its clock is not known to be
+/// wrong.
 fn ready(
     proxies: Proxies,
     draining: CancellationToken,

@@ -1,4 +1,5 @@
-//! Tests that replicas are restarted in turn, drained and killed under traffic, and no sidecar loses anything.
+//! Tests that replicas are restarted in turn, drained and killed under traffic, and no sidecar loses
+//! anything.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::start_with;
 
 const REPLICAS: u16 = 3;
 
-/// How long the shards may take to settle: a killed replica is down after some seconds, a sidecar that could not
-/// reach its owner comes back to it after ten at the earliest, and the machine may be busy.
+/// How long the shards may take to settle: a killed replica is down after some seconds, a sidecar that
+/// could not reach its owner comes back to it after ten at the earliest, and the machine may be busy.
 const SHARDS_SETTLE: Duration = Duration::from_mins(1);
 
 /// The answer of one replica about the shards.

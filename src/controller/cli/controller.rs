@@ -92,9 +92,9 @@ pub(super) struct ControllerArgs {
     trust_domain: TrustDomain,
     /// How long to hand sidecars over to other replicas at the end; 0s for not at all
     ///
-    /// A signal begins it. The other replicas take the sidecars as fast as they cope. What is left after this time
-    /// is ended at once, as with a second signal. Beside it an end takes 15 seconds, and of a replica that is scaled
-    /// away 45.
+    /// A signal begins it. The other replicas take the sidecars as fast as they cope. What is left after this
+    /// time is ended at once, as with a second signal. Beside it an end takes 15 seconds, and of a replica
+    /// that is scaled away 45.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
     drain_limit: Duration,
     #[command(flatten)]

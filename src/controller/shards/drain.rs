@@ -1,8 +1,8 @@
 //! The drain: a replica gives all its proxies to the others, and takes no new ones.
 //!
-//! Owns the order: the group knows that the replica drains before its port closes, and the streams end at the pace of
-//! those that take them over ([`super::handoff`]). A proxy that comes here anyhow is refused a connection, so that
-//! its Envoy goes on to the next replica.
+//! Owns the order: the group knows that the replica drains before its port closes, and the streams end
+//! at the pace of those that take them over ([`super::handoff`]). A proxy that comes here anyhow is
+//! refused a connection, so that its Envoy goes on to the next replica.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Marks the replica as draining and closes its port for proxies. Its streams end in the time after, as long as
-    /// another replica is ready. Idempotent.
+    /// Marks the replica as draining and closes its port for proxies. Its streams end in the time
+    /// after, as long as another replica is ready. Idempotent.
     pub async fn begin(&self) -> Result<(), PhaseError> {
         let marked = self.shards.set_phase(ReplicaPhase::Draining).await;
         if marked.is_ok() {
@@ -39,8 +39,8 @@ impl Drain {
         let _ = self.proxies.stream_count().wait_for(|streams| *streams == 0).await;
     }
 
-    /// Opens the port again. The replica is ready a moment later, and the others hand its proxies back. Does nothing
-    /// to a replica that does not drain.
+    /// Opens the port again. The replica is ready a moment later, and the others hand its proxies back.
+    /// Does nothing to a replica that does not drain.
     pub async fn cancel(&self) -> Result<(), PhaseError> {
         if self.proxies.accepts() {
             return Ok(());
@@ -53,8 +53,8 @@ impl Drain {
         Ok(())
     }
 
-    /// Before a stop: drains within `limit`. Returns at once without another ready replica, and early when the last
-    /// such replica is gone.
+    /// Before a stop: drains within `limit`. Returns at once without another ready replica, and early
+    /// when the last such replica is gone.
     pub async fn before_stop(&self, limit: Duration) {
         let me = self.shards.me();
         let alone = |ready: &super::Placement| ready.ready.iter().all(|replica| *replica == me);

@@ -1,7 +1,8 @@
-//! The hand-off: ends the streams of proxies that another replica should serve, as many as that one takes.
+//! The hand-off: ends the streams of proxies that another replica should serve, as many as that one
+//! takes.
 //!
-//! Owns the task and its waits. Which proxies move is decided in [`smc_mesh::shard::moves`], how many in
-//! [`smc_mesh::shard::pace`] of the receiver.
+//! Owns the task and its waits. Which proxies move is decided in [`smc_mesh::shard::moves`], how many
+//! in [`smc_mesh::shard::pace`] of the receiver.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -24,8 +25,8 @@ use crate::tasks::Tasks;
 use crate::xds::open_stream::StopReason;
 use crate::xds::proxies::Proxies;
 
-/// How often the task looks for proxies that are connected to another replica than their owner. A look takes a
-/// microsecond for each proxy.
+/// How often the task looks for proxies that are connected to another replica than their owner. A look
+/// takes a microsecond for each proxy.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The shortest pause between two rounds of moves.

@@ -1,8 +1,8 @@
 //! The port that proxies connect to: accepts connections and, at shutdown, closes them.
 //!
-//! Owns the sockets. A peer's garbage, silence or reset ends that peer's connection and nothing else. The
-//! [`Acceptor`] decides which connections may go on with their handshake, [`smc_mesh::connections`] which
-//! stay.
+//! Owns the sockets. A peer's garbage, silence or reset ends that peer's connection and nothing else.
+//! The [`Acceptor`] decides which connections may go on with their handshake, [`smc_mesh::connections`]
+//! which stay.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use super::connection::{self, Handling};
 /// The pause before another attempt to open the port again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Accepts connections until `draining` is cancelled, then closes the port, as it does while the proxies' table takes
-/// none. Returns when no connection is left: each ends by itself, or within its time to close after `closing` is
-/// cancelled.
+/// Accepts connections until `draining` is cancelled, then closes the port, as it does while the
+/// proxies' table takes none. Returns when no connection is left: each ends by itself, or within its
+/// time to close after `closing` is cancelled.
 pub(crate) async fn run(
     listener: Box<dyn Listener>,
     handling: Arc<Handling>,
@@ -87,9 +87,10 @@ async fn open_again(
     }
 }
 
-/// The places of connections that have not finished their handshake. As many as there may be connections:
-/// after a restart all proxies of the replica come at once, and a proxy that is evicted then has to begin
-/// again. Half of them for one address: a NAT may be between, and still one address cannot take them all.
+/// The places of connections that have not finished their handshake. As many as there may be
+/// connections: after a restart all proxies of the replica come at once, and a proxy that is evicted
+/// then has to begin again. Half of them for one address: a NAT may be between, and still one address
+/// cannot take them all.
 fn waiting(max_connections: usize) -> Bounds {
     Bounds { total: max_connections, per_address: max_connections / 2 }
 }

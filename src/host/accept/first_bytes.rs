@@ -19,9 +19,10 @@ pub struct FirstBytes {
 }
 
 impl FirstBytes {
-    /// Bounds the reads of `io` to `bytes`. A read beyond them fails with [`io::ErrorKind::InvalidData`],
-    /// and the first of them is pending once: rustls reads on after the end of a handshake when a peer's first data
-    /// came with it and is incomplete, and looks whether the handshake has ended when nothing more comes.
+    /// Bounds the reads of `io` to `bytes`. A read beyond them fails with [`io::ErrorKind::InvalidData`].
+    ///
+    /// The first of these is pending once. Rustls reads on after the end of a handshake when the peer's first
+    /// data came with it and is incomplete, and sees that the handshake has ended when nothing more comes.
     pub fn new(io: Box<dyn Io>, bytes: usize) -> Self {
         Self { io, left: Some(bytes), reached: false }
     }

@@ -1,8 +1,9 @@
-//! The moves: which connected proxies a replica hands over, to whom, and which it leaves alone for a while.
+//! The moves: which connected proxies a replica hands over, to whom, and which it leaves alone for a
+//! while.
 //!
-//! Owns that choice. A proxy moves to the replica that owns it, which is ready; a replica that drains owns nothing.
-//! Where the proxy really connects then is Envoy's decision: one that came back is not moved again at once. Reads
-//! no clock: times are the caller's, from any fixed beginning.
+//! Owns that choice. A proxy moves to the replica that owns it, which is ready; a replica that drains
+//! owns nothing. Where the proxy really connects then is Envoy's decision: one that came back is not
+//! moved again at once. Reads no clock: times are the caller's, from any fixed beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use super::ring::Ring;
 /// Moves to one replica that are asked for at once: a quarter of a second of the fastest pace.
 const MAX_TOGETHER: usize = 250;
 
-/// How long a proxy is left alone after its first move. Envoy leaves a replica alone for 5 s that it could not
-/// reach, so a proxy may come back once.
+/// How long a proxy is left alone after its first move. Envoy leaves a replica alone for 5 s that it
+/// could not reach, so a proxy may come back once.
 const FIRST_REST: Duration = Duration::from_secs(10);
 
 /// How long at most: each return doubles it.
@@ -39,7 +40,8 @@ pub struct Division<'a> {
 }
 
 impl Division<'_> {
-    /// The replica that `proxy`, which is connected to this one, should move to; `None` if it should stay.
+    /// The replica that `proxy`, which is connected to this one, should move to; `None` if it should
+    /// stay.
     pub fn receiver(&self, proxy: ProxyUuid) -> Option<ReplicaId> {
         if self.draining {
             return self.ring.walk(proxy).find(|replica| *replica != self.me && self.ready.contains(replica));
@@ -90,8 +92,8 @@ impl Moved {
     }
 }
 
-/// The proxies to hand over now, by receiver, in the order of their ids, which are random, and no more for each than
-/// may be asked for together. A replica that drains spares no proxy.
+/// The proxies to hand over now, by receiver, in the order of their ids, which are random, and no more
+/// for each than may be asked for together. A replica that drains spares no proxy.
 pub fn plan(
     connected: impl IntoIterator<Item = ProxyUuid>,
     division: &Division<'_>,

@@ -1,13 +1,15 @@
-//! The pace at which a replica takes proxies over: as fast as it copes, and not at all while it suffers.
+//! The pace at which a replica takes proxies over: as fast as it copes, and not at all while it
+//! suffers.
 //!
-//! Owns what counts as suffering, and the rate: a step more after each interval that went well, half after one that
-//! did not (Chiu and Jain, 1989). Reads no clock: times are the caller's, from any fixed beginning.
+//! Owns what counts as suffering, and the rate: a step more after each interval that went well, half
+//! after one that did not (Chiu and Jain, 1989). Reads no clock: times are the caller's, from any fixed
+//! beginning.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Moves a second at the beginning, and what is added after an interval that went well. Ten thousand proxies have
-/// moved after a quarter of a minute.
+/// Moves a second at the beginning, and what is added after an interval that went well. Ten thousand
+/// proxies have moved after a quarter of a minute.
 const STEP: u64 = 100;
 
 /// The fewest moves a second of a replica that does not suffer: it finds out that it copes again.
@@ -25,8 +27,8 @@ const RECENT: Duration = Duration::from_secs(2);
 /// Answers that are remembered: a few rounds, and no work to look at.
 const MAX_ANSWERS: usize = 64;
 
-/// The time from admission to the first ACK that is too long, for a quarter of the recent streams. It takes some
-/// milliseconds on an idle replica.
+/// The time from admission to the first ACK that is too long, for a quarter of the recent streams. It
+/// takes some milliseconds on an idle replica.
 const SLOW: Duration = Duration::from_millis(250);
 
 /// How late a task may run. A later one waits for a processor.
@@ -35,7 +37,8 @@ const LATE: Duration = Duration::from_millis(100);
 /// Streams that are being admitted at once.
 const MAX_ADMITTING: usize = 128;
 
-/// How the proxies answered that connected recently. A single proxy that is slow or rejects decides nothing.
+/// How the proxies answered that connected recently. A single proxy that is slow or rejects decides
+/// nothing.
 #[derive(Debug, Default)]
 pub struct Answers(VecDeque<Answer>);
 
@@ -47,7 +50,8 @@ struct Answer {
 }
 
 impl Answers {
-    /// Notes the first answer on a stream: how long after its admission it came, and whether it was a NACK.
+    /// Notes the first answer on a stream: how long after its admission it came, and whether it was a
+    /// NACK.
     pub fn note(&mut self, at: Duration, latency: Duration, rejected: bool) {
         if self.0.len() >= MAX_ANSWERS {
             self.0.pop_front();
@@ -84,7 +88,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Whether the replica suffers. A quarter of the recent streams, and at least two, must be slow or rejected.
+    /// Whether the replica suffers. A quarter of the recent streams, and at least two, must be slow or
+    /// rejected.
     pub fn suffers(&self) -> bool {
         let many = |count: usize| count >= 2 && count * 4 >= self.answers;
         self.late > LATE || self.admitting >= MAX_ADMITTING || many(self.slow) || many(self.rejected)
@@ -119,8 +124,8 @@ impl Pace {
         Self { rate: STEP, credit: STEP * 250, credited: now, changed: now }
     }
 
-    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/4) are granted, and none while
-    /// the replica suffers.
+    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/4) are granted, and
+    /// none while the replica suffers.
     pub fn grant(&mut self, now: Duration, load: &Load, wanted: u64) -> Grant {
         let suffers = load.suffers();
         if now.saturating_sub(self.changed) >= INTERVAL {

@@ -69,7 +69,7 @@ async fn a_proxy_that_moves_ends_its_stream_with_ok_and_loses_its_connection() {
     replica.stop().await;
 }
 
-/// Envoy goes on to the next replica when it is refused a connection, and stays when only a stream is refused.
+/// Envoy goes on to the next replica when it is refused a connection, and stays when only a stream is.
 #[tokio::test]
 async fn a_replica_that_takes_no_proxies_closes_its_port_and_keeps_its_streams() {
     let replica = Replica::start().await;
@@ -91,7 +91,7 @@ async fn a_replica_that_takes_no_proxies_closes_its_port_and_keeps_its_streams()
     while tokio::net::TcpStream::connect(replica.xds).await.is_err() {
         tokio::task::yield_now().await;
     }
-    let (mut back, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
+    let (back, first) = Client::served(&replica, &buyer, ResourceType::Cluster).await;
     back.send(ack(&first)).await;
     replica.stop().await;
 }

@@ -45,6 +45,13 @@ pub struct Controller {
 impl Controller {
     /// Starts a controller with all its files but the mesh in `directory`, and with additional `flags`.
     pub fn start(directory: &Path, mesh_dir: &Path, kek: &Path, flags: &[String]) -> Result<Self> {
+        let mut all = vec![format!("--mesh-dir={}", mesh_dir.display())];
+        all.extend_from_slice(flags);
+        Self::launch(directory, kek, &all)
+    }
+
+    /// Starts a controller with all its files in `directory`; `flags` name the source of its mesh.
+    pub fn launch(directory: &Path, kek: &Path, flags: &[String]) -> Result<Self> {
         let smc = program()?;
         fs::create_dir_all(directory)?;
         let socket = directory.join("admin.sock");
@@ -52,8 +59,6 @@ impl Controller {
         let log = fs::File::options().create(true).append(true).open(&log_file)?;
         let child = Command::new(&smc)
             .arg("controller")
-            .arg("--mesh-dir")
-            .arg(mesh_dir)
             .arg("--data-dir")
             .arg(directory.join("data"))
             .arg("--kek-file")

@@ -9,12 +9,13 @@ use std::time::Duration;
 use smc_benches::bootstraps::credentials;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
+use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Event, Held, Proxy, next, start, write_pod};
+use super::{start, write_pod};
 
 /// How long the controller is left alone for the figure of an idle one. It looks at the whole directory every
 /// half minute, so that two such looks are in it.

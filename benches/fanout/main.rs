@@ -18,28 +18,20 @@
 mod edits;
 mod push;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use nix::sys::resource::{getrlimit, setrlimit};
-use prost::Message as _;
 use serde_json::{Map, Value};
-use smc_benches::controller::{Controller, PATIENCE};
+use smc_benches::controller::Controller;
 use smc_benches::mesh::Mesh;
-use smc_benches::references::references;
 use smc_benches::{Result, percentile};
-use smc_mesh::resource::ResourceType;
 use smc_mesh::translate::{Compiler, Input, Settings};
-use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use smc_types::ids::TrustDomain;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
@@ -176,96 +168,4 @@ fn write_pod(mesh_dir: &Path, mesh: Mesh, p: usize, ready: bool) -> Result<Insta
     let start = Instant::now();
     fs::rename(&new, &path)?;
     Ok(start)
-}
-
-/// The next event of a proxy, or the error of a stream that ended.
-async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result<()>>) -> Result<Event> {
-    tokio::select! {
-        event = received.recv() => Ok(event.ok_or("every stream ended")?),
-        Some(ended) = streams.join_next() => match ended? {
-            Ok(()) => Err("a stream ended".into()),
-            Err(error) => Err(error),
-        },
-        () = tokio::time::sleep(PATIENCE) => Err("nothing was received for too long".into()),
-    }
-}
-
-/// An event of a proxy.
-enum Event {
-    /// It received endpoints.
-    Endpoints(Held),
-    /// It holds all clusters, listeners and the resources that they reference, for the first time.
-    Complete,
-}
-
-/// An endpoint set that a proxy holds now.
-struct Held {
-    proxy: usize,
-    name: String,
-    /// Of the response that brought it.
-    bytes: usize,
-    at: Instant,
-}
-
-/// A proxy that subscribes as Envoy does, to all clusters and listeners and to the resources that they
-/// reference by name, and ACKs everything.
-struct Proxy {
-    number: usize,
-    channel: Channel,
-    credentials: Credentials,
-}
-
-impl Proxy {
-    async fn connect(number: usize, credentials: Credentials) -> Result<Self> {
-        let address = credentials.controllers.first().ok_or("the bootstrap has no controller")?;
-        let channel = credentials.connect(address).await?;
-        Ok(Self { number, channel, credentials })
-    }
-
-    async fn run(self, events: mpsc::Sender<Event>) -> Result<()> {
-        let first =
-            [subscribe(&self.credentials, ResourceType::Cluster, &[]), request(ResourceType::Listener)];
-        let mut stream = DeltaStream::open(self.channel, first).await?;
-        // What is subscribed, and of it what has not arrived yet; the wildcard has no name.
-        let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));
-        let mut asked = BTreeSet::from(wildcards);
-        let mut awaited = asked.clone();
-        let mut complete = false;
-        while let Some(response) = stream.next().await? {
-            let at = Instant::now();
-            stream.send(ack(&response)).await?;
-            let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
-            for (kind, names) in references(kind, &response.resources) {
-                let new: Vec<String> =
-                    names.into_iter().filter(|name| asked.insert((kind, name.clone()))).collect();
-                if new.is_empty() {
-                    continue;
-                }
-                awaited.extend(new.iter().map(|name| (kind, name.clone())));
-                let subscribe = DeltaDiscoveryRequest { resource_names_subscribe: new, ..request(kind) };
-                stream.send(subscribe).await?;
-            }
-            awaited.remove(&(kind, String::new()));
-            let names = response.resources.iter().map(|resource| &resource.name);
-            for name in names.chain(&response.removed_resources) {
-                awaited.remove(&(kind, name.clone()));
-            }
-            if kind == ResourceType::Endpoint {
-                let bytes = response.encoded_len();
-                for resource in response.resources {
-                    let held = Held { proxy: self.number, name: resource.name, bytes, at };
-                    events.send(Event::Endpoints(held)).await?;
-                }
-            }
-            if awaited.is_empty() && !complete {
-                complete = true;
-                events.send(Event::Complete).await?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn request(kind: ResourceType) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest { type_url: kind.url().to_owned(), ..DeltaDiscoveryRequest::default() }
 }

@@ -1,0 +1,185 @@
+//! A real API server with the definitions, and the objects that the parts create in it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use smc::crds::definitions;
+use smc_benches::Result;
+use smc_benches::controller::{Controller, PATIENCE};
+use smc_benches::mesh::Mesh;
+use smc_kubernetes::{Cluster, ClusterOptions, Programs};
+use smc_types::ids::{MeshNamespace, ProxyUuid};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// The control plane's namespace.
+pub(crate) const CONTROL_PLANE: &str = "smc-system";
+
+/// The node of all pods: the controller manager makes no endpoints of pods without one.
+const NODE: &str = "bench";
+
+/// Requests at once while objects are created. The API server takes 200 writes at once by default.
+const TOGETHER: usize = 48;
+
+/// Starts etcd, an API server and a controller manager, with SMC's definitions.
+pub(crate) async fn api_server(programs: &Programs) -> Result<Cluster> {
+    let cluster = Cluster::start(ClusterOptions::api_only(programs.clone())).await.map_err(|e| e.chain())?;
+    let mut text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {CONTROL_PLANE}}}}}\n");
+    let definitions = definitions(&MeshNamespace::new(CONTROL_PLANE)?)?;
+    for definition in &definitions {
+        text.push_str(&format!("---\n{}\n", definition.as_json()));
+    }
+    cluster.apply(&text).await.map_err(|error| error.chain())?;
+    for definition in definitions {
+        let name = format!("crd/{}", definition.name());
+        let waited = cluster.kubectl(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await;
+        if !waited.map_err(|error| error.chain())?.success() {
+            return Err(format!("{name} is not established").into());
+        }
+    }
+    Ok(cluster)
+}
+
+/// A controller over the API server, with all its files in `directory`.
+pub(crate) fn controller(cluster: &Cluster, directory: &Path, flags: &[String]) -> Result<Controller> {
+    let mut all = vec![
+        "--kubernetes".to_owned(),
+        format!("--kubeconfig={}", cluster.kubeconfig().display()),
+        format!("--mesh-namespace={CONTROL_PLANE}"),
+        "--xds-listen=127.0.0.1:0".to_owned(),
+    ];
+    all.extend_from_slice(flags);
+    Controller::launch(directory, &directory.join("kek"), &all)
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Waits until the controller whose metrics are at `address` is ready: until it serves its sources' mesh.
+pub(crate) async fn ready(address: SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Ok(mut stream) = TcpStream::connect(address).await {
+            stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: smc\r\n\r\n").await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            if answer.split(' ').nth(1) == Some("200") {
+                return Ok(());
+            }
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    Err("the controller is not ready in time".into())
+}
+
+/// Creates all objects, many at once. Of an object with a status, the status is written as well.
+pub(crate) async fn create_all(client: &Client, objects: Vec<Value>) -> Result<()> {
+    let mut objects = objects.into_iter();
+    let mut running = JoinSet::new();
+    loop {
+        while running.len() < TOGETHER
+            && let Some(object) = objects.next()
+        {
+            running.spawn(create(client.clone(), object));
+        }
+        match running.join_next().await {
+            Some(created) => created??,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Creates one object, and writes its status if it has one.
+pub(crate) async fn create(client: Client, mut object: Value) -> Result<()> {
+    let status = object.as_object_mut().and_then(|object| object.remove("status"));
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let api = api(&client, &object)?;
+    let created = api.create(&PostParams::default(), &object).await?;
+    if let Some(status) = status {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let name = created.metadata.name.unwrap_or_default();
+        api.patch_status(&name, &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+    let types = object.types.clone().ok_or("an object without a kind")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    Ok(match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// The objects of `mesh`, as a user would write them: a node and the namespaces first, then the accounts, then the rest.
+/// Pods come with the status that a kubelet writes.
+pub(crate) fn objects(mesh: Mesh) -> Result<[Vec<Value>; 3]> {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    let (mut first, mut rest) = (vec![node], Vec::new());
+    for text in mesh.yaml().split("---\n").filter(|text| !text.is_empty()) {
+        let mut object: Value = serde_saphyr::from_str(text)?;
+        // The API server gives the addresses.
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+        }
+        if object["kind"] == "Namespace" { first.push(object) } else { rest.push(object) }
+    }
+    let mut accounts = Vec::new();
+    for service in 0..mesh.services {
+        let account = mesh.account(service)?;
+        accounts.push(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": account.name(), "namespace": account.namespace()}}));
+    }
+    for p in 0..mesh.proxies {
+        rest.push(pod(mesh, p)?);
+    }
+    Ok([first, accounts, rest])
+}
+
+/// The pod of proxy `p` as the API server has it once it runs: with a sidecar, and ready.
+fn pod(mesh: Mesh, p: usize) -> Result<Value> {
+    let mut pod: Value = serde_saphyr::from_str(mesh.pod_yaml(p, true).trim_start_matches("---\n"))?;
+    pod["metadata"]["labels"]["osm-proxy-uuid"] = ProxyUuid::derived(&mesh.workload(p)?).to_string().into();
+    pod["metadata"]["labels"]["pod-template-hash"] = "5d4f8c7b9".into();
+    pod["metadata"]["annotations"] = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "15010"});
+    let resources = json!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}});
+    let security = json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}});
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
+    pod["spec"]["automountServiceAccountToken"] = false.into();
+    pod["spec"]["nodeName"] = NODE.into();
+    // No kubelet says that the node lives, and its pods are to stay.
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    pod["spec"]["initContainers"] = json!([
+        {"name": "smc-init", "image": "smc:1", "args": ["init"], "resources": resources},
+        {"name": "envoy", "image": "envoy:1", "restartPolicy": "Always", "resources": resources,
+            "args": ["--config-path", "/etc/smc/bootstrap.json"], "securityContext": security},
+    ]);
+    pod["spec"]["containers"] = json!([{"name": "app", "image": "registry.example/shop/app:1.4.2",
+        "ports": [{"name": "http", "containerPort": 8080}], "resources": resources,
+        "env": [{"name": "GREETING", "value": "hello"}], "securityContext": security,
+        "readinessProbe": probe, "livenessProbe": probe}]);
+    let state = json!({"running": {"startedAt": "2026-11-22T20:00:00Z"}});
+    let container = |name: &str| {
+        json!({"name": name, "image": "i", "imageID": "i@sha256:0", "ready": true, "started": true,
+            "restartCount": 0, "state": state})
+    };
+    pod["status"]["containerStatuses"] = json!([container("app")]);
+    pod["status"]["initContainerStatuses"] = json!([container("smc-init"), container("envoy")]);
+    let of =
+        |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-11-22T20:00:00Z"});
+    pod["status"]["conditions"] =
+        ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(of).to_vec().into();
+    Ok(pod)
+}

@@ -1,0 +1,113 @@
+//! Proxies that subscribe as Envoy does, and what they receive.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use prost::Message as _;
+use smc_mesh::resource::ResourceType;
+use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use crate::Result;
+use crate::controller::PATIENCE;
+use crate::references::references;
+
+/// The next event of a proxy, or the error of a stream that ended.
+pub async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result<()>>) -> Result<Event> {
+    tokio::select! {
+        event = received.recv() => Ok(event.ok_or("every stream ended")?),
+        Some(ended) = streams.join_next() => match ended? {
+            Ok(()) => Err("a stream ended".into()),
+            Err(error) => Err(error),
+        },
+        () = tokio::time::sleep(PATIENCE) => Err("nothing was received for too long".into()),
+    }
+}
+
+/// An event of a proxy.
+pub enum Event {
+    /// It received endpoints.
+    Endpoints(Held),
+    /// It holds all clusters, listeners and the resources that they reference, for the first time.
+    Complete,
+}
+
+/// An endpoint set that a proxy holds now.
+pub struct Held {
+    /// The number of the proxy.
+    pub proxy: usize,
+    /// The name of the set.
+    pub name: String,
+    /// The length of the response that brought it.
+    pub bytes: usize,
+    /// When it arrived.
+    pub at: Instant,
+}
+
+/// A proxy that subscribes as Envoy does, to all clusters and listeners and to the resources that they
+/// reference by name, and ACKs everything.
+pub struct Proxy {
+    number: usize,
+    channel: Channel,
+    credentials: Credentials,
+}
+
+impl Proxy {
+    /// Connects to the preferred controller of its bootstrap.
+    pub async fn connect(number: usize, credentials: Credentials) -> Result<Self> {
+        let address = credentials.controllers.first().ok_or("the bootstrap has no controller")?;
+        let channel = credentials.connect(address).await?;
+        Ok(Self { number, channel, credentials })
+    }
+
+    /// Runs until the stream ends.
+    pub async fn run(self, events: mpsc::Sender<Event>) -> Result<()> {
+        let first =
+            [subscribe(&self.credentials, ResourceType::Cluster, &[]), request(ResourceType::Listener)];
+        let mut stream = DeltaStream::open(self.channel, first).await?;
+        // What is subscribed, and of it what has not arrived yet; the wildcard has no name.
+        let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));
+        let mut asked = BTreeSet::from(wildcards);
+        let mut awaited = asked.clone();
+        let mut complete = false;
+        while let Some(response) = stream.next().await? {
+            let at = Instant::now();
+            stream.send(ack(&response)).await?;
+            let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
+            for (kind, names) in references(kind, &response.resources) {
+                let new: Vec<String> =
+                    names.into_iter().filter(|name| asked.insert((kind, name.clone()))).collect();
+                if new.is_empty() {
+                    continue;
+                }
+                awaited.extend(new.iter().map(|name| (kind, name.clone())));
+                let subscribe = DeltaDiscoveryRequest { resource_names_subscribe: new, ..request(kind) };
+                stream.send(subscribe).await?;
+            }
+            awaited.remove(&(kind, String::new()));
+            let names = response.resources.iter().map(|resource| &resource.name);
+            for name in names.chain(&response.removed_resources) {
+                awaited.remove(&(kind, name.clone()));
+            }
+            if kind == ResourceType::Endpoint {
+                let bytes = response.encoded_len();
+                for resource in response.resources {
+                    let held = Held { proxy: self.number, name: resource.name, bytes, at };
+                    events.send(Event::Endpoints(held)).await?;
+                }
+            }
+            if awaited.is_empty() && !complete {
+                complete = true;
+                events.send(Event::Complete).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(kind: ResourceType) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { type_url: kind.url().to_owned(), ..DeltaDiscoveryRequest::default() }
+}

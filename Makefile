@@ -83,7 +83,8 @@ deny: ## Licences, sources and bans of all dependencies (deny.toml); needs cargo
 	@cargo deny check licenses bans sources
 
 bench: build ## The benchmarks; see benches/README.md
-	@cargo bench --locked --workspace
+	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) \
+	  cargo bench --locked --workspace
 
 clean-cache: ## Removes build results and fetched tools
 	@rm -rf $(SMC_CACHE)

@@ -112,6 +112,11 @@ pub(crate) async fn create(client: Client, mut object: Value) -> Result<()> {
     Ok(())
 }
 
+/// The resource of a kind.
+pub(crate) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
 fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.clone().ok_or("an object without a kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
@@ -121,8 +126,8 @@ fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     })
 }
 
-/// The objects of `mesh`, as a user would write them: a node and the namespaces first, then the accounts, then the rest.
-/// Pods come with the status that a kubelet writes.
+/// The objects of `mesh`, as a user would write them: a node and the namespaces, then the accounts, then the
+/// rest. Pods come with the status that a kubelet writes.
 pub(crate) fn objects(mesh: Mesh) -> Result<[Vec<Value>; 3]> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
     let (mut first, mut rest) = (vec![node], Vec::new());

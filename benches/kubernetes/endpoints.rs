@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use smc_benches::bootstraps::credentials;
 use smc_benches::mesh::Mesh;
@@ -83,7 +82,8 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh, changes: usize) -> 
 /// Writes a pod's readiness as a kubelet does. Returns what the API server took to answer.
 async fn set_ready(client: Client, mesh: Mesh, p: usize, ready: bool) -> Result<Duration> {
     let id = mesh.workload(p)?;
-    let pods: Api<Pod> = Api::namespaced(client, id.namespace());
+    let resource = api::resource("", "v1", "Pod");
+    let pods: Api<DynamicObject> = Api::namespaced_with(client, id.namespace(), &resource);
     let status = if ready { "True" } else { "False" };
     let condition = |kind: &str| json!({"type": kind, "status": status});
     let patch = json!({"status": {"conditions": [condition("Ready"), condition("ContainersReady")]}});

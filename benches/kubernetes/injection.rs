@@ -14,9 +14,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, DynamicObject};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -53,7 +52,7 @@ pub(crate) struct Load {
     pub(crate) pods: usize,
 }
 
-/// What the API server is told about the webhook, as the chart has it but for the address.
+/// The webhook as the API server knows it, as the chart has it but for the address.
 const WEBHOOK: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -213,13 +212,13 @@ fn pod() -> Value {
 
 /// The roots that the leader has the API server trust.
 async fn trust(client: &Client) -> Result<Arc<ClientConfig>> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let resource = api::resource("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let deadline = Instant::now() + PATIENCE;
     let bundle = loop {
         let configured = api.get("smc-injector-smc").await?;
-        let hook = configured.webhooks.into_iter().flatten().next();
-        match hook.and_then(|hook| hook.client_config.ca_bundle) {
-            Some(bundle) if !bundle.0.is_empty() => break bundle.0,
+        match configured.data["webhooks"][0]["clientConfig"]["caBundle"].as_str() {
+            Some(bundle) if !bundle.is_empty() => break BASE64.decode(bundle.as_bytes())?,
             _ if Instant::now() > deadline => return Err("the API server is given no roots".into()),
             _ => sleep(Duration::from_millis(50)).await,
         }

@@ -75,7 +75,8 @@ pub(crate) async fn measure(programs: &Programs, envoy: &Path, replicas: u16) ->
     let options = ClusterOptions { wait: WAIT, ..ClusterOptions::new(programs.clone(), images) };
     let cluster = Cluster::start(options).await.map_err(|error| error.chain())?;
     let start = Instant::now();
-    let charts = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts"));
+    // Cargo starts benches in the directory of their package.
+    let charts = PathBuf::from("../charts");
     let image = |name: &str| name.to_owned();
     let options = MeshOptions {
         charts,

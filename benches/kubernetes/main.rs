@@ -1,8 +1,8 @@
 //! SMC over a real API server: injection, the first look at a large cluster, the way of a Pod's readiness to
 //! the proxies, and the installation in a whole cluster.
 //!
-//! `SMC_KUBERNETES=$(tests/setup/kubernetes DIR) cargo bench --bench kubernetes -- --json`; the last line is one
-//! JSON object. `--parts` names some of the parts; `install` needs root and `SMC_ENVOY`.
+//! `SMC_KUBERNETES=$(tests/setup/kubernetes DIR) cargo bench --bench kubernetes -- --json`; the last line is
+//! one JSON object. `--parts` names some of the parts; `install` needs root and `SMC_ENVOY`.
 
 #![allow(clippy::print_stdout, reason = "the figures are the program's output")]
 

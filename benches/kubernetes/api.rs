@@ -31,12 +31,11 @@ const TOGETHER: usize = 48;
 /// Starts etcd, an API server and a controller manager, with SMC's definitions.
 pub(crate) async fn api_server(programs: &Programs) -> Result<Cluster> {
     let cluster = Cluster::start(ClusterOptions::api_only(programs.clone())).await.map_err(|e| e.chain())?;
-    let mut text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {CONTROL_PLANE}}}}}\n");
+    let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {CONTROL_PLANE}}}}}");
     let definitions = definitions(&MeshNamespace::new(CONTROL_PLANE)?)?;
-    for definition in &definitions {
-        text.push_str(&format!("---\n{}\n", definition.as_json()));
-    }
-    cluster.apply(&text).await.map_err(|error| error.chain())?;
+    let mut texts = vec![namespace];
+    texts.extend(definitions.iter().map(|definition| definition.as_json().to_string()));
+    cluster.apply(&texts.join("\n---\n")).await.map_err(|error| error.chain())?;
     for definition in definitions {
         let name = format!("crd/{}", definition.name());
         let waited = cluster.kubectl(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await;

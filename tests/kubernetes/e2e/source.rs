@@ -3,6 +3,7 @@
 //! Each test has an API server of its own, since it ends it, and the source in its own process, behind a gate
 //! that can cut its connections while the test goes on changing the cluster.
 
+mod compaction;
 mod gate;
 mod watcher;
 
@@ -74,8 +75,14 @@ async fn prepared(programs: Programs) -> Cluster {
 }
 
 async fn started(programs: Programs) -> Cluster {
-    let cluster = Cluster::start(ClusterOptions::api_only(programs)).await;
-    cluster.unwrap_or_else(|error| panic!("{}", error.chain()))
+    with_flags(programs, &[]).await
+}
+
+/// An API server with additional flags.
+async fn with_flags(programs: Programs, flags: &[&str]) -> Cluster {
+    let mut options = ClusterOptions::api_only(programs);
+    options.api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
 /// Installs the definitions whose names are chosen, and waits until they are served.

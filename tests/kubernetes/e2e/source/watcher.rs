@@ -25,6 +25,8 @@ const LIMIT: Duration = Duration::from_mins(3);
 pub(super) struct Watcher {
     batches: mpsc::Receiver<Batch>,
     objects: BTreeSet<String>,
+    /// Every object that was removed, also one that came back.
+    removed: BTreeSet<String>,
     problems: Vec<Problem>,
     metrics: Metrics,
     directory: TempDir,
@@ -53,8 +55,8 @@ impl Watcher {
         ));
         source.report_to(&metrics);
         let task = tokio::spawn(source.run(sender, shutdown.clone()));
-        let (objects, problems) = (BTreeSet::new(), Vec::new());
-        Self { batches, objects, problems, metrics, directory, shutdown, task }
+        let (objects, removed, problems) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Self { batches, objects, removed, problems, metrics, directory, shutdown, task }
     }
 
     /// Ends the source, and returns its directory.
@@ -71,6 +73,7 @@ impl Watcher {
                 SourceEvent::Upsert(object) => _ = self.objects.insert(object.reference().to_string()),
                 SourceEvent::Remove(reference) => {
                     assert!(self.objects.remove(&reference.to_string()), "{reference} was never sent");
+                    self.removed.insert(reference.to_string());
                 }
             }
         }
@@ -124,6 +127,11 @@ impl Watcher {
     /// Whether an object is there.
     pub(super) fn has(&self, object: &str) -> bool {
         self.objects.contains(object)
+    }
+
+    /// Whether an object was missing in between.
+    pub(super) fn ever_lost(&self, object: &str) -> bool {
+        self.removed.contains(object)
     }
 
     /// The problems, one a line.

@@ -82,24 +82,27 @@ impl CaBundle {
         }
     }
 
+    /// Keeps all of them, whatever fails; returns the first failure. The definitions come first: a replica may
+    /// not be ready until the API server can have objects converted.
     async fn step(&self) -> Result<(), kube::Error> {
         let bundle = self.issuer.bundle().pem.into_bytes();
+        let mut kept = Ok(());
+        for name in CONVERTED {
+            kept = kept
+                .and(self.keep(name, |crd| conversion_patch(crd, self.namespace.as_str(), &bundle)).await);
+        }
         let webhooks = |config: &MutatingWebhookConfiguration| {
             let all = config.webhooks.iter().flatten();
             let all = all.map(|hook| (hook.name.as_str(), bytes(hook.client_config.ca_bundle.as_ref())));
             webhooks_patch(&all.collect(), &bundle)
         };
-        self.keep(&format!("smc-injector-{}", self.mesh), webhooks).await?;
+        kept = kept.and(self.keep(&format!("smc-injector-{}", self.mesh), webhooks).await);
         let webhooks = |config: &ValidatingWebhookConfiguration| {
             let all = config.webhooks.iter().flatten();
             let all = all.map(|hook| (hook.name.as_str(), bytes(hook.client_config.ca_bundle.as_ref())));
             webhooks_patch(&all.collect(), &bundle)
         };
-        self.keep(&format!("smc-validator-{}", self.mesh), webhooks).await?;
-        for name in CONVERTED {
-            self.keep(name, |crd| conversion_patch(crd, self.namespace.as_str(), &bundle)).await?;
-        }
-        Ok(())
+        kept.and(self.keep(&format!("smc-validator-{}", self.mesh), webhooks).await)
     }
 
     /// Reads the object, and patches it if `patch` says so. An object that does not exist is not wanted here.

@@ -2,6 +2,7 @@
 //!
 //! The controller is a process of the host, since nothing here needs pods.
 
+mod cold_start;
 mod control_plane;
 
 use std::path::PathBuf;

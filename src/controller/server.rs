@@ -50,6 +50,7 @@ use crate::registry::orphan_releaser::OrphanReleaser;
 use crate::registry::release_watcher::ReleaseWatcher;
 use crate::shards::{self, Drain, Shards};
 use crate::sources::Source;
+use crate::status::{Reports, Since};
 pub use crate::tasks::TaskEnded;
 use crate::tasks::Tasks;
 use crate::telemetry::{self, Metrics};
@@ -273,6 +274,14 @@ impl Server {
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
         health::start(group.failure(), served.clone(), xds, &mut tasks);
         let enroller = Enroller::new(issuer, Arc::clone(&controllers), sidecars.inbound_connections);
+        let reports = Reports {
+            mesh: mesh.clone(),
+            proxies: proxies.clone(),
+            problems: problems.clone(),
+            served: served.clone(),
+            since: Arc::new(Since::default()),
+        };
+        let reports = Arc::new(reports);
         let mut addresses = Addresses { xds, metrics: None, webhooks: None };
         if let Some(webhooks) = webhooks {
             let parts = webhook::Parts {
@@ -297,6 +306,7 @@ impl Server {
             env: env.clone(),
             controllers,
             proxies: proxies.clone(),
+            reports: Box::new(move |question| Arc::clone(&reports).answered(question)),
             ready: Box::new(ready.clone()),
             stops: Box::new(move || draining.is_cancelled()),
         };

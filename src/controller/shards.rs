@@ -37,6 +37,7 @@ pub use drain::Drain;
 
 use crate::tasks::Tasks;
 use crate::xds::proxies::Proxies;
+pub(crate) use questions::ProxyReports;
 
 /// How long a change of a phase may take to commit: several elections.
 const COMMIT_LIMIT: Duration = Duration::from_secs(5);
@@ -115,6 +116,8 @@ pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) proxies: Proxies,
+    /// Answers what the leader asks about objects and proxies.
+    pub(crate) reports: ProxyReports,
     /// Whether the replica serves the mesh.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
     /// Whether it is about to stop: it does not join again then.
@@ -124,13 +127,13 @@ pub(crate) struct Parts {
 impl Shards {
     /// Starts the tasks: this replica joins, is ready when it serves the mesh, and answers the others.
     pub(crate) fn start(parts: Parts, tasks: &mut Tasks) -> Result<Self, NoEntropy> {
-        let Parts { group, env, controllers, proxies, ready, stops } = parts;
+        let Parts { group, env, controllers, proxies, reports, ready, stops } = parts;
         let run = env.random_u64()?;
         let placement = keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
         let receiver = Arc::new(handoff::Receiver::new());
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
-        questions::start(shards.clone(), proxies.clone(), tasks);
+        questions::start(shards.clone(), proxies.clone(), reports, tasks);
         handoff::start(shards.clone(), proxies, tasks);
         keeper::start(shards.clone(), ready, stops, tasks);
         Ok(shards)

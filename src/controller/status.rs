@@ -3,9 +3,12 @@
 //! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of
 //! the control plane, and only where something changed ([`plan`]). It watches the objects itself ([`watch`]):
 //! a status is about a generation, and whether the mesh has taken in that generation is asked of the catalog,
-//! object by object. A replica that does not lead watches nothing.
+//! object by object ([`everywhere`] of all replicas, [`reports`] of this one). A replica that does not lead
+//! watches nothing.
 
+mod everywhere;
 mod plan;
+mod reports;
 mod watch;
 mod write;
 
@@ -14,12 +17,16 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kube::Client;
 use smc_host::env::Env;
 use smc_host::log_limit::LogLimit;
 use smc_mesh::catalog::{Catalog, Object};
+use smc_proto::peer::v1::ProxyReportsQuestion;
+use smc_proto::peer::v1::answer::Answer;
+use smc_proto::peer::v1::question::Question;
 use smc_raft::Group;
-use smc_types::ids::MeshNamespace;
+use smc_types::ids::{MeshNamespace, ReplicaId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 use tokio::sync::mpsc;
@@ -28,7 +35,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::plan::{Held, Tracked, View, plan};
+use self::everywhere::Said;
+use self::plan::{Held, Tracked, View, open, plan};
+pub(crate) use self::reports::{Reports, Since};
 use self::watch::{Change, Resource, resources, watch};
 use self::write::{WriteError, write};
 use crate::problems::Problems;
@@ -47,6 +56,10 @@ const SELDOM: u32 = 10;
 
 /// Changes of objects that wait to be noted. The watches wait for room.
 const CHANGES: usize = 256;
+
+/// How long a replica may take to say what its proxies have. Raft's own messages between replicas take
+/// milliseconds.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Objects that one question to the publisher is about. It publishes nothing meanwhile.
 const OBJECTS_AT_ONCE: usize = 256;
@@ -72,7 +85,7 @@ impl StatusWriter {
             loop {
                 // Read before the work, so that a change of leader during it is not missed.
                 let status = self.group.status();
-                let replica = format!("smc-controller-{}", status.replica);
+                let replica = everywhere::name(status.replica);
                 if status.leader == Some(status.replica) {
                     debug!("this replica writes the status of objects");
                     tokio::select! {
@@ -104,6 +117,7 @@ impl StatusWriter {
             watches.spawn(watch(self.client.clone(), resource, self.namespace.clone(), sender.clone()));
         }
         let mut objects = BTreeMap::new();
+        let mut asked_last = None;
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let failures = LogLimit::default();
@@ -117,7 +131,7 @@ impl StatusWriter {
                 _ = ticks.tick() => {
                     quiet = quiet.saturating_add(1);
                     if quiet < EAGER || quiet.is_multiple_of(SELDOM) {
-                        self.step(&mut objects, replica, &failures).await?;
+                        self.step(&mut objects, &mut asked_last, replica, &failures).await?;
                     }
                 }
                 Some(ended) = watches.join_next() => {
@@ -156,10 +170,11 @@ impl StatusWriter {
     async fn step(
         &self,
         objects: &mut BTreeMap<ObjectRef, Tracked>,
+        asked_last: &mut Option<ObjectRef>,
         replica: &str,
         failures: &LogLimit,
     ) -> Result<(), PublisherStopped> {
-        let view = self.view(objects).await?;
+        let view = self.view(objects, asked_last).await?;
         for due in plan(objects, &view, replica, self.env.now()) {
             let Some(tracked) = objects.get_mut(&due.reference) else { continue };
             tracked.sent = Some((self.env.now(), due.status.clone()));
@@ -178,7 +193,12 @@ impl StatusWriter {
         Ok(())
     }
 
-    async fn view(&self, objects: &BTreeMap<ObjectRef, Tracked>) -> Result<View, PublisherStopped> {
+    /// What the mesh says of the objects: this replica's catalog, and then all replicas.
+    async fn view(
+        &self,
+        objects: &BTreeMap<ObjectRef, Tracked>,
+        asked_last: &mut Option<ObjectRef>,
+    ) -> Result<View, PublisherStopped> {
         let mut view = View::default();
         let asked = objects.iter().map(|(reference, tracked)| (reference.clone(), tracked.object.clone()));
         let asked: Vec<_> = asked.collect();
@@ -190,10 +210,32 @@ impl StatusWriter {
         for problem in self.problems.between_objects() {
             add(&mut view.conflicts, problem);
         }
-        for problem in self.problems.rejected() {
-            add(&mut view.rejections, problem);
+        let everywhere::Question { about, objects } =
+            everywhere::question(open(objects, &view, self.env.now()), asked_last.as_ref());
+        let said = self.ask_all(objects).await;
+        view.rejections = everywhere::rejections(&said);
+        view.effects = everywhere::effects(&about, &said);
+        if let Some(last) = about.last() {
+            *asked_last = Some(last.clone());
         }
         Ok(view)
+    }
+
+    /// Asks every replica about these objects, this one included.
+    async fn ask_all(&self, objects: Vec<String>) -> Vec<Said> {
+        let members = self.group.status().members.into_iter().map(|member| member.id);
+        let ask = |replica: ReplicaId| {
+            let question = Question::ProxyReports(ProxyReportsQuestion { objects: objects.clone() });
+            async move {
+                let answer = match self.group.ask(replica, question, ANSWER_LIMIT).await {
+                    Ok(Answer::ProxyReports(answer)) => Ok(answer),
+                    Ok(_) => Err("it answers another question".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                };
+                Said { replica, answer }
+            }
+        };
+        join_all(members.map(ask)).await
     }
 }
 

@@ -231,6 +231,15 @@ impl Session {
         }
     }
 
+    /// Returns true if the client has answered all that it subscribed to as `view` has it, of every type: it
+    /// has ACKed it, or rejected a part of it.
+    pub fn has_answered(&self, view: &View) -> bool {
+        match &self.0 {
+            Inner::Sotw(stream) => stream.has_answered(view),
+            Inner::Delta(stream) => stream.has_answered(view),
+        }
+    }
+
     /// The variant.
     pub fn variant(&self) -> Variant {
         match &self.0 {

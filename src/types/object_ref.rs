@@ -46,6 +46,32 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 17] = [
+        Self::Namespace,
+        Self::Service,
+        Self::ServiceAccount,
+        Self::Pod,
+        Self::EndpointSlice,
+        Self::MeshWorkload,
+        Self::TrafficTarget,
+        Self::HttpRouteGroup,
+        Self::TcpRoute,
+        Self::UdpRoute,
+        Self::TrafficSplit,
+        Self::MeshConfig,
+        Self::Egress,
+        Self::IngressBackend,
+        Self::Retry,
+        Self::Telemetry,
+        Self::UpstreamTrafficSetting,
+    ];
+
+    /// The kind that the API spells so.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
     /// The name of the kind, as the API spells it.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -104,7 +104,16 @@ pub(super) async fn start(
         env: env.clone(),
     }
     .start(tasks);
-    Uninjected { mesh, problems: parts.problems, metrics }.start(tasks);
+    let (reporting, leading) = (client.clone(), Arc::clone(&group));
+    Uninjected {
+        client: reporting,
+        group: leading,
+        env: env.clone(),
+        mesh,
+        problems: parts.problems,
+        metrics,
+    }
+    .start(tasks);
     let collected = (client.clone(), Arc::clone(&group));
     Collector { client: collected.0, group: collected.1, certificates: parts.certificates, env }.start(tasks);
     CaBundle { client, issuer, group, mesh: name, namespace }.start(tasks);

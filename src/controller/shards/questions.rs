@@ -29,6 +29,13 @@ struct Asked {
     reply: oneshot::Sender<Result<Answer, NotAnswered>>,
 }
 
+/// Answers what the leader asks about objects and proxies.
+pub(crate) type ProxyReports = Box<
+    dyn Fn(pb::ProxyReportsQuestion) -> BoxFuture<'static, Result<pb::ProxyReportsAnswer, NotAnswered>>
+        + Send
+        + Sync,
+>;
+
 /// Queues questions.
 struct Queue(mpsc::Sender<Asked>);
 
@@ -47,7 +54,7 @@ impl PeerHandler for Queue {
 }
 
 /// Starts answering.
-pub(super) fn start(shards: Shards, proxies: Proxies, tasks: &mut Tasks) {
+pub(super) fn start(shards: Shards, proxies: Proxies, reports: ProxyReports, tasks: &mut Tasks) {
     let (sender, mut asked) = mpsc::channel(WAITING);
     if !shards.group.answer_with(Arc::new(Queue(sender))) {
         warn!("another part answers the questions of other replicas already");
@@ -56,7 +63,7 @@ pub(super) fn start(shards: Shards, proxies: Proxies, tasks: &mut Tasks) {
         let answering = async {
             while let Some(Asked { from, question, reply }) = asked.recv().await {
                 // An error means that the asker has gone.
-                let _ = reply.send(answer(&shards, &proxies, from, &question));
+                let _ = reply.send(answer(&shards, &proxies, &reports, from, question).await);
             }
             // No question comes: the handler of an earlier server of this group answers.
             std::future::pending().await
@@ -68,11 +75,12 @@ pub(super) fn start(shards: Shards, proxies: Proxies, tasks: &mut Tasks) {
     });
 }
 
-fn answer(
+async fn answer(
     shards: &Shards,
     proxies: &Proxies,
+    reports: &ProxyReports,
     _from: ReplicaId,
-    question: &Question,
+    question: Question,
 ) -> Result<Answer, NotAnswered> {
     match question {
         Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
@@ -81,7 +89,7 @@ fn answer(
         Question::AcceptMoves(pb::AcceptMovesQuestion { count }) => {
             Ok(Answer::AcceptMoves(shards.receiver.accept(*count, proxies)))
         }
-        Question::ProxyReports(_) => Err(NotAnswered::Unknown),
+        Question::ProxyReports(question) => reports(question).await.map(Answer::ProxyReports),
     }
 }
 

@@ -10,7 +10,7 @@ use smc_mesh::bootstrap::Controllers;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{Phase, ShardsQuestion};
-use smc_raft::{Group, MemoryDisk, Storage};
+use smc_raft::{Group, MemoryDisk, NotAnswered, Storage};
 use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,7 @@ async fn start(disk: &MemoryDisk) -> Alone {
         env,
         controllers: Arc::new(Controllers::new(addresses.into())),
         proxies: Proxies::new(100, Metrics::new()),
+        reports: Box::new(|_| Box::pin(std::future::ready(Err(NotAnswered::NotNow)))),
         ready: Box::new(move || is_ready.load(Ordering::Relaxed)),
         stops: Box::new(|| false),
     };

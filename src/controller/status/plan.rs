@@ -4,21 +4,22 @@
 //! none where the API holds already what would be written.
 //!
 //! `Accepted` is about the object alone: it can be read, and its kind is enforced. `Programmed` is about the
-//! mesh: the object is part of what sidecars are sent, wholly, and none of the sidecars that this replica
-//! serves refused it. Each replica knows its own sidecars only, and the message says so.
+//! mesh: every replica serves the object, wholly, every sidecar has answered, and none refused it. Once that
+//! was so for a generation, only what speaks against it changes it: sidecars come and go all the time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff;
 use smc_mesh::catalog::Object;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
+use super::everywhere::Effect;
 use crate::crds::status::{Condition, ObjectStatus};
+use crate::kubernetes::event::rfc3339;
 
 /// How long an object must have stayed as it is. The publisher collects problems a second after a change, and
 /// a status that changes twice would be noise.
@@ -27,6 +28,10 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// The time between two writes to an object that did not change. Sidecars that come and go change what is
 /// said of a refused object.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// How long an object may take to be in effect everywhere before its status says what it waits for. Most take
+/// less than a second.
+const GRACE: Duration = Duration::from_secs(6);
 
 /// The most writes of one step, so that a mesh of thousands of objects does not flood the API server.
 pub(super) const MAX_WRITES: usize = 20;
@@ -37,6 +42,7 @@ const MAX_MESSAGE: usize = 4000;
 
 const ACCEPTED: &str = "Accepted";
 const PROGRAMMED: &str = "Programmed";
+const WAITING: &str = "Waiting";
 
 /// What is known of one object of the API.
 #[derive(Debug, Clone)]
@@ -45,6 +51,8 @@ pub(super) struct Tracked {
     pub(super) generation: i64,
     /// `metadata.uid`, which an Event refers to.
     pub(super) uid: String,
+    /// The object as the API has it, without its status.
+    pub(super) json: Arc<str>,
     /// The object as the mesh reads it; `None` if it is refused, or of a kind that is not enforced.
     pub(super) object: Option<Arc<Object>>,
     /// What the reading found.
@@ -75,8 +83,10 @@ pub(super) struct View {
     pub(super) held: BTreeMap<ObjectRef, Held>,
     /// Problems between objects.
     pub(super) conflicts: BTreeMap<ObjectRef, Vec<Problem>>,
-    /// Resources that sidecars rejected, by the objects that they are made of.
+    /// Resources that sidecars of any replica rejected, by the objects that they are made of.
     pub(super) rejections: BTreeMap<ObjectRef, Vec<Problem>>,
+    /// Of objects that replicas were asked about, whether each is in effect everywhere.
+    pub(super) effects: BTreeMap<ObjectRef, Effect>,
 }
 
 /// A status to write.
@@ -111,7 +121,10 @@ fn due(
     if held == Held::NotOurs || now.since(tracked.since) < SETTLED {
         return None;
     }
-    let judged = judge(reference, tracked, held, view, replica);
+    let judged = judge(reference, tracked, held, view, replica)?;
+    if judged.iter().any(|judged| judged.reason == WAITING) && now.since(tracked.since) < GRACE {
+        return None;
+    }
     let status = status(tracked, judged, now);
     let same = |other: &ObjectStatus| {
         other.observed_generation == status.observed_generation && says(other) == says(&status)
@@ -150,7 +163,37 @@ struct Judged {
     message: String,
 }
 
-fn judge(reference: &ObjectRef, tracked: &Tracked, held: Held, view: &View, replica: &str) -> [Judged; 2] {
+/// Whether the API holds that this generation is in effect everywhere.
+fn was_programmed(tracked: &Tracked) -> bool {
+    tracked.written.conditions.iter().any(|condition| {
+        condition.kind == PROGRAMMED
+            && condition.status == "True"
+            && condition.observed_generation == Some(tracked.generation)
+    })
+}
+
+/// The objects of which it is to be asked whether they are in effect everywhere.
+pub(super) fn open<'a>(
+    objects: &'a BTreeMap<ObjectRef, Tracked>,
+    view: &'a View,
+    now: Timestamp,
+) -> impl Iterator<Item = (&'a ObjectRef, &'a Arc<str>)> + Clone {
+    let open = move |(reference, tracked): &(&ObjectRef, &Tracked)| {
+        view.held.get(reference) == Some(&Held::Yes)
+            && !was_programmed(tracked)
+            && now.since(tracked.since) >= SETTLED
+    };
+    objects.iter().filter(open).map(|(reference, tracked)| (reference, &tracked.json))
+}
+
+/// `None` if other replicas have to be asked first.
+fn judge(
+    reference: &ObjectRef,
+    tracked: &Tracked,
+    held: Held,
+    view: &View,
+    replica: &str,
+) -> Option<[Judged; 2]> {
     let judged = |kind, status, reason, message| Judged { kind, status, reason, message };
     let errors = of_severity(&tracked.problems, Severity::Error);
     let warnings = of_severity(&tracked.problems, Severity::Warning);
@@ -184,16 +227,22 @@ fn judge(reference: &ObjectRef, tracked: &Tracked, held: Held, view: &View, repl
         )
     } else if !conflicting.is_empty() {
         judged(PROGRAMMED, "False", "NotWhollyInEffect", listed(&conflicting))
+    } else if let (false, Some(Effect::Open(message))) =
+        (was_programmed(tracked), view.effects.get(reference))
+    {
+        judged(PROGRAMMED, "Unknown", WAITING, message.clone())
+    } else if !was_programmed(tracked) && !view.effects.contains_key(reference) {
+        return None;
     } else {
         let mut message =
-            format!("In effect: no sidecar that is connected to the leader, {replica}, refused it.");
+            "In effect everywhere: every replica serves it, and no sidecar refused it.".to_owned();
         let odd = of_severity(conflicts, Severity::Warning);
         if !odd.is_empty() {
             message = format!("{message} {}", listed(&odd));
         }
         judged(PROGRAMMED, "True", PROGRAMMED, message)
     };
-    [accepted, programmed]
+    Some([accepted, programmed])
 }
 
 /// Whether the mesh enforces the kind.
@@ -256,11 +305,6 @@ fn event(before: &ObjectStatus, after: &ObjectStatus) -> Option<(String, String)
     };
     let news = after.conditions.iter().find(|condition| condition.status == "False" && !known(condition))?;
     Some((news.reason.clone(), news.message.clone()))
-}
-
-/// A point in time as the API writes it. A time that no calendar has is its beginning.
-pub(super) fn rfc3339(at: Timestamp) -> String {
-    jiff::Timestamp::from_second(at.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }
 
 #[cfg(test)]

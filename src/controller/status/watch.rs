@@ -13,8 +13,10 @@ use kube::runtime::watcher;
 use kube::{Client, CustomResourceExt};
 use serde_json::Value;
 use smc_host::log_limit::LogLimit;
+use smc_mesh::catalog::Object;
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::Problem;
 use smc_types::time::Timestamp;
 use tokio::sync::mpsc;
 
@@ -126,14 +128,12 @@ fn seen(resource: &Resource, object: DynamicObject) -> Option<Change> {
     let mut value = serde_json::to_value(object).ok()?;
     value["apiVersion"] = resource.api.api_version.clone().into();
     value["kind"] = resource.api.kind.clone().into();
-    let Meaning::Object(reader) = meaning(&resource.api.api_version, &resource.api.kind) else { return None };
-    let reference = reference(reader, &value).ok()?;
     let written = written(value.get("status"));
-    // Custom resources read the same in every mesh.
-    let (object, problems) = convert(reader, &reference, &value, &Rules::api_server(MeshName::default()));
+    let (reference, object, problems) = read(&value)?;
     let tracked = Tracked {
         generation,
         uid,
+        json: json(value),
         object: object.map(Arc::new),
         problems,
         written,
@@ -141,6 +141,28 @@ fn seen(resource: &Resource, object: DynamicObject) -> Option<Change> {
         sent: None,
     };
     Some(Change::Seen(reference, Box::new(tracked)))
+}
+
+/// Reads an object as the source of the mesh does; `None` if it has no usable name.
+pub(super) fn read(value: &Value) -> Option<(ObjectRef, Option<Object>, Vec<Problem>)> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let Meaning::Object(reader) = meaning(text("apiVersion"), text("kind")) else { return None };
+    let reference = reference(reader, value).ok()?;
+    // Custom resources read the same in every mesh.
+    let (object, problems) = convert(reader, &reference, value, &Rules::api_server(MeshName::default()));
+    Some((reference, object, problems))
+}
+
+/// The object as other replicas are asked about it: without what only the API server cares for.
+fn json(mut value: Value) -> Arc<str> {
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    value.to_string().into()
 }
 
 /// The part of a status that SMC writes. A status that cannot be read counts as none.

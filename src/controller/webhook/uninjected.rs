@@ -2,18 +2,28 @@
 //!
 //! Owns the task that finds them: pods that were made before their namespace joined the mesh, or while the
 //! webhook could not be asked and its configuration let them pass. Such a pod is outside the mesh, and
-//! callers in the mesh cannot reach it.
+//! callers in the mesh cannot reach it. Every replica counts such pods; the Raft leader writes an Event about
+//! each.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use smc_host::env::Env;
 use smc_mesh::catalog::Catalog;
 use smc_mesh::injection::PROXY_UUID_LABEL;
+use smc_raft::Group;
 use smc_types::ids::WorkloadId;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::API_LIMIT;
+use crate::kubernetes::event::Event;
 use crate::problems::Problems;
 use crate::publisher::MeshHandle;
 use crate::tasks::Tasks;
@@ -25,8 +35,18 @@ const PERIOD: Duration = Duration::from_secs(15);
 /// Pods that are named. The metric counts all.
 const MAX_NAMED: usize = 256;
 
+/// Events that are written between two looks: a namespace that joins the mesh may have thousands of pods.
+const MAX_EVENTS: usize = 16;
+
+/// What to do about such a pod.
+const ADVICE: &str = "is in the mesh and has no sidecar, since it was made without the injector; delete it, so that it \
+                      is made again, or set the annotation openservicemesh.io/sidecar-injection: disabled";
+
 /// Finds pods without a sidecar.
 pub(crate) struct Uninjected {
+    pub(crate) client: Client,
+    pub(crate) group: Arc<Group>,
+    pub(crate) env: Env,
     pub(crate) mesh: MeshHandle,
     pub(crate) problems: Problems,
     pub(crate) metrics: Metrics,
@@ -40,9 +60,17 @@ impl Uninjected {
 
     async fn run(self, stopping: CancellationToken) {
         let looking = async {
+            // The pods that this leader has written an Event about.
+            let mut told = BTreeSet::new();
             while let Ok(found) = self.mesh.about(|mesh| without_sidecar(mesh.compiler.catalog())).await {
                 self.metrics.pods_without_sidecar(found.len());
                 self.problems.set_injection(found.iter().take(MAX_NAMED).map(problem).collect());
+                let status = self.group.status();
+                if status.leads() {
+                    self.tell(&found, &mut told).await;
+                } else {
+                    told.clear();
+                }
                 sleep(PERIOD).await;
             }
             // The replica is shutting down.
@@ -53,6 +81,42 @@ impl Uninjected {
             () = looking => {}
         }
     }
+
+    /// Writes Events about pods that have none yet. What fails is tried again at the next look.
+    async fn tell(&self, found: &[WorkloadId], told: &mut BTreeSet<WorkloadId>) {
+        for pod in next(found, told) {
+            let Some(uid) = self.uid(&pod).await else { continue };
+            let event = Event {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: pod.namespace(),
+                name: pod.name(),
+                uid: &uid,
+                reason: "NoSidecar",
+                note: &format!("The Pod {ADVICE}."),
+                action: "Injecting",
+                is_warning: true,
+            };
+            if event.write(&self.client, self.env.now()).await {
+                told.insert(pod);
+            }
+        }
+    }
+
+    /// The UID of a pod, by which `kubectl describe` finds its Events.
+    async fn uid(&self, pod: &WorkloadId) -> Option<String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), pod.namespace());
+        let named = ListParams::default().fields(&format!("metadata.name={}", pod.name()));
+        let listed = timeout(API_LIMIT, api.list_metadata(&named)).await.ok()?.ok()?;
+        listed.items.into_iter().next()?.metadata.uid
+    }
+}
+
+/// The next pods to write about. Forgets those that are gone.
+fn next(found: &[WorkloadId], told: &mut BTreeSet<WorkloadId>) -> Vec<WorkloadId> {
+    let there: BTreeSet<_> = found.iter().collect();
+    told.retain(|pod| there.contains(pod));
+    found.iter().filter(|pod| !told.contains(*pod)).take(MAX_EVENTS).cloned().collect()
 }
 
 /// The running pods of the mesh without the label of a sidecar. A machine has no injector.
@@ -68,9 +132,7 @@ fn without_sidecar(catalog: &Catalog) -> Vec<WorkloadId> {
 
 fn problem(pod: &WorkloadId) -> Problem {
     let subject = ObjectRef::Namespaced(Kind::Pod, pod.as_name().clone());
-    let message = "is in the mesh and has no sidecar, since it was made without the injector; delete it, so that it \
-                   is made again, or set the annotation openservicemesh.io/sidecar-injection: disabled";
-    Problem::error(&subject, format!("metadata.labels[{PROXY_UUID_LABEL}]"), message)
+    Problem::error(&subject, format!("metadata.labels[{PROXY_UUID_LABEL}]"), ADVICE)
 }
 
 #[cfg(test)]
@@ -78,6 +140,19 @@ mod tests {
     use super::*;
     use crate::decode::manifest;
     use smc_mesh::catalog::SourceEvent;
+
+    #[test]
+    fn events_are_bounded_and_each_pod_has_one() {
+        let pod = |n: usize| format!("shop/p{n:02}").parse::<WorkloadId>().unwrap();
+        let found: Vec<_> = (0..20).map(pod).collect();
+        let mut told = BTreeSet::new();
+        let first = next(&found, &mut told);
+        assert_eq!(first.len(), MAX_EVENTS);
+        told.extend(first);
+        assert_eq!(next(&found, &mut told), found[MAX_EVENTS..]);
+        assert_eq!(next(&found[1..], &mut told).len(), 4, "one is gone");
+        assert_eq!(next(&found, &mut told)[0], pod(0), "one of its name came");
+    }
 
     #[test]
     fn a_pod_without_the_label_is_found_and_a_machine_needs_none() {

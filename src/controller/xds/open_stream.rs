@@ -49,6 +49,8 @@ pub(super) struct OpenState {
     pub(super) user_agent: String,
     /// The newest root CA whose trust bundle this proxy has ACKed.
     trusts: Option<SerialNumber>,
+    /// The generation of the latest served state all of which this proxy is known to have answered.
+    answered: u64,
 }
 
 /// The state of a stream at one moment.
@@ -91,6 +93,7 @@ impl OpenStream {
             rejections: 0,
             user_agent: String::new(),
             trusts: None,
+            answered: 0,
         };
         Self {
             admission,
@@ -113,6 +116,18 @@ impl OpenStream {
             user_agent: state.user_agent.clone(),
             status: state.session.status(),
         }
+    }
+
+    /// The generation of the latest served state of which the proxy is known to have answered all; 0 if there
+    /// is none. Whether it has answered all of `served` is known after this call.
+    pub(super) fn answered(&self, served: &ServedState) -> u64 {
+        let mut state = self.state();
+        let whole = |view| state.session.has_answered(&view);
+        // A proxy whose pod is gone is sent nothing more.
+        if served.view(&self.admission.proxy).is_none_or(whole) {
+            state.answered = state.answered.max(served.generation);
+        }
+        state.answered
     }
 
     /// Records that the proxy trusts `root` if it has ACKed the secrets of `served`, whose trust bundle

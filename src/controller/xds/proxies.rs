@@ -147,6 +147,18 @@ impl Proxies {
             .collect()
     }
 
+    /// For each connected proxy, by its workload, the generation of the latest served state all of which the
+    /// proxy is known to have answered on all its streams. Looks at `served`. O(streams).
+    pub(crate) fn answered(&self, served: &ServedState) -> BTreeMap<WorkloadId, u64> {
+        let mut answered = BTreeMap::new();
+        for stream in self.streams().into_values().flatten() {
+            let generation = stream.answered(served);
+            let least = answered.entry(stream.admission.workload.clone()).or_insert(generation);
+            *least = generation.min(*least);
+        }
+        answered
+    }
+
     /// Adds an accepted connection. It closes when `closing` is cancelled; dropping the guard removes it.
     pub(super) fn accept(
         &self,

@@ -105,6 +105,10 @@ impl<T: TypeState> StreamState<T> {
         is_current && (!state.registered() || (state.idle() && !state.kept_old()))
     }
 
+    pub(super) fn has_answered(&self, view: &View) -> bool {
+        self.acknowledged() && self.view.as_ref().is_some_and(|current| current.is_same_snapshot(view))
+    }
+
     pub(super) fn rejected(&self, limit: usize) -> Vec<RejectedResource> {
         let types = ResourceType::ALL.into_iter().zip(&self.types);
         let rejected = types.flat_map(|(kind, state)| {

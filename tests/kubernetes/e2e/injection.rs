@@ -163,6 +163,27 @@ async fn uuid_of(cluster: &Cluster, pod: &str) -> String {
     pod["metadata"]["labels"]["osm-proxy-uuid"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Creates a running pod of the mesh before there is an injector.
+async fn slip_through(cluster: &Cluster) {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: early, namespace: shop}, spec: {serviceAccountName: store, \
+               containers: [{name: app, image: app}]}}";
+    cluster.apply(pod).await.unwrap();
+    let status = r#"{"status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}}"#;
+    let patch = ["patch", "pod", "-n", "shop", "early", "--subresource=status", "--type=merge", "-p", status];
+    let patched = cluster.kubectl(&patch).await.unwrap();
+    assert!(patched.success(), "{}", patched.stderr);
+}
+
+/// Waits until the pod that slipped through has its Event, as a person sees it.
+async fn is_reported(cluster: &Cluster) {
+    let described = || async {
+        let described = cluster.kubectl(&["describe", "pod", "-n", "shop", "early"]).await;
+        let text = described.map_err(|error| error.chain())?.stdout;
+        if text.contains("NoSidecar") { Ok(()) } else { Err(text) }
+    };
+    cluster.wait("the Event", PATIENCE, described).await.unwrap();
+}
+
 #[tokio::test]
 async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
     // A Job needs a controller manager, which envtest has not.
@@ -170,6 +191,7 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
     let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
     let webhooks = free_port();
     cluster.apply(NAMESPACES).await.unwrap();
+    slip_through(&cluster).await;
     cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
     let _controller = Controller::start(&cluster, webhooks);
 
@@ -218,6 +240,7 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
         .await
         .unwrap();
 
+    is_reported(&cluster).await;
     for pod in ["machine", "refuses"] {
         assert_eq!(uuid_of(&cluster, pod).await, "", "{pod}");
     }

@@ -6,6 +6,7 @@
 mod api_only;
 mod bookstore;
 mod charts;
+mod everywhere;
 mod faults;
 mod injection;
 mod living;

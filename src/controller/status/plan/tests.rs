@@ -15,6 +15,7 @@ fn tracked() -> Tracked {
     Tracked {
         generation: 3,
         uid: "u".to_owned(),
+        json: Arc::from("{}"),
         object: Some(Arc::new(object)),
         problems: Vec::new(),
         written: ObjectStatus::default(),
@@ -24,7 +25,8 @@ fn tracked() -> Tracked {
 }
 
 fn view(held: Held) -> View {
-    View { held: BTreeMap::from([(split(), held)]), ..View::default() }
+    let effects = BTreeMap::from([(split(), Effect::Everywhere)]);
+    View { held: BTreeMap::from([(split(), held)]), effects, ..View::default() }
 }
 
 fn error(field: &str) -> Problem {
@@ -65,6 +67,31 @@ fn the_conditions_say_whether_an_object_is_in_effect() {
     assert_eq!(conditions(&fine, &conflict), ["True Accepted", "False NotWhollyInEffect"]);
     conflict.rejections.insert(split(), vec![error("")]);
     assert_eq!(conditions(&fine, &conflict), ["True Accepted", "False Rejected"]);
+}
+
+#[test]
+fn in_effect_everywhere_is_asked_of_all_replicas_once_for_a_generation() {
+    let objects = |tracked: &Tracked| BTreeMap::from([(split(), tracked.clone())]);
+    let open_of = |tracked: &Tracked, view: &View| open(&objects(tracked), view, NOW).count();
+    let mut object = tracked();
+    let mut asked = view(Held::Yes);
+    assert_eq!(open_of(&object, &asked), 1);
+    assert_eq!(open_of(&object, &view(Held::NotYet)), 0);
+    asked.effects.clear();
+    assert_eq!(writes(&object, &asked), [], "nobody was asked yet");
+    asked.effects.insert(split(), Effect::Open("The replica x has not.".to_owned()));
+    let fresh = Tracked { since: NOW.minus(Duration::from_secs(5)), ..tracked() };
+    assert_eq!(writes(&fresh, &asked), [], "it may become true in a moment");
+    assert_eq!(conditions(&object, &asked), ["True Accepted", "Unknown Waiting"]);
+    asked.effects.insert(split(), Effect::Everywhere);
+    object.written = writes(&object, &asked).pop().unwrap().status;
+    // A replica that is silent later, or a proxy that connects, changes nothing.
+    asked.effects.insert(split(), Effect::Open("The replica x is silent.".to_owned()));
+    assert_eq!((writes(&object, &asked), open_of(&object, &asked)), (Vec::new(), 0));
+    asked.rejections.insert(split(), vec![error("")]);
+    assert_eq!(conditions(&object, &asked)[1], "False Rejected");
+    object.generation = 4;
+    assert_eq!(open_of(&object, &asked), 1, "a new generation is asked about");
 }
 
 #[test]
@@ -141,16 +168,10 @@ fn one_step_is_bounded_and_so_is_a_message() {
     for n in 0..100 {
         let reference = ObjectRef::Namespaced(Kind::TrafficSplit, format!("shop/s{n}").parse().unwrap());
         view.held.insert(reference.clone(), Held::Yes);
+        view.effects.insert(reference.clone(), Effect::Everywhere);
         objects.insert(reference, Tracked { problems: problems.clone(), ..tracked() });
     }
     let writes = plan(&objects, &view, "smc-controller-0", NOW);
     assert_eq!(writes.len(), MAX_WRITES);
     assert!(writes[0].status.conditions[0].message.ends_with("and 92 more problems"));
-}
-
-#[test]
-fn a_time_is_written_as_the_api_writes_it() {
-    assert_eq!(rfc3339(Timestamp(0)), "1970-01-01T00:00:00Z");
-    assert_eq!(rfc3339(NOW), "2027-01-15T08:00:00Z");
-    assert_eq!(rfc3339(Timestamp(i64::MAX)), "1970-01-01T00:00:00Z");
 }

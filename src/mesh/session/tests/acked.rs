@@ -45,6 +45,7 @@ fn a_view_is_acked_when_all_that_was_subscribed_to_is_acked() {
         assert!(!stream.0.has_acked(SDS, &new), "{which}: it has not seen it");
         let step = stream.0.on_view(&new, &changes(&old, &new));
         assert!(!stream.0.has_acked(SDS, &new) && !stream.0.has_acked(SDS, &old), "{which}");
+        assert!(!stream.0.has_answered(&new) && !stream.0.has_answered(&old), "{which}");
         stream.answer(&step.responses[0], true);
         assert!(stream.0.has_acked(SDS, &new), "{which}");
     }
@@ -58,7 +59,7 @@ fn a_rejected_view_is_not_acked_although_the_stream_is_idle() {
         stream.answer(&step.responses[0], true);
         let step = stream.0.on_view(&new, &changes(&old, &new));
         stream.answer(&step.responses[0], false);
-        assert!(stream.0.acknowledged(), "all is answered");
+        assert!(stream.0.acknowledged() && stream.0.has_answered(&new), "all is answered");
         assert!(!stream.0.has_acked(SDS, &new), "{:?}", stream.0.variant());
     }
 }

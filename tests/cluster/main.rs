@@ -7,6 +7,7 @@
 
 mod client;
 mod commands;
+mod failover;
 mod flood;
 mod hostile;
 mod key_file;

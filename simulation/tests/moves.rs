@@ -133,6 +133,9 @@ async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil
         let moving = &replicas[usize::try_from((seed / 4 + round) % 3)?];
         world.declare_service(&format!("before-{round}"));
         moving.drain();
+        let between = || !served();
+        eventually(SOON, "a proxy is between two streams", between).await;
+        world.declare_service(&format!("between-{round}"));
         if during == During::Join {
             eventually(SOON, "the replica has ended", || !moving.serves()).await;
             sleep(Duration::from_secs(1)).await;

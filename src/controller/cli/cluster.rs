@@ -1,5 +1,6 @@
 //! `smc cluster`: the replicas of the control plane.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -192,13 +193,13 @@ fn shards(answer: &GetShardsResponse) -> String {
             told(shard.refused),
         ]);
         if !shard.problem.is_empty() {
-            notes.push_str(&format!("replica {} does not answer: {}\n", shard.replica, shard.problem));
+            let _ = writeln!(notes, "replica {} does not answer: {}", shard.replica, shard.problem);
         } else if shard.seen_epoch != answer.epoch {
-            notes.push_str(&format!("replica {} has seen epoch {}\n", shard.replica, shard.seen_epoch));
+            let _ = writeln!(notes, "replica {} has seen epoch {}", shard.replica, shard.seen_epoch);
         }
     }
     if answer.unowned > 0 {
-        notes.push_str(&format!("{} proxies have no replica that is ready\n", answer.unowned));
+        let _ = writeln!(notes, "{} proxies have no replica that is ready", answer.unowned);
     }
     format!("{}\nshard epoch {}\n{notes}", table.render(), answer.epoch)
 }

@@ -41,7 +41,7 @@ pub(super) fn follow(group: &Arc<Group>, tasks: &mut Tasks) -> watch::Receiver<A
                     }
                     Ok(_) => {}
                     // The ledger is gone, and so is the replica.
-                    Err(RecvError::Closed) => std::future::pending().await,
+                    Err(RecvError::Closed) => std::future::pending::<()>().await,
                 }
             }
         };

@@ -66,7 +66,7 @@ pub(super) fn start(shards: Shards, proxies: Proxies, reports: ProxyReports, tas
                 let _ = reply.send(answer(&shards, &proxies, &reports, from, question).await);
             }
             // No question comes: the handler of an earlier server of this group answers.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             () = stopping.cancelled() => {}

@@ -87,7 +87,7 @@ async fn answer(
         // A replica that is not ready any more, or not known to be yet, takes nothing.
         Question::AcceptMoves(_) if shards.phase() != Some(ReplicaPhase::Ready) => Err(NotAnswered::NotNow),
         Question::AcceptMoves(pb::AcceptMovesQuestion { count }) => {
-            Ok(Answer::AcceptMoves(shards.receiver.accept(*count, proxies)))
+            Ok(Answer::AcceptMoves(shards.receiver.accept(count, proxies)))
         }
         Question::ProxyReports(question) => reports(question).await.map(Answer::ProxyReports),
     }

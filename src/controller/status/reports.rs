@@ -100,7 +100,7 @@ impl Reports {
             (since, state)
         };
         let (since, state) = self.mesh.about(ask).await?;
-        let answered = self.proxies.answered(&state);
+        let answered = self.proxies.answered_up_to(&state);
         let objects = since.into_iter().map(|since| report(since, &answered)).collect();
         Ok(ProxyReportsAnswer { objects, rejected: rejected(self.problems.rejected()) })
     }

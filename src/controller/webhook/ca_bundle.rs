@@ -82,8 +82,8 @@ impl CaBundle {
         }
     }
 
-    /// Keeps all of them, whatever fails; returns the first failure. The definitions come first: a replica may
-    /// not be ready until the API server can have objects converted.
+    /// Keeps all of them, whatever fails; returns the first failure. The definitions come first: a replica
+    /// may not be ready until the API server can have objects converted.
     async fn step(&self) -> Result<(), kube::Error> {
         let bundle = self.issuer.bundle().pem.into_bytes();
         let mut kept = Ok(());

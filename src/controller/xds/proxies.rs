@@ -149,7 +149,7 @@ impl Proxies {
 
     /// For each connected proxy, by its workload, the generation of the latest served state all of which the
     /// proxy is known to have answered on all its streams. Looks at `served`. O(streams).
-    pub(crate) fn answered(&self, served: &ServedState) -> BTreeMap<WorkloadId, u64> {
+    pub(crate) fn answered_up_to(&self, served: &ServedState) -> BTreeMap<WorkloadId, u64> {
         let mut answered = BTreeMap::new();
         for stream in self.streams().into_values().flatten() {
             let generation = stream.answered(served);

@@ -1,5 +1,5 @@
-//! A first start over objects that an older definition stored: nothing is served until they are converted, and
-//! the replica that waits for them converts them.
+//! A first start over objects that an older definition stored: nothing is served until they are converted,
+//! and the replica that waits for them converts them.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
-use smc_proto::peer::v1::{AcceptMovesQuestion, ShardsAnswer, ShardsQuestion};
+use smc_proto::peer::v1::{AcceptMovesQuestion, ProxyReportsQuestion, ShardsAnswer, ShardsQuestion};
 use smc_types::ids::ReplicaId;
 
 use super::replicas::{Cluster, eventually};
@@ -55,7 +55,10 @@ async fn a_member_answers_once_it_has_a_handler_and_says_why_it_does_not() {
     assert_eq!(ask(moves(0), LIMIT).await, Err(AskError::Busy));
     assert_eq!(ask(moves(1), LIMIT).await, Err(AskError::Unknown));
     let short = Duration::from_millis(50);
-    assert_eq!(ask(Question::ProxyReports(Default::default()), short).await, Err(AskError::Timeout(short)));
+    assert_eq!(
+        ask(Question::ProxyReports(ProxyReportsQuestion::default()), short).await,
+        Err(AskError::Timeout(short))
+    );
     let stranger = cluster.group(2).ask(ReplicaId(7), shards(), LIMIT).await;
     assert_eq!(stranger, Err(AskError::NotMember(ReplicaId(7))));
 

@@ -18,13 +18,10 @@
 //!   Of the separate streams the oldest of another connection ends. On the same connection all are
 //!   in use, so the new one is refused: Envoy would only open an ended one again.
 
-mod pace;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-pub use self::pace::EndSchedule;
 use crate::session::{MAX_HELD_BYTES, Scope};
 use smc_authority::pki::SerialNumber;
 use smc_types::ids::ProxyName;

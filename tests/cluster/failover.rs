@@ -1,12 +1,13 @@
-//! Real Envoys whose replica ends, is killed or frozen, or cannot be reached: how long they are without a stream.
+//! Real Envoys whose replica ends, is killed, is frozen, or cannot be reached: how long they have no stream.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::replicas::{Random, Replicas, eventually};
 

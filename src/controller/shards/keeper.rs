@@ -122,7 +122,7 @@ impl Keeper {
         for gone in self.silence.look(&self.shards.group.contacts(), &placement) {
             match self.shards.propose(gone).await {
                 Ok(changed) if changed => {
-                    warn!(replica = gone.replica, "a replica does not answer, and is down")
+                    warn!(replica = gone.replica, "a replica does not answer, and is down");
                 }
                 Ok(_) => {}
                 Err(error) => self.failed("that a replica is down", &error),

@@ -44,7 +44,14 @@ impl Division<'_> {
     /// stay.
     pub fn receiver(&self, proxy: ProxyUuid) -> Option<ReplicaId> {
         if self.draining {
-            return self.ring.walk(proxy).find(|replica| *replica != self.me && self.ready.contains(replica));
+            let mut order = self.ring.walk(proxy);
+            let next = order.find(|replica| *replica != self.me && self.ready.contains(replica));
+            // A bootstrap may name replicas that this one is not configured with, or one address for all.
+            return next.or_else(|| self.ready.iter().copied().find(|replica| *replica != self.me));
+        }
+        if !self.ring.replicas().contains(&self.me) {
+            // Its bootstraps do not name the replicas one by one, so they divide nothing.
+            return None;
         }
         owner(self.ring, proxy, self.ready).filter(|owner| *owner != self.me)
     }
@@ -139,8 +146,9 @@ mod tests {
     #[test]
     fn a_proxy_moves_to_its_owner_and_to_nobody_else() {
         let ring = Ring::new((0..3).map(ReplicaId));
-        let of =
-            |first: u64| (0..).map(proxy).find(|proxy| ring.order(*proxy)[0] == ReplicaId(first)).unwrap();
+        let of = |first: u64| {
+            (0..1000).map(proxy).find(|proxy| ring.order(*proxy)[0] == ReplicaId(first)).unwrap()
+        };
         for (proxy, draining, is_ready, expected, sentence) in [
             (of(0), false, &[0, 1, 2][..], None, "it is where it belongs"),
             (of(1), false, &[0, 1, 2], Some(1), "its owner is ready"),
@@ -148,11 +156,20 @@ mod tests {
             (of(1), false, &[], None, "nobody is ready"),
             (of(0), true, &[0, 1], Some(1), "the drain is not known to the others yet"),
             (of(0), true, &[0], None, "there is nobody to drain to"),
-            (of(0), true, &[7], None, "a replica that is in no bootstrap"),
+            (of(0), true, &[0, 7], Some(7), "the one other is in no bootstrap that this replica makes"),
         ] {
             let ready = ready(is_ready);
             let division = Division { me: ME, draining, ring: &ring, ready: &ready };
             assert_eq!(division.receiver(proxy), expected.map(ReplicaId), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_replica_that_no_bootstrap_names_moves_nothing_until_it_drains() {
+        let (ring, ready) = (Ring::new([ReplicaId(1)]), ready(&[0, 1]));
+        for (draining, expected) in [(false, None), (true, Some(ReplicaId(1)))] {
+            let division = Division { me: ME, draining, ring: &ring, ready: &ready };
+            assert_eq!(division.receiver(proxy(1)), expected);
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod application;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::accesslog::v3::access_log;

@@ -4,6 +4,7 @@ use smc_authority::rules::Admission;
 use smc_mesh::session::{Scope, Variant};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::time::Timestamp;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::*;
@@ -60,10 +61,6 @@ async fn ended(connected: &[Proxy]) -> Vec<Option<Code>> {
     ended
 }
 
-async fn count_ended(connected: &[Proxy]) -> usize {
-    ended(connected).await.into_iter().flatten().count()
-}
-
 #[tokio::test]
 async fn exactly_the_selected_streams_end_with_the_status_of_the_reason() {
     let table = [
@@ -86,54 +83,4 @@ async fn a_release_ends_the_stream_and_the_connection_of_its_certificate() {
     assert_eq!(ended(&connected).await, [None, Some(Code::PermissionDenied), None]);
     let closing = connected.iter().map(|proxy| proxy.stream.connection.close.is_cancelled());
     assert_eq!(closing.collect::<Vec<_>>(), [false, true, false]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn paced_ends_come_one_after_another_at_the_given_rate() {
-    let (proxies, connected) = connect(10);
-    let shutdown = CancellationToken::new();
-    let others = |stream: &OpenStream| stream.admission.serial != serial(0);
-    let start = Instant::now();
-    let ending = proxies.end_paced(others, StopReason::Moved, NonZeroU32::new(4).unwrap(), &shutdown);
-    let watching = async {
-        for quarter in 0..9 {
-            tokio::time::sleep_until(start + Duration::from_millis(250 * quarter + 100)).await;
-            assert_eq!(count_ended(&connected).await, usize::try_from(quarter).unwrap() + 1);
-        }
-    };
-    let ((count, took), ()) = tokio::join!(async { (ending.await, start.elapsed()) }, watching);
-    assert_eq!(count, 9);
-    assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2010), "{took:?}");
-    assert_eq!(connected[0].ended().await, None);
-    assert_eq!(connected[1].ended().await, Some(Code::Ok));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_that_ended_by_itself_takes_no_time() {
-    let (proxies, connected) = connect(5);
-    let shutdown = CancellationToken::new();
-    let ending = proxies.end_paced(|_| true, StopReason::Moved, NonZeroU32::MIN, &shutdown);
-    let start = Instant::now();
-    let leaving = async move {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        drop(connected);
-    };
-    let (count, ()) = tokio::join!(ending, leaving);
-    assert_eq!(count, 1, "the first had its turn at the beginning");
-    assert!(start.elapsed() <= Duration::from_millis(1010), "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_the_pace() {
-    let (proxies, connected) = connect(5);
-    let shutdown = CancellationToken::new();
-    let start = Instant::now();
-    let ending = proxies.end_paced(|_| true, StopReason::Moved, NonZeroU32::MIN, &shutdown);
-    let stopping = async {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        shutdown.cancel();
-    };
-    let (count, ()) = tokio::join!(ending, stopping);
-    assert_eq!((count, count_ended(&connected).await), (2, 2));
-    assert!(start.elapsed() < Duration::from_millis(1510), "{:?}", start.elapsed());
 }

@@ -123,12 +123,19 @@ async fn run(
 /// Waits for the end of the first process. It ends after all others of its namespace (pid_namespaces(7)),
 /// and some moments after `join`: a cluster whose files are removed before still has an etcd that runs.
 async fn ended(first_process: i32) {
-    let command = format!("/proc/{first_process}/cmdline");
+    let stat = format!("/proc/{first_process}/stat");
     let deadline = Instant::now() + END;
-    // The command of a process that has ended and is not reaped is empty.
-    while fs::read(&command).is_ok_and(|command| !command.is_empty()) && Instant::now() < deadline {
+    while fs::read_to_string(&stat).is_ok_and(|stat| runs(&stat)) && Instant::now() < deadline {
         tokio::time::sleep(POLL / 5).await;
     }
+}
+
+/// Whether a line of `/proc/PID/stat` is of a process that is not a zombie yet. Its command line would not
+/// say so: that is empty as soon as the memory is gone, which is before the namespace is.
+fn runs(stat: &str) -> bool {
+    // The name of the program, in parentheses, may hold any character.
+    let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
+    !state.is_empty() && !state.starts_with(['Z', 'X'])
 }
 
 /// Reads words from the owner; the channel closes with standard input.
@@ -209,4 +216,22 @@ async fn start(config: &Config, state: &StateDir, child: &mut Child) -> Result<(
     let path = state.port();
     fs::write(&path, port.to_string()).map_err(ClusterError::file("write", &path))?;
     Ok((pid, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_runs_until_it_is_a_zombie() {
+        for (stat, expected) in [
+            ("7 (pid1) S 1 7 7 0 -1", true),
+            ("7 (a) Z (b) D 1 7 7", true),
+            ("7 (pid1) Z 1 7 7 0 -1", false),
+            ("7 (pid1) X 0 0 0", false),
+            ("", false),
+        ] {
+            assert_eq!(runs(stat), expected, "{stat}");
+        }
+    }
 }

@@ -80,6 +80,31 @@ impl Silence {
     }
 }
 
+/// How long a leader has not been ready, look by look.
+///
+/// What the leader does for the group, such as the steps of a CA's rotation, waits while its clock is
+/// wrong or its sources are not read. The others go on, and one of them can lead.
+#[derive(Debug, Default)]
+pub(super) struct Unready(u32);
+
+impl Unready {
+    /// Starts again, as by a replica that does not lead.
+    pub(super) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Looks once more, and returns whether leadership goes to a replica that is ready.
+    pub(super) fn look(&mut self, me: ReplicaId, placement: &Placement) -> bool {
+        let joins = placement.phases.get(&me).is_some_and(|own| own.phase == ReplicaPhase::Joining);
+        self.0 = if joins && !placement.ready.is_empty() { self.0 + 1 } else { 0 };
+        let hands_over = self.0 >= LOOKS;
+        if hands_over {
+            self.0 = 0;
+        }
+        hands_over
+    }
+}
+
 /// The replicas of the placement that have left the group.
 pub(super) fn forgotten(placement: &Placement, members: &BTreeSet<ReplicaId>) -> Vec<ForgetReplica> {
     let left = placement.phases.iter().filter(|(id, _)| !members.contains(id));
@@ -170,6 +195,35 @@ mod tests {
             [ForgetReplica { replica: 1, run: 7 }]
         );
         assert!(forgotten(&placement(Ready), &[ReplicaId(0), ONE].into()).is_empty());
+    }
+
+    #[test]
+    fn a_leader_that_is_not_ready_for_long_hands_over_to_one_that_is() {
+        let looks = |phases: &[(u64, ReplicaPhase)]| {
+            let phases: BTreeMap<_, _> =
+                phases.iter().map(|(id, phase)| (ReplicaId(*id), record(7, *phase))).collect();
+            let ready = phases.iter().filter(|(_, own)| own.phase == Ready).map(|(id, _)| *id).collect();
+            let placement = Placement { epoch: 3, phases, ready };
+            let mut unready = Unready::default();
+            (1..=20).filter(|_| unready.look(ONE, &placement)).collect::<Vec<_>>()
+        };
+        for (sentence, phases, expected) in [
+            ("its clock is wrong", vec![(0, Ready), (1, Joining)], vec![8, 16]),
+            ("it is ready", vec![(0, Ready), (1, Ready)], vec![]),
+            ("it ends, which hands over by itself", vec![(0, Ready), (1, Draining)], vec![]),
+            ("no replica is ready", vec![(0, Joining), (1, Joining), (2, Down)], vec![]),
+            ("the group knows no phases yet", vec![], vec![]),
+        ] {
+            assert_eq!(looks(&phases), expected, "{sentence}");
+        }
+        let mut unready = Unready::default();
+        let wrong = placement(Joining);
+        let wrong = Placement { ready: [ReplicaId(0)].into(), ..wrong };
+        let early = (1..LOOKS).any(|_| unready.look(ONE, &wrong));
+        assert!(
+            !early && !unready.look(ONE, &placement(Ready)) && !unready.look(ONE, &wrong),
+            "it begins anew"
+        );
     }
 
     #[test]

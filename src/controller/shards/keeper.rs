@@ -12,8 +12,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Own, Silence, forgotten, own_phase};
+use super::decide::{Own, Silence, Unready, forgotten, own_phase};
 use super::{PhaseError, Placement, Shards};
+use crate::stateful_set::hand_over;
 use crate::tasks::Tasks;
 use smc_host::log_limit::LogLimit;
 
@@ -60,7 +61,14 @@ pub(super) fn start(
     stops: Box<dyn Fn() -> bool + Send + Sync>,
     tasks: &mut Tasks,
 ) {
-    let keeper = Keeper { shards, ready, stops, silence: Silence::default(), failures: LogLimit::default() };
+    let keeper = Keeper {
+        shards,
+        ready,
+        stops,
+        silence: Silence::default(),
+        unready: Unready::default(),
+        failures: LogLimit::default(),
+    };
     tasks.spawn("shards", |stopping| keeper.run(stopping));
 }
 
@@ -69,6 +77,7 @@ struct Keeper {
     ready: Box<dyn Fn() -> bool + Send + Sync>,
     stops: Box<dyn Fn() -> bool + Send + Sync>,
     silence: Silence,
+    unready: Unready,
     /// Proposals that failed, in the log.
     failures: LogLimit,
 }
@@ -115,9 +124,15 @@ impl Keeper {
         let status = self.shards.group.status();
         if !status.leads() {
             self.silence.reset();
+            self.unready.reset();
             return;
         }
         let placement = self.shards.placement();
+        if self.unready.look(self.shards.me, &placement) {
+            warn!("this replica leads and is not ready: leadership goes to one that is");
+            hand_over(&self.shards.group, |id| placement.ready.contains(&id)).await;
+            return;
+        }
         let members: BTreeSet<_> = status.members.iter().map(|member| member.id).collect();
         for gone in self.silence.look(&self.shards.group.contacts(), &placement) {
             match self.shards.propose(gone).await {

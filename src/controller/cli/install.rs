@@ -96,6 +96,9 @@ pub(super) struct UninstallArgs {
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
+    /// How long to wait until the controllers are gone; 0s for not at all
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    wait: Duration,
 }
 
 /// An installation cannot go on.
@@ -103,6 +106,10 @@ pub(super) struct UninstallArgs {
 enum InstallError {
     #[error("SMC is installed in {0} already: use smc upgrade")]
     There(MeshNamespace),
+    #[error(
+        "SMC is being uninstalled from {0}: its controllers end within a minute or two, then install again"
+    )]
+    Ending(MeshNamespace),
     #[error("SMC is not installed in {0}: use smc install")]
     NotThere(MeshNamespace),
     #[error("the mesh {mesh} is that of the namespace {namespace}: use another --mesh-name")]
@@ -111,6 +118,10 @@ enum InstallError {
     TooMany { replicas: u64, max: u64 },
     #[error("not ready within {0} s: {1}; `smc check` says more")]
     NotReady(u64, String),
+    #[error(
+        "the controllers in {namespace} have not ended within {seconds} s; uninstall again to delete the rest"
+    )]
+    NotGone { namespace: MeshNamespace, seconds: u64 },
 }
 
 impl InstallArgs {
@@ -181,8 +192,10 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
         return Ok(Verdict::Ok);
     }
     let cluster = Cluster::new(args.place.kube.client().await?);
-    if cluster.find(&args.place.set()).await?.is_some() {
-        return Err(InstallError::There(settings.namespace).into());
+    if let Some(set) = cluster.find(&args.place.set()).await? {
+        let ends = set.pointer("/metadata/deletionTimestamp").is_some();
+        let error = if ends { InstallError::Ending } else { InstallError::There };
+        return Err(error(settings.namespace).into());
     }
     let injector = cluster.find(&args.place.injector()).await?;
     let owner =
@@ -265,6 +278,28 @@ async fn wait_until_ready(
     Ok(())
 }
 
+/// Waits for the end of the StatefulSet, which is deleted after its pods: each ends within its grace period.
+async fn wait_until_gone(
+    cluster: &Cluster,
+    wait: Duration,
+    place: &WhereArgs,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let deadline = Instant::now() + wait;
+    let mut said = false;
+    while !wait.is_zero() && cluster.find(&place.set()).await?.is_some() {
+        if Instant::now() >= deadline {
+            let namespace = place.mesh_namespace.clone();
+            return Err(InstallError::NotGone { namespace, seconds: wait.as_secs() }.into());
+        }
+        if !said {
+            print_progress("waiting   the controllers end");
+            said = true;
+        }
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
 pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     let cluster = Cluster::new(args.place.kube.client().await?);
     let mut objects = chart_objects(&args.place.settings())?;
@@ -278,6 +313,10 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
             }
         } else if cluster.delete(object).await? {
             print_progress(&format!("deleted   {name}"));
+            if name.kind == "StatefulSet" {
+                // Before their rights, which they use until their end.
+                wait_until_gone(&cluster, args.wait, &args.place).await?;
+            }
         }
     }
     if !args.dry_run {

@@ -124,8 +124,6 @@ async fn the_second_is_replaced_under_traffic(cluster: &Cluster, install: &[&str
     assert_eq!(images.stdout, NEXT_IMAGE);
     steady.assert_no_failure(LEAST, "an upgrade");
     smc(cluster, &["uninstall"]).await;
-    let gone = ["wait", "-n", BLUE, "--for=delete", "pod/smc-controller-0", "--timeout=60s"];
-    assert!(cluster.kubectl(&gone).await.unwrap().success());
     smc(cluster, install).await;
     steady.assert_no_failure(LEAST, "no control plane, and a new one");
     assert_eq!(root(cluster).await, before, "the same authority");
@@ -148,13 +146,7 @@ fn no_controller_touches_the_other_mesh(cluster: &Cluster) {
         let touched: BTreeSet<&Request> =
             requests.iter().filter(|request| others.contains(&&*request.namespace)).collect();
         assert!(touched.is_empty(), "{user}: {touched:#?}");
-        // A controller that ends asks whether it comes back. One that is uninstalled has no rights any more then,
-        // and ends as if it did.
-        let at_the_end = |request: &Request| request.verb == "get" && request.resource == "statefulsets";
-        let refused: BTreeSet<&Request> = requests
-            .iter()
-            .filter(|request| !request.allowed && !(user == blue_controllers() && at_the_end(request)))
-            .collect();
+        let refused: BTreeSet<&Request> = requests.iter().filter(|request| !request.allowed).collect();
         assert!(refused.is_empty(), "{user}: {refused:#?}");
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Grant {
 pub(crate) struct Request {
     pub(crate) namespace: String,
     group: String,
-    pub(crate) resource: String,
-    pub(crate) verb: String,
+    resource: String,
+    verb: String,
     name: String,
     /// Whether RBAC allowed it.
     pub(crate) allowed: bool,

@@ -1,6 +1,5 @@
 //! Implements the demo's stage by the lab: real Pods, real Envoys, and the applications' logs.
 
-use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use tokio::time::{Instant, sleep};
 use super::DemoArgs;
 use super::follow::Follower;
 use super::manifests::APPLICATIONS;
-use super::stage::{Line, Stage, StageError};
-use smc_lab::{Lab, LabError, LabOptions};
+use super::rolling;
+use super::stage::{Line, Stage, StageError, Upgrade, failed};
+use smc_lab::{Lab, LabError, LabHandle, LabOptions};
 
 /// Number of controller replicas: the smallest group in which one may fail.
 const REPLICAS: u16 = 3;
@@ -98,15 +98,14 @@ impl Stage for LabStage {
         self.lab.stop_replica(leader, Signal::SIGKILL).await.map_err(failed("kill the leader"))?;
         Ok(leader)
     }
+
+    fn upgrade(&self) -> Upgrade {
+        Box::pin(rolling::upgrade(LabHandle::clone(&self.lab), REPLICAS))
+    }
 }
 
 /// The fields used of `smc cluster status`.
 #[derive(Debug, Deserialize)]
 struct ClusterStatus {
     leader: Option<u16>,
-}
-
-fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {
-    let action = action.to_owned();
-    move |source| StageError { action, source: Box::new(source) }
 }

@@ -3,7 +3,8 @@
 //!
 //! Attended, it shows a live table and shifts the split during the run ([`live`]). Unattended
 //! (`--once`), it observes, shifts, observes again, and compares the observations with a table of
-//! expected results ([`unattended`], [`verdict`]). The observations come from the applications' own
+//! expected results ([`unattended`], [`verdict`]). Both end with a rolling upgrade of all replicas
+//! ([`upgrade`]). The observations come from the applications' own
 //! journals, not from the mesh.
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ mod lab_stage;
 mod live;
 pub mod manifests;
 pub mod report;
+mod rolling;
 mod screen;
 #[cfg(test)]
 mod scripted_stage;
@@ -38,6 +40,7 @@ mod steps;
 pub mod table;
 pub mod tally;
 pub mod unattended;
+pub mod upgrade;
 pub mod verdict;
 
 /// Wait after the acknowledgement of a split before shares are counted. Calls time out after two
@@ -63,6 +66,9 @@ pub struct DemoArgs {
     /// With --once: time limit in seconds for the acknowledgement of the shifted split.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub converge_seconds: u32,
+    /// With --once: time limit in seconds for the rolling upgrade of all replicas.
+    #[arg(long, default_value_t = 240, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub upgrade_seconds: u32,
     /// Without --once: seconds before the split shifts.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub shift_after: u32,
@@ -195,6 +201,7 @@ pub async fn run_on(
         window_requests: args.window_requests.into(),
         window_max: seconds(args.window_seconds),
         converge_max: seconds(args.converge_seconds),
+        upgrade_max: seconds(args.upgrade_seconds),
         grace: GRACE,
     };
     let report = tokio::select! {

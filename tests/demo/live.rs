@@ -1,4 +1,5 @@
-//! Owns the attended demo: a live table, and a split that shifts during the run, until Ctrl-C.
+//! Owns the attended demo: a live table, a split that shifts during the run, and a rolling upgrade of all
+//! replicas, until Ctrl-C.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -10,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::DemoError;
 use super::manifests::{WEIGHTS_AFTER, WEIGHTS_BEFORE, Weights};
 use super::screen::Screen;
-use super::stage::Stage;
+use super::stage::{Stage, Upgrade};
 use super::steps::{Shift, count, parse_line, proxy_config};
 use super::table::{Picture, clock, draw};
 use super::tally::Tally;
+use super::upgrade::SidecarReport;
 
 /// Window of shares and rates in seconds: enough requests for a steady share, few enough to see it
 /// move.
@@ -36,6 +38,7 @@ pub(super) async fn run(
     let mut view = LiveView::new(shift_after);
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut upgrade: Option<Upgrade> = None;
     loop {
         let poll = view.shift.as_ref().map(Shift::next_poll);
         tokio::select! {
@@ -48,7 +51,15 @@ pub(super) async fn run(
                     screen.show(&view.picture()).map_err(|source| DemoError::Output { source })?;
                 }
             }
-            () = wait_until(poll) => view.poll(stage).await?,
+            () = wait_until(poll) => {
+                if view.poll(stage).await? {
+                    upgrade = Some(stage.upgrade());
+                }
+            }
+            upgraded = wait_for(&mut upgrade) => {
+                upgrade = None;
+                view.upgraded(&upgraded?);
+            }
             line = stage.next_line() => {
                 let parsed = parse_line(&line?.ok_or(DemoError::Ended)?);
                 count(&mut view.total, &parsed);
@@ -61,6 +72,13 @@ pub(super) async fn run(
 async fn wait_until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait_for(upgrade: &mut Option<Upgrade>) -> <Upgrade as Future>::Output {
+    match upgrade {
+        Some(upgrade) => upgrade.await,
         None => std::future::pending().await,
     }
 }
@@ -78,7 +96,7 @@ struct LiveView {
     second: Tally,
     /// The last whole seconds, at most [`RECENT_SECONDS`].
     recent: VecDeque<Tally>,
-    /// At most four: traffic flows, shifted, late, acknowledged.
+    /// At most five, and one for each sidecar: traffic flows, shifted, late, acknowledged, upgraded.
     events: Vec<String>,
 }
 
@@ -120,19 +138,26 @@ impl LiveView {
         Ok(())
     }
 
-    async fn poll(&mut self, stage: &mut impl Stage) -> Result<(), DemoError> {
-        let Some(shift) = &mut self.shift else { return Ok(()) };
+    /// Returns whether the shift has just been acknowledged.
+    async fn poll(&mut self, stage: &mut impl Stage) -> Result<bool, DemoError> {
+        let Some(shift) = &mut self.shift else { return Ok(false) };
         let acknowledged = shift.poll(stage).await?;
         let elapsed = shift.elapsed();
         if acknowledged {
             self.shift = None;
             let ms = elapsed.as_millis();
-            self.event(&format!("bookbuyer's sidecar acknowledged it within {ms} ms; Ctrl-C ends the demo"));
+            self.event(&format!("bookbuyer's sidecar acknowledged it within {ms} ms"));
+            self.event("the replicas of the controller are upgraded, one after another");
         } else if elapsed > LATE && !self.late {
             self.late = true;
             self.event("bookbuyer's sidecar has still not acknowledged it");
         }
-        Ok(())
+        Ok(acknowledged)
+    }
+
+    fn upgraded(&mut self, sidecars: &[SidecarReport]) {
+        self.event("all replicas are upgraded; Ctrl-C ends the demo");
+        self.events.extend(sidecars.iter().map(noticed));
     }
 
     fn event(&mut self, text: &str) {
@@ -153,6 +178,14 @@ impl LiveView {
             events: &self.events,
         })
     }
+}
+
+/// What a sidecar noticed of the upgrade, on a line.
+fn noticed(report: &SidecarReport) -> String {
+    let SidecarReport { sidecar, gaps_ms, resent } = report;
+    let gaps: Vec<_> = gaps_ms.iter().map(|gap| format!("{gap} ms")).collect();
+    let gaps = if gaps.is_empty() { "never seen".to_owned() } else { format!("for {}", gaps.join(", ")) };
+    format!("      {sidecar}: without a stream {gaps}; {resent} resources sent again")
 }
 
 #[cfg(test)]
@@ -189,7 +222,7 @@ mod tests {
         let screen = Screen::new(output.clone(), true).unwrap();
         let watcher = async {
             let deadline = Instant::now() + Duration::from_mins(1);
-            while !output.text().contains("acknowledged it within") && Instant::now() < deadline {
+            while !output.text().contains("all replicas are upgraded") && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             end.cancel();
@@ -205,6 +238,7 @@ mod tests {
             "split bookstore → v1 10 : v2 90",
             "wrote the split 10/90",
             "acknowledged it within",
+            "a/pod: without a stream for 20 ms, 40 ms; 0 resources sent again",
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::expectation::{EXPECTATIONS, Expected, expectation_of};
 use super::manifests::Weights;
 use super::tally::{Calls, Edge, Tally};
+use super::upgrade::SidecarReport;
 use super::verdict::{Mismatch, Observations, Window, judge, share_v2};
 
 /// Durations of the phases.
@@ -19,6 +20,8 @@ pub struct Timings {
     pub converged_ms: Option<u64>,
     /// Duration of each window.
     pub windows_ms: Vec<u64>,
+    /// Duration of the rolling upgrade. Absent if it did not end in time.
+    pub upgraded_ms: Option<u64>,
 }
 
 /// The outcome of an unattended run.
@@ -35,6 +38,8 @@ pub struct Report {
     pub leader_killed: Option<u16>,
     /// One per set of weights.
     pub windows: Vec<WindowReport>,
+    /// What each sidecar noticed of the rolling upgrade. Absent if it did not end in time.
+    pub upgrade: Option<Vec<SidecarReport>>,
     /// Each kind of call since the mesh settled, with the expected calls that never came and the
     /// unexpected ones.
     pub calls: Vec<CallReport>,
@@ -101,6 +106,7 @@ impl Report {
             timings,
             leader_killed,
             windows: observations.windows.iter().map(window_report).collect(),
+            upgrade: observations.upgraded.clone(),
             calls: call_reports(observations.settled.as_ref().unwrap_or(&observations.since_start)),
             arrivals: observations
                 .since_start

@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::expectation::{EXPECTATIONS, Expected, identity};
 use super::manifests::WEIGHTS_AFTER;
-use super::stage::{Line, Stage, StageError};
+use super::stage::{Line, Stage, StageError, Upgrade};
+use super::upgrade::SidecarReport;
 use crate::bookstore::record::{Call, CallError, METHOD_TCP, Received, Record};
 
 /// Duration of a round of calls.
@@ -24,6 +25,8 @@ pub(super) struct Script {
     pub(super) never_acknowledges: bool,
     /// The round in which the thief is served, once.
     pub(super) thief_served_at: Option<u64>,
+    /// Whether the rolling upgrade never ends.
+    pub(super) never_upgrades: bool,
     /// From this round on, no program prints a line.
     pub(super) silent_from: Option<u64>,
 }
@@ -34,6 +37,7 @@ pub(super) const ENFORCING: Script = Script {
     ignores_split: false,
     never_acknowledges: false,
     thief_served_at: None,
+    never_upgrades: false,
     silent_from: None,
 };
 
@@ -156,5 +160,13 @@ impl Stage for Scripted {
     async fn kill_leader(&mut self) -> Result<u16, StageError> {
         assert_eq!(self.version, 1, "it should be gone before the split shifts");
         Ok(1)
+    }
+
+    fn upgrade(&self) -> Upgrade {
+        if self.script.never_upgrades {
+            return Box::pin(std::future::pending());
+        }
+        let report = SidecarReport { sidecar: "a/pod".into(), gaps_ms: vec![20, 40], resent: 0 };
+        Box::pin(async { Ok(vec![report]) })
     }
 }

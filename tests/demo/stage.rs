@@ -3,6 +3,9 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::pin::Pin;
+
+use super::upgrade::SidecarReport;
 
 /// One line that a container printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,15 @@ pub struct StageError {
     pub source: Box<dyn Error + Send + Sync>,
 }
 
+/// Makes the error of an operation, as in "cannot ...", of its cause.
+pub fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {
+    let action = action.to_owned();
+    move |source| StageError { action, source: Box::new(source) }
+}
+
+/// A rolling upgrade that is under way, and what each sidecar noticed of it.
+pub type Upgrade = Pin<Box<dyn Future<Output = Result<Vec<SidecarReport>, StageError>> + Send>>;
+
 /// A running mesh.
 pub trait Stage: Send {
     /// Returns the next line of any application, in the order printed. `None` when the stage has
@@ -39,4 +51,7 @@ pub trait Stage: Send {
 
     /// Kills the Raft leader with SIGKILL, and returns its replica number.
     fn kill_leader(&mut self) -> impl Future<Output = Result<u16, StageError>> + Send;
+
+    /// Starts replicas that do not run, and restarts all in turn. Borrows nothing: lines are read meanwhile.
+    fn upgrade(&self) -> Upgrade;
 }

@@ -1,4 +1,5 @@
-//! Owns the unattended demo: settle, observe, kill the leader, shift, observe, judge. Every phase
+//! Owns the unattended demo: settle, observe, kill the leader, shift, observe,
+//! upgrade, judge. Every phase
 //! has a time limit; exceeding it is a verdict, not an error, and the report shows what is missing.
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::report::{Report, Timings};
 use super::stage::Stage;
 use super::steps::{ParsedLine, Shift, count, parse_line, proxy_config};
 use super::tally::{Edge, Observed, Tally};
+use super::upgrade::SidecarReport;
 use super::verdict::{Observations, Window};
 use crate::bookstore::record::Record;
 
@@ -31,6 +33,8 @@ pub struct Plan {
     pub window_max: Duration,
     /// Time limit for the acknowledgement of the shifted split.
     pub converge_max: Duration,
+    /// Time limit of the rolling upgrade.
+    pub upgrade_max: Duration,
     /// Wait after the acknowledgement, for requests in flight and their journal lines.
     pub grace: Duration,
 }
@@ -41,6 +45,7 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
     let mut timings = Timings::default();
     let mut windows = Vec::new();
     let mut leader_killed = None;
+    let mut upgraded = None;
 
     let started = Instant::now();
     observer.settle(stage, started + plan.settle_max).await?;
@@ -54,6 +59,9 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
         timings.converged_ms = observer.shift(stage, plan, before).await?;
         if timings.converged_ms.is_some() {
             windows.push(observer.window(stage, plan, WEIGHTS_AFTER, &mut timings).await?);
+            let started = Instant::now();
+            upgraded = observer.upgrade(stage, plan).await?;
+            timings.upgraded_ms = upgraded.is_some().then(|| elapsed_ms(started));
         }
     }
 
@@ -62,6 +70,7 @@ pub async fn run(stage: &mut impl Stage, plan: &Plan) -> Result<Report, DemoErro
         settled: observer.settled,
         converged: timings.converged_ms.is_some(),
         windows,
+        upgraded,
     };
     Ok(Report::new(&observations, timings, leader_killed))
 }
@@ -157,9 +166,33 @@ impl Observer {
                 converged = Some(u64::try_from(shift.elapsed().as_millis()).unwrap_or(u64::MAX));
             }
         }
+        self.wait(stage, plan).await?;
+        Ok(converged)
+    }
+
+    /// Upgrades all replicas, and keeps reading meanwhile. Returns `None` if it exceeded the limit.
+    async fn upgrade(
+        &mut self,
+        stage: &mut impl Stage,
+        plan: &Plan,
+    ) -> Result<Option<Vec<SidecarReport>>, DemoError> {
+        let until = Instant::now() + plan.upgrade_max;
+        let mut upgrade = stage.upgrade();
+        let upgraded = loop {
+            tokio::select! {
+                upgraded = &mut upgrade => break upgraded?,
+                line = self.next_line(stage, until) => if line?.is_none() { return Ok(None) },
+            }
+        };
+        self.wait(stage, plan).await?;
+        Ok(Some(upgraded))
+    }
+
+    /// Reads what is still to come of a phase.
+    async fn wait(&mut self, stage: &mut impl Stage, plan: &Plan) -> Result<(), DemoError> {
         let grace = Instant::now() + plan.grace;
         while self.next_line(stage, grace).await?.is_some() {}
-        Ok(converged)
+        Ok(())
     }
 }
 

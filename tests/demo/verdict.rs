@@ -12,6 +12,7 @@ use super::expectation::{ARRIVALS, EXPECTATIONS, Expected, expectation_of, may_a
 use super::manifests::Weights;
 use super::share::Share;
 use super::tally::{Arrival, Edge, Observed, Tally};
+use super::upgrade::SidecarReport;
 
 /// Fewer calls of a kind than this do not show that it works. The rarest kind is made more than
 /// once a second.
@@ -40,6 +41,8 @@ pub struct Observations {
     pub converged: bool,
     /// One window per set of weights.
     pub windows: Vec<Window>,
+    /// What each sidecar noticed of the rolling upgrade. `None` if it did not end in time.
+    pub upgraded: Option<Vec<SidecarReport>>,
 }
 
 /// A difference between the observations and policy.
@@ -71,6 +74,10 @@ pub enum Mismatch {
     UnknownVersion(Weights, String, u64),
     /// The weight does not explain the share of v2.
     UnexpectedShare(Weights, Share),
+    /// The rolling upgrade did not end in time.
+    NotUpgraded,
+    /// The rolling upgrade sent this sidecar what it had.
+    Resent(String, u64),
     /// Programs wrote lines that are not records.
     Unreadable(u64),
 }
@@ -94,6 +101,15 @@ pub fn judge(observations: &Observations) -> Vec<Mismatch> {
     }
     for window in &observations.windows {
         judge_window(window, &mut mismatches);
+    }
+    match &observations.upgraded {
+        Some(sidecars) => {
+            let resent = sidecars.iter().filter(|sidecar| sidecar.resent > 0);
+            mismatches.extend(resent.map(|each| Mismatch::Resent(each.sidecar.clone(), each.resent)));
+        }
+        // Without a shift there was no upgrade.
+        None if observations.converged => mismatches.push(Mismatch::NotUpgraded),
+        None => {}
     }
     mismatches
 }
@@ -243,6 +259,10 @@ impl fmt::Display for Mismatch {
                 f,
                 "split {weights}: v2 answered {observed:.3} of the requests, expected {expected:.3} ± {bound:.3}"
             ),
+            Self::NotUpgraded => f.write_str("the rolling upgrade of all replicas did not end in time"),
+            Self::Resent(sidecar, count) => {
+                write!(f, "{sidecar} was sent {count} resources again by the rolling upgrade")
+            }
             Self::Unreadable(count) => write!(f, "{count} lines of the programs could not be parsed"),
         }
     }

@@ -11,6 +11,7 @@ const PLAN: Plan = Plan {
     window_requests: 400,
     window_max: Duration::from_mins(1),
     converge_max: Duration::from_mins(1),
+    upgrade_max: Duration::from_mins(1),
     grace: Duration::from_millis(20),
 };
 
@@ -25,6 +26,7 @@ async fn a_mesh_that_enforces_policy_passes() {
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["ok"], true);
     assert_eq!(json["windows"][1]["weights"], serde_json::json!({ "v1": 10, "v2": 90 }));
+    assert_eq!(json["upgrade"][0]["gaps_ms"], serde_json::json!([20, 40]));
     assert_eq!(json["calls"].as_array().unwrap().len(), EXPECTATIONS.len());
 }
 
@@ -67,6 +69,13 @@ async fn a_split_that_is_never_acknowledged_fails_in_bounded_time() {
         run(&mut Scripted::new(Script { never_acknowledges: true, ..ENFORCING }), &plan).await.unwrap();
     assert_eq!(report.mismatches, vec![Mismatch::NotConverged, Mismatch::MissingWindow(1)]);
     assert!(started.elapsed() < PLAN.converge_max);
+}
+
+#[tokio::test]
+async fn an_upgrade_that_never_ends_fails_in_bounded_time() {
+    let plan = Plan { upgrade_max: SHORT, ..PLAN };
+    let report = run(&mut Scripted::new(Script { never_upgrades: true, ..ENFORCING }), &plan).await.unwrap();
+    assert_eq!(report.mismatches, [Mismatch::NotUpgraded]);
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ fn perfect() -> Observations {
             window(WEIGHTS_BEFORE, perfect_tally(205, 200)),
             window(WEIGHTS_AFTER, perfect_tally(45, 360)),
         ],
+        upgraded: Some(vec![SidecarReport { sidecar: "shop/buyer".into(), gaps_ms: vec![20], resent: 0 }]),
     }
 }
 
@@ -276,11 +277,13 @@ fn each_single_flaw_of_the_calls_fails() {
     }
 }
 
-/// Each row has one flaw in the shift of the perfect run, and the one mismatch that must follow.
+/// Each row has one flaw in the shift or the upgrade of the perfect run, and the one mismatch that must
+/// follow.
 #[test]
 fn each_single_flaw_of_the_shift_fails() {
     use Mismatch::{
-        MissingWindow, NeverSettled, NotConverged, TooFewRequests, UnexpectedShare, UnknownVersion,
+        MissingWindow, NeverSettled, NotConverged, NotUpgraded, Resent, TooFewRequests, UnexpectedShare,
+        UnknownVersion,
     };
 
     let run = |flaw: fn(&mut Observations)| -> Flaw { Box::new(flaw) };
@@ -316,6 +319,12 @@ fn each_single_flaw_of_the_shift_fails() {
             "an unknown version",
             set(Period::FirstWindow, Count::Version(read(), "v3"), 1),
             UnknownVersion(WEIGHTS_BEFORE, "v3".into(), 1),
+        ),
+        ("an upgrade that did not end", run(|run| run.upgraded = None), NotUpgraded),
+        (
+            "an upgrade that sent something again",
+            run(|run| run.upgraded.as_mut().unwrap()[0].resent = 2),
+            Resent("shop/buyer".into(), 2),
         ),
     ] {
         assert_eq!(judge_flawed(flaw), vec![expected], "{name}");

@@ -1,5 +1,6 @@
 //! The bookstore, created through the API: what policy allows and forbids, the split, TCP whose server
-//! speaks first, judged by the demo's own verdict. The leader is killed on the way.
+//! speaks first, judged by the demo's own verdict. The leader is killed on the way, and all controllers are
+//! restarted in turn at the end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,6 +31,7 @@ async fn policy_decides_between_the_pods_of_the_bookstore() {
         window_requests: 400,
         window_max: Duration::from_mins(2),
         converge_max: Duration::from_secs(30),
+        upgrade_max: Duration::from_mins(4),
         grace: Duration::from_secs(1),
     };
     let mut stage = ClusterStage::new(&cluster).await;

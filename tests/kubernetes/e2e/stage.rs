@@ -1,14 +1,13 @@
 //! Implements the demo's stage by the cluster: real pods' logs, the API, and `smc` in the controllers'
 //! pods. So the demo's own verdict judges the mesh in Kubernetes.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use smc_demo::follow::Follower;
 use smc_demo::manifests::APPLICATIONS;
-use smc_demo::stage::{Line, Stage, StageError};
-use smc_kubernetes::{BOOKSTORE_IMAGE, Cluster, ClusterError, MESH_NAMESPACE, in_cluster};
+use smc_demo::stage::{Line, Stage, StageError, Upgrade, failed};
+use smc_kubernetes::{BOOKSTORE_IMAGE, Cluster, ClusterError, ClusterHandle, MESH_NAMESPACE, in_cluster};
 use tokio::time::{Instant, sleep};
 
 use crate::mesh::{REPLICAS, smc};
@@ -99,9 +98,23 @@ impl Stage for ClusterStage<'_> {
         }
         Ok(leader)
     }
-}
 
-fn failed<E: Error + Send + Sync + 'static>(action: &str) -> impl FnOnce(E) -> StageError {
-    let action = action.to_owned();
-    move |source| StageError { action, source: Box::new(source) }
+    /// Restarts the pods of the StatefulSet as an update does. The calls say what that does to the mesh: a
+    /// sidecar's admin interface is reached from its pod alone.
+    fn upgrade(&self) -> Upgrade {
+        let cluster = ClusterHandle::clone(self.cluster);
+        Box::pin(async move {
+            for what in [&["restart"] as &[&str], &["status", "--timeout=200s"]] {
+                let set = ["-n", MESH_NAMESPACE, "statefulset/smc-controller"];
+                let rollout = [&["rollout"], what, &set].concat();
+                let output = cluster.kubectl(&rollout).await.map_err(failed("restart the controllers"))?;
+                if !output.success() {
+                    let command = format!("kubectl rollout {}", what[0]);
+                    let problem = ClusterError::Command { command, problem: output.stderr };
+                    return Err(failed("restart the controllers")(problem));
+                }
+            }
+            Ok(Vec::new())
+        })
+    }
 }

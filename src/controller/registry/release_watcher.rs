@@ -40,16 +40,13 @@ impl<P: EndReleased + 'static> ReleaseWatcher<P> {
                 announced = self.announcements.recv() => announced,
             };
             match announced {
-                Ok(
-                    Announcement::ProxyReleased { serials }
-                    | Announcement::ProxyClaimed { released: serials, .. },
-                ) => {
-                    let serials: BTreeSet<_> = serials.into_iter().collect();
-                    self.proxies.end_released(&|serial| serials.contains(serial));
-                }
                 // Announcements were missed; the ledger has all releases.
                 Ok(Announcement::Replaced) | Err(RecvError::Lagged(_)) => self.end_all_released(),
-                Ok(_) => {}
+                Ok(announcement) => {
+                    if let Some(serials) = released(announcement) {
+                        self.proxies.end_released(&|serial| serials.contains(serial));
+                    }
+                }
                 Err(RecvError::Closed) => return,
             }
         }
@@ -62,5 +59,39 @@ impl<P: EndReleased + 'static> ReleaseWatcher<P> {
                 ledger.proxy_certificate(serial).is_none_or(|record| record.state.is_released())
             })
         });
+    }
+}
+
+/// The certificates that an announcement releases, if any. A proxy's first claim releases none: a look at all
+/// streams for each would cost a storm of new proxies its square.
+fn released(announcement: Announcement) -> Option<BTreeSet<SerialNumber>> {
+    match announcement {
+        Announcement::ProxyReleased { serials } | Announcement::ProxyClaimed { released: serials, .. } => {
+            Some(BTreeSet::from_iter(serials)).filter(|serials| !serials.is_empty())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_concerns_the_streams_of_what_it_releases() {
+        let serial = |number: u8| SerialNumber::draw([number; 16]);
+        let claimed = |released| Announcement::ProxyClaimed { serial: serial(9), released };
+        for (sentence, announcement, expected) in [
+            ("a first claim", claimed(vec![]), None),
+            ("a claim of a newer certificate", claimed(vec![serial(1)]), Some([serial(1)].into())),
+            (
+                "a release",
+                Announcement::ProxyReleased { serials: vec![serial(2), serial(1)] },
+                Some([serial(1), serial(2)].into()),
+            ),
+            ("a rotation", Announcement::AuthorityChanged, None),
+        ] {
+            assert_eq!(released(announcement), expected, "{sentence}");
+        }
     }
 }

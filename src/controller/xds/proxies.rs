@@ -118,6 +118,11 @@ impl Proxies {
             .collect()
     }
 
+    /// All open streams.
+    fn all_streams(&self) -> Vec<Arc<OpenStream>> {
+        lock(&self.table).streams.values().flat_map(BTreeMap::values).cloned().collect()
+    }
+
     /// The open streams of one proxy, oldest first.
     pub fn streams_of(&self, proxy: &ProxyName) -> Vec<Arc<OpenStream>> {
         lock(&self.table)
@@ -131,7 +136,7 @@ impl Proxies {
     /// bundle contains `root`. O(streams).
     pub(crate) fn update_trust(&self, root: SerialNumber, served: &ServedState) {
         lock(&self.table).trust_checked = Some(root);
-        self.streams().values().flatten().for_each(|stream| stream.update_trust(root, served));
+        self.all_streams().iter().for_each(|stream| stream.update_trust(root, served));
     }
 
     /// The workloads of connected proxies that did not trust `root` at the last [`Self::update_trust`].
@@ -140,8 +145,8 @@ impl Proxies {
         if lock(&self.table).trust_checked != Some(root) {
             return BTreeSet::new();
         }
-        let streams = self.streams().into_values().flatten();
-        streams
+        self.all_streams()
+            .into_iter()
             .filter(|stream| !stream.trusts(root))
             .map(|stream| stream.admission.workload.clone())
             .collect()
@@ -151,7 +156,7 @@ impl Proxies {
     /// proxy is known to have answered on all its streams. Looks at `served`. O(streams).
     pub(crate) fn answered_up_to(&self, served: &ServedState) -> BTreeMap<WorkloadId, u64> {
         let mut answered = BTreeMap::new();
-        for stream in self.streams().into_values().flatten() {
+        for stream in self.all_streams() {
             let generation = stream.answered(served);
             let least = answered.entry(stream.admission.workload.clone()).or_insert(generation);
             *least = generation.min(*least);

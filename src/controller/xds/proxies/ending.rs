@@ -20,7 +20,7 @@ impl Proxies {
     }
 
     fn selected(&self, select: impl Fn(&OpenStream) -> bool) -> Vec<Arc<OpenStream>> {
-        self.streams().into_values().flatten().filter(|stream| select(stream)).collect()
+        self.all_streams().into_iter().filter(|stream| select(stream)).collect()
     }
 }
 

@@ -43,6 +43,14 @@ impl StateDir {
     /// Creates the directory, empty, without what a cluster of this name left that was killed as a
     /// whole. The caller holds [`StateDir::lock`].
     pub(crate) fn clear(&self) -> Result<(), ClusterError> {
+        self.remove_all_but_the_lock()?;
+        for path in [self.logs(), self.keys(), self.images()] {
+            create_owned(&path)?;
+        }
+        Ok(())
+    }
+
+    fn remove_all_but_the_lock(&self) -> Result<(), ClusterError> {
         for entry in fs::read_dir(&self.0).map_err(ClusterError::file("read", &self.0))? {
             let entry = entry.map_err(ClusterError::file("read", &self.0))?;
             let path = entry.path();
@@ -53,9 +61,6 @@ impl StateDir {
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(ClusterError::file("remove", &path))?;
-        }
-        for path in [self.logs(), self.keys(), self.images()] {
-            create_owned(&path)?;
         }
         Ok(())
     }
@@ -77,14 +82,18 @@ impl StateDir {
 
     /// Returns true if a cluster holds the lock. Creates nothing.
     fn is_locked(&self) -> bool {
-        let lock = OpenOptions::new().write(true).open(self.lock_file());
-        lock.is_ok_and(|file| {
-            matches!(Flock::lock(file, FlockArg::LockExclusiveNonblock), Err((_, Errno::EWOULDBLOCK)))
-        })
+        match OpenOptions::new().write(true).open(self.lock_file()) {
+            Ok(file) => {
+                matches!(Flock::lock(file, FlockArg::LockExclusiveNonblock), Err((_, Errno::EWOULDBLOCK)))
+            }
+            // A directory without a lock is about to be removed by the cluster that held it.
+            Err(_) => self.0.is_dir(),
+        }
     }
 
-    /// Removes the directory with all it holds.
+    /// Removes the directory with all it holds. The caller holds [`StateDir::lock`], which goes last.
     pub(crate) fn remove(&self) -> Result<(), ClusterError> {
+        self.remove_all_but_the_lock()?;
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(ClusterError::file("remove", &self.0)(error))

@@ -55,10 +55,18 @@ pub(super) fn grants(role: &Value) -> Vec<Grant> {
     all
 }
 
+/// A role that every cluster has. An API server that does not find it has just started and read no roles yet:
+/// whatever it refuses then says nothing about rights.
+const BUILT_IN: &str = "clusterrole.rbac.authorization.k8s.io \"system:basic-user\" not found";
+
 /// A user's requests for resources in an audit log. What is no resource, such as `/version`, needs no right.
 pub(crate) fn requests(audit: &[Value], user: &str) -> Vec<Request> {
     let own = audit.iter().filter(|event| event["user"]["username"] == user);
-    let resources = own.filter(|event| event["objectRef"]["resource"].is_string());
+    let decided = own.filter(|event| {
+        let reason = event["annotations"]["authorization.k8s.io/reason"].as_str();
+        !reason.is_some_and(|reason| reason.contains(BUILT_IN))
+    });
+    let resources = decided.filter(|event| event["objectRef"]["resource"].is_string());
     let requests = resources.map(|event| {
         let object = &event["objectRef"];
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -141,5 +149,17 @@ mod tests {
         let version = json!({ "verb": "get", "user": { "username": "smc" }, "requestURI": "/version" });
         assert_eq!(requests(&[version], "smc"), []);
         assert_eq!(requests(&[shop()], "another"), []);
+    }
+
+    #[test]
+    fn a_refusal_counts_unless_the_server_has_read_no_roles_yet() {
+        let refused = |reason: &str| {
+            let mut event = asked("shop", "pods", "patch", "a");
+            event["annotations"] =
+                json!({ "authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": reason });
+            requests(&[event], "smc")
+        };
+        assert!(matches!(&refused("")[..], [Request { allowed: false, .. }]));
+        assert_eq!(refused(&format!("RBAC: [{BUILT_IN}, and others]")), []);
     }
 }

@@ -16,7 +16,7 @@ use smc::decode::manifest;
 use smc::server::{Handle, Server, Storage};
 use smc::sources::{Batch, Source, SourceError};
 use smc_host::env::Env;
-use smc_host::network::{Io, Listener, Network};
+use smc_host::network::{Bound, Io, Listener, Network};
 use smc_mesh::catalog::SourceEvent;
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, MemoryDisk, Settings};
@@ -171,13 +171,23 @@ impl Network for Nowhere {
         Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
     }
 
-    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
-        Box::pin(async move { Ok(Box::new(Silent(address)) as Box<dyn Listener>) })
+    fn bind(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Bound>>> {
+        Box::pin(async move { Ok(Box::new(Silent(address)) as Box<dyn Bound>) })
     }
 }
 
 /// A port without clients.
 struct Silent(SocketAddr);
+
+impl Bound for Silent {
+    fn address(&self) -> SocketAddr {
+        self.0
+    }
+
+    fn listen(self: Box<Self>) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move { Ok(self as Box<dyn Listener>) })
+    }
+}
 
 impl Listener for Silent {
     fn address(&self) -> SocketAddr {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
 use futures_util::future::BoxFuture;
-use smc_host::network::{Io, Listener, Network};
+use smc_host::network::{Bound, Io, Listener, Network};
 
 /// The network. Addresses are names.
 #[derive(Clone, Default)]
@@ -86,7 +86,7 @@ impl Network for Plug {
         })
     }
 
-    fn listen(&self, _: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+    fn bind(&self, _: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Bound>>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// A connection.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -20,8 +20,23 @@ pub trait Network: Send + Sync {
     /// Connects to `HOST:PORT`. The caller bounds the time.
     fn dial(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Io>>>;
 
-    /// Listens on a port; port 0 takes a free one.
-    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
+    /// Takes a port without listening on it: connections are refused until then. Port 0 takes a free one.
+    fn bind(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Bound>>>;
+
+    /// Takes a port and listens on it.
+    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        let bound = self.bind(address);
+        Box::pin(async move { bound.await?.listen().await })
+    }
+}
+
+/// A port that is taken. Dropping it gives it back.
+pub trait Bound: Send {
+    /// The port's address.
+    fn address(&self) -> SocketAddr;
+
+    /// Listens on the port.
+    fn listen(self: Box<Self>) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
 }
 
 /// A listening port. Dropping it closes the port.
@@ -46,11 +61,36 @@ impl Network for Tcp {
         })
     }
 
-    fn listen(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+    fn bind(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Bound>>> {
         Box::pin(async move {
-            let listener = TcpListener::bind(address).await?;
-            let address = listener.local_addr()?;
-            Ok(Box::new(TcpPort { listener, address }) as Box<dyn Listener>)
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // A port can be taken again while connections of its last listener are in TIME_WAIT.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let address = socket.local_addr()?;
+            Ok(Box::new(BoundTcp { socket, address }) as Box<dyn Bound>)
+        })
+    }
+}
+
+/// Connections that the kernel completes before they are accepted, as many as Linux allows by default:
+/// those of all sidecars may come at once.
+const BACKLOG: u32 = 4096;
+
+struct BoundTcp {
+    socket: TcpSocket,
+    address: SocketAddr,
+}
+
+impl Bound for BoundTcp {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn listen(self: Box<Self>) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let listener = self.socket.listen(BACKLOG)?;
+            Ok(Box::new(TcpPort { listener, address: self.address }) as Box<dyn Listener>)
         })
     }
 }

@@ -26,12 +26,10 @@ use std::sync::Arc;
 use smc_authority::pki::{InvalidLifetime, Lifetimes};
 use smc_host::network::{Listener, Network};
 use smc_mesh::bootstrap::Controllers;
-use smc_mesh::served_state::ServedState;
 use smc_mesh::translate::{Compiler, Settings};
 use smc_raft::{Group, ReplicatedLedger};
 use smc_types::ids::{MeshNamespace, TrustDomain};
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminService, AdminSocket, Administration, SocketError};
@@ -223,8 +221,10 @@ impl Server {
             idle_limit,
         } = config;
         let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
-        let listener = listen(&*env.network, "xDS", xds_listen).await?;
-        let xds = listener.address();
+        let port = env.network.bind(xds_listen).await;
+        let port =
+            port.map_err(|source| StartError::Listen { purpose: "xDS", address: xds_listen, source })?;
+        let xds = port.address();
         let Storage { group, keys, mesh: mut source, webhooks } = storage;
         let controllers = addresses_for_proxies(group.status().replica, xds_replicas, xds_address, xds)?;
         let admin_socket = bind_admin(admin_socket).await?;
@@ -270,9 +270,9 @@ impl Server {
             idle_limit,
             draining: stages.draining.clone(),
         };
-        xds::start(listener, tls, context, stages.closing.clone(), &mut tasks);
+        xds::start(port, tls, context, stages.closing.clone(), &mut tasks);
         OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
-        health::start(group.failure(), served.clone(), xds, &mut tasks);
+        health::start(group.failure(), proxies.clone(), xds, &mut tasks);
         let enroller = Enroller::new(issuer, Arc::clone(&controllers), sidecars.inbound_connections);
         let reports = Reports {
             mesh: mesh.clone(),
@@ -299,7 +299,7 @@ impl Server {
             };
             addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
         }
-        let ready = ready(proxies.clone(), stages.draining.clone(), served.clone(), Arc::clone(&group));
+        let ready = ready(proxies.clone(), stages.draining.clone(), Arc::clone(&group));
         let draining = stages.draining.clone();
         let parts = shards::Parts {
             group: Arc::clone(&group),
@@ -339,12 +339,11 @@ impl Server {
 fn ready(
     proxies: Proxies,
     draining: CancellationToken,
-    served: watch::Receiver<Option<Arc<ServedState>>>,
     group: Arc<Group>,
 ) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
     move || {
         let clock_is_wrong = ClockError::check(&group.time()).is_err_and(ClockError::is_known);
-        !draining.is_cancelled() && proxies.accepts() && served.borrow().is_some() && !clock_is_wrong
+        !draining.is_cancelled() && proxies.accepts() && proxies.is_open() && !clock_is_wrong
     }
 }
 

@@ -22,16 +22,17 @@ mod stream;
 
 use std::sync::Arc;
 
-use smc_host::network::Listener;
+use smc_host::network::Bound;
 use tokio_util::sync::CancellationToken;
 
 use crate::ca::tls::ServerTls;
 use crate::tasks::Tasks;
 use context::Context;
 
-/// Starts the server. It accepts connections until the context is draining, and closes them at `closing`.
+/// Starts the server. It accepts connections from when the sources have synced until the context is
+/// draining, and closes them at `closing`.
 pub(crate) fn start(
-    listener: Box<dyn Listener>,
+    port: Box<dyn Bound>,
     tls: Arc<ServerTls>,
     context: Context,
     closing: CancellationToken,
@@ -39,5 +40,5 @@ pub(crate) fn start(
 ) {
     let draining = context.draining.clone();
     let handling = Arc::new(connection::Handling::new(tls, context));
-    tasks.spawn("xDS", |_| acceptor::run(listener, handling, draining, closing));
+    tasks.spawn("xDS", |_| acceptor::run(port, handling, draining, closing));
 }

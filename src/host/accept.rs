@@ -1,11 +1,13 @@
 //! Accepting connections, for every port of a replica.
 //!
-//! Owns the discipline that all ports share: a new connection waits in a [`room`] of bounded places until its
-//! peer has proved itself, which errors of `accept` concern one peer, and the pause after the others. What
-//! proves a peer, and how long it may take, is the port's.
+//! Owns the discipline that all ports share: a new connection waits in a [`room`] of bounded places until
+//! its peer has proved itself, in which order those that come at once have their [`turns`], which errors of
+//! `accept` concern one peer, and the pause after the others. What proves a peer, and how long it may take,
+//! is the port's.
 
 mod first_bytes;
 mod room;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,6 +27,7 @@ use crate::sync::lock;
 pub use first_bytes::FirstBytes;
 pub use room::Bounds;
 use room::{Room, Ticket};
+pub use turns::{Turn, Turns};
 
 /// The pause after `accept` fails for a reason of this process, such as exhausted file descriptors.
 /// An immediate retry would only consume the CPU time that could free some.

@@ -5,6 +5,7 @@
 //! over xDS.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::interception::ADMIN_PORT;
 use crate::names;
 use crate::session::Variant;
 use crate::shard::ring::Ring;
+use crate::shard::{EJECTION, EJECTION_SWEEP};
 use smc_types::host_port::{Host, HostPort};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, ServiceAccountId};
 
@@ -139,11 +141,11 @@ impl Bootstrap<'_> {
             "grpc_services": [{
                 "envoy_grpc": {
                     "cluster_name": CONTROLLER_CLUSTER,
-                    // Reconnects within milliseconds after a replica ends the stream; backs off to
-                    // 2 s, so that an outage of all replicas does not end in a thundering herd. A wait
-                    // is random below the interval, which doubles until a replica has answered: while
-                    // the replicas elect a leader, to some 2 s.
-                    "retry_policy": { "retry_back_off": { "base_interval": "0.025s", "max_interval": "2s" } },
+                    // Reconnects within milliseconds after a replica ends the stream; backs off, so that an
+                    // outage of all replicas does not end in a thundering herd. A wait is random below the
+                    // interval, which doubles until a replica has answered. Four waits, for the four of nine
+                    // replicas that may be gone, are mostly shorter than an ejection.
+                    "retry_policy": { "retry_back_off": { "base_interval": "0.01s", "max_interval": "1s" } },
                 },
             }],
         })
@@ -167,7 +169,7 @@ impl Bootstrap<'_> {
             "name": CONTROLLER_CLUSTER,
             "type": kind,
             "connect_timeout": "1s",
-            "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": endpoints },
+            "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": &endpoints },
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -181,18 +183,20 @@ impl Bootstrap<'_> {
                     },
                 },
             },
-            // Ejects an address at the first failure to connect. If all addresses are ejected, Envoy's panic
-            // mode tries those of the first priority alone, which may be the one that is gone: so an
-            // ejection is short. It ends with a sweep, by default every 10 s.
+            // Ejects an address at the first failure to connect. An ejection outlasts the attempts at all
+            // others: else those before the first that answers would be tried in turns, and it never. It
+            // ends with a sweep, by default every 10 s. One address always stays. If all were ejected,
+            // Envoy's panic mode would try that of the first priority alone, which may be the one that is
+            // gone.
             "outlier_detection": {
-                "interval": "0.5s",
+                "interval": seconds(EJECTION_SWEEP),
                 "split_external_local_origin_errors": true,
                 "consecutive_local_origin_failure": 1,
                 "enforcing_consecutive_local_origin_failure": 100,
                 "enforcing_local_origin_success_rate": 0,
-                "base_ejection_time": "1s",
-                "max_ejection_time": "1s",
-                "max_ejection_percent": 100,
+                "base_ejection_time": seconds(EJECTION),
+                "max_ejection_time": seconds(EJECTION),
+                "max_ejection_percent": all_but_one(endpoints.len()),
             },
             "transport_socket": {
                 "name": "envoy.transport_sockets.tls",
@@ -235,6 +239,18 @@ impl Bootstrap<'_> {
     }
 }
 
+/// A duration as JSON has it (the protobuf type).
+fn seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_secs_f64())
+}
+
+/// The percentage that lets Envoy eject all of `addresses` but one. It compares the share of the ejected,
+/// the next one included, with this (`DetectorImpl::ejectHost`).
+fn all_but_one(addresses: usize) -> usize {
+    let others = addresses.saturating_sub(1);
+    (others * 100).div_ceil(addresses.max(1))
+}
+
 fn socket_address(host: &str, port: u16) -> Value {
     json!({ "socket_address": { "address": host, "port_value": port } })
 }
@@ -272,6 +288,17 @@ mod tests {
             let cluster = &made(address, Variant::Delta)["static_resources"]["clusters"][0];
             assert_eq!(cluster["type"], kind);
             assert_eq!(cluster["dns_lookup_family"], family);
+        }
+    }
+
+    #[test]
+    fn all_addresses_but_one_can_be_ejected() {
+        assert_eq!([0, 1, 2].map(all_but_one), [0, 0, 50]);
+        for addresses in 2..=9 {
+            // As Envoy calculates, with whole numbers for its doubles.
+            let ejected =
+                (1..=addresses).take_while(|ejected| ejected * 100 <= all_but_one(addresses) * addresses);
+            assert_eq!(ejected.count(), addresses - 1, "{addresses}");
         }
     }
 

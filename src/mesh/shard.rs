@@ -11,10 +11,19 @@ pub mod pace;
 pub mod ring;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use smc_types::ids::{ProxyUuid, ReplicaId};
 
 use ring::Ring;
+
+/// How long Envoy leaves a replica alone that it cannot connect to. Longer than it takes to try the others,
+/// and no longer than a replica takes to come back, so that its proxies find it when they are handed over
+/// to it.
+pub const EJECTION: Duration = Duration::from_secs(3);
+
+/// How often Envoy looks which ejections are over.
+pub const EJECTION_SWEEP: Duration = Duration::from_millis(500);
 
 /// The replica that should serve `proxy`: the first of its order that is ready; `None` if none is.
 pub fn owner(ring: &Ring, proxy: ProxyUuid, ready: &BTreeSet<ReplicaId>) -> Option<ReplicaId> {

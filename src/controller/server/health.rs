@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use smc_mesh::served_state::ServedState;
 use smc_raft::StorageError;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -11,16 +10,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::tasks::Tasks;
+use crate::xds::proxies::Proxies;
 
 /// Starts both tasks.
 pub(super) fn start(
     failure: watch::Receiver<Option<Arc<StorageError>>>,
-    served: watch::Receiver<Option<Arc<ServedState>>>,
+    proxies: Proxies,
     xds: SocketAddr,
     tasks: &mut Tasks,
 ) {
     tasks.spawn_fallible("storage", |stopping| storage(failure, stopping));
-    tasks.spawn("readiness", |stopping| readiness(served, xds, stopping));
+    tasks.spawn("readiness", |stopping| readiness(proxies, xds, stopping));
 }
 
 /// The ledger accepts no commands any more.
@@ -54,16 +54,10 @@ async fn storage(
 }
 
 /// Logs once that the replica serves proxies.
-async fn readiness(
-    mut served: watch::Receiver<Option<Arc<ServedState>>>,
-    xds: SocketAddr,
-    stopping: CancellationToken,
-) {
+async fn readiness(proxies: Proxies, xds: SocketAddr, stopping: CancellationToken) {
     tokio::select! {
         () = stopping.cancelled() => return,
-        synced = served.wait_for(Option::is_some) => if synced.is_ok() {
-            info!(%xds, "ready");
-        },
+        () = proxies.opened() => info!(%xds, "ready"),
     }
     stopping.cancelled().await;
 }

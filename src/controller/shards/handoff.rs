@@ -112,8 +112,7 @@ impl Handoff {
             ring: self.shards.controllers.ring(),
             ready: &placement.ready,
         };
-        let connected = self.proxies.streams().into_keys().map(|proxy| proxy.uuid);
-        let plan = plan(connected, &division, &self.moved, self.began.elapsed());
+        let plan = plan(self.proxies.connected(), &division, &self.moved, self.began.elapsed());
         let mut pause = LOOK;
         for (receiver, proxies) in plan {
             pause = pause.min(self.hand_over(receiver, proxies).await.max(ROUND));

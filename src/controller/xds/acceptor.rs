@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smc_host::accept::{Accepted, Acceptor, Bounds};
 use smc_host::log_limit::LogLimit;
-use smc_host::network::Listener;
+use smc_host::network::{Bound, Listener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -25,16 +25,34 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Accepts connections until `draining` is cancelled, then closes the port, as it does while the
 /// proxies' table takes none. Returns when no connection is left: each ends by itself, or within its
 /// time to close after `closing` is cancelled.
+///
+/// The port opens when there is something to serve. A proxy that is refused before goes on to another
+/// replica, where one that was accepted would wait.
 pub(crate) async fn run(
-    listener: Box<dyn Listener>,
+    port: Box<dyn Bound>,
     handling: Arc<Handling>,
     draining: CancellationToken,
     closing: CancellationToken,
 ) {
-    let address = listener.address();
-    let accepting =
-        |listener| Acceptor::new(listener, "xds", waiting(handling.context.proxies.max_connections()));
-    let mut acceptor = Some(accepting(listener));
+    let address = port.address();
+    let proxies = &handling.context.proxies;
+    let accepting = |listener| {
+        proxies.note_port(true);
+        Acceptor::new(listener, "xds", waiting(proxies.max_connections()))
+    };
+    let mut served = handling.context.served.clone();
+    tokio::select! {
+        () = draining.cancelled() => return,
+        // Without the publisher the replica ends.
+        synced = served.wait_for(Option::is_some) => if synced.is_err() { return },
+    }
+    let mut acceptor = match port.listen().await {
+        Ok(listener) => Some(accepting(listener)),
+        Err(error) => {
+            warn!(%address, %error, "cannot open the port for proxies; will retry");
+            None
+        }
+    };
     let mut closes = handling.context.proxies.accepting();
     let mut opens = closes.clone();
     let refusals = LogLimit::default();
@@ -46,7 +64,10 @@ pub(crate) async fn run(
                 serve(accepted, &mut connections, &handling, &closing, &refusals);
             }
             // The sender is in the context, and so outlives this task.
-            Ok(_) = closes.wait_for(|accepts| !accepts), if acceptor.is_some() => acceptor = None,
+            Ok(_) = closes.wait_for(|accepts| !accepts), if acceptor.is_some() => {
+                acceptor = None;
+                proxies.note_port(false);
+            }
             opened = open_again(&mut opens, address, &handling), if acceptor.is_none() => {
                 acceptor = Some(accepting(opened));
             }
@@ -54,6 +75,7 @@ pub(crate) async fn run(
         }
     }
     drop(acceptor);
+    proxies.note_port(false);
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }

@@ -15,11 +15,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smc_host::accept::{Accepted, Evicted, FirstBytes};
 use smc_host::log_limit::{LogLimit, LogLimits};
+use smc_host::network::Io;
 use smc_types::ids::ProxyName;
 use thiserror::Error;
+use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,11 +34,12 @@ use super::service::XdsService;
 use crate::ca::tls::ServerTls;
 use crate::tasks::Tracked;
 
-/// The time from accept to the end of the TLS handshake. A proxy needs two round trips.
-///
-/// Handshakes do not queue: a silent peer would block the queue for all proxies. The runtime's threads
-/// bound their work, the limit on connections bounds their number.
+/// The time from accept to the end of the TLS handshake. A proxy needs two round trips, and after the loss
+/// of a replica the time until its turn comes.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a handshake keeps its turn. A proxy far away, or one that falls silent, goes on without it.
+const TURN: Duration = Duration::from_millis(100);
 
 /// What a peer may send before the end of its handshake; rustls alone would keep up to 64 KiB of it. A
 /// proxy sends less than 4 KiB, most of it the certificates.
@@ -95,6 +98,10 @@ enum HandshakeError {
     Timeout,
     #[error("the TLS handshake failed")]
     Tls(#[source] std::io::Error),
+    #[error(
+        "the peer closed the connection, or sent more than a handshake begins with, while it waited for its turn"
+    )]
+    Left,
     #[error(transparent)]
     Evicted(#[from] Evicted),
 }
@@ -138,11 +145,36 @@ pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handli
 }
 
 async fn handshake(accepted: Accepted, handling: &Handling) -> Result<TlsStream<FirstBytes>, HandshakeError> {
-    let Accepted { socket, mut place, .. } = accepted;
+    let Accepted { socket, peer, mut place } = accepted;
+    let handshake = timeout(HANDSHAKE_TIMEOUT, handshake_in_turn(socket, peer, handling));
+    place.hold(handshake).await?.map_err(|_| HandshakeError::Timeout)?
+}
+
+/// Reads the peer's first message, waits for a turn, and does what costs the processor something.
+async fn handshake_in_turn(
+    socket: Box<dyn Io>,
+    peer: SocketAddr,
+    handling: &Handling,
+) -> Result<TlsStream<FirstBytes>, HandshakeError> {
     let socket = FirstBytes::new(socket, HANDSHAKE_BYTES);
-    let handshake = TlsAcceptor::from(handling.tls.config()).accept(socket);
-    let done = place.hold(timeout(HANDSHAKE_TIMEOUT, handshake)).await?;
-    let mut stream = done.map_err(|_| HandshakeError::Timeout)?.map_err(HandshakeError::Tls)?;
+    // A silent peer never gets to wait for a turn.
+    let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket);
+    let mut hello = hello.await.map_err(HandshakeError::Tls)?;
+    let turn = tokio::select! {
+        biased;
+        turn = handling.context.proxies.handshakes().wait(peer.ip()) => turn,
+        // A client says no more before it is answered (RFC 8446, section 2): so it has given up.
+        _ = hello.io.read_u8() => return Err(HandshakeError::Left),
+    };
+    let handshake = hello.into_stream(handling.tls.config());
+    tokio::pin!(handshake);
+    let done = if let Ok(done) = timeout(TURN, &mut handshake).await {
+        done
+    } else {
+        drop(turn);
+        handshake.await
+    };
+    let mut stream = done.map_err(HandshakeError::Tls)?;
     stream.get_mut().0.lift();
     Ok(stream)
 }

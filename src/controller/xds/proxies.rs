@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use smc_authority::pki::SerialNumber;
 use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
 use smc_mesh::served_state::ServedState;
-use smc_types::ids::{ProxyName, WorkloadId};
+use smc_types::ids::{ProxyName, ProxyUuid, WorkloadId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -116,6 +116,11 @@ impl Proxies {
             .iter()
             .map(|(proxy, streams)| (proxy.clone(), streams.values().cloned().collect()))
             .collect()
+    }
+
+    /// The proxies that have a stream.
+    pub(crate) fn connected(&self) -> Vec<ProxyUuid> {
+        lock(&self.table).streams.keys().map(|proxy| proxy.uuid).collect()
     }
 
     /// All open streams.

@@ -1,18 +1,27 @@
 //! The pace at which a replica takes proxies over: as fast as it copes, and not at all while it
 //! suffers.
 //!
-//! Owns what counts as suffering, and the rate: a step more after each interval that went well, half
-//! after one that did not (Chiu and Jain, 1989). Reads no clock: times are the caller's, from any fixed
-//! beginning.
+//! Owns what counts as suffering, how long a replica is open before any proxy moves there, and the rate: a
+//! step more after each interval that went well, half after one that did not (Chiu and Jain, 1989). Reads
+//! no clock: times are the caller's, from any fixed beginning.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Moves a second at the beginning, and what is added after an interval that went well. Ten thousand
-/// proxies have moved after a quarter of a minute.
-const STEP: u64 = 100;
+use super::{EJECTION, EJECTION_SWEEP};
 
-/// The fewest moves a second of a replica that does not suffer: it finds out that it copes again.
+/// How long a replica must have been open for proxies. Those that failed to connect before leave it alone
+/// until then, and would come back to the replica that hands them over.
+const SETTLED: Duration = EJECTION.saturating_add(EJECTION_SWEEP);
+
+/// Moves a second at the beginning.
+const FIRST_RATE: u64 = 100;
+
+/// Moves a second that are added after an interval that went well. So few that the next answers show what they
+/// did before more are added; ten thousand proxies have moved after a quarter of a minute all the same.
+const STEP: u64 = 50;
+
+/// The fewest moves a second, also while answers are slow: a replica finds out that it copes again.
 const MIN_RATE: u64 = 20;
 
 /// The most moves a second. A handshake takes half a millisecond of a core, so this is half of one.
@@ -21,6 +30,9 @@ const MAX_RATE: u64 = 1000;
 /// How often the rate changes, and when to ask again.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// Milliseconds of moves that may be granted together. They connect together and wait for each other.
+const BURST: u64 = 50;
+
 /// How long an answer counts.
 const RECENT: Duration = Duration::from_secs(2);
 
@@ -28,14 +40,15 @@ const RECENT: Duration = Duration::from_secs(2);
 const MAX_ANSWERS: usize = 64;
 
 /// The time from admission to the first ACK that is too long, for a quarter of the recent streams. It
-/// takes some milliseconds on an idle replica.
-const SLOW: Duration = Duration::from_millis(250);
+/// takes some milliseconds on an idle replica, and a round trip. Where many sidecars are farther away than
+/// this, moves go at the lowest rate.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// How late a task may run. A later one waits for a processor.
-const LATE: Duration = Duration::from_millis(100);
+const LATE: Duration = Duration::from_millis(50);
 
-/// Streams that are being admitted at once.
-const MAX_ADMITTING: usize = 128;
+/// Proxies that are being admitted at once, or wait for their handshake.
+const MAX_ADMITTING: usize = 16;
 
 /// How the proxies answered that connected recently. A single proxy that is slow or rejects decides
 /// nothing.
@@ -60,7 +73,7 @@ impl Answers {
     }
 
     /// The load at `now`, with what the caller has measured itself.
-    pub fn load(&self, now: Duration, late: Duration, admitting: usize) -> Load {
+    pub fn load(&self, now: Duration, measured: Load) -> Load {
         let recent = self.0.iter().filter(|answer| now.saturating_sub(answer.at) <= RECENT);
         let (mut answers, mut slow, mut rejected) = (0, 0, 0);
         for answer in recent {
@@ -68,13 +81,20 @@ impl Answers {
             slow += usize::from(answer.latency > SLOW);
             rejected += usize::from(answer.rejected);
         }
-        Load { answers, slow, rejected, late, admitting }
+        Load { answers, slow, rejected, ..measured }
     }
+}
+
+/// How long it takes until all proxies try a replica again that has been open for so long.
+pub fn settling(open_for: Duration) -> Duration {
+    SETTLED.saturating_sub(open_for)
 }
 
 /// How a replica copes at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
+    /// How long it takes until all proxies try the replica again: see [`settling`].
+    pub settling: Duration,
     /// First answers of recent streams.
     pub answers: usize,
     /// Those of them that came late.
@@ -83,7 +103,7 @@ pub struct Load {
     pub rejected: usize,
     /// How late the replica's own tasks run: its share of the processors is used up.
     pub late: Duration,
-    /// Streams that are being admitted.
+    /// Proxies that are being admitted, or wait for their handshake.
     pub admitting: usize,
 }
 
@@ -91,8 +111,16 @@ impl Load {
     /// Whether the replica suffers. A quarter of the recent streams, and at least two, must be slow or
     /// rejected.
     pub fn suffers(&self) -> bool {
-        let many = |count: usize| count >= 2 && count * 4 >= self.answers;
-        self.late > LATE || self.admitting >= MAX_ADMITTING || many(self.slow) || many(self.rejected)
+        self.takes_none() || self.many(self.slow)
+    }
+
+    /// Whether the replica suffers so much that nothing moves there.
+    fn takes_none(&self) -> bool {
+        self.late > LATE || self.admitting >= MAX_ADMITTING || self.many(self.rejected)
+    }
+
+    fn many(&self, count: usize) -> bool {
+        count >= 2 && count * 4 >= self.answers
     }
 }
 
@@ -121,12 +149,16 @@ pub struct Pace {
 impl Pace {
     /// The pace of a replica that has taken nothing over yet.
     pub fn new(now: Duration) -> Self {
-        Self { rate: STEP, credit: STEP * 250, credited: now, changed: now }
+        Self { rate: FIRST_RATE, credit: FIRST_RATE * BURST, credited: now, changed: now }
     }
 
-    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/4) are granted, and
-    /// none while the replica suffers.
+    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/20) are granted, and
+    /// none while the replica has no
+    /// processor to spare, admits a crowd, is rejected, or has just opened.
     pub fn grant(&mut self, now: Duration, load: &Load, wanted: u64) -> Grant {
+        if !load.settling.is_zero() {
+            return Grant { granted: 0, retry_after: load.settling };
+        }
         let suffers = load.suffers();
         if now.saturating_sub(self.changed) >= INTERVAL {
             self.rate =
@@ -136,8 +168,8 @@ impl Pace {
         // A millisecond is a thousandth of a move for each move a second.
         let passed = u64::try_from(now.saturating_sub(self.credited).as_millis()).unwrap_or(u64::MAX);
         self.credited += Duration::from_millis(passed);
-        self.credit = self.credit.saturating_add(passed.saturating_mul(self.rate)).min(self.rate * 250);
-        if suffers {
+        self.credit = self.credit.saturating_add(passed.saturating_mul(self.rate)).min(self.rate * BURST);
+        if load.takes_none() {
             self.credit = 0;
             return Grant { granted: 0, retry_after: INTERVAL };
         }
@@ -181,9 +213,19 @@ mod tests {
         for _ in 0..1000 {
             answers.note(millis(0), millis(900), true);
         }
-        let load = answers.load(millis(100), millis(0), 0);
+        let load = answers.load(millis(100), Load::default());
         assert_eq!((load.answers, load.slow, load.rejected), (MAX_ANSWERS, MAX_ANSWERS, MAX_ANSWERS));
-        assert_eq!(answers.load(millis(2001), millis(0), 0), Load::default());
+        assert_eq!(answers.load(millis(2001), Load::default()), Load::default());
+    }
+
+    #[test]
+    fn a_replica_that_has_just_opened_takes_nothing_over() {
+        let mut pace = Pace::new(millis(0));
+        let load = |open_for| Load { settling: settling(millis(open_for)), ..Load::default() };
+        let none = |retry_after| Grant { granted: 0, retry_after: millis(retry_after) };
+        assert_eq!(pace.grant(millis(10), &load(0), 5), none(3500));
+        assert_eq!(pace.grant(millis(3010), &load(3000), 5), none(500));
+        assert_eq!(pace.grant(millis(3510), &load(3500), 5).granted, 5);
     }
 
     #[test]
@@ -192,19 +234,27 @@ mod tests {
         let mut pace = Pace::new(millis(0));
         for (at, load, rate) in [
             (100, Load::default(), 100),
-            (250, Load::default(), 200),
-            (300, Load::default(), 200),
-            (500, Load::default(), 300),
-            (750, bad, 150),
-            (1000, bad, 75),
-            (1250, bad, 37),
+            (250, Load::default(), 150),
+            (300, Load::default(), 150),
+            (500, Load::default(), 200),
+            (750, bad, 100),
+            (1000, bad, 50),
+            (1250, bad, 25),
             (1500, bad, 20),
             (1750, bad, 20),
-            (2000, Load::default(), 120),
+            (2000, Load::default(), 70),
         ] {
             pace.grant(millis(at), &load, 10);
             assert_eq!(pace.rate, rate, "at {at} ms");
         }
+    }
+
+    #[test]
+    fn slow_answers_leave_the_lowest_rate() {
+        let slow = Load { answers: 4, slow: 4, ..Load::default() };
+        let mut pace = Pace::new(millis(0));
+        let granted = (1..=80).map(|n| pace.grant(millis(n * 250), &slow, 100).granted);
+        assert_eq!(granted.skip(40).sum::<u64>(), 40);
     }
 
     proptest! {
@@ -221,7 +271,7 @@ mod tests {
                 assert!(grant.granted <= wanted && !(suffers && grant.granted > 0));
                 assert!(grant.retry_after > Duration::ZERO);
                 total += u128::from(grant.granted);
-                assert!(total * 1000 <= u128::from(MAX_RATE) * (now.as_millis() + 250));
+                assert!(total * 1000 <= u128::from(MAX_RATE) * (now.as_millis() + u128::from(BURST)));
             }
             // It always resumes.
             for _ in 0..2 {

@@ -1,13 +1,18 @@
 //! Hostile clients: each loses its own stream or connection, and harms no other client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use envoy_types::pb::google::protobuf::UInt32Value;
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::time_provider::DefaultTimeProvider;
 use smc_mesh::resource::ResourceType;
 use smc_mesh::session::MAX_NAMES;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tonic::client::Grpc;
 use tonic::{Code, Request};
@@ -178,5 +183,27 @@ async fn a_peer_with_a_closed_window_is_dropped_and_the_others_are_served() {
     let mut again = Client::try_connect(replica.xds, &buyer).await.unwrap();
     again.send(subscribe(&buyer, ResourceType::Cluster, &[])).await;
     again.receive().await;
+    replica.stop().await;
+}
+
+/// A handshake keeps its turn for a moment, and its connection until its time is over.
+#[tokio::test]
+async fn handshakes_that_stop_halfway_delay_others_for_a_moment() {
+    let replica = Replica::start().await;
+    let buyer = replica.bootstrap(BUYER).await;
+    let config = Arc::new(buyer.tls(Arc::new(DefaultTimeProvider)));
+    let mut halfway = Vec::new();
+    for _ in 0..100 {
+        let name = ServerName::try_from(buyer.server_name.clone()).unwrap();
+        let mut hello = Vec::new();
+        ClientConnection::new(Arc::clone(&config), name).unwrap().write_tls(&mut hello).unwrap();
+        let mut socket = TcpStream::connect(replica.xds).await.unwrap();
+        socket.write_all(&hello).await.unwrap();
+        halfway.push(socket);
+    }
+    let start = Instant::now();
+    Honest::connect(&replica).await.is_served(&replica).await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    drop(halfway);
     replica.stop().await;
 }

@@ -297,6 +297,7 @@ async fn run((config, env, storage): (Config, Env, Storage)) -> Running {
     let handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
     let (xds, metrics) = (handle.addresses().xds, handle.metrics().clone());
     let proxies = handle.proxies().clone();
+    proxies.opened().await;
     let ended = async move {
         let ended = handle.join().await;
         group.stop().await;

@@ -15,6 +15,7 @@ use smc_host::env::fixed::SeededEntropy;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack};
 use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::Endpoint;
 
 use crate::Result;
 use crate::references::references;
@@ -34,6 +35,8 @@ pub struct Reconnecting {
     keepalive: Duration,
     keepalive_timeout: Duration,
     ejection: Duration,
+    /// How many addresses may be ejected at a time, in percent.
+    max_ejected: u64,
 }
 
 impl Reconnecting {
@@ -56,7 +59,19 @@ impl Reconnecting {
             keepalive: seconds(&format!("{http}/interval"))?,
             keepalive_timeout: seconds(&format!("{http}/timeout"))?,
             ejection: seconds(&format!("{CLUSTER}/outlier_detection/base_ejection_time"))?,
+            max_ejected: json
+                .pointer(&format!("{CLUSTER}/outlier_detection/max_ejection_percent"))?
+                .as_u64()?,
         })
+    }
+
+    /// How to connect to a replica.
+    fn endpoint(&self, credentials: &Credentials, address: &str) -> Result<Endpoint> {
+        Ok(credentials
+            .endpoint(address)?
+            .http2_keep_alive_interval(self.keepalive)
+            .keep_alive_timeout(self.keepalive_timeout)
+            .keep_alive_while_idle(true))
     }
 
     /// The time before attempt `attempt`, which counts from 0: even over the interval, as Envoy draws it.
@@ -146,6 +161,8 @@ impl Board {
 pub struct Sidecar {
     number: usize,
     credentials: Credentials,
+    /// The way to the replica at each priority, with the TLS settings made once, as Envoy makes them.
+    endpoints: Vec<Endpoint>,
     /// The number of the replica at each priority.
     replicas: Vec<usize>,
     reconnecting: Reconnecting,
@@ -178,12 +195,16 @@ impl Sidecar {
         let credentials = Credentials::read(bootstrap).ok_or("not a bootstrap")?;
         let replica = |address: &String| addresses.iter().position(|other| other == address);
         let replicas: Option<Vec<_>> = credentials.controllers.iter().map(replica).collect();
+        let reconnecting = Reconnecting::read(bootstrap).ok_or("the bootstrap lacks a setting")?;
+        let endpoints =
+            credentials.controllers.iter().map(|address| reconnecting.endpoint(&credentials, address));
         Ok(Self {
             number,
             ejected: vec![None; credentials.controllers.len()],
+            endpoints: endpoints.collect::<Result<_>>()?,
             credentials,
             replicas: replicas.ok_or("the bootstrap has an unknown controller")?,
-            reconnecting: Reconnecting::read(bootstrap).ok_or("the bootstrap lacks a setting")?,
+            reconnecting,
             random: SeededEntropy::new(u64::try_from(number)?),
             board: Arc::clone(board),
             held: BTreeMap::new(),
@@ -194,12 +215,13 @@ impl Sidecar {
     }
 
     /// Connects elsewhere than its bootstrap says.
-    #[must_use]
-    pub fn by_way_of(mut self, address: &str, relay: &str) -> Self {
-        for controller in self.credentials.controllers.iter_mut().filter(|other| *other == address) {
-            relay.clone_into(controller);
+    pub fn by_way_of(mut self, address: &str, relay: &str) -> Result<Self> {
+        for (controller, endpoint) in self.credentials.controllers.iter().zip(&mut self.endpoints) {
+            if controller == address {
+                *endpoint = self.reconnecting.endpoint(&self.credentials, relay)?;
+            }
         }
-        self
+        Ok(self)
     }
 
     /// Runs for ever.
@@ -232,9 +254,19 @@ impl Sidecar {
         }
     }
 
+    /// Ejects an address, if so many may be.
     fn eject(&mut self, priority: usize) {
-        if let Some(ejected) = self.ejected.get_mut(priority) {
-            *ejected = Some(Instant::now() + self.reconnecting.ejection);
+        let now = Instant::now();
+        let others = self
+            .ejected
+            .iter()
+            .enumerate()
+            .filter(|&(other, until)| other != priority && until.is_some_and(|until| until > now));
+        let share = (others.count() + 1) * 100 / self.ejected.len().max(1);
+        if u64::try_from(share).is_ok_and(|share| share <= self.reconnecting.max_ejected)
+            && let Some(ejected) = self.ejected.get_mut(priority)
+        {
+            *ejected = Some(now + self.reconnecting.ejection);
         }
     }
 
@@ -245,14 +277,8 @@ impl Sidecar {
     }
 
     async fn stream(&mut self, priority: usize) -> End {
-        let Some(address) = self.credentials.controllers.get(priority) else { return End::Broken };
-        let Reconnecting { connect_timeout, keepalive, keepalive_timeout, .. } = self.reconnecting;
-        let Ok(endpoint) = self.credentials.endpoint(address) else { return End::Broken };
-        let endpoint = endpoint
-            .http2_keep_alive_interval(keepalive)
-            .keep_alive_timeout(keepalive_timeout)
-            .keep_alive_while_idle(true);
-        let channel = match timeout(connect_timeout, endpoint.connect()).await {
+        let Some(endpoint) = self.endpoints.get(priority) else { return End::Broken };
+        let channel = match timeout(self.reconnecting.connect_timeout, endpoint.connect()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => return End::Unconnected { refused: is_refused(&error) },
             Err(_) => return End::Unconnected { refused: false },

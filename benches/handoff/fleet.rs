@@ -11,6 +11,9 @@ use tokio::time::{Duration, Instant, sleep};
 /// How often the board is looked at: finer than what is measured.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Nothing moves any more when no sidecar has moved for this long.
+const QUIET: Duration = Duration::from_secs(10);
+
 /// All sidecars. Dropping it ends them.
 pub(crate) struct Fleet {
     pub(crate) board: Arc<Board>,
@@ -30,7 +33,7 @@ impl Fleet {
         for (number, bootstrap) in bootstraps.iter().enumerate() {
             let mut sidecar = Sidecar::new(number, bootstrap, addresses, &board)?;
             if let Some((address, relay)) = relay {
-                sidecar = sidecar.by_way_of(address, relay);
+                sidecar = sidecar.by_way_of(address, relay)?;
             }
             tasks.spawn(sidecar.run());
         }
@@ -38,6 +41,23 @@ impl Fleet {
         fleet.served(None).await?;
         fleet.board.reset();
         Ok(fleet)
+    }
+
+    /// Waits until every sidecar has a stream, and none has moved for a while.
+    pub(crate) async fn at_rest(&self) -> Result<()> {
+        let start = Instant::now();
+        let (mut last, mut since) = (self.board.serving(), start);
+        while since.elapsed() < QUIET {
+            if start.elapsed() > PATIENCE {
+                return Err("sidecars move without an end".into());
+            }
+            sleep(Duration::from_millis(100)).await;
+            let now = self.board.serving();
+            if now != last || now.contains(&None) {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
     }
 
     /// Waits until every sidecar has a stream, and none of this replica. Returns how long it took.

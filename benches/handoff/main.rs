@@ -21,7 +21,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 use smc_benches::bootstraps::bootstraps;
-use smc_benches::controller::PATIENCE;
 use smc_benches::mesh::Mesh;
 use smc_benches::{Result, percentile_ms};
 use tokio::time::{Instant, sleep};
@@ -32,9 +31,6 @@ use relay::Relay;
 
 /// How long an update may take to reach a sidecar before it counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
-
-/// A scaling is over when no sidecar has moved for this long.
-const QUIET: Duration = Duration::from_secs(10);
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
@@ -130,6 +126,7 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// Restarts the replicas in turn. While one ends, a pod of another service becomes unready.
 async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<String, Value>> {
+    fleet.at_rest().await?;
     fleet.board.reset();
     let mut lost = 0;
     let start = Instant::now();
@@ -175,6 +172,7 @@ async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<Str
 }
 
 async fn crash(group: &mut Group, fleet: &Fleet) -> Result<Map<String, Value>> {
+    fleet.at_rest().await?;
     let victim = busiest(fleet);
     fleet.board.reset();
     let start = Instant::now();
@@ -195,6 +193,7 @@ async fn crash(group: &mut Group, fleet: &Fleet) -> Result<Map<String, Value>> {
 }
 
 async fn frozen(group: &Group, fleet: &Fleet) -> Result<Map<String, Value>> {
+    fleet.at_rest().await?;
     let victim = busiest(fleet);
     let start = Instant::now();
     group.signal(victim, Signal::SIGSTOP)?;
@@ -211,6 +210,7 @@ async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, V
     let address = &group.xds[victim];
     let relay = Relay::start(address).await?;
     let fleet = Fleet::start(bootstraps, &group.xds, Some((address, &relay.address))).await?;
+    fleet.at_rest().await?;
     let start = Instant::now();
     relay.fall_silent();
     fleet.served(Some(victim)).await?;
@@ -220,19 +220,12 @@ async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, V
 /// A fourth replica joins, and is given what is its own.
 async fn scale(group: &mut Group, bootstraps: &[String]) -> Result<Map<String, Value>> {
     let fleet = Fleet::start(bootstraps, &group.xds, None).await?;
+    fleet.at_rest().await?;
     let before = fleet.board.serving();
+    fleet.board.reset();
     group.run(FOUNDERS)?;
     group.settle().await?;
-    let (mut last, mut since) = (fleet.board.serving(), Instant::now());
-    let start = Instant::now();
-    while since.elapsed() < QUIET && start.elapsed() < PATIENCE {
-        sleep(Duration::from_millis(100)).await;
-        let now = fleet.board.serving();
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
-    fleet.served(None).await?;
+    fleet.at_rest().await?;
     let after = fleet.board.serving();
     let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     let elsewhere =

@@ -17,8 +17,9 @@ const SETTLED: Duration = EJECTION.saturating_add(EJECTION_SWEEP);
 /// Moves a second at the beginning.
 const FIRST_RATE: u64 = 100;
 
-/// Moves a second that are added after an interval that went well. So few that the next answers show what they
-/// did before more are added; ten thousand proxies have moved after a quarter of a minute all the same.
+/// Moves a second that are added after an interval that went well. So few that the next answers show what
+/// they did before more are added; ten thousand proxies have moved after a quarter of a minute all the
+/// same.
 const STEP: u64 = 50;
 
 /// The fewest moves a second, also while answers are slow: a replica finds out that it copes again.

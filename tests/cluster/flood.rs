@@ -10,6 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::probe::probe;
 use crate::replicas::{Random, Replicas, eventually};
 
 /// Silent sockets at each port. More than any port keeps for one address.
@@ -22,8 +23,6 @@ const NOISY: usize = 4;
 /// second.
 const AWAY: Duration = Duration::from_millis(200);
 
-/// The limit of a probe. Kubernetes' default is a second; the machine is busy.
-const PROBE: Duration = Duration::from_secs(5);
 const PROBES: usize = 20;
 
 /// How long the replica may take from its start until it votes.
@@ -44,21 +43,6 @@ async fn hold(from: &'static str, to: SocketAddr, says: &'static [u8]) {
         }
         sleep(AWAY).await;
     }
-}
-
-/// The status of a path, asked for on a new connection. The kubelet has an address of its own.
-pub(crate) async fn probe(address: SocketAddr, path: &str) -> Option<String> {
-    let asked = async {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.200.0.1:0".parse().unwrap()).unwrap();
-        let mut socket: TcpStream = socket.connect(address).await.ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: kubelet\r\nconnection: close\r\n\r\n");
-        socket.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.ok()?;
-        answer.lines().next().map(str::to_owned)
-    };
-    timeout(PROBE, asked).await.ok().flatten()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

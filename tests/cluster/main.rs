@@ -12,6 +12,7 @@ mod flood;
 mod hostile;
 mod key_file;
 mod linearizable;
+mod probe;
 mod proxy;
 mod relay;
 mod replicas;

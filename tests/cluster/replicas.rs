@@ -25,6 +25,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::linearizable::State;
+use crate::probe::probe;
 use crate::proxy;
 use crate::relay::{Link, OwnerOf, Relays};
 use crate::small_disk::SmallDisk;
@@ -146,6 +147,9 @@ impl Replicas {
             replicas.run(replica);
         }
         replicas.settle().await;
+        for replica in 0..count {
+            replicas.ready(replica).await;
+        }
         replicas
     }
 
@@ -477,6 +481,15 @@ impl Replicas {
             let replicas = self.status(leader).await?.replicas;
             let voters = replicas.iter().filter(|replica| replica.voter).count() as u64;
             (voters == self.count).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a replica is ready. A replica that votes may still compile its first mesh; its port for
+    /// proxies opens with it.
+    async fn ready(&self, replica: u64) {
+        eventually("a replica that is ready", async || {
+            probe(self.metrics(replica), "/readyz").await.filter(|status| status.contains(" 200 ")).map(drop)
         })
         .await;
     }

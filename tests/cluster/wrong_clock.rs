@@ -7,7 +7,7 @@ use smc_proto::admin::v1 as pb;
 use tokio::time::sleep;
 
 use crate::REPLICAS;
-use crate::flood::probe;
+use crate::probe::probe;
 use crate::replicas::{Issued, Random, Replicas, eventually};
 
 const HOUR: i64 = 3600;

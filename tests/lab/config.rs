@@ -30,6 +30,11 @@ pub(super) fn admin_socket(replica: u16) -> String {
     format!("{STATE}/{}.sock", numbered("admin", replica))
 }
 
+/// The group of a replica's process, by which the node's rules tell its packets from those of others.
+pub(super) fn controller_gid(replica: u16) -> u32 {
+    2000 + u32::from(replica)
+}
+
 /// The name of a replica's file or directory. The first replica's has no number.
 pub(super) fn numbered(name: &str, replica: u16) -> String {
     match replica {
@@ -76,6 +81,8 @@ pub(super) struct Config {
     pub(super) dual_stack: bool,
     /// Number of controller replicas. With 0 there are no Envoys either.
     pub(super) replicas: u16,
+    /// Further replicas, which run only once they are started.
+    pub(super) absent_replicas: u16,
     pub(super) controller_args: Vec<String>,
     pub(super) envoy_args: Vec<String>,
     pub(super) keep_state: bool,

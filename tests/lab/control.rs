@@ -63,6 +63,8 @@ pub(super) enum Request {
     /// Send a signal to a controller replica, and wait until it ends. → its exit status as text,
     /// `String`
     StopController { replica: u16, signal: i32 },
+    /// Send a signal to a controller replica. → `()`
+    SignalController { replica: u16, signal: i32 },
     /// End the lab. → `()`
     Down,
 }

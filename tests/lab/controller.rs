@@ -27,6 +27,7 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Controller {
     args: Vec<String>,
+    gid: u32,
     metrics: SocketAddr,
     log: PathBuf,
     process: Mutex<Option<Running>>,
@@ -47,9 +48,10 @@ impl Running {
 }
 
 impl Controller {
-    /// A replica with these arguments, which serves `/readyz` at `metrics`. It is not started yet.
-    pub(super) fn new(args: Vec<String>, metrics: SocketAddr, log: PathBuf) -> Self {
-        Self { args, metrics, log, process: Mutex::new(None) }
+    /// A replica with these arguments, in this group, which serves `/readyz` at `metrics`. It is not
+    /// started yet.
+    pub(super) fn new(args: Vec<String>, gid: u32, metrics: SocketAddr, log: PathBuf) -> Self {
+        Self { args, gid, metrics, log, process: Mutex::new(None) }
     }
 
     /// Starts the process. Fails if it is running.
@@ -60,7 +62,7 @@ impl Controller {
         }
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let mut command = process::command(config::SMC, &args);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.gid(self.gid).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| LabError::Command {
             command: "smc controller".to_owned(),
             problem: error.to_string(),

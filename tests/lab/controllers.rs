@@ -19,15 +19,19 @@ use super::{LabError, addresses};
 
 /// All replicas by number, running or not.
 #[derive(Debug)]
-pub(super) struct Controllers(Vec<Controller>);
+pub(super) struct Controllers {
+    all: Vec<Controller>,
+    /// How many of them run from the beginning.
+    founders: usize,
+}
 
 /// The xDS address of a replica.
-fn xds(replica: u16) -> SocketAddr {
+pub(super) fn xds(replica: u16) -> SocketAddr {
     SocketAddr::from((addresses::NODE_V4, 15128 + 100 * replica))
 }
 
 /// The Raft address of a replica.
-fn raft(replica: u16) -> SocketAddr {
+pub(super) fn raft(replica: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 15129 + 100 * replica))
 }
 
@@ -39,22 +43,29 @@ fn metrics(replica: u16) -> SocketAddr {
 impl Controllers {
     pub(super) fn new(config: &Config, state: &StateDir) -> Result<Self, LabError> {
         let kek = state.path().join("kek");
-        if config.replicas > 1 {
+        if count(config) > 1 {
             write_key(&kek)?;
         }
         let replica = |replica| {
             let args = args(replica, config, state, &kek);
-            Controller::new(args, metrics(replica), state.controller_log(replica))
+            Controller::new(
+                args,
+                config::controller_gid(replica),
+                metrics(replica),
+                state.controller_log(replica),
+            )
         };
-        Ok(Self((0..config.replicas).map(replica).collect()))
+        let all = (0..count(config)).map(replica).collect();
+        Ok(Self { all, founders: usize::from(config.replicas) })
     }
 
-    /// Starts all replicas, and waits until all are ready.
+    /// Starts the replicas that run from the beginning, and waits until all are ready.
     pub(super) async fn start_all(&self) -> Result<(), LabError> {
-        for controller in &self.0 {
+        let founders = &self.all[..self.founders];
+        for controller in founders {
             controller.start().await?;
         }
-        for controller in &self.0 {
+        for controller in founders {
             controller.ready().await?;
         }
         Ok(())
@@ -72,19 +83,27 @@ impl Controllers {
         self.get(replica)?.stop(signal).await
     }
 
+    /// Sends a signal to one replica, if it is running.
+    pub(super) async fn signal(&self, replica: u16, signal: Signal) -> Result<(), LabError> {
+        self.get(replica)?.signal(signal).await;
+        Ok(())
+    }
+
     /// Sends SIGTERM to all replicas, then waits for each.
     pub(super) async fn stop_all(&self) {
-        for controller in &self.0 {
+        for controller in &self.all {
+            // One that is stopped ends with the others.
+            controller.signal(Signal::SIGCONT).await;
             controller.signal(Signal::SIGTERM).await;
         }
-        for controller in &self.0 {
+        for controller in &self.all {
             let _ = controller.stop(Signal::SIGTERM).await;
         }
     }
 
     /// Describes the replicas that ended by themselves since the last call.
     pub(super) fn ended(&self) -> Vec<String> {
-        let ended = self.0.iter().zip(0u16..).filter_map(|(controller, replica)| {
+        let ended = self.all.iter().zip(0u16..).filter_map(|(controller, replica)| {
             let name = config::numbered("the controller", replica);
             Some(format!("{name} ended by itself: {}", controller.ended()?))
         });
@@ -92,9 +111,14 @@ impl Controllers {
     }
 
     fn get(&self, replica: u16) -> Result<&Controller, LabError> {
-        let found = self.0.get(usize::from(replica));
+        let found = self.all.get(usize::from(replica));
         found.ok_or_else(|| LabError::Refused(format!("there is no replica {replica} of the controller")))
     }
+}
+
+/// All replicas, those that run only once they are started among them.
+fn count(config: &Config) -> u16 {
+    config.replicas + config.absent_replicas
 }
 
 fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<String> {
@@ -107,11 +131,13 @@ fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<Stri
     flag("--xds-listen", xds(replica).to_string());
     flag("--metrics-listen", metrics(replica).to_string());
     flag("--admin-socket", config::admin_socket(replica));
-    if config.replicas > 1 {
+    if count(config) > 1 {
         flag("--replica-id", replica.to_string());
         flag("--raft-listen", raft(replica).to_string());
         for other in 0..config.replicas {
             flag("--initial-member", format!("{other}={}", raft(other)));
+        }
+        for other in 0..count(config) {
             flag("--xds-replica", format!("{other}={}", xds(other)));
         }
     } else {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::control::Request;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
-use super::{LabError, config};
+use super::{LabError, config, cut_off};
 
 /// Poll interval of every wait.
 const POLL: Duration = Duration::from_millis(50);
@@ -285,6 +285,33 @@ impl LabHandle {
     /// Sends a signal to a controller replica, waits until it ends, and returns its exit status.
     pub async fn stop_replica(&self, replica: u16, signal: Signal) -> Result<String, LabError> {
         self.ask(&Request::StopController { replica, signal: signal as i32 }).await
+    }
+
+    /// Sends a signal to a controller replica, such as SIGSTOP, and does not wait.
+    pub async fn signal_replica(&self, replica: u16, signal: Signal) -> Result<(), LabError> {
+        self.ask(&Request::SignalController { replica, signal: signal as i32 }).await
+    }
+
+    /// Drops all packets from and to a controller replica, until [`Self::reconnect_replica`]. Its admin
+    /// socket, which is no network, answers.
+    pub async fn cut_off_replica(&self, replica: u16) -> Result<(), LabError> {
+        self.change_rules(&cut_off::rules("--insert", replica)).await
+    }
+
+    /// Undoes [`Self::cut_off_replica`].
+    pub async fn reconnect_replica(&self, replica: u16) -> Result<(), LabError> {
+        self.change_rules(&cut_off::rules("--delete", replica)).await
+    }
+
+    async fn change_rules(&self, rules: &[String]) -> Result<(), LabError> {
+        for rule in rules {
+            let argv: Vec<&str> = rule.split_whitespace().collect();
+            let output = self.exec_on_node(&argv).await?;
+            if !output.success() {
+                return Err(LabError::Command { command: rule.clone(), problem: output.stderr });
+            }
+        }
+        Ok(())
     }
 
     /// Asks the lab to end. The lab has ended when its state directory is gone.

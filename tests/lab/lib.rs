@@ -32,6 +32,7 @@ mod control;
 mod control_client;
 mod controller;
 mod controllers;
+mod cut_off;
 mod enter;
 mod error;
 mod handle;

@@ -31,6 +31,9 @@ pub struct LabOptions {
     /// Number of controller replicas. With 0 there are no Envoys, and Pods in the mesh do not
     /// start.
     pub replicas: u16,
+    /// Further replicas, which every bootstrap names, and which run only once a test starts them. They join
+    /// the group then.
+    pub absent_replicas: u16,
     /// Additional arguments for `smc controller`.
     pub controller_args: Vec<String>,
     /// Additional arguments for Envoy.
@@ -56,6 +59,7 @@ impl LabOptions {
             variant: Variant::default(),
             dual_stack: false,
             replicas: 1,
+            absent_replicas: 0,
             controller_args: Vec::new(),
             envoy_args: Vec::new(),
             keep_state: false,
@@ -97,6 +101,7 @@ impl LabOptions {
             variant: self.variant,
             dual_stack: self.dual_stack,
             replicas: self.replicas,
+            absent_replicas: self.absent_replicas,
             controller_args: self.controller_args.clone(),
             envoy_args: self.envoy_args.clone(),
             keep_state: self.keep_state,

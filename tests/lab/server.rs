@@ -103,9 +103,10 @@ impl ControlConnection {
             Request::Pods => json(&self.ask(Command::Pods).await?),
             Request::StartController { replica } => json(&self.controllers.start(replica).await?),
             Request::StopController { replica, signal } => {
-                let signal = Signal::try_from(signal)
-                    .map_err(|_| LabError::Invalid { what: "signal", text: signal.to_string() })?;
-                json(&self.controllers.stop(replica, signal).await?)
+                json(&self.controllers.stop(replica, to_signal(signal)?).await?)
+            }
+            Request::SignalController { replica, signal } => {
+                json(&self.controllers.signal(replica, to_signal(signal)?).await?)
             }
             Request::Admin { pod, path } => {
                 let (pid, _) = self.namespaces(&pod).await?;
@@ -154,6 +155,10 @@ impl ControlConnection {
             .await?
             .ok_or_else(|| LabError::Refused(format!("there is no running pod {pod}")))
     }
+}
+
+fn to_signal(number: i32) -> Result<Signal, LabError> {
+    Signal::try_from(number).map_err(|_| LabError::Invalid { what: "signal", text: number.to_string() })
 }
 
 fn json(value: &impl Serialize) -> Result<Vec<u8>, LabError> {

@@ -145,7 +145,7 @@ impl Bootstrap<'_> {
                     // outage of all replicas does not end in a thundering herd. A wait is random below the
                     // interval, which doubles until a replica has answered. Four waits, for the four of nine
                     // replicas that may be gone, are mostly shorter than an ejection.
-                    "retry_policy": { "retry_back_off": { "base_interval": "0.01s", "max_interval": "1s" } },
+                    "retry_policy": { "retry_back_off": { "base_interval": "0.005s", "max_interval": "1s" } },
                 },
             }],
         })
@@ -198,6 +198,9 @@ impl Bootstrap<'_> {
                 "max_ejection_time": seconds(EJECTION),
                 "max_ejection_percent": all_but_one(endpoints.len()),
             },
+            // By default Envoy applies a second ejection within a second only when that second is over, and
+            // tries the ejected address again until then.
+            "common_lb_config": { "update_merge_window": "0s" },
             "transport_socket": {
                 "name": "envoy.transport_sockets.tls",
                 "typed_config": self.tls(),

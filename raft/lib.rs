@@ -16,6 +16,7 @@ mod check_quorum;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod majority_read;
 mod membership;
 mod recovery;
 mod replicated;

@@ -1,20 +1,27 @@
-//! Linearizable reads: gets a read index from the leader, and waits until it is applied here.
+//! Linearizable reads: gets a read index from the leader, and waits until it is applied here; or, where no
+//! leader answers, compares the ends of the logs of a majority ([`crate::majority_read`]).
 
 use std::time::Duration;
 
 use openraft::ReadPolicy;
-use tokio::time::{Instant, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Group;
 use super::peers::{Attempts, Leader};
+use crate::majority_read::OwnLog;
 use crate::replicated::ProposeError;
 use crate::transport::client::{ANSWER, CallError};
 
 /// How long a read waits for a leader and its read index: several elections.
 const BARRIER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the leader may take before the others are asked as well. Far more than it needs, and far less
+/// than an election takes.
+const LEADER_LATE: Duration = Duration::from_millis(50);
+
 impl Group {
-    /// Retries [`Self::read_index`] until it succeeds, for at most [`BARRIER_PATIENCE`].
+    /// Reads by the leader or a majority until one of them succeeds, for at most [`BARRIER_PATIENCE`].
     pub(super) async fn caught_up(&self) -> Result<(), ProposeError> {
         let deadline = Instant::now() + BARRIER_PATIENCE;
         let mut attempts = Attempts::default();
@@ -23,14 +30,48 @@ impl Group {
                 return Err(self.stopped());
             }
             let leader = self.peers.leader_id();
-            match self.peers.while_leading(leader, self.read_index()).await {
+            let read = tokio::select! {
+                biased;
+                read = self.peers.while_leading(leader, self.read_index()) => read,
+                () = self.read_by_majority_later() => Ok(()),
+            };
+            match read {
                 Ok(()) => return Ok(()),
+                Err(_) if self.read_by_majority().await => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ProposeError::Unavailable(error.to_string()));
                 }
                 Err(_) => attempts.wait(&self.peers, leader).await,
             }
         }
+    }
+
+    /// Returns once a majority shows that nothing is missing here; asks it while the leader is late.
+    async fn read_by_majority_later(&self) {
+        loop {
+            sleep(LEADER_LATE).await;
+            if self.read_by_majority().await {
+                return;
+            }
+        }
+    }
+
+    /// Whether a majority shows that everything acknowledged before this call is applied here.
+    async fn read_by_majority(&self) -> bool {
+        let Some(own) = OwnLog::of(&self.raft).await else { return false };
+        let mut asking = JoinSet::new();
+        for id in own.others(self.identity.replica) {
+            let Some(peer) = self.peers.peer(id) else { continue };
+            asking.spawn(async move { peer.last_entry(ANSWER).await.ok().map(|last| (id, last)) });
+        }
+        let mut ends = own.ends(self.identity.replica);
+        while !own.includes_all(&ends) {
+            match asking.join_next().await {
+                Some(answered) => ends.extend(answered.ok().flatten()),
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Gets a read index from the leader, and waits until it is applied here.

@@ -137,6 +137,13 @@ impl Cluster {
         self.running.keys().copied().filter(|id| *id != leader).collect()
     }
 
+    /// Whether these replicas stand for election.
+    fn let_elect(&self, ids: [u64; 2], elect: bool) {
+        for id in ids {
+            self.group(id).raft.runtime_config().elect(elect);
+        }
+    }
+
     /// Waits until all running replicas have applied the same entries, and checks that their states are
     /// equal.
     pub(super) async fn converge(&self) {
@@ -322,6 +329,41 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
         term,
         "a returning replica does not depose a healthy leader"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_reads_while_there_is_no_leader() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    let [behind, other] = cluster.followers(leader)[..] else { panic!("two followers") };
+    commit(cluster.group(leader), vec![issue(2)]).await;
+    cluster.converge().await;
+    let term = cluster.group(other).status().term;
+    cluster.let_elect([behind, other], false);
+    cluster.crash(leader).await;
+    for reader in [behind, other] {
+        let read = timeout(Duration::from_secs(5), cluster.group(reader).barrier()).await;
+        read.expect("a read without a leader").unwrap();
+    }
+    assert_eq!(cluster.group(other).status().term, term, "there was an election");
+
+    cluster.let_elect([behind, other], true);
+    cluster.start(leader).await;
+    let leader = cluster.leader().await;
+    let [behind, other] = cluster.followers(leader)[..] else { panic!("two followers") };
+    cluster.switch.unplug(&address(behind));
+    commit(cluster.group(leader), vec![issue(3)]).await;
+    eventually("the entry", async || holds(cluster.group(other), 3).then_some(())).await;
+    cluster.let_elect([behind, other], false);
+    cluster.crash(leader).await;
+    cluster.switch.plug_in(&address(behind));
+    let read = timeout(Duration::from_secs(2), cluster.group(behind).barrier()).await;
+    assert!(read.is_err() && !holds(cluster.group(behind), 3), "it lacks an entry that was acknowledged");
+    let read = timeout(Duration::from_secs(5), cluster.group(other).barrier()).await;
+    read.expect("a read by the one that has it").unwrap();
+    cluster.let_elect([behind, other], true);
+    eventually("a barrier", || cluster.group(behind).barrier()).await;
+    assert!(holds(cluster.group(behind), 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

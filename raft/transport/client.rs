@@ -175,6 +175,13 @@ impl Peer {
         Ok(within(limit, client.read_index(request)).await?.index)
     }
 
+    /// The index of the last entry of the peer's log.
+    pub(crate) async fn last_entry(&self, limit: Duration) -> Result<u64, CallError> {
+        let mut client = self.client.clone();
+        let request = pb::LastEntryRequest { route: Some(self.route()) };
+        Ok(within(limit, client.last_entry(request)).await?.index)
+    }
+
     /// The peer's identity, and its group as it sees it.
     pub(crate) async fn describe(&self, limit: Duration) -> Result<pb::DescribeResponse, CallError> {
         let mut client = self.client.clone();

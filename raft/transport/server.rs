@@ -28,6 +28,7 @@ use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
 use crate::asking::{self, Answering, NotAnswered};
+use crate::majority_read;
 use crate::membership::{self, ChangeError};
 use crate::state::machine;
 use crate::storage::identity::{GroupId, Identity};
@@ -277,6 +278,18 @@ impl Raft for Service {
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => Err(not_leader()),
             Err(error) => Err(failed("confirm that it leads", &error)),
         }
+    }
+
+    async fn last_entry(
+        &self,
+        request: Request<pb::LastEntryRequest>,
+    ) -> Result<Response<pb::LastEntryResponse>, Status> {
+        // Of this incarnation: a replica that lost its disk has lost what it acknowledged.
+        let peer = known(peer_of(&request))?;
+        self.receiver().raft(request.get_ref().route.as_ref(), peer).map_err(|error| refuse(&error))?;
+        let last = majority_read::last_entry(&self.raft).await;
+        let index = last.map_err(|error| failed("read the end of its log", &error))?;
+        Ok(Response::new(pb::LastEntryResponse { index }))
     }
 
     async fn describe(

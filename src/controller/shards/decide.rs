@@ -57,14 +57,23 @@ impl Silence {
     }
 
     /// Looks once more, and returns the processes that are gone. Each is returned again after as many looks.
+    ///
+    /// A replica that does not hear a majority judges nothing: it may be the one that is cut off, and what it
+    /// proposes would be committed when it is connected again, by another leader.
     pub(super) fn look(
         &mut self,
         contacts: &BTreeMap<ReplicaId, Contact>,
         placement: &Placement,
     ) -> Vec<SetReplicaPhase> {
-        let silent = contacts.iter().filter(|(_, contact)| contact.heard.is_none_or(|heard| heard > QUIET));
+        let is_silent = |contact: &Contact| contact.heard.is_none_or(|heard| heard > QUIET);
+        let silent: Vec<_> = contacts.iter().filter(|(_, contact)| is_silent(contact)).collect();
+        // Of all members, of which the leader is one.
+        if 2 * silent.len() > contacts.len() {
+            self.reset();
+            return Vec::new();
+        }
         let looks = |id: &ReplicaId| self.0.get(id).map_or(1, |looks| looks + 1);
-        self.0 = silent.map(|(id, _)| (*id, looks(id))).collect();
+        self.0 = silent.into_iter().map(|(id, _)| (*id, looks(id))).collect();
         let mut gone = Vec::new();
         self.0.retain(|id, looks| {
             let is_gone = *looks >= LOOKS;
@@ -156,8 +165,13 @@ mod tests {
         }
     }
 
+    /// The contact of the leader of three with one member, while the other answers.
     fn contact(heard: Option<u64>) -> BTreeMap<ReplicaId, Contact> {
-        BTreeMap::from([(ONE, Contact { heard: heard.map(Duration::from_secs), commands: GENERATION })])
+        let contact = |heard| Contact { heard, commands: GENERATION };
+        BTreeMap::from([
+            (ONE, contact(heard.map(Duration::from_secs))),
+            (ReplicaId(2), contact(Some(Duration::ZERO))),
+        ])
     }
 
     /// At which looks the member is gone.
@@ -183,6 +197,13 @@ mod tests {
             assert_eq!(gone_at(&placement(phase), looks), expected, "{sentence}");
         }
         assert!(gone_at(&Placement::default(), [None; 20]).is_empty(), "one that has not joined");
+        let mut isolated = contact(None);
+        for contact in isolated.values_mut() {
+            contact.heard = None;
+        }
+        let mut silence = Silence::default();
+        let judged = (0..20).any(|_| !silence.look(&isolated, &placement(Ready)).is_empty());
+        assert!(!judged, "a leader that hears no majority");
     }
 
     #[test]

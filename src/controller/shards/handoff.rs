@@ -16,7 +16,7 @@ use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{AcceptMovesAnswer, AcceptMovesQuestion};
 use smc_types::ids::{ProxyUuid, ReplicaId};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -34,6 +34,17 @@ const ROUND: Duration = Duration::from_millis(20);
 
 /// How long a receiver may take to answer. One that is frozen is down some seconds later.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// The pause between proxies that are granted together. If all ended at once, each would wait for the
+/// handshakes of the others. It is no shorter, since each look at the streams takes a microsecond for every
+/// ten.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Spreads the proxies over the time that they are granted for.
+fn slices<T>(proxies: &[T], time: Duration) -> impl Iterator<Item = &[T]> {
+    let slices = usize::try_from(time.as_millis() / SLICE.as_millis()).unwrap_or(usize::MAX).max(1);
+    proxies.chunks(proxies.len().div_ceil(slices).max(1))
+}
 
 /// The receiver's side: how fast this replica takes proxies over.
 #[derive(Debug)]
@@ -139,15 +150,40 @@ impl Handoff {
         let granted = granted.min(count);
         moves.refused.fetch_add(count - granted, Ordering::Relaxed);
         let now = self.began.elapsed();
-        let chosen: BTreeSet<_> = proxies.into_iter().take(usize::try_from(granted).unwrap_or(0)).collect();
-        for proxy in &chosen {
+        let chosen = &proxies[..usize::try_from(granted).unwrap_or(0)];
+        for proxy in chosen {
             self.moved.note(*proxy, now);
         }
-        if !chosen.is_empty() {
-            self.proxies.end(|stream| chosen.contains(&stream.admission.proxy.uuid), StopReason::Moved);
+        let pause = Duration::from_millis(retry_after_ms).min(LOOK);
+        let began = Instant::now();
+        for (n, together) in slices(chosen, pause).enumerate() {
+            if n > 0 {
+                sleep(SLICE).await;
+            }
+            let together: BTreeSet<_> = together.iter().collect();
+            self.proxies.end(|stream| together.contains(&stream.admission.proxy.uuid), StopReason::Moved);
+        }
+        if granted > 0 {
             moves.moved.fetch_add(granted, Ordering::Relaxed);
             info!(%receiver, proxies = chosen.len(), "handed proxies over");
         }
-        Duration::from_millis(retry_after_ms).min(LOOK)
+        pause.saturating_sub(began.elapsed())
+    }
+}
+
+#[test]
+fn proxies_are_spread_over_the_time_that_they_are_granted_for() {
+    let proxies = [(); 100];
+    for (count, millis, expected) in [
+        (0, 50, vec![]),
+        (1, 50, vec![1]),
+        (10, 50, vec![1; 10]),
+        (25, 50, vec![3, 3, 3, 3, 3, 3, 3, 3, 1]),
+        (100, 50, vec![10; 10]),
+        (100, 0, vec![100]),
+        (7, 12, vec![4, 3]),
+    ] {
+        let slices = slices(&proxies[..count], Duration::from_millis(millis));
+        assert_eq!(slices.map(<[()]>::len).collect::<Vec<_>>(), expected, "{count} in {millis} ms");
     }
 }

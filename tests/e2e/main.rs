@@ -25,7 +25,6 @@ mod pod_address;
 mod protocols;
 mod readiness;
 mod rejection;
-mod rolling;
 mod splits;
 mod tcp;
 

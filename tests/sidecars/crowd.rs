@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use smc_lab::{Calls, FetchResult, Lab, LabHandle, LabOptions};
+use smc_testkit::envoy_log::ENVOY_ARGS;
 use smc_testkit::eventually::{Patience, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -115,7 +116,7 @@ pub(crate) async fn start(sidecars: usize) -> Lab {
     options.replicas = 3;
     options.absent_replicas = 1;
     options.ready_timeout = SETTLE;
-    options.envoy_args = crate::stream_log::ENVOY_ARGS.map(str::to_owned).to_vec();
+    options.envoy_args = ENVOY_ARGS.map(str::to_owned).to_vec();
     Lab::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
@@ -164,8 +165,8 @@ impl Traffic {
         traffic
     }
 
-    /// Waits for one more request of each caller, then checks that all since the start were answered, over the
-    /// first connection. Returns how many requests and lines there were.
+    /// Waits for one more request of each caller, then checks that all since the start were answered, over
+    /// the first connection. Returns how many requests and lines there were.
     pub(crate) async fn assert_undisturbed(mut self) -> (usize, usize) {
         let mut requests = 0;
         for (caller, mut calls) in self.requests {

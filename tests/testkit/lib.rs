@@ -1,9 +1,9 @@
 //! What tests of several packages share.
 //!
-//! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of replicas
-//! ([`mod@loopback`]), a client of the discovery service ([`ads`]), hostile ones ([`hostile`]) and the wait
-//! for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is wrong: a test
-//! fails then, which is what it is for.
+//! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
+//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]), hostile ones ([`hostile`]),
+//! the reading of Envoy's log ([`envoy_log`]) and the wait for what is to come ([`mod@eventually`]).
+//! Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -14,6 +14,7 @@
 )]
 
 pub mod ads;
+pub mod envoy_log;
 pub mod eventually;
 pub mod hostile;
 pub mod loopback;

@@ -7,6 +7,7 @@ use smc_kubernetes::{Cluster, Image, MESH_NAMESPACE, beside};
 
 use crate::mesh::{self, REPLICAS, SETTLE, smc};
 use crate::shared;
+use crate::sidecars::Sidecars;
 use crate::traffic::{Steady, fetch};
 
 const MANIFESTS: &str = include_str!("faults.yaml");
@@ -41,11 +42,19 @@ async fn traffic_goes_on_while_the_control_plane_fails() {
     expect(cluster, "faults/caller", Some(200)).await;
     let mut steady = Steady::of(cluster, "faults/caller").await;
 
+    let mut sidecars = Sidecars::watch(cluster, "faults").await;
+    sidecars.assert_undisturbed(cluster, REPLICAS, "before anything happens").await;
     steady.start();
-    replicas_are_deleted_one_by_one(cluster).await;
+    replicas_are_deleted_one_by_one(cluster, &mut sidecars).await;
     steady.assert_no_failure(LEAST, "replicas deleted one by one");
     the_image_is_updated(cluster).await;
+    sidecars.assert_undisturbed(cluster, REPLICAS, "a rolling update of the image").await;
     steady.assert_no_failure(LEAST, "a rolling update of the image");
+    for replicas in [4, REPLICAS] {
+        scale(cluster, replicas).await;
+        sidecars.assert_undisturbed(cluster, replicas, &format!("scaled to {replicas}")).await;
+    }
+    steady.assert_no_failure(LEAST, "controllers from 3 to 4 and 3");
     the_api_server_is_killed(cluster, &mut steady).await;
     the_api_server_hangs(cluster, &mut steady).await;
     scale(cluster, 5).await;
@@ -83,11 +92,12 @@ async fn policy_changes_arrive(cluster: &Cluster, steady: &mut Steady) {
     steady.start();
 }
 
-async fn replicas_are_deleted_one_by_one(cluster: &Cluster) {
+async fn replicas_are_deleted_one_by_one(cluster: &Cluster, sidecars: &mut Sidecars) {
     for replica in 0..REPLICAS {
         let pod = format!("smc-controller-{replica}");
         kubectl(cluster, &["delete", "pod", "-n", MESH_NAMESPACE, &pod]).await;
         mesh::wait_rolled_out(cluster).await;
+        sidecars.assert_undisturbed(cluster, REPLICAS, &format!("{pod} deleted")).await;
     }
 }
 

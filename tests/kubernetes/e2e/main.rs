@@ -1,7 +1,13 @@
 //! The tests in a real Kubernetes: most in one cluster that they share, each in namespaces of its
 //! own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test that cannot go on fails, and shows what it measured"
+)]
 
 mod api_only;
 mod bookstore;
@@ -16,6 +22,7 @@ mod objects;
 mod osm;
 mod rights;
 mod shared;
+mod sidecars;
 mod source;
 mod stage;
 mod traffic;

@@ -1,51 +1,57 @@
-//! Owns the reading of Envoy's log: when its stream to the controller ended, when the next one was answered,
-//! and what it was sent. Pure.
+//! Reading Envoy's log: when its stream to the controller ended, when the next one was answered, and what
+//! it was sent. Pure.
 
-/// The arguments that make Envoy log this, with the time in seconds since 1970.
-pub(crate) const ENVOY_ARGS: [&str; 4] =
-    ["--component-log-level", "config:debug", "--log-format", "%E.%e %v"];
+/// The arguments that make Envoy log this, in lines for [`line`].
+pub const ENVOY_ARGS: [&str; 4] = ["--component-log-level", "config:debug", "--log-format", "%E.%e %v"];
 
 /// A time without a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub struct Gap {
     /// When the stream ended, in milliseconds since 1970.
-    pub(crate) ended: u64,
+    pub ended: u64,
     /// When the first response came on the next one.
-    pub(crate) answered: u64,
+    pub answered: u64,
     /// The gRPC status with which it ended: 0 if the controller ended it in order.
-    pub(crate) status: u32,
+    pub status: u32,
 }
 
 impl Gap {
-    pub(crate) fn millis(&self) -> u64 {
+    /// How long it took.
+    pub fn millis(&self) -> u64 {
         self.answered.saturating_sub(self.ended)
     }
 }
 
-/// What Envoy logged of its streams.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Streams {
-    pub(crate) gaps: Vec<Gap>,
-    /// Resources that were added, changed or removed by responses.
-    pub(crate) resources: u64,
-    /// Whether the last stream ended, and none was answered since.
-    pub(crate) is_waiting: bool,
+/// The median of the gaps, their 99th percentile and the longest one, in milliseconds; zeros without a gap.
+pub fn percentiles(gaps: &[Gap]) -> [u64; 3] {
+    let mut millis: Vec<u64> = gaps.iter().map(Gap::millis).collect();
+    millis.sort_unstable();
+    let at = |percent: usize| millis.get((millis.len() * percent).div_ceil(100).max(1) - 1).copied();
+    [50, 99, 100].map(|percent| at(percent).unwrap_or_default())
 }
 
-/// Reads a part of a log that begins while a stream is open.
-pub(crate) fn streams(log: &str) -> Streams {
+/// What Envoy logged of its streams.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// Every time without one.
+    pub gaps: Vec<Gap>,
+    /// Resources that were added, changed or removed by responses.
+    pub resources: u64,
+    /// Whether the last stream ended, and none was answered since.
+    pub is_waiting: bool,
+}
+
+/// Reads a part of a log that begins while a stream is open: messages, each with its time in milliseconds
+/// since 1970.
+pub fn streams<'a>(messages: impl IntoIterator<Item = (u64, &'a str)>) -> Streams {
     let mut streams = Streams::default();
     let mut ended = None;
-    for line in log.lines() {
-        let Some((at, message)) = line.split_once(' ').and_then(|(at, rest)| Some((millis(at)?, rest)))
-        else {
-            continue;
-        };
+    for (at, message) in messages {
         if let Some((_, reason)) = message.split_once(" gRPC config stream to smc-controller closed: ") {
             let status = reason.split(',').next().and_then(|status| status.parse().ok());
             // Attempts that fail do not end a stream.
             ended = ended.or(status.map(|status| (at, status)));
-        } else if message.starts_with("Received DeltaDiscoveryResponse for ") {
+        } else if message.contains("Received DeltaDiscoveryResponse for ") {
             let gap = ended.take().map(|(ended, status)| Gap { ended, answered: at, status });
             streams.gaps.extend(gap);
         } else if let Some((_, counts)) = message.split_once(" accepted with ") {
@@ -57,10 +63,27 @@ pub(crate) fn streams(log: &str) -> Streams {
     streams
 }
 
+/// The time and the message of a line, if it is one of Envoy's.
+pub fn line(line: &str) -> Option<(u64, &str)> {
+    let (at, message) = line.split_once(' ')?;
+    Some((millis(at)?, message))
+}
+
 /// Milliseconds of `SECONDS.MILLISECONDS`.
 fn millis(text: &str) -> Option<u64> {
     let (seconds, millis) = text.split_once('.').filter(|(_, millis)| millis.len() == 3)?;
     Some(seconds.parse::<u64>().ok()? * 1000 + millis.parse::<u64>().ok()?)
+}
+
+#[test]
+fn percentiles_are_those_of_the_gaps_in_order() {
+    let gaps = |millis: &[u64]| {
+        millis.iter().map(|&answered| Gap { ended: 0, answered, status: 0 }).collect::<Vec<_>>()
+    };
+    assert_eq!(percentiles(&[]), [0, 0, 0]);
+    assert_eq!(percentiles(&gaps(&[7])), [7, 7, 7]);
+    assert_eq!(percentiles(&gaps(&[3, 1, 2])), [2, 3, 3]);
+    assert_eq!(percentiles(&gaps(&(1..=200).collect::<Vec<_>>())), [100, 198, 200]);
 }
 
 #[test]
@@ -97,6 +120,7 @@ fn gaps_last_from_the_end_of_a_stream_to_the_first_answer_of_the_next() {
         let (gaps, resources, is_waiting) = expected;
         let gap = |(ended, answered, status)| Gap { ended, answered, status };
         let expected = Streams { gaps: gaps.into_iter().map(gap).collect(), resources, is_waiting };
-        assert_eq!(streams(&lines.join("\n")), expected, "{sentence}");
+        let messages = lines.iter().filter_map(|text| line(text));
+        assert_eq!(streams(messages), expected, "{sentence}");
     }
 }

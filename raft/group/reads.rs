@@ -20,6 +20,10 @@ const BARRIER_PATIENCE: Duration = Duration::from_secs(10);
 /// than an election takes.
 const LEADER_LATE: Duration = Duration::from_millis(50);
 
+/// The longest pause between two questions to a majority. The first is [`LEADER_LATE`], and each is longer
+/// by as much, so that a replica without a group asks little.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 impl Group {
     /// Reads by the leader or a majority until one of them succeeds, for at most [`BARRIER_PATIENCE`].
     pub(super) async fn caught_up(&self) -> Result<(), ProposeError> {
@@ -48,11 +52,13 @@ impl Group {
 
     /// Returns once a majority shows that nothing is missing here; asks it while the leader is late.
     async fn read_by_majority_later(&self) {
+        let mut pause = LEADER_LATE;
         loop {
-            sleep(LEADER_LATE).await;
+            sleep(pause).await;
             if self.read_by_majority().await {
                 return;
             }
+            pause = (pause + LEADER_LATE).min(LONGEST_PAUSE);
         }
     }
 

@@ -36,6 +36,7 @@ use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapsh
 use crate::types::{Entry, Proposal, TypeConfig};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
 use smc_host::env::Clock;
+use smc_host::log_limit::LogLimit;
 use smc_host::network::Listener;
 use smc_types::ids::ReplicaId;
 
@@ -57,6 +58,8 @@ pub(crate) struct Service {
     pub(crate) clock: Arc<dyn Clock>,
     /// Answers what the controllers of other members ask.
     pub(crate) answering: Answering,
+    /// Refused messages in the log: a replica with an outdated view of its group repeats them.
+    refusals: Arc<LogLimit>,
 }
 
 /// Serves until `stopping`.
@@ -89,7 +92,15 @@ impl Service {
         clock: Arc<dyn Clock>,
         answering: Answering,
     ) -> Self {
-        Self { raft, identity, snapshots, receiving: Arc::default(), clock, answering }
+        let (receiving, refusals) = (Arc::default(), Arc::default());
+        Self { raft, identity, snapshots, receiving, clock, answering, refusals }
+    }
+
+    fn refuse(&self, error: &Misrouted) -> Status {
+        if let Some(messages) = self.refusals.note() {
+            warn!(%error, messages, "refused messages of other replicas");
+        }
+        Status::failed_precondition(error.to_string())
     }
 
     fn receiver(&self) -> Receiver {
@@ -99,26 +110,26 @@ impl Service {
 
     /// Checks a message of Raft itself. The first one makes an empty replica a member of its group.
     async fn admit(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<(), Status> {
-        let group = self.receiver().raft(route, known(peer)?).map_err(|error| refuse(&error))?;
+        let group = self.receiver().raft(route, known(peer)?).map_err(|error| self.refuse(&error))?;
         self.adopt(group).await
     }
 
     async fn adopt(&self, group: GroupId) -> Result<(), Status> {
         match self.identity.adopt(group).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(refuse(&Misrouted::OtherGroup(group))),
+            Ok(false) => Err(self.refuse(&Misrouted::OtherGroup(group))),
             Err(error) => Err(failed("join the group", &error)),
         }
     }
 
     fn admit_any(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<Sender, Status> {
-        self.receiver().any(route, known(peer)?).map_err(|error| refuse(&error))
+        self.receiver().any(route, known(peer)?).map_err(|error| self.refuse(&error))
     }
 
     /// Checks a message that only a member of the group may send.
     fn admit_member(&self, route: Option<&pb::Route>, peer: Option<ReplicaId>) -> Result<ReplicaId, Status> {
         let sender = self.admit_any(route, peer)?;
-        sender.group.map(|_| sender.replica).ok_or_else(|| refuse(&Misrouted::NoGroup))
+        sender.group.map(|_| sender.replica).ok_or_else(|| self.refuse(&Misrouted::NoGroup))
     }
 }
 
@@ -128,11 +139,6 @@ fn peer_of<T>(request: &Request<T>) -> Option<ReplicaId> {
 
 fn known(peer: Option<ReplicaId>) -> Result<ReplicaId, Status> {
     peer.ok_or_else(|| Status::unauthenticated("the connection has no certificate"))
-}
-
-fn refuse(error: &Misrouted) -> Status {
-    warn!(%error, "refused a message of another replica");
-    Status::failed_precondition(error.to_string())
 }
 
 fn malformed(Malformed(what): Malformed) -> Status {
@@ -286,7 +292,7 @@ impl Raft for Service {
     ) -> Result<Response<pb::LastEntryResponse>, Status> {
         // Of this incarnation: a replica that lost its disk has lost what it acknowledged.
         let peer = known(peer_of(&request))?;
-        self.receiver().raft(request.get_ref().route.as_ref(), peer).map_err(|error| refuse(&error))?;
+        self.receiver().raft(request.get_ref().route.as_ref(), peer).map_err(|error| self.refuse(&error))?;
         let last = majority_read::last_entry(&self.raft).await;
         let index = last.map_err(|error| failed("read the end of its log", &error))?;
         Ok(Response::new(pb::LastEntryResponse { index }))

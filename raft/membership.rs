@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
-use openraft::{ChangeMembers, ServerState};
+use openraft::{ChangeMembers, ReadPolicy, ServerState};
 use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 use tokio::time::timeout;
@@ -146,7 +146,7 @@ pub(crate) async fn finish(raft: &Raft) -> Result<(), ChangeError> {
 }
 
 async fn remove(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
-    let Some((_, voter)) = member(raft, id) else { return Ok(()) };
+    let Some((_, voter)) = member(raft, id) else { return without_it(raft).await };
     let ids = BTreeSet::from([id]);
     if !voter {
         raft.change_membership(ChangeMembers::RemoveNodes(ids), false).await?;
@@ -154,6 +154,19 @@ async fn remove(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
         return Err(ChangeError::Refused(format!("replica {id} is the last voter")));
     } else {
         raft.change_membership(ChangeMembers::RemoveVoters(ids), false).await?;
+    }
+    Ok(())
+}
+
+/// Makes sure that the membership is that of the group: this replica leads, and its membership is
+/// committed. A replica that learns that it has left forgets what it acknowledged.
+async fn without_it(raft: &Raft) -> Result<(), ChangeError> {
+    let known = *raft.metrics().borrow_watched().membership_config.log_id();
+    if raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+        return Err(ChangeError::NotLeader);
+    }
+    if raft.metrics().borrow_watched().last_applied < known {
+        return Err(ChangeError::Failed("the removal is not committed yet".to_owned()));
     }
     Ok(())
 }

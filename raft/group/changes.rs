@@ -2,10 +2,10 @@
 
 use smc_proto::raft::v1 as pb;
 use smc_types::ids::ReplicaId;
+use tokio::task::JoinSet;
 
 use super::Group;
 use super::error::MembershipError;
-use super::peers::Leader;
 use crate::membership::{self, ChangeError};
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError};
 use crate::types::Replica;
@@ -46,19 +46,29 @@ impl Group {
         Ok(Some(successor))
     }
 
+    /// Makes a change here, if this replica leads, and otherwise where it is accepted: all members are
+    /// asked. A member that was removed may know a former leader, and hears of no other.
     async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
-        match self.peers.leader() {
-            Leader::Me => membership::change(&self.raft, change).await.map_err(|error| match error {
+        if self.status().leads() {
+            return membership::change(&self.raft, change).await.map_err(|error| match error {
                 ChangeError::Refused(reason) => MembershipError::Refused(reason),
                 error => MembershipError::Failed(error.to_string()),
-            }),
-            Leader::Other(leader) => {
-                leader.change_membership(change, CHANGE_PATIENCE).await.map_err(|error| match error {
-                    CallError::Refused(reason) => MembershipError::Refused(reason),
-                    error => MembershipError::Failed(error.to_string()),
-                })
-            }
-            Leader::Unknown => Err(MembershipError::Failed("the group has no leader".to_owned())),
+            });
         }
+        let mut asked = JoinSet::new();
+        for peer in self.status().members.iter().filter_map(|member| self.peers.peer(member.id)) {
+            let change = change.clone();
+            asked.spawn(async move { peer.change_membership(change, CHANGE_PATIENCE).await });
+        }
+        let mut failure = CallError::NotLeader;
+        while let Some(answered) = asked.join_next().await {
+            match answered {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(CallError::Refused(reason))) => return Err(MembershipError::Refused(reason)),
+                Ok(Err(error)) if !matches!(error, CallError::NotLeader) => failure = error,
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        Err(MembershipError::Failed(failure.to_string()))
     }
 }

@@ -476,6 +476,23 @@ async fn one_grows_to_three_to_five_and_shrinks_to_three() {
     cluster.converge().await;
 }
 
+/// Without that it would not mark its disk, and could not come back: the others do not talk to it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_replica_that_knows_a_former_leader_learns_that_it_has_left() {
+    let cluster = Cluster::found(&[0, 1, 2]).await;
+    let leader = cluster.leader().await;
+    let [removed, next] = cluster.followers(leader)[..] else { panic!("three replicas") };
+    cluster.switch.unplug(&address(removed));
+    let group = cluster.group(leader);
+    group.remove(ReplicaId(removed)).await.unwrap();
+    eventually("the next leader", || group.transfer(ReplicaId(next))).await;
+    let leaving = cluster.group(removed);
+    assert!(leaving.remove(ReplicaId(removed)).await.is_err(), "no member answers");
+    cluster.switch.plug_in(&address(removed));
+    assert_eq!(leaving.status().leader, Some(ReplicaId(leader)));
+    eventually("an answer", || leaving.remove(ReplicaId(removed))).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lost_its_disk_is_replaced_and_nothing_else_is_lost() {
     let mut cluster = Cluster::found(&[0, 1, 2]).await;

@@ -1,8 +1,10 @@
 //! The end of a replica in its StatefulSet.
 //!
-//! Owns the order: the API says whether the replica comes back; leadership goes to another replica before the
-//! streams end; a replica that was scaled away leaves the group when it serves no proxy any more, and marks
-//! its disk. All of it fits in 30 seconds, beside the ten of the shutdown.
+//! Owns the order: the API says whether the replica comes back; leadership goes to another replica before
+//! the streams end; a replica that was scaled away leaves the group when it serves no proxy any more, and
+//! marks its disk. It does so also when it is asked for again meanwhile: the leader may have removed it
+//! already, and a removed replica comes back with an empty disk alone. All of it fits in 30 seconds, beside
+//! the ten of the shutdown.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,11 +80,8 @@ impl Departing {
         loop {
             // A leader cannot remove itself; the successor may have been too slow before.
             let desired = self.desired().await;
-            if desired.is_some_and(|desired| desired.keeps(self.replica)) {
-                info!("this replica is asked for again: it stays a member");
-                return;
-            }
-            hand_over(group, |id| desired.is_none_or(|desired| desired.keeps(id))).await;
+            let stays = |id| id != self.replica && desired.is_none_or(|desired| desired.keeps(id));
+            hand_over(group, stays).await;
             match group.remove(self.replica).await {
                 Ok(()) => break,
                 Err(error) if Instant::now() < deadline => {

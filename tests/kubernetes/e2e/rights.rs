@@ -10,7 +10,7 @@ use smc_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::{mesh, shared};
 use comparison::{Grant, grants};
-pub(crate) use comparison::{Request, requests};
+pub(crate) use comparison::{Request, refused, requests};
 
 /// What needs all that the controllers may ask for: an object of each kind, one of them without effect, and a
 /// pod with a sidecar.
@@ -48,7 +48,7 @@ async fn the_controllers_have_the_rights_that_they_use_and_no_others() {
     let waited = cluster.wait("the controllers to use all of their rights", LIMIT, all_used).await;
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
     let used = requests(&cluster.audit().unwrap(), &controllers());
-    let refused: BTreeSet<&Request> = used.iter().filter(|request| !request.allowed).collect();
+    let refused = refused(&used);
     assert!(refused.is_empty(), "used and not granted: {refused:#?}");
     // All users have some rights by birth; the controllers use none of these.
     let elsewhere = |request: &&Request| !granted.iter().any(|grant| grant.allows(request));

@@ -8,7 +8,7 @@ use smc_kubernetes::{Cluster, ENVOY_IMAGE, Image, MESH_NAMESPACE, SMC_IMAGE, bes
 use tokio::process::Command;
 
 use crate::mesh::{self, SETTLE};
-use crate::rights::{Request, controllers, requests};
+use crate::rights::{Request, controllers, refused, requests};
 use crate::shared;
 use crate::traffic::{Steady, fetch};
 
@@ -146,7 +146,7 @@ fn no_controller_touches_the_other_mesh(cluster: &Cluster) {
         let touched: BTreeSet<&Request> =
             requests.iter().filter(|request| others.contains(&&*request.namespace)).collect();
         assert!(touched.is_empty(), "{user}: {touched:#?}");
-        let refused: BTreeSet<&Request> = requests.iter().filter(|request| !request.allowed).collect();
+        let refused = refused(&requests);
         assert!(refused.is_empty(), "{user}: {refused:#?}");
     }
 }

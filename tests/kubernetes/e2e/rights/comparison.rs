@@ -1,5 +1,7 @@
 //! What a role grants, what was asked for, and which of the two covers the other. Pure.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// One right: a verb on a resource.
@@ -55,18 +57,10 @@ pub(super) fn grants(role: &Value) -> Vec<Grant> {
     all
 }
 
-/// A role that every cluster has. An API server that does not find it has just started and read no roles yet:
-/// whatever it refuses then says nothing about rights.
-const BUILT_IN: &str = "clusterrole.rbac.authorization.k8s.io \"system:basic-user\" not found";
-
 /// A user's requests for resources in an audit log. What is no resource, such as `/version`, needs no right.
 pub(crate) fn requests(audit: &[Value], user: &str) -> Vec<Request> {
     let own = audit.iter().filter(|event| event["user"]["username"] == user);
-    let decided = own.filter(|event| {
-        let reason = event["annotations"]["authorization.k8s.io/reason"].as_str();
-        !reason.is_some_and(|reason| reason.contains(BUILT_IN))
-    });
-    let resources = decided.filter(|event| event["objectRef"]["resource"].is_string());
+    let resources = own.filter(|event| event["objectRef"]["resource"].is_string());
     let requests = resources.map(|event| {
         let object = &event["objectRef"];
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -81,6 +75,16 @@ pub(crate) fn requests(audit: &[Value], user: &str) -> Vec<Request> {
         }
     });
     requests.collect()
+}
+
+/// What is refused whenever it is asked for. An API server that has just started, and has not read all
+/// roles and bindings yet, refuses what it allows a moment later.
+pub(crate) fn refused(requests: &[Request]) -> BTreeSet<&Request> {
+    let alike =
+        |a: &Request, b: &Request| (&a.group, &a.resource, &a.verb) == (&b.group, &b.resource, &b.verb);
+    let allowed =
+        |refused: &&Request| requests.iter().any(|request| request.allowed && alike(request, refused));
+    requests.iter().filter(|request| !request.allowed && !allowed(request)).collect()
 }
 
 impl Grant {
@@ -152,14 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_unless_the_server_has_read_no_roles_yet() {
-        let refused = |reason: &str| {
-            let mut event = asked("shop", "pods", "patch", "a");
-            event["annotations"] =
-                json!({ "authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": reason });
-            requests(&[event], "smc")
+    fn a_refusal_counts_unless_the_same_is_allowed_at_another_time() {
+        let decided = |resource, decision: &str| {
+            let mut event = asked("shop", resource, "patch", "a");
+            event["annotations"]["authorization.k8s.io/decision"] = decision.into();
+            event
         };
-        assert!(matches!(&refused("")[..], [Request { allowed: false, .. }]));
-        assert_eq!(refused(&format!("RBAC: [{BUILT_IN}, and others]")), []);
+        for (refusals, events) in [
+            (1, vec![decided("pods", "forbid")]),
+            (0, vec![decided("pods", "forbid"), decided("pods", "allow")]),
+            (0, vec![decided("pods", "allow"), decided("pods", "forbid")]),
+            (1, vec![decided("pods", "forbid"), decided("pods/status", "allow")]),
+        ] {
+            assert_eq!(refused(&requests(&events, "smc")).len(), refusals, "{events:?}");
+        }
     }
 }

@@ -7,6 +7,7 @@ mod latest;
 mod replica;
 mod separate;
 mod several;
+mod slow;
 mod starting;
 mod trust;
 mod valve;

@@ -209,7 +209,13 @@ impl Replica {
     }
 
     pub(super) fn declare_another_service(&self) {
-        std::fs::write(self.directory.path().join("mesh/another.yaml"), ANOTHER).unwrap();
+        self.declare_another_service_as("another");
+    }
+
+    /// Declares it by this name, and no longer by the one before.
+    pub(super) fn declare_another_service_as(&self, name: &str) {
+        let text = ANOTHER.replace("another", name);
+        std::fs::write(self.directory.path().join("mesh/another.yaml"), text).unwrap();
     }
 
     pub(super) fn declare_a_second_store(&self) {

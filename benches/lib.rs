@@ -9,7 +9,6 @@ pub mod controller;
 pub mod controllers;
 pub mod mesh;
 pub mod proxies;
-pub mod references;
 pub mod sidecar;
 
 use std::time::Duration;

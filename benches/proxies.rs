@@ -1,11 +1,11 @@
 //! Proxies that subscribe as Envoy does, and what they receive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use prost::Message as _;
 use smc_mesh::resource::ResourceType;
-use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use smc_testkit::ads::{Credentials, DeltaStream, ack};
+use smc_testkit::subscriptions::{Subscriptions, subscribe};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -13,7 +13,6 @@ use tonic::transport::Channel;
 
 use crate::Result;
 use crate::controller::PATIENCE;
-use crate::references::references;
 
 /// The next event of a proxy, or the error of a stream that ended.
 pub async fn next(received: &mut mpsc::Receiver<Event>, streams: &mut JoinSet<Result<()>>) -> Result<Event> {
@@ -65,27 +64,20 @@ impl Proxy {
 
     /// Runs until the stream ends.
     pub async fn run(self, events: mpsc::Sender<Event>) -> Result<()> {
-        let first =
-            [subscribe(&self.credentials, ResourceType::Cluster, &[]), request(ResourceType::Listener)];
+        let mut subscriptions = Subscriptions::default();
+        let first = subscriptions.first(&self.credentials, |_| BTreeMap::new());
         let mut stream = DeltaStream::open(self.channel, first).await?;
-        // What is subscribed, and of it what has not arrived yet; the wildcard has no name.
+        // What has not arrived yet; a wildcard has no name.
         let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));
-        let mut asked = BTreeSet::from(wildcards);
-        let mut awaited = asked.clone();
+        let mut awaited = BTreeSet::from(wildcards);
         let mut complete = false;
         while let Some(response) = stream.next().await? {
             let at = Instant::now();
             stream.send(ack(&response)).await?;
             let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
-            for (kind, names) in references(kind, &response.resources) {
-                let new: Vec<String> =
-                    names.into_iter().filter(|name| asked.insert((kind, name.clone()))).collect();
-                if new.is_empty() {
-                    continue;
-                }
-                awaited.extend(new.iter().map(|name| (kind, name.clone())));
-                let subscribe = DeltaDiscoveryRequest { resource_names_subscribe: new, ..request(kind) };
-                stream.send(subscribe).await?;
+            for (kind, names) in subscriptions.follow(kind, &response.resources) {
+                awaited.extend(names.iter().map(|name| (kind, name.clone())));
+                stream.send(subscribe(kind, names)).await?;
             }
             awaited.remove(&(kind, String::new()));
             let names = response.resources.iter().map(|resource| &resource.name);
@@ -106,8 +98,4 @@ impl Proxy {
         }
         Ok(())
     }
-}
-
-fn request(kind: ResourceType) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest { type_url: kind.url().to_owned(), ..DeltaDiscoveryRequest::default() }
 }

@@ -14,11 +14,11 @@ use serde_json::Value;
 use smc_host::env::fixed::SeededEntropy;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack};
+use smc_testkit::subscriptions::{Subscriptions, subscribe};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Endpoint;
 
 use crate::Result;
-use crate::references::references;
 
 /// The cluster of the controllers in a bootstrap.
 const CLUSTER: &str = "/static_resources/clusters/0";
@@ -171,7 +171,7 @@ pub struct Sidecar {
     /// Until when each priority is ejected.
     ejected: Vec<Option<Instant>>,
     held: BTreeMap<ResourceType, BTreeMap<String, String>>,
-    asked: BTreeMap<ResourceType, BTreeSet<String>>,
+    subscriptions: Subscriptions,
     /// When its last stream ended.
     ended: Option<Instant>,
     attempt: u32,
@@ -208,7 +208,7 @@ impl Sidecar {
             random: SeededEntropy::new(u64::try_from(number)?),
             board: Arc::clone(board),
             held: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            subscriptions: Subscriptions::default(),
             ended: None,
             attempt: 0,
         })
@@ -283,7 +283,9 @@ impl Sidecar {
             Ok(Err(error)) => return End::Unconnected { refused: is_refused(&error) },
             Err(_) => return End::Unconnected { refused: false },
         };
-        let mut stream = match DeltaStream::open(channel, self.first()).await {
+        let held = |kind| self.held.get(&kind).cloned().unwrap_or_default();
+        let first = self.subscriptions.first(&self.credentials, held);
+        let mut stream = match DeltaStream::open(channel, first).await {
             Ok(stream) => stream,
             Err(status) if status.source().is_none() => return End::Refused,
             Err(_) => return End::Broken,
@@ -325,33 +327,6 @@ impl Sidecar {
         awaited.is_empty() && has(ResourceType::Cluster) && has(ResourceType::Listener)
     }
 
-    /// The first requests of a stream, in Envoy's order: with all that it holds.
-    fn first(&self) -> Vec<DeltaDiscoveryRequest> {
-        let mut node = Some(self.credentials.node());
-        let mut first = Vec::new();
-        for kind in [
-            ResourceType::Cluster,
-            ResourceType::Endpoint,
-            ResourceType::Listener,
-            ResourceType::Route,
-            ResourceType::Secret,
-        ] {
-            let held = self.held.get(&kind).into_iter().flatten();
-            let asked = self.asked.get(&kind);
-            if asked.is_none() && !kind.is_wildcard() {
-                continue;
-            }
-            first.push(DeltaDiscoveryRequest {
-                node: node.take(),
-                type_url: kind.url().to_owned(),
-                resource_names_subscribe: asked.into_iter().flatten().cloned().collect(),
-                initial_resource_versions: held.map(|(name, held)| (name.clone(), held.clone())).collect(),
-                ..DeltaDiscoveryRequest::default()
-            });
-        }
-        first
-    }
-
     /// Takes in a response. Returns its answer, and the subscriptions that follow from it.
     fn take(
         &mut self,
@@ -364,17 +339,9 @@ impl Sidecar {
             return vec![nack(&response, "an unknown type")];
         };
         let mut requests = vec![ack(&response)];
-        for (kind, names) in references(kind, &response.resources) {
-            let asked = self.asked.entry(kind).or_default();
-            let new: Vec<String> = names.into_iter().filter(|name| asked.insert(name.clone())).collect();
-            awaited.extend(new.iter().map(|name| (kind, name.clone())));
-            if !new.is_empty() {
-                requests.push(DeltaDiscoveryRequest {
-                    type_url: kind.url().to_owned(),
-                    resource_names_subscribe: new,
-                    ..DeltaDiscoveryRequest::default()
-                });
-            }
+        for (kind, names) in self.subscriptions.follow(kind, &response.resources) {
+            awaited.extend(names.iter().map(|name| (kind, name.clone())));
+            requests.push(subscribe(kind, names));
         }
         let held = self.held.entry(kind).or_default();
         for resource in response.resources {

@@ -12,13 +12,14 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use smc_mesh::names::SERVICE_CERTIFICATE;
 use smc_mesh::resource::ResourceType;
-use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use smc_testkit::ads::{Credentials, DeltaStream, ack};
+use smc_testkit::subscriptions::{Subscriptions, subscribe};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
@@ -46,6 +47,8 @@ pub type Versions = BTreeMap<(String, String), String>;
 pub struct Received {
     /// The replica that serves it now.
     pub replica: Option<String>,
+    /// The replica that its bootstrap prefers.
+    pub preferred: Option<String>,
     /// The serial number of its service certificate, hexadecimal.
     pub certificate: Option<String>,
     /// How many streams have ended.
@@ -58,6 +61,7 @@ pub struct Received {
     pub outdated: Vec<String>,
     /// What it held before what it holds.
     past: BTreeSet<(String, String, String)>,
+    subscriptions: Subscriptions,
 }
 
 impl Received {
@@ -100,8 +104,10 @@ pub struct Envoy {
 impl Envoy {
     /// An Envoy that waits for its bootstrap.
     pub fn new(name: impl Into<String>, trace: Trace) -> Self {
-        let (bootstrap, received) = (watch::Sender::new(None), watch::Sender::default());
-        Self { name: name.into(), bootstrap, received, trace }
+        // No resource refers to the certificate before the mesh has a service.
+        let subscriptions = Subscriptions::to(ResourceType::Secret, SERVICE_CERTIFICATE);
+        let received = watch::Sender::new(Received { subscriptions, ..Received::default() });
+        Self { name: name.into(), bootstrap: watch::Sender::new(None), received, trace }
     }
 
     /// The name of its host, which the trace uses too.
@@ -132,11 +138,19 @@ impl Envoy {
         self.received.borrow().replica.is_some()
     }
 
+    /// Whether the replica serves it that its bootstrap prefers: its owner, where all replicas are ready.
+    pub fn is_served_by_owner(&self) -> bool {
+        let received = self.received.borrow();
+        received.replica.is_some() && received.replica == received.preferred
+    }
+
     /// The software of its host: connects to the first replica in its order that it does not pass over.
     pub async fn run(self) -> turmoil::Result {
         let mut given = self.bootstrap.subscribe();
         let text = given.wait_for(Option::is_some).await?.clone().unwrap_or_default();
         let credentials = Credentials::read(&text).ok_or("not a bootstrap")?;
+        let preferred = credentials.controllers.first().cloned();
+        self.received.send_modify(|received| received.preferred = preferred);
         let mut ejected: BTreeMap<&str, Instant> = BTreeMap::new();
         let mut pause = BACK_OFF;
         loop {
@@ -168,24 +182,27 @@ impl Envoy {
 
     async fn stream(&self, credentials: &Credentials, address: &str) -> Result<(), Box<dyn Error>> {
         let channel = connect(credentials, address).await?;
-        let resume = |kind: ResourceType, names: &[&str]| {
-            let held = self.received.borrow().holds(kind_of(kind.url())).collect();
-            DeltaDiscoveryRequest { initial_resource_versions: held, ..subscribe(credentials, kind, names) }
+        let first = {
+            let received = self.received.borrow();
+            received.subscriptions.first(credentials, |kind| received.holds(kind_of(kind.url())).collect())
         };
-        let first = [
-            resume(ResourceType::Cluster, &[]),
-            resume(ResourceType::Listener, &[]),
-            resume(ResourceType::Secret, &[SERVICE_CERTIFICATE]),
-        ];
         let mut stream = DeltaStream::open(channel, first).await?;
         while let Some(response) = stream.next().await? {
-            self.note(address, &response)?;
+            let subscriptions = self.note(address, &response)?;
             stream.send(ack(&response)).await?;
+            for (kind, names) in subscriptions {
+                stream.send(subscribe(kind, names)).await?;
+            }
         }
         Ok(())
     }
 
-    fn note(&self, address: &str, response: &DeltaDiscoveryResponse) -> Result<(), Box<dyn Error>> {
+    /// Takes a response in, and returns the subscriptions that follow from it.
+    fn note(
+        &self,
+        address: &str,
+        response: &DeltaDiscoveryResponse,
+    ) -> Result<BTreeMap<ResourceType, Vec<String>>, Box<dyn Error>> {
         let names: Vec<_> = response.resources.iter().map(|resource| resource.name.as_str()).collect();
         let kind = kind_of(&response.type_url);
         self.trace.note(&self.name, format!("{address}: {kind} {}", names.join(", ")));
@@ -196,12 +213,15 @@ impl Envoy {
         if let Some(serial) = &certificate {
             self.trace.note(&self.name, format!("{address}: certificate {serial}"));
         }
+        let known = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
+        let mut subscriptions = BTreeMap::new();
         self.received.send_modify(|received| {
             received.replica = Some(address.to_owned());
             received.certificate = certificate.or(received.certificate.take());
             received.take(kind, response);
+            subscriptions = received.subscriptions.follow(known, &response.resources);
         });
-        Ok(())
+        Ok(subscriptions)
     }
 }
 

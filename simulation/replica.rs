@@ -44,6 +44,9 @@ const OBSERVE_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a replica that ends tries to hand its leadership over.
 const HAND_OVER: Duration = Duration::from_secs(3);
 
+/// How long a replica that ends hands its proxies over at most, before their streams end all the same.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// Requests of the operator that may wait for one replica.
 const QUEUED_REQUESTS: usize = 16;
 
@@ -185,9 +188,9 @@ impl Replica {
         let shutdown = CancellationToken::new();
         let handle = Server::start(self.config(), env, storage, shutdown.clone()).await?;
         let (requests, received) = mpsc::channel(QUEUED_REQUESTS);
-        let _serving = Serving::begin(&self.0, Running { group: Arc::clone(group), requests });
+        let serving = Serving::begin(&self.0, Running { group: Arc::clone(group), requests });
         self.0.trace.note(host(self.0.id), "serves");
-        let administration = handle.administration();
+        let (administration, drain) = (handle.administration(), handle.drain());
         let joined = handle.join();
         tokio::pin!(joined);
         let mut order = self.0.order.subscribe();
@@ -197,7 +200,9 @@ impl Replica {
             drained = order.wait_for(|order| *order == Order::Drain) => drop(drained?),
         }
         // As `smc controller` does. Without a successor it goes all the same.
+        drop(serving);
         let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
+        drain.before_stop(DRAIN).await;
         shutdown.cancel();
         Ok(joined.await?)
     }

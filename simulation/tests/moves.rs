@@ -1,5 +1,5 @@
 //! Replicas end and start again, and another one fails in the middle of it: no proxy loses an update, is sent
-//! what it holds, or goes back in time, and every proxy is served again.
+//! what it holds, or goes back in time, and every proxy is served again, by its owner in the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,6 +20,9 @@ const FAILED: Duration = Duration::from_secs(9);
 /// How long after healing every proxy is served: a keepalive that was under way, an election, the start of a
 /// process, and the longest pause of a proxy.
 const HEALED: Duration = Duration::from_secs(15);
+
+/// How long after that every proxy is with its owner: it has rested twice after a move, for 10 and 20 s.
+const SETTLED: Duration = Duration::from_mins(1);
 
 /// What goes on when the fault comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +158,14 @@ async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil
         world.declare_service(&format!("after-{round}"));
         eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
         eventually(HEALED, "every proxy is served", served).await;
+        let owned = || proxies.iter().all(Envoy::is_served_by_owner);
+        eventually(SETTLED, "every proxy is served by its owner", owned).await;
+    }
+    if fault == Fault::None {
+        for envoy in proxies {
+            // Away from its owner when that ended, and back. No other replica is the owner of any moment.
+            assert_eq!(envoy.received().ended, 2, "{}: streams that ended", envoy.name());
+        }
     }
 
     let n = proxies.len();

@@ -1,9 +1,10 @@
 //! What tests of several packages share.
 //!
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
-//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]), hostile ones ([`hostile`]),
-//! the reading of Envoy's log ([`envoy_log`]) and the wait for what is to come ([`mod@eventually`]).
-//! Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
+//! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
+//! hostile ones ([`hostile`]), the reading of Envoy's log ([`envoy_log`]) and the wait for what is to come
+//! ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which
+//! is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -20,3 +21,4 @@ pub mod hostile;
 pub mod loopback;
 pub mod mesh;
 pub mod shop;
+pub mod subscriptions;

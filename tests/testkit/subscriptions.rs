@@ -1,0 +1,89 @@
+//! What an Envoy subscribes to: all clusters and listeners, and by name what the resources that it holds
+//! refer to.
+//!
+//! Owns the order of a stream's first requests, and the requests that follow from a response.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
+use prost::Message as _;
+use smc_mesh::lint::Facts;
+use smc_mesh::resource::{Resource, ResourceType, Version};
+
+use crate::ads::Credentials;
+
+/// The order of types in which Envoy subscribes.
+const TYPES: [ResourceType; 5] = [
+    ResourceType::Cluster,
+    ResourceType::Endpoint,
+    ResourceType::Listener,
+    ResourceType::Route,
+    ResourceType::Secret,
+];
+
+/// The names that one proxy has subscribed to, by type. They outlast its streams.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subscriptions(BTreeMap<ResourceType, BTreeSet<String>>);
+
+impl Subscriptions {
+    /// Subscribes to this name from the first stream on, whatever refers to it.
+    pub fn to(kind: ResourceType, name: &str) -> Self {
+        Self(BTreeMap::from([(kind, BTreeSet::from([name.to_owned()]))]))
+    }
+
+    /// The first requests of a stream of a proxy that holds resources in these versions.
+    pub fn first(
+        &self,
+        credentials: &Credentials,
+        held: impl Fn(ResourceType) -> BTreeMap<String, String>,
+    ) -> Vec<DeltaDiscoveryRequest> {
+        let mut node = Some(credentials.node());
+        let subscribed = TYPES.into_iter().filter(|kind| kind.is_wildcard() || self.0.contains_key(kind));
+        let first = subscribed.map(|kind| DeltaDiscoveryRequest {
+            node: node.take(),
+            initial_resource_versions: held(kind).into_iter().collect(),
+            ..subscribe(kind, self.0.get(&kind).into_iter().flatten().cloned().collect())
+        });
+        first.collect()
+    }
+
+    /// Subscribes to what the resources of a response refer to. Returns the names that are new, by type.
+    pub fn follow(
+        &mut self,
+        kind: ResourceType,
+        delivered: &[Delivered],
+    ) -> BTreeMap<ResourceType, Vec<String>> {
+        let mut new: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (kind, name) in delivered.iter().flat_map(|delivered| references(kind, delivered)) {
+            if self.0.entry(kind).or_default().insert(name.clone()) {
+                new.entry(kind).or_default().push(name);
+            }
+        }
+        new
+    }
+}
+
+/// The request that subscribes to these names too.
+pub fn subscribe(kind: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: kind.url().to_owned(),
+        resource_names_subscribe: names,
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+/// The endpoints, routes and secrets that a resource refers to.
+fn references(kind: ResourceType, delivered: &Delivered) -> Vec<(ResourceType, String)> {
+    let Some(any) = &delivered.resource else { return Vec::new() };
+    let resource = Resource {
+        kind,
+        name: delivered.name.as_str().into(),
+        version: Version::of(&any.value),
+        any: any.encode_to_vec().into(),
+        delta: Vec::new().into(),
+        warms_on: None,
+        made_of: std::sync::Arc::default(),
+    };
+    let references = Facts::of(&resource).references.into_iter();
+    references.filter(|(kind, _)| !kind.is_wildcard()).map(|(kind, name)| (kind, name.to_string())).collect()
+}

@@ -49,14 +49,15 @@ impl Group {
     /// Makes a change here, if this replica leads, and otherwise where it is accepted: all members are
     /// asked. A member that was removed may know a former leader, and hears of no other.
     async fn change(&self, change: pb::change_membership_request::Change) -> Result<(), MembershipError> {
-        if self.status().leads() {
+        let status = self.status();
+        if status.leads() {
             return membership::change(&self.raft, change).await.map_err(|error| match error {
                 ChangeError::Refused(reason) => MembershipError::Refused(reason),
                 error => MembershipError::Failed(error.to_string()),
             });
         }
         let mut asked = JoinSet::new();
-        for peer in self.status().members.iter().filter_map(|member| self.peers.peer(member.id)) {
+        for peer in status.members.iter().filter_map(|member| self.peers.peer(member.id)) {
             let change = change.clone();
             asked.spawn(async move { peer.change_membership(change, CHANGE_PATIENCE).await });
         }
@@ -65,8 +66,8 @@ impl Group {
             match answered {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(CallError::Refused(reason))) => return Err(MembershipError::Refused(reason)),
-                Ok(Err(error)) if !matches!(error, CallError::NotLeader) => failure = error,
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Err(error)) => failure = error,
+                Err(_) => {}
             }
         }
         Err(MembershipError::Failed(failure.to_string()))

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use smc_lab::{LabError, LabHandle};
+use smc_testkit::shards::ShardsReport;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::stage::{StageError, failed};
-use super::upgrade::{CONNECTED, SENT, ShardsReport, SidecarReport, Streams, sum};
+use super::upgrade::{CONNECTED, SENT, SidecarReport, Streams, sum};
 
 /// Interval of the samples of each sidecar: shorter than a sidecar takes to reach another replica.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -104,8 +105,11 @@ async fn statistic(lab: &LabHandle, sidecar: &str, filter: &str) -> Result<u64, 
 async fn settle(lab: &LabHandle, whole: Whole) -> Result<(), StageError> {
     let deadline = Instant::now() + SETTLE;
     loop {
+        let is_settled = |report: &ShardsReport| {
+            report.is_settled(usize::from(whole.replicas)) && report.connected() == whole.sidecars
+        };
         let problem = match shards(lab, 0).await {
-            Ok(report) if report.is_settled(usize::from(whole.replicas), whole.sidecars) => return Ok(()),
+            Ok(report) if is_settled(&report) => return Ok(()),
             Ok(report) => LabError::Refused(format!("{report:?}")),
             Err(error) => error,
         };

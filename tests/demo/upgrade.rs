@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The statistic that is 1 while a sidecar has a stream: a filter of `/stats`.
 pub const CONNECTED: &str = "^control_plane\\.connected_state$";
@@ -64,31 +64,6 @@ pub fn sum(stats: &str) -> Option<u64> {
     total
 }
 
-/// The fields used of `smc cluster shards`.
-#[derive(Debug, Deserialize)]
-pub struct ShardsReport {
-    shards: Vec<Shard>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Shard {
-    phase: String,
-    owned: usize,
-    connected: usize,
-    to_move: usize,
-}
-
-impl ShardsReport {
-    /// Whether so many replicas are ready, and each serves the sidecars that it owns: so many in all.
-    pub fn is_settled(&self, replicas: usize, sidecars: usize) -> bool {
-        let settled =
-            |shard: &Shard| shard.phase == "ready" && shard.to_move == 0 && shard.connected == shard.owned;
-        self.shards.len() == replicas
-            && self.shards.iter().all(settled)
-            && self.shards.iter().map(|shard| shard.connected).sum::<usize>() == sidecars
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,26 +96,6 @@ mod tests {
             ("a: P0(nan)", None),
         ] {
             assert_eq!(sum(stats), expected, "{stats}");
-        }
-    }
-
-    #[test]
-    fn the_shards_are_settled_when_every_owner_serves_what_it_owns() {
-        let shard = |phase: &str, owned: usize, connected: usize, to_move: usize| {
-            serde_json::json!({
-                "replica": 0, "phase": phase, "owned": owned, "connected": connected, "to_move": to_move,
-            })
-        };
-        for (sentence, shards, expected) in [
-            ("all serve", vec![shard("ready", 2, 2, 0), shard("ready", 1, 1, 0)], true),
-            ("one drains", vec![shard("ready", 2, 2, 0), shard("draining", 1, 1, 0)], false),
-            ("one is on its way", vec![shard("ready", 2, 1, 0), shard("ready", 1, 2, 1)], false),
-            ("one is missing", vec![shard("ready", 2, 2, 0), shard("ready", 0, 0, 0)], false),
-            ("a replica is missing", vec![shard("ready", 3, 3, 0)], false),
-        ] {
-            let text = serde_json::json!({ "epoch": 4, "shards": shards }).to_string();
-            let report: ShardsReport = serde_json::from_str(&text).unwrap();
-            assert_eq!(report.is_settled(2, 3), expected, "{sentence}");
         }
     }
 }

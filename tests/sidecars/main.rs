@@ -15,6 +15,7 @@ use serde_json::Value;
 use smc_lab::Lab;
 use smc_testkit::envoy_log::{Gap, line, percentiles, streams};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_testkit::shards::ShardsReport;
 
 use crowd::Traffic;
 
@@ -54,7 +55,7 @@ struct Stage {
     sidecars: Vec<String>,
     read: Vec<usize>,
     /// How many sidecars each replica served at the end of the step before.
-    served: BTreeMap<u16, u64>,
+    served: BTreeMap<u16, usize>,
 }
 
 /// What the sidecars noticed in a step.
@@ -82,7 +83,7 @@ impl Stage {
     }
 
     /// The answer of one replica about the shards.
-    async fn shards(&self, asked: u16) -> Result<Value, String> {
+    async fn shards(&self, asked: u16) -> Result<ShardsReport, String> {
         let output = self.lab.smc_of(asked, &["cluster", "shards", "-o", "json"]).await;
         let output = output.map_err(|error| error.chain())?;
         serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))
@@ -93,17 +94,9 @@ impl Stage {
         let asked = ready[0];
         eventually(SHARDS_SETTLE, &format!("{ready:?} serve their shards"), async || {
             let report = self.shards(asked).await?;
-            let all = report["shards"].as_array().cloned().unwrap_or_default();
-            let is_ready = |shard: &Value| {
-                shard["phase"] == "ready" && shard["to_move"] == 0 && shard["connected"] == shard["owned"]
-            };
-            let settled: Vec<_> = all.iter().filter(|shard| is_ready(shard)).collect();
-            let replicas = settled.iter().map(|shard| shard["replica"].as_u64().unwrap_or_default());
-            let served: u64 =
-                settled.iter().map(|shard| shard["connected"].as_u64().unwrap_or_default()).sum();
-            let wanted = ready.iter().map(|replica| u64::from(*replica));
-            let all_served = served == self.sidecars.len() as u64;
-            if replicas.eq(wanted) && all_served { Ok(()) } else { Err(report.to_string()) }
+            let settled = report.settled();
+            let all_served = settled.values().sum::<usize>() == self.sidecars.len();
+            if settled.keys().eq(ready) && all_served { Ok(()) } else { Err(format!("{report:?}")) }
         })
         .await;
     }
@@ -154,21 +147,17 @@ impl Stage {
         let noticed = self.settled_without_news(ready, step).await;
         self.note_served(ready[0]).await;
         let gained =
-            |(replica, served): (&u16, &u64)| served.saturating_sub(*before.get(replica).unwrap_or(&0));
-        let moved: u64 = self.served.iter().map(gained).sum();
-        assert_eq!(noticed.gaps.len() as u64, moved, "{step}: {before:?}, {:?}", self.served);
+            |(replica, served): (&u16, &usize)| served.saturating_sub(*before.get(replica).unwrap_or(&0));
+        let moved: usize = self.served.iter().map(gained).sum();
+        assert_eq!(noticed.gaps.len(), moved, "{step}: {before:?}, {:?}", self.served);
         let in_order = noticed.gaps.iter().all(|gap| gap.status == 0);
         assert!(in_order && percentiles(&noticed.gaps)[1] <= IN_ORDER, "{step}: {noticed:?}");
         noticed
     }
 
     async fn note_served(&mut self, asked: u16) {
-        let report = self.shards(asked).await.unwrap();
-        let shards = report["shards"].as_array().unwrap().iter();
-        let number = |value: &Value| value.as_u64().unwrap_or_default();
-        let served =
-            |shard: &Value| (u16::try_from(number(&shard["replica"])).unwrap(), number(&shard["connected"]));
-        self.served = shards.map(served).collect();
+        let shards = self.shards(asked).await.unwrap().shards;
+        self.served = shards.iter().map(|shard| (shard.replica, shard.connected)).collect();
     }
 
     async fn stop(&self, replica: u16, signal: Signal) {
@@ -244,8 +233,8 @@ async fn drained(stage: &mut Stage) {
     stage.smc(1, &["cluster", "drain", "--wait"]).await;
     stage.moved_in_order(&[0, 2], "replica 1 drained").await;
     let shown = stage.shards(1).await.unwrap();
-    let drained = &shown["shards"][1];
-    assert_eq!((&drained["phase"], &drained["connected"]), (&"draining".into(), &0.into()));
+    let drained = &shown.shards[1];
+    assert_eq!((drained.phase.as_str(), drained.connected), ("draining", 0));
     stage.smc(1, &["cluster", "drain", "--cancel"]).await;
     stage.moved_in_order(&[0, 1, 2], "its drain cancelled").await;
 }

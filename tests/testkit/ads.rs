@@ -21,6 +21,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status, Streaming};
 
+use crate::subscriptions;
+
 /// The cluster of the controllers in a bootstrap.
 const CLUSTER: &str = "/static_resources/clusters/0";
 
@@ -149,14 +151,11 @@ impl DeltaStream {
     }
 }
 
-/// A subscription to resources of a type; without names it is the wildcard, for a type that has one.
+/// The first request of a stream: it subscribes to resources of a type. Without names it is the wildcard,
+/// for a type that has one.
 pub fn subscribe(credentials: &Credentials, kind: ResourceType, names: &[&str]) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        node: Some(credentials.node()),
-        type_url: kind.url().to_owned(),
-        resource_names_subscribe: names.iter().map(|&name| name.to_owned()).collect(),
-        ..DeltaDiscoveryRequest::default()
-    }
+    let names = names.iter().map(|&name| name.to_owned()).collect();
+    DeltaDiscoveryRequest { node: Some(credentials.node()), ..subscriptions::subscribe(kind, names) }
 }
 
 /// The ACK of a response.

@@ -3,25 +3,15 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use smc_kubernetes::Cluster;
 
 use crate::mesh::{self, SETTLE};
 use crate::shared;
-use crate::traffic::Fetched;
+use crate::traffic::{Fetched, lab};
 
 const MANIFESTS: &str = include_str!("osm.yaml");
 
 /// Requests of which each version of the store answers one, but for one in 2^59 runs.
 const ENOUGH: &str = "60";
-
-/// Runs `smc-lab` in a pod, and returns its results.
-async fn lab(cluster: &Cluster, from: &str, args: &[&str]) -> Result<Vec<Fetched>, String> {
-    let exec = ["exec", "-n", "osm-shop", from, "--", "smc-lab"];
-    let output = cluster.kubectl(&[&exec, args].concat()).await.map_err(|error| error.chain())?;
-    let results: Vec<Value> =
-        serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
-    Ok(results.into_iter().map(Fetched).collect())
-}
 
 #[tokio::test]
 async fn what_osm_users_write_works_as_it_is() {
@@ -46,7 +36,7 @@ async fn what_osm_users_write_works_as_it_is() {
     for (from, url, flags, expected) in rows {
         let args = [&["fetch", "--url", &url], flags].concat();
         let as_expected = || async {
-            let fetched = lab(&cluster, from, &args).await?;
+            let fetched = lab(&cluster, &format!("osm-shop/{from}"), &[], &args).await?;
             let fits = fetched.iter().all(|result| result.status() == expected);
             if fits { Ok(()) } else { Err(format!("{fetched:?}")) }
         };
@@ -56,7 +46,8 @@ async fn what_osm_users_write_works_as_it_is() {
         }
     }
     let url = store("/buy/a-book/new");
-    let fetched = lab(&cluster, "buyer", &["fetch", "--count", ENOUGH, "--url", &url]).await.unwrap();
+    let many = ["fetch", "--count", ENOUGH, "--url", &url];
+    let fetched = lab(&cluster, "osm-shop/buyer", &[], &many).await.unwrap();
     let pods: BTreeSet<&str> = fetched.iter().map(Fetched::pod).collect();
     assert_eq!(pods.len(), 2, "the split of an older version divides: {pods:?}");
     let tcp = ["exec", "-n", "osm-shop", "buyer", "--", "smc-lab", "tcp", "--read-first", "--send", "hello"];

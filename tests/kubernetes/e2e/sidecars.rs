@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 use smc_kubernetes::Cluster;
 use smc_testkit::envoy_log::{percentiles, streams};
+use smc_testkit::shards::ShardsReport;
 
 use crate::mesh::{SETTLE, smc};
-use crate::stage::log;
+use crate::stage::{complete_lines, log, received};
+use crate::traffic::lab;
 
 /// The longest that the 99th percentile of sidecars may be without a stream, in milliseconds. One that
 /// still has the former address of a replica waits a second for a connection that never comes:
@@ -63,41 +64,33 @@ impl Sidecars {
     /// What each Envoy logged since the last time, with the times at which the node received it.
     fn read(&mut self) -> BTreeMap<String, Vec<(u64, String)>> {
         let new = self.logs.iter_mut().map(|(pod, (file, lines))| {
-            let text = std::fs::read_to_string(file).unwrap();
-            let read: Vec<_> = text.lines().skip(*lines).collect();
-            *lines += read.len();
-            (pod.clone(), read.into_iter().filter_map(message).collect())
+            let all = complete_lines(file);
+            let new = all.get(*lines..).unwrap_or_default();
+            *lines = all.len();
+            (pod.clone(), new.iter().filter_map(|line| message(line)).collect())
         });
         new.collect()
     }
 }
 
-/// The time and the message of a line of a container: before it are a time, a stream, and a letter.
+/// The time and the message of a line of a container.
 fn message(line: &str) -> Option<(u64, String)> {
-    let mut parts = line.splitn(4, ' ');
-    let at: Timestamp = parts.next()?.parse().ok()?;
-    Some((u64::try_from(at.as_millisecond()).ok()?, parts.nth(2)?.to_owned()))
+    let (at, message) = received(line);
+    let at: Timestamp = at.parse().ok()?;
+    Some((u64::try_from(at.as_millisecond()).ok()?, message.to_owned()))
 }
 
 /// Asks the admin interface of a pod's Envoy, from inside the pod.
 async fn admin(cluster: &Cluster, pod: &str, method: &str, path: &str) -> String {
-    let (namespace, name) = pod.split_once('/').unwrap();
     let url = format!("http://127.0.0.1:15000{path}");
-    let exec = ["exec", "-n", namespace, name, "--", "smc-lab", "fetch", "--method", method, "--url", &url];
-    let output = cluster.kubectl(&exec).await.unwrap();
-    let results: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{pod}: {output:?}"));
-    assert_eq!(results[0]["status"], 200, "{pod}: {results}");
-    results[0]["body"].as_str().unwrap_or_default().to_owned()
+    let answers = lab(cluster, pod, &[], &["fetch", "--method", method, "--url", &url]).await.unwrap();
+    assert_eq!(answers[0].status(), Some(200), "{pod}: {answers:?}");
+    answers[0].0["body"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Whether so many replicas are ready, and each serves the proxies that it owns.
 async fn settled(cluster: &Cluster, replicas: u16) -> Result<(), String> {
     let report = smc(cluster, 0, &["cluster", "shards", "-o", "json"]).await?;
-    let report: Value = serde_json::from_str(&report).map_err(|error| error.to_string())?;
-    let shards = report["shards"].as_array().cloned().unwrap_or_default();
-    let is_settled = |shard: &Value| {
-        shard["phase"] == "ready" && shard["to_move"] == 0 && shard["connected"] == shard["owned"]
-    };
-    let all = shards.len() == usize::from(replicas) && shards.iter().all(is_settled);
-    if all { Ok(()) } else { Err(report.to_string()) }
+    let shards: ShardsReport = serde_json::from_str(&report).map_err(|error| error.to_string())?;
+    if shards.is_settled(usize::from(replicas)) { Ok(()) } else { Err(report) }
 }

@@ -1,7 +1,7 @@
 //! Implements the demo's stage by the cluster: real pods' logs, the API, and `smc` in the controllers'
 //! pods. So the demo's own verdict judges the mesh in Kubernetes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use smc_demo::follow::Follower;
@@ -43,15 +43,24 @@ pub(crate) async fn log(cluster: &Cluster, pod: &str, container: &str) -> PathBu
     pods.join(format!("{namespace}_{name}_{}", uid.stdout.trim())).join(container).join("0.log")
 }
 
-/// A line of a container as the container wrote it: before it are a time, a stream, and a letter.
-pub(crate) fn without_prefix(line: &str) -> &str {
-    line.splitn(4, ' ').nth(3).unwrap_or_default()
+/// The complete lines of a container's log so far.
+pub(crate) fn complete_lines(log: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    complete.lines().map(str::to_owned).collect()
+}
+
+/// When the node received a line of a container, and the line as the container wrote it: before it are that
+/// time, a stream, and a letter.
+pub(crate) fn received(line: &str) -> (&str, &str) {
+    let mut parts = line.splitn(4, ' ');
+    (parts.next().unwrap_or_default(), parts.nth(2).unwrap_or_default())
 }
 
 impl Stage for ClusterStage<'_> {
     async fn next_line(&mut self) -> Result<Option<Line>, StageError> {
         let line = self.lines.next_line().await.map_err(failed("read the applications' logs"))?;
-        Ok(Some(Line { text: without_prefix(&line.text).to_owned(), ..line }))
+        Ok(Some(Line { text: received(&line.text).1.to_owned(), ..line }))
     }
 
     async fn apply(&mut self, file_name: &str, yaml: &str) -> Result<(), StageError> {

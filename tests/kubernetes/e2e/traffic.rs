@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use smc_kubernetes::Cluster;
 
-use crate::stage::{log, without_prefix};
+use crate::stage::{complete_lines, log, received};
 
 /// The outcome of one request.
 #[derive(Clone, Debug)]
@@ -28,14 +28,26 @@ impl Fetched {
     }
 }
 
-/// Sends a request from a pod, in the container `client`.
-pub(crate) async fn fetch(cluster: &Cluster, pod: &str, url: &str) -> Result<Fetched, String> {
+/// Runs `smc-lab` in a container of a pod (`NAMESPACE/NAME`, and the flags that name a container), and returns
+/// its results.
+pub(crate) async fn lab(
+    cluster: &Cluster,
+    pod: &str,
+    container: &[&str],
+    args: &[&str],
+) -> Result<Vec<Fetched>, String> {
     let (namespace, name) = pod.split_once('/').unwrap();
-    let exec = ["exec", "-n", namespace, name, "-c", "client", "--", "smc-lab", "fetch", "--url", url];
+    let exec = [&["exec", "-n", namespace, name], container, &["--", "smc-lab"], args].concat();
     let output = cluster.kubectl(&exec).await.map_err(|error| error.chain())?;
     let results: Vec<Value> =
         serde_json::from_str(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
-    results.into_iter().next().map(Fetched).ok_or_else(|| "no result".to_owned())
+    Ok(results.into_iter().map(Fetched).collect())
+}
+
+/// Sends a request from a pod, in the container `client`.
+pub(crate) async fn fetch(cluster: &Cluster, pod: &str, url: &str) -> Result<Fetched, String> {
+    let fetched = lab(cluster, pod, &["-c", "client"], &["fetch", "--url", url]).await?;
+    fetched.into_iter().next().ok_or_else(|| "no result".to_owned())
 }
 
 /// Requests that a pod sends for as long as it lives, read from its log.
@@ -52,9 +64,7 @@ impl Steady {
     }
 
     fn lines(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
-        complete.lines().map(|line| without_prefix(line).to_owned()).collect()
+        complete_lines(&self.log).iter().map(|line| received(line).1.to_owned()).collect()
     }
 
     /// Forgets what happened so far.

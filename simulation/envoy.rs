@@ -28,6 +28,7 @@ use turmoil::net::TcpStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::clock::SimulatedClock;
+use crate::replica::{Replica, host};
 use crate::trace::Trace;
 
 /// How long it waits before it connects again, at first; twice as long after each failure.
@@ -47,8 +48,8 @@ pub type Versions = BTreeMap<(String, String), String>;
 pub struct Received {
     /// The replica that serves it now.
     pub replica: Option<String>,
-    /// The replica that its bootstrap prefers.
-    pub preferred: Option<String>,
+    /// The replicas in the order of its bootstrap.
+    pub order: Vec<String>,
     /// The serial number of its service certificate, hexadecimal.
     pub certificate: Option<String>,
     /// How many streams have ended.
@@ -138,10 +139,14 @@ impl Envoy {
         self.received.borrow().replica.is_some()
     }
 
-    /// Whether the replica serves it that its bootstrap prefers: its owner, where all replicas are ready.
-    pub fn is_served_by_owner(&self) -> bool {
+    /// Whether its owner serves it: of these replicas, which are ready, the first in the order of its
+    /// bootstrap.
+    pub fn is_served_by_owner<'a>(&self, ready: impl IntoIterator<Item = &'a Replica>) -> bool {
+        let ready: BTreeSet<String> = ready.into_iter().map(|replica| host(replica.id())).collect();
+        let is_ready =
+            |address: &&String| address.split_once(':').is_some_and(|(host, _)| ready.contains(host));
         let received = self.received.borrow();
-        received.replica.is_some() && received.replica == received.preferred
+        received.replica.is_some() && received.replica.as_ref() == received.order.iter().find(is_ready)
     }
 
     /// The software of its host: connects to the first replica in its order that it does not pass over.
@@ -149,8 +154,7 @@ impl Envoy {
         let mut given = self.bootstrap.subscribe();
         let text = given.wait_for(Option::is_some).await?.clone().unwrap_or_default();
         let credentials = Credentials::read(&text).ok_or("not a bootstrap")?;
-        let preferred = credentials.controllers.first().cloned();
-        self.received.send_modify(|received| received.preferred = preferred);
+        self.received.send_modify(|received| received.order.clone_from(&credentials.controllers));
         let mut ejected: BTreeMap<&str, Instant> = BTreeMap::new();
         let mut pause = BACK_OFF;
         loop {

@@ -23,7 +23,7 @@ use smc_types::ids::TrustDomain;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -47,6 +47,10 @@ const HAND_OVER: Duration = Duration::from_secs(3);
 /// How long a replica that ends hands its proxies over at most, before their streams end all the same.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// How long a replica that ends for good tries to leave the group, and the pause between two attempts.
+const LEAVING: Duration = Duration::from_secs(20);
+const LEAVE_AGAIN: Duration = Duration::from_millis(300);
+
 /// Requests of the operator that may wait for one replica.
 const QUEUED_REQUESTS: usize = 16;
 
@@ -56,7 +60,7 @@ pub struct Replica(Arc<Parts>);
 
 struct Parts {
     id: u64,
-    replicas: u64,
+    size: Size,
     seed: u64,
     starts: AtomicU64,
     disk: MemoryDisk,
@@ -69,12 +73,23 @@ struct Parts {
     order: watch::Sender<Order>,
 }
 
+/// How many replicas there are. Their ids count from 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Those that found the group together.
+    pub initial: u64,
+    /// Those that a bootstrap names.
+    pub most: u64,
+}
+
 /// What the operator wants of the process of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Run,
     /// End in order, as after SIGTERM.
     Drain,
+    /// As [`Self::Drain`], and leave the group.
+    Leave,
     /// End at once, as after SIGKILL. What the disk has not synced stays: the machine keeps it.
     Kill,
 }
@@ -98,12 +113,12 @@ pub fn host(id: u64) -> String {
 }
 
 impl Replica {
-    /// Replica `id` of `replicas`, which are the initial members of a group. It serves the mesh in `mesh`.
+    /// Replica `id` of so many, which serves the mesh in `mesh`. The initial members run at once.
     ///
     /// # Panics
     ///
     /// If temporary files cannot be created.
-    pub fn new(id: u64, replicas: u64, seed: u64, mesh: watch::Receiver<String>, trace: Trace) -> Self {
+    pub fn new(id: u64, size: Size, seed: u64, mesh: watch::Receiver<String>, trace: Trace) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let kek = directory.path().join("kek");
         let key: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
@@ -112,8 +127,8 @@ impl Replica {
         // Long enough for power to be lost during a sync.
         let disk = MemoryDisk::with_latency(move || Duration::from_millis(1 + random.draw() % 6));
         let (starts, running, clock) = (AtomicU64::new(0), Mutex::new(None), HostClock::default());
-        let order = watch::Sender::new(Order::Run);
-        let parts = Parts { id, replicas, seed, starts, disk, clock, directory, mesh, trace, running, order };
+        let order = watch::Sender::new(if id < size.initial { Order::Run } else { Order::Kill });
+        let parts = Parts { id, size, seed, starts, disk, clock, directory, mesh, trace, running, order };
         Self(Arc::new(parts))
     }
 
@@ -149,6 +164,11 @@ impl Replica {
         self.give(Order::Drain);
     }
 
+    /// Ends its process in order, and makes it leave the group.
+    pub fn leave(&self) {
+        self.give(Order::Leave);
+    }
+
     /// Ends its process at once, as after SIGKILL.
     pub fn kill(&self) {
         self.give(Order::Kill);
@@ -167,7 +187,7 @@ impl Replica {
     async fn start_group(&self, env: &Env, keys: &LocalKey) -> Result<Group, Box<dyn std::error::Error>> {
         let address = |id| format!("{}:{RAFT_PORT}", host(id));
         let settings = Settings {
-            initial_members: (0..self.0.replicas).map(|id| (ReplicaId(id), address(id))).collect(),
+            initial_members: (0..self.0.size.initial).map(|id| (ReplicaId(id), address(id))).collect(),
             ..Settings::new(ReplicaId(self.0.id), address(self.0.id), keys.group_secret())
         };
         let listener = env.network.listen(([0, 0, 0, 0], RAFT_PORT).into()).await?;
@@ -194,17 +214,31 @@ impl Replica {
         let joined = handle.join();
         tokio::pin!(joined);
         let mut order = self.0.order.subscribe();
-        tokio::select! {
+        let ending = |order: &Order| matches!(order, Order::Drain | Order::Leave);
+        let ordered = tokio::select! {
             ended = &mut joined => return Ok(ended?),
             () = execute(received, administration) => unreachable!("the sender is kept"),
-            drained = order.wait_for(|order| *order == Order::Drain) => drop(drained?),
-        }
+            ordered = order.wait_for(ending) => *ordered?,
+        };
         // As `smc controller` does. Without a successor it goes all the same.
         drop(serving);
         let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
         drain.before_stop(DRAIN).await;
         shutdown.cancel();
-        Ok(joined.await?)
+        joined.await?;
+        if ordered == Order::Leave {
+            let _ = timeout(LEAVING, self.leave_group(group)).await;
+        }
+        Ok(())
+    }
+
+    async fn leave_group(&self, group: &Group) {
+        while let Err(error) = group.remove(ReplicaId(self.0.id)).await {
+            self.0.trace.note(host(self.0.id), format!("cannot leave yet: {error}"));
+            sleep(LEAVE_AGAIN).await;
+            let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
+        }
+        self.0.trace.note(host(self.0.id), "has left the group");
     }
 
     /// Notes every change of this replica's view of its group.
@@ -285,7 +319,7 @@ impl Replica {
         Config {
             xds_listen: ([0, 0, 0, 0], XDS_PORT).into(),
             xds_address: None,
-            xds_replicas: (0..self.0.replicas).map(|id| (ReplicaId(id), address(id))).collect(),
+            xds_replicas: (0..self.0.size.most).map(|id| (ReplicaId(id), address(id))).collect(),
             admin_socket: None,
             metrics_listen: None,
             trust_domain: TrustDomain::new("cluster.local").unwrap(),

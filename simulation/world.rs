@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use turmoil::{Builder, Sim};
 
 use crate::envoy::Envoy;
-use crate::replica::{Replica, host};
+use crate::replica::{Replica, Size, host};
 use crate::trace::Trace;
 
 /// Replicas.
@@ -42,8 +42,10 @@ pub fn network(seed: u64) -> Sim<'static> {
 pub struct World {
     /// What happens in it.
     pub trace: Trace,
-    /// All replicas.
+    /// The replicas that found the group.
     pub replicas: Vec<Replica>,
+    /// Another one, in a world that grows: no member, and not running.
+    pub spare: Option<Replica>,
     /// One Envoy for each pod of the account `buyer`, `shop/buyer-N`.
     pub buyers: Vec<Envoy>,
     mesh: watch::Sender<String>,
@@ -52,11 +54,21 @@ pub struct World {
 impl World {
     /// Adds replicas and Envoys to the network of `sim`; all start at once.
     pub fn new(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
+        Self::of(sim, Size { initial: REPLICAS, most: REPLICAS }, seed, trace)
+    }
+
+    /// As [`Self::new`], with a spare replica.
+    pub fn growing(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
+        Self::of(sim, Size { initial: REPLICAS, most: REPLICAS + 1 }, seed, trace)
+    }
+
+    fn of(sim: &mut Sim<'_>, size: Size, seed: u64, trace: &Trace) -> Self {
         let pods: String = (0..BUYERS).map(|n| pod("buyer", n)).collect();
         let mesh = watch::Sender::new(format!("{INITIAL_MESH}{}{pods}", account("buyer")));
-        let replica = |id| Replica::new(id, REPLICAS, seed, mesh.subscribe(), trace.clone());
-        let replicas: Vec<_> = (0..REPLICAS).map(replica).collect();
-        for replica in &replicas {
+        let replica = |id| Replica::new(id, size, seed, mesh.subscribe(), trace.clone());
+        let replicas: Vec<_> = (0..size.initial).map(replica).collect();
+        let spare = (size.initial..size.most).map(replica).next();
+        for replica in replicas.iter().chain(&spare) {
             let replica = replica.clone();
             sim.host(host(replica.id()), move || replica.clone().run());
         }
@@ -65,7 +77,7 @@ impl World {
             let envoy = envoy.clone();
             sim.host(envoy.name().to_owned(), move || envoy.clone().run());
         }
-        Self { trace: trace.clone(), replicas, buyers, mesh }
+        Self { trace: trace.clone(), replicas, spare, buyers, mesh }
     }
 
     /// Declares a service account with one pod, `shop/NAME-0`, to every replica.
@@ -82,7 +94,8 @@ impl World {
 
     /// Calls `change` for each link of a replica: those to the other replicas, and those to all Envoys.
     pub fn each_link(&self, id: u64, change: impl Fn(&str, &str)) {
-        let others = self.replicas.iter().map(Replica::id).filter(|other| *other != id).map(host);
+        let others =
+            self.replicas.iter().chain(&self.spare).map(Replica::id).filter(|other| *other != id).map(host);
         let envoys = self.buyers.iter().map(|envoy| envoy.name().to_owned());
         others.chain(envoys).for_each(|other| change(&host(id), &other));
     }

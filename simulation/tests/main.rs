@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod clocks;
+mod failing;
 mod moves;
 mod partition;
 mod power;
+mod proxies;
+mod scaling;
 mod seeds;

@@ -1,28 +1,18 @@
 //! Replicas end and start again, and another one fails in the middle of it: no proxy loses an update, is sent
 //! what it holds, or goes back in time, and every proxy is served again, by its owner in the end.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use smc_simulation::envoy::{Envoy, Versions};
-use smc_simulation::oracle::{SOON, all_have_certificate, eventually, leader, nothing_is_lost};
+use smc_simulation::envoy::Envoy;
+use smc_simulation::oracle::{SOON, eventually, leader};
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
-use smc_simulation::workload;
 use smc_simulation::world::{World, network};
 use tokio::time::sleep;
 
-use crate::seeds::{PrintOnPanic, seeds};
-
-/// How long a fault lasts: longer than keepalive takes to notice it, 7 s.
-const FAILED: Duration = Duration::from_secs(9);
-
-/// How long after healing every proxy is served: a keepalive that was under way, an election, the start of a
-/// process, and the longest pause of a proxy.
-const HEALED: Duration = Duration::from_secs(15);
-
-/// How long after that every proxy is with its owner: it has rested twice after a move, for 10 and 20 s.
-const SETTLED: Duration = Duration::from_mins(1);
+use crate::failing::{Fault, HEALED, SETTLED, fail, heal};
+use crate::proxies::{begin, conclude, run_to_the_end};
+use crate::seeds::seeds;
 
 /// What goes on when the fault comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +21,6 @@ enum During {
     Drain,
     /// A replica has started, and comes back into its group.
     Join,
-}
-
-/// What happens to another replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    None,
-    /// Nothing reaches it, and nothing leaves it.
-    Partition,
-    /// Its process ends at once.
-    Crash,
-    /// As others see it, it stands still: what is sent to it and by it comes later.
-    Freeze,
 }
 
 #[test]
@@ -99,36 +77,18 @@ fn run_all(during: During, fault: Fault) {
     }
 }
 
-/// Runs the story. After each step, what no proxy may ever see has not been seen.
 fn run(seed: u64, during: During, fault: Fault, trace: &Trace) {
     let mut sim = network(seed);
     let world = World::new(&mut sim, seed, trace);
     let buyers = world.buyers.clone();
-    let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
     sim.client("operator", story(world, during, fault, seed));
-    while !sim.step().unwrap() {
-        for buyer in &buyers {
-            assert_eq!(buyer.wronged(), None);
-        }
-    }
-    drop(print_on_panic);
+    run_to_the_end(sim, &buyers, seed, trace);
 }
 
 async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil::Result {
-    let World { trace, replicas, buyers, .. } = &world;
-    eventually(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
-    let issued = || all_have_certificate(replicas, "buyer");
-    eventually(SOON, "the buyers have a certificate everywhere", issued).await;
-    let mut acknowledged = BTreeSet::new();
-    // The last one connects when all is over, and holds nothing before.
-    let (witness, proxies) = buyers.split_last().expect("buyers");
-    for (n, envoy) in proxies.iter().enumerate() {
-        let issued = workload::bootstrap(&replicas[n % 3], &format!("shop/buyer-{n}")).await;
-        acknowledged.insert(issued.serial);
-        envoy.boot(issued.bootstrap);
-    }
+    let World { replicas, .. } = &world;
+    let (proxies, acknowledged) = begin(&world).await;
     let served = || proxies.iter().all(Envoy::is_served);
-    eventually(SOON, "every proxy is served", served).await;
 
     // All in turn where nothing fails; otherwise one, another one with another seed.
     let rounds = if fault == Fault::None { 3 } else { 1 };
@@ -152,13 +112,13 @@ async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil
         let failing = leads.copied().unwrap_or(staying[0]);
         fail(&world, failing, fault);
         world.declare_service(&format!("within-{round}"));
-        sleep(if fault == Fault::None { Duration::from_secs(1) } else { FAILED }).await;
+        sleep(fault.lasts()).await;
         heal(&world, failing, fault);
         moving.start();
         world.declare_service(&format!("after-{round}"));
         eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
         eventually(HEALED, "every proxy is served", served).await;
-        let owned = || proxies.iter().all(Envoy::is_served_by_owner);
+        let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(replicas));
         eventually(SETTLED, "every proxy is served by its owner", owned).await;
     }
     if fault == Fault::None {
@@ -168,39 +128,6 @@ async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil
         }
     }
 
-    let n = proxies.len();
-    let issued = workload::bootstrap(&replicas[0], &format!("shop/buyer-{n}")).await;
-    acknowledged.insert(issued.serial);
-    witness.boot(issued.bootstrap);
-    let last = format!("after-{}", rounds - 1);
-    let complete =
-        |held: &Versions| held.keys().any(|(kind, name)| kind == "Cluster" && name.contains(&last));
-    eventually(SOON, "a new proxy has all services", || complete(&witness.received().held)).await;
-    eventually(SOON, "every proxy holds what a new one is sent", || {
-        let expected = witness.received().held;
-        proxies.iter().all(|buyer| buyer.received().held == expected)
-    })
-    .await;
-    nothing_is_lost(replicas, &acknowledged, trace).await;
+    conclude(&world, acknowledged, &format!("after-{}", rounds - 1)).await;
     Ok(())
-}
-
-fn fail(world: &World, failing: &Replica, fault: Fault) {
-    world.trace.note("operator", format!("{fault:?} of replica {}", failing.id()));
-    match fault {
-        Fault::None => {}
-        Fault::Partition => world.each_link(failing.id(), |a, b| turmoil::partition(a, b)),
-        Fault::Crash => failing.kill(),
-        Fault::Freeze => world.each_link(failing.id(), |a, b| turmoil::hold(a, b)),
-    }
-}
-
-fn heal(world: &World, failing: &Replica, fault: Fault) {
-    world.trace.note("operator", "heals");
-    match fault {
-        Fault::None => {}
-        Fault::Partition => world.each_link(failing.id(), |a, b| turmoil::repair(a, b)),
-        Fault::Crash => failing.start(),
-        Fault::Freeze => world.each_link(failing.id(), |a, b| turmoil::release(a, b)),
-    }
 }

@@ -1,0 +1,68 @@
+//! The proxies of a story in which replicas come and go: its beginning, what must hold after each step of it,
+//! and its end.
+
+use std::collections::BTreeSet;
+
+use smc_simulation::envoy::{Envoy, Versions};
+use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_lost};
+use smc_simulation::replica::Replica;
+use smc_simulation::trace::Trace;
+use smc_simulation::workload;
+use smc_simulation::world::World;
+use turmoil::Sim;
+
+use crate::seeds::PrintOnPanic;
+
+/// The serial numbers of the certificates that a replica has issued.
+pub(crate) type Acknowledged = BTreeSet<String>;
+
+/// Waits until the initial replicas serve all proxies but the last one.
+pub(crate) async fn begin(world: &World) -> (&[Envoy], Acknowledged) {
+    let World { replicas, .. } = world;
+    eventually(SOON, "every replica serves", || replicas.iter().all(Replica::serves)).await;
+    let issued = || all_have_certificate(replicas, "buyer");
+    eventually(SOON, "the buyers have a certificate everywhere", issued).await;
+    let mut acknowledged = Acknowledged::new();
+    let (_, proxies) = split(world);
+    for (n, envoy) in proxies.iter().enumerate() {
+        let issued = workload::bootstrap(&replicas[n % 3], &format!("shop/buyer-{n}")).await;
+        acknowledged.insert(issued.serial);
+        envoy.boot(issued.bootstrap);
+    }
+    eventually(SOON, "every proxy is served", || proxies.iter().all(Envoy::is_served)).await;
+    (proxies, acknowledged)
+}
+
+/// The last proxy connects when all is over, and holds nothing before.
+fn split(world: &World) -> (&Envoy, &[Envoy]) {
+    world.buyers.split_last().expect("buyers")
+}
+
+/// Runs the story. After each step, what no proxy may ever see has not been seen.
+pub(crate) fn run_to_the_end(mut sim: Sim<'_>, proxies: &[Envoy], seed: u64, trace: &Trace) {
+    let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
+    while !sim.step().unwrap() {
+        for proxy in proxies {
+            assert_eq!(proxy.wronged(), None);
+        }
+    }
+    drop(print_on_panic);
+}
+
+/// Every proxy holds what a new one is sent, with the service that was declared last, and no certificate is
+/// lost.
+pub(crate) async fn conclude(world: &World, mut acknowledged: Acknowledged, last: &str) {
+    let World { trace, replicas, .. } = world;
+    let (witness, proxies) = split(world);
+    let issued = workload::bootstrap(&replicas[0], &format!("shop/buyer-{}", proxies.len())).await;
+    acknowledged.insert(issued.serial);
+    witness.boot(issued.bootstrap);
+    let complete = |held: &Versions| held.keys().any(|(kind, name)| kind == "Cluster" && name.contains(last));
+    eventually(SOON, "a new proxy has all services", || complete(&witness.received().held)).await;
+    eventually(SOON, "every proxy holds what a new one is sent", || {
+        let expected = witness.received().held;
+        proxies.iter().all(|buyer| buyer.received().held == expected)
+    })
+    .await;
+    nothing_is_lost(replicas, &acknowledged, trace).await;
+}

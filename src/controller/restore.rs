@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use smc_raft::{Backup, BackupError, read_backup};
 use thiserror::Error;
 
-use crate::ca::seal::{KeyEncryption, KeyRing};
+use crate::ca::seal::{KeyEncryption, KeyRing, missing_key};
 
 /// A backup that cannot be restored.
 #[derive(Debug, Error)]
@@ -36,10 +36,8 @@ pub enum RestoreError {
 pub fn read_restorable(path: &Path, keys: &KeyRing) -> Result<Backup, RestoreError> {
     let read = || read_backup(&keys.group_secret(), BufReader::new(File::open(path)?));
     let backup = read().map_err(|source| RestoreError::Read { path: path.to_owned(), source })?;
-    for (_, _, key) in backup.ledger.keys() {
-        if !keys.ids().any(|id| id == key.encryption_key) {
-            return Err(RestoreError::OtherKey(key.encryption_key.clone()));
-        }
+    match missing_key(&backup.ledger, keys) {
+        Some(key) => Err(RestoreError::OtherKey(key)),
+        None => Ok(backup),
     }
-    Ok(backup)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
+use smc_authority::ledger::Ledger;
 use smc_authority::pki::{SealedKey, SerialNumber};
 use smc_raft::GroupSecret;
 use smc_types::text::truncated;
@@ -73,6 +74,11 @@ pub trait KeyEncryption: Send + Sync {
     /// The id of the KEK that seals. It reveals nothing about the KEK.
     fn id(&self) -> &str;
 
+    /// Whether it opens what the KEK with this id has sealed.
+    fn opens(&self, id: &str) -> bool {
+        self.id() == id
+    }
+
     /// Seals `key`.
     fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError>;
 
@@ -95,6 +101,12 @@ pub trait KeyEncryption: Send + Sync {
 
     /// Writes the note of the founding durably, if there is none yet; `text` is its content.
     fn note_founding(&self, text: &str) -> Result<(), NoteError>;
+}
+
+/// The id of a KEK that a private key in `ledger` is sealed with and that is not among `keys`, if there is one.
+pub fn missing_key(ledger: &Ledger, keys: &dyn KeyEncryption) -> Option<String> {
+    let mut sealed_with = ledger.keys().map(|(_, _, key)| &key.encryption_key);
+    sealed_with.find(|id| !keys.opens(id)).cloned()
 }
 
 /// The note of the founding cannot be read or written.

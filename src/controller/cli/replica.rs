@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
-use smc_raft::{Connections, FoundingRegister, Group, GroupSecret, Settings, Storage};
+use smc_raft::{Connections, FoundingRegister, Group, GroupSecret, ReplicatedLedger, Settings, Storage};
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use tokio::runtime::Handle;
+use tracing::error;
 
 use super::stateful_set::InStatefulSet;
-use crate::ca::seal::KeyEncryption;
+use crate::ca::seal::{KeyEncryption, missing_key};
 use crate::stateful_set::Placement;
 use smc_host::env::Env;
 use smc_types::host_port::{HostPort, ReplicaAddress};
@@ -116,7 +117,18 @@ impl ReplicaArgs {
         };
         let (network, clock) = (Arc::clone(&env.network), Arc::clone(&env.clock));
         let connections = Connections { network, listener, clock };
-        Ok(Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?)
+        let group = Group::start(settings, storage, connections, Arc::clone(&env.entropy)).await?;
+        if let Some(sealed_with) = group.local().read(|ledger| missing_key(ledger, keys)) {
+            // No error: the group may have another key by now, and this disk has only not heard of it yet.
+            let at_hand = keys.id();
+            error!(
+                sealed_with,
+                at_hand,
+                "the ledger is sealed with another key-encryption key than the one at hand: unless the group has \
+                 changed its key, restore the former one; the other replicas refuse this one until then"
+            );
+        }
+        Ok(group)
     }
 
     fn settings(self, secret: GroupSecret) -> Result<Settings, ReplicaArgsError> {

@@ -15,6 +15,7 @@ mod charts;
 mod everywhere;
 mod faults;
 mod injection;
+mod key_encryption_key;
 mod living;
 mod mesh;
 mod node;

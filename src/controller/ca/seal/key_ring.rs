@@ -48,11 +48,6 @@ impl KeyRing {
         Ok(Self::new(Arc::new(first), others))
     }
 
-    /// The ids of all keys.
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.all().map(|key| key.id())
-    }
-
     fn all(&self) -> impl Iterator<Item = &Arc<dyn KeyEncryption>> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -63,12 +58,16 @@ impl KeyEncryption for KeyRing {
         self.first.id()
     }
 
+    fn opens(&self, id: &str) -> bool {
+        self.all().any(|key| key.opens(id))
+    }
+
     fn seal(&self, context: SealContext<'_>, key: &[u8]) -> Result<SealedKey, SealError> {
         self.first.seal(context, key)
     }
 
     fn open(&self, context: SealContext<'_>, sealed: &SealedKey) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        let fitting = self.all().find(|key| key.id() == sealed.encryption_key);
+        let fitting = self.all().find(|key| key.opens(&sealed.encryption_key));
         fitting.unwrap_or(&self.first).open(context, sealed)
     }
 

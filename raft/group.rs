@@ -20,6 +20,7 @@ mod join;
 pub(crate) mod peers;
 mod proposer;
 mod reads;
+mod removed;
 mod settings;
 mod status;
 mod ticking;
@@ -42,13 +43,14 @@ use smc_types::ids::ReplicaId;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::asking::Answering;
 use crate::check_quorum::CheckQuorum;
+use crate::membership::own_vote;
 use crate::recovery::backup::{self, Backup, BackupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::runtime::Runtime;
@@ -86,6 +88,9 @@ pub const MAX_PROPOSAL_BYTES: usize = 1024 * 1024;
 /// memory of the queue to 256 MiB; in practice a proposal is one command of 3 KiB.
 const QUEUE: usize = 256;
 
+/// The pause before a replica that is not ready looks again.
+const READY_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long all tasks together may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -98,6 +103,8 @@ pub struct Group {
     secret: GroupSecret,
     entropy: Arc<dyn Entropy>,
     peers: Peers,
+    /// The addresses of the initial and possible members.
+    known: BTreeMap<ReplicaId, String>,
     clocks: PeerClocks,
     answering: Answering,
     barrier: SharedBarrier<Result<(), ProposeError>>,
@@ -185,6 +192,8 @@ impl Group {
         tasks.spawn(until(stopping.clone(), clocks.clone().run()));
         tasks.spawn(until(stopping.clone(), watch_over(raft.clone(), disk.clone())));
         tasks.spawn(until(stopping.clone(), ticking(raft.clone(), replica, identity.incarnation)));
+        let known = possible_members.iter().chain(&initial_members);
+        let known = known.map(|(id, address)| (*id, address.clone())).collect();
         let joining = GroupJoin {
             raft: raft.clone(),
             identity: identity.clone(),
@@ -205,6 +214,7 @@ impl Group {
             secret,
             entropy,
             peers,
+            known,
             clocks,
             answering,
             barrier: SharedBarrier::new(),
@@ -228,15 +238,17 @@ impl Group {
         Ok(group)
     }
 
-    /// Waits until the replica belongs to a group with a leader, and has caught up with it. Fails if its
+    /// Waits until the replica is a member of a group with a leader, and has caught up with it. Fails if its
     /// storage does.
     pub async fn ready(&self) -> Result<(), ProposeError> {
         let mut failure = self.failure();
         let waiting = async {
-            while self.barrier().await.is_err() {
+            // A replica that was removed may have the whole log up to its removal.
+            while self.barrier().await.is_err() || own_vote(&self.raft, &self.identity).is_none() {
                 let missing =
                     if self.identity.group().is_some() { "a leader" } else { "the group to be founded" };
                 info!(replica = %self.identity.replica, "waiting for {missing}");
+                sleep(READY_PAUSE).await;
             }
         };
         tokio::select! {

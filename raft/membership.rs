@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::state::machine::Raft;
 use crate::storage::identity::{GroupId, Identity};
-use crate::types::{LogId, Replica, TypeConfig};
+use crate::types::{LogId, Membership, Replica, TypeConfig};
 use crate::wire::{Wire, named, unnamed};
 use smc_types::ids::ReplicaId;
 
@@ -146,7 +146,7 @@ pub(crate) async fn finish(raft: &Raft) -> Result<(), ChangeError> {
 }
 
 async fn remove(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
-    let Some((_, voter)) = member(raft, id) else { return without_it(raft).await };
+    let Some((_, voter)) = member(raft, id) else { return without(raft, id).await };
     let ids = BTreeSet::from([id]);
     if !voter {
         raft.change_membership(ChangeMembers::RemoveNodes(ids), false).await?;
@@ -158,17 +158,29 @@ async fn remove(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// Makes sure that the membership is that of the group: this replica leads, and its membership is
-/// committed. A replica that learns that it has left forgets what it acknowledged.
-async fn without_it(raft: &Raft) -> Result<(), ChangeError> {
-    let known = *raft.metrics().borrow_watched().membership_config.log_id();
+/// Makes sure that a replica is no member: it forgets what it acknowledged when it learns this.
+async fn without(raft: &Raft, id: ReplicaId) -> Result<(), ChangeError> {
+    match committed(raft).await?.get_node(&id) {
+        None => Ok(()),
+        Some(_) => Err(ChangeError::Failed(format!("replica {id} has just become a member"))),
+    }
+}
+
+/// The members as the group has committed them: this replica leads, which a majority confirms, and its
+/// membership is committed.
+pub(crate) async fn committed(raft: &Raft) -> Result<Membership, ChangeError> {
+    let (known, membership) = {
+        let metrics = raft.metrics();
+        let config = &metrics.borrow_watched().membership_config;
+        (*config.log_id(), config.membership().clone())
+    };
     if raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
         return Err(ChangeError::NotLeader);
     }
     if raft.metrics().borrow_watched().last_applied < known {
-        return Err(ChangeError::Failed("the removal is not committed yet".to_owned()));
+        return Err(ChangeError::Failed("the membership is not committed yet".to_owned()));
     }
-    Ok(())
+    Ok(membership)
 }
 
 async fn transfer(raft: &Raft, to: ReplicaId) -> Result<(), ChangeError> {
@@ -197,6 +209,12 @@ pub(crate) fn member(raft: &Raft, id: ReplicaId) -> Option<(Replica, bool)> {
     let membership = metrics.membership_config.membership();
     let replica = membership.get_node(&id)?.clone();
     Some((replica, membership.voter_ids().any(|voter| voter == id)))
+}
+
+/// Whether this replica votes, as far as it knows; `None` if it is no member with the disk that it has.
+pub(crate) fn own_vote(raft: &Raft, identity: &Identity) -> Option<bool> {
+    let (member, voter) = member(raft, identity.replica)?;
+    (member.incarnation == identity.incarnation).then_some(voter)
 }
 
 /// Describes this replica to another one.

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::group::founding::{Claim, FoundingRegister};
 use crate::group::peers::Peers;
-use crate::membership::{NextStep, Situation, member, next_step};
+use crate::membership::{NextStep, Situation, next_step, own_vote};
 use crate::state::machine::Raft;
 use crate::storage::error::StorageError;
 use crate::storage::identity::{GroupId, Identity};
@@ -53,7 +53,7 @@ impl GroupJoin {
         // on.
         let may_found = self.founded_before.is_none() || self.identity.group().is_some();
         let mut waiting_for = "";
-        while !self.votes() {
+        while own_vote(&self.raft, &self.identity) != Some(true) {
             let initialized = self.raft.is_initialized().await.unwrap_or(true);
             let described = self.describe_others().await;
             let initial_members = &self.initial_members;
@@ -82,13 +82,6 @@ impl GroupJoin {
             }
             sleep(RETRY).await;
         }
-    }
-
-    /// Whether the replica is a voter, as far as it knows: with its present disk, not with one that it had
-    /// before.
-    fn votes(&self) -> bool {
-        member(&self.raft, self.identity.replica)
-            .is_some_and(|(member, voter)| voter && member.incarnation == self.identity.incarnation)
     }
 
     /// Asks the other initial and possible members what they are, all at once; those that do not answer are

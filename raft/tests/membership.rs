@@ -7,9 +7,10 @@ use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
 use smc_proto::raft::v1::change_membership_request::Change;
 use smc_types::ids::ReplicaId;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::replicas::{Cluster, address, entropy, eventually};
+use super::replicas::{Cluster, address, entropy, eventually, voters};
+use crate::group::Group;
 use crate::membership::{self, ChangeError, SETTLE};
 use crate::storage::disk::Disk;
 use crate::storage::identity::Identity;
@@ -57,4 +58,48 @@ async fn a_change_waits_for_the_one_before_and_not_for_ever() {
         (status.members.iter().filter(|member| member.voter).count() == 1).then_some(())
     })
     .await;
+}
+
+/// How long a replica that concludes nothing is watched: several rounds of its questions.
+const SEVERAL_ROUNDS: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_learns_from_a_leader_alone_that_it_was_removed() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    for id in [2, 0, 1] {
+        cluster.crash(id).await;
+    }
+    let concludes = async |group: &Group| timeout(SEVERAL_ROUNDS, group.removed()).await.is_ok();
+    let restarted = cluster.start(2).await;
+    assert!(!concludes(&restarted).await, "no other replica runs");
+    cluster.start(1).await.ready().await.unwrap();
+    assert!(!concludes(&restarted).await, "it is a member");
+    cluster.crash(2).await;
+    cluster.start(0).await.ready().await.unwrap();
+    eventually("a removal", async || cluster.group(0).remove(ReplicaId(2)).await).await;
+    eventually("its membership on 1", async || (voters(cluster.group(1)) == [0, 1]).then_some(())).await;
+    cluster.crash(0).await;
+
+    let former = cluster.start(2).await;
+    assert!(!concludes(&former).await, "1 knows of the removal, and leads no majority");
+    cluster.start(0).await.ready().await.unwrap();
+    assert!(!concludes(cluster.group(0)).await, "it is a member");
+    eventually("the answer of the leader", async || concludes(&former).await.then_some(())).await;
+}
+
+/// It has the whole log, so that reads succeed, until the group writes again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_knows_of_its_removal_is_not_ready() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    let removed = Arc::clone(&cluster.running[&2]);
+    eventually("a removal", async || cluster.group(0).remove(ReplicaId(2)).await).await;
+    let knows = eventually("its own removal", async || {
+        let knows = removed.status().members.iter().all(|member| member.id != ReplicaId(2));
+        knows.then_some(())
+    });
+    knows.await;
+    cluster.crash(2).await;
+    let restarted = cluster.start(2).await;
+    assert!(timeout(SEVERAL_ROUNDS, restarted.ready()).await.is_err());
+    timeout(Duration::from_mins(1), restarted.removed()).await.unwrap();
 }

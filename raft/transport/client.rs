@@ -188,6 +188,13 @@ impl Peer {
         within(limit, client.describe(pb::DescribeRequest { route: Some(self.route()) })).await
     }
 
+    /// The members as the group has committed them, if the peer is the leader.
+    pub(crate) async fn members(&self, limit: Duration) -> Result<pb::Membership, CallError> {
+        let mut client = self.client.clone();
+        let members = within(limit, client.members(pb::MembersRequest { route: Some(self.route()) })).await?;
+        members.membership.ok_or_else(|| CallError::Failed("the answer names no members".to_owned()))
+    }
+
     /// Changes the membership, if the peer is the leader.
     pub(crate) async fn change_membership(
         &self,

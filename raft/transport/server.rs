@@ -311,6 +311,15 @@ impl Raft for Service {
         }))
     }
 
+    async fn members(
+        &self,
+        request: Request<pb::MembersRequest>,
+    ) -> Result<Response<pb::MembersResponse>, Status> {
+        self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
+        let committed = membership::committed(&self.raft).await.map_err(|error| not_changed(&error))?;
+        Ok(Response::new(pb::MembersResponse { membership: Some(committed.to_wire()) }))
+    }
+
     async fn change_membership(
         &self,
         request: Request<pb::ChangeMembershipRequest>,

@@ -271,8 +271,8 @@ fn connections(open_files: u64) -> usize {
     connections
 }
 
-/// Serves once the replica belongs to a group, until a signal arrives or a task fails. A leader hands its
-/// leadership over before the streams end. Returns what the end means for the membership, where that is
+/// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
+/// removed while it did not run ends at once. A leader hands its leadership over before the streams end. Returns what the end means for the membership, where that is
 /// known.
 async fn serve(
     config: Config,
@@ -292,8 +292,15 @@ async fn serve(
             None
         }
     };
+    let removed = async {
+        match departing {
+            Some(departing) => departing.removed(&group).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         ready = group.ready() => ready?,
+        removed = removed => return Err(removed.into()),
         () = signals.any() => return Ok(depart().await),
     }
     tokio::select! {

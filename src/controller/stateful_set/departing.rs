@@ -5,6 +5,9 @@
 //! marks its disk. It does so also when it is asked for again meanwhile: the leader may have removed it
 //! already, and a removed replica comes back with an empty disk alone. All of it fits in 30 seconds, beside
 //! the ten of the shutdown.
+//!
+//! A replica that was killed before that learns at its next start that the group removed it, and marks its
+//! disk then.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,9 +33,18 @@ const RETRY: Duration = Duration::from_millis(300);
 /// How long to wait for a successor to lead: two elections. The group elects one itself if it takes longer.
 const HAND_OVER: Duration = Duration::from_secs(2);
 
+/// A replica that the group has removed cannot go on with its disk.
+#[derive(Debug, Error)]
+pub(crate) enum Removed {
+    #[error("the group removed this replica while it did not run: at its next start its ledger is empty")]
+    Marked,
+    #[error("the group removed this replica while it did not run, and that cannot be noted")]
+    NotMarked(#[source] NotMarked),
+}
+
 /// The mark could not be written.
 #[derive(Debug, Error)]
-enum NotMarked {
+pub(crate) enum NotMarked {
     #[error(transparent)]
     File(#[from] LeftError),
     #[error("writing broke off")]
@@ -64,6 +76,13 @@ impl Departing {
         }
     }
 
+    /// Returns once it is certain that the group removed this replica while it did not run. The process ends
+    /// with that, and starts again.
+    pub(crate) async fn removed(&self, group: &Group) -> Removed {
+        group.removed().await;
+        self.mark().await.map_or_else(Removed::NotMarked, |()| Removed::Marked)
+    }
+
     /// Before the streams end: asks whether this replica comes back, and hands leadership over.
     pub(crate) async fn begin(&self, group: &Group) -> Departure {
         let desired = self.desired().await;
@@ -80,8 +99,7 @@ impl Departing {
         loop {
             // A leader cannot remove itself; the successor may have been too slow before.
             let desired = self.desired().await;
-            let stays = |id| id != self.replica && desired.is_none_or(|desired| desired.keeps(id));
-            hand_over(group, stays).await;
+            hand_over(group, |id| desired.is_none_or(|desired| desired.keeps(id))).await;
             match group.remove(self.replica).await {
                 Ok(()) => break,
                 Err(error) if Instant::now() < deadline => {

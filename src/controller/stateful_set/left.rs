@@ -3,6 +3,7 @@
 //! Owns the mark and what follows from it. A replica that was removed may not come back with its disk: it
 //! would not be asked for anything, and what it holds grows old. Once its removal is committed it marks its
 //! directory; at its next start, after the set was scaled up again, it begins with an empty ledger and joins.
+//! A replica that was removed while it did not run marks its directory once the leader has confirmed it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

@@ -62,6 +62,8 @@ async fn traffic_goes_on_while_the_control_plane_fails() {
     scale(cluster, 1).await;
     scale(cluster, REPLICAS).await;
     steady.assert_no_failure(LEAST, "controllers from 3 to 5, 3, 1 and 3");
+    a_replica_is_lost_while_it_is_scaled_away(cluster).await;
+    steady.assert_no_failure(LEAST, "a controller that comes back with the disk of a former member");
     the_namespace_leaves_the_mesh(cluster).await;
 }
 
@@ -160,6 +162,30 @@ async fn scale(cluster: &Cluster, replicas: u16) {
     if let Err(error) = waited {
         panic!("{}\n{}", error.chain(), mesh::state(cluster, MESH_NAMESPACE).await);
     }
+}
+
+/// It is removed by the leader, and comes back with its disk when it is asked for again.
+async fn a_replica_is_lost_while_it_is_scaled_away(cluster: &Cluster) {
+    let last = REPLICAS - 1;
+    let command = format!("smc controller .*--pod-name=smc-controller-{last}");
+    let signal = async |signal: &str| {
+        let sent = cluster.on_node(&["pkill", signal, "-f", &command]).await.unwrap();
+        assert!(sent.success(), "{sent:?}");
+    };
+    // It cannot leave by itself.
+    signal("-STOP").await;
+    let fewer = format!("--replicas={last}");
+    kubectl(cluster, &["scale", "-n", MESH_NAMESPACE, "statefulset/smc-controller", &fewer]).await;
+    let pod = format!("smc-controller-{last}");
+    let ending = ["get", "pod", "-n", MESH_NAMESPACE, &pod, "-o", "jsonpath={.metadata.deletionTimestamp}"];
+    let is_ending = || async {
+        let at = cluster.kubectl(&ending).await.map_err(|error| error.chain())?;
+        if at.stdout.is_empty() { Err(at.stderr) } else { Ok(()) }
+    };
+    cluster.wait(&format!("{pod} to end"), SETTLE, is_ending).await.unwrap();
+    signal("-KILL").await;
+    scale(cluster, last).await;
+    scale(cluster, REPLICAS).await;
 }
 
 /// A pod that starts after its namespace has left the mesh gets no sidecar.

@@ -151,12 +151,14 @@ impl ClusterHandle {
         Fut: Future<Output = Result<(), String>>,
     {
         let deadline = tokio::time::Instant::now() + limit;
+        let mut state = "no answer".to_owned();
         loop {
-            let state = match tokio::time::timeout_at(deadline, done()).await {
+            match tokio::time::timeout_at(deadline, done()).await {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(state)) => state,
-                Err(_) => "no answer".to_owned(),
-            };
+                Ok(Err(answer)) => state = answer,
+                // The answer before says more than that the last one was cut off.
+                Err(_) => {}
+            }
             if tokio::time::Instant::now() >= deadline {
                 return Err(self.timeout(what, limit, state));
             }

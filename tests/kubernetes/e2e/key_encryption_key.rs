@@ -1,6 +1,7 @@
 //! The Secret of the key-encryption key is missing, empty, or another one: a controller that starts then
 //! refuses, and says how to go on. The others serve.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use smc_kubernetes::{Cluster, MESH_NAMESPACE};
 
@@ -15,6 +16,19 @@ async fn kubectl(cluster: &Cluster, args: &[&str]) -> String {
     let output = cluster.kubectl(&[args, &["-n", MESH_NAMESPACE]].concat()).await.unwrap();
     assert!(output.success(), "{args:?}: {}", output.stderr);
     output.stdout
+}
+
+/// Replaces the Secret, and the pod. The kubelet begins again between them: it keeps its copy of an
+/// immutable Secret as long as a pod of its node mounts it.
+async fn start_with(cluster: &Cluster, secret: Option<&Value>) {
+    kubectl(cluster, &["delete", "secret", SECRET, "--ignore-not-found"]).await;
+    if let Some(secret) = secret {
+        cluster.apply(&secret.to_string()).await.unwrap();
+    }
+    cluster.signal("kubelet", Signal::SIGKILL).await.unwrap();
+    cluster.wait_ended("kubelet").await.unwrap();
+    cluster.start_again("kubelet").await.unwrap();
+    kubectl(cluster, &["delete", "pod", POD]).await;
 }
 
 #[tokio::test]
@@ -36,13 +50,12 @@ async fn a_controller_without_its_key_refuses_with_the_way_out() {
         ),
         ("the key is another one", Some(another), "controller", "restore the former one"),
     ] {
-        kubectl(cluster, &["delete", "secret", SECRET]).await;
-        if let Some(key) = key {
+        let changed = key.map(|key| {
             let mut changed = kept.clone();
             changed["data"]["kek"] = key.into();
-            cluster.apply(&changed.to_string()).await.unwrap();
-        }
-        kubectl(cluster, &["delete", "pod", POD]).await;
+            changed
+        });
+        start_with(cluster, changed.as_ref()).await;
         let says = || async {
             let mut said = String::new();
             for which in [&[][..], &["--previous"]] {
@@ -56,12 +69,7 @@ async fn a_controller_without_its_key_refuses_with_the_way_out() {
         assert_ne!(kubectl(cluster, &is_ready).await, "true", "{sentence}");
         smc(cluster, 0, &["cluster", "status"]).await.expect(sentence);
 
-        if key.is_some() {
-            kubectl(cluster, &["delete", "secret", SECRET]).await;
-        }
-        cluster.apply(&kept.to_string()).await.unwrap();
-        // Now, and not when the kubelet looks at the Secret the next time.
-        kubectl(cluster, &["delete", "pod", POD]).await;
+        start_with(cluster, Some(&kept)).await;
         mesh::wait_rolled_out(cluster).await;
     }
 }

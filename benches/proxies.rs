@@ -65,7 +65,7 @@ impl Proxy {
     /// Runs until the stream ends.
     pub async fn run(self, events: mpsc::Sender<Event>) -> Result<()> {
         let mut subscriptions = Subscriptions::default();
-        let first = subscriptions.first(&self.credentials, |_| BTreeMap::new());
+        let first = subscriptions.first(self.credentials.node(), |_| BTreeMap::new());
         let mut stream = DeltaStream::open(self.channel, first).await?;
         // What has not arrived yet; a wildcard has no name.
         let wildcards = [ResourceType::Cluster, ResourceType::Listener].map(|kind| (kind, String::new()));

@@ -284,7 +284,7 @@ impl Sidecar {
             Err(_) => return End::Unconnected { refused: false },
         };
         let held = |kind| self.held.get(&kind).cloned().unwrap_or_default();
-        let first = self.subscriptions.first(&self.credentials, held);
+        let first = self.subscriptions.first(self.credentials.node(), held);
         let mut stream = match DeltaStream::open(channel, first).await {
             Ok(stream) => stream,
             Err(status) if status.source().is_none() => return End::Refused,

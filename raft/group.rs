@@ -43,14 +43,13 @@ use smc_types::ids::ReplicaId;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::asking::Answering;
 use crate::check_quorum::CheckQuorum;
-use crate::membership::own_vote;
 use crate::recovery::backup::{self, Backup, BackupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::runtime::Runtime;
@@ -87,9 +86,6 @@ pub const MAX_PROPOSAL_BYTES: usize = 1024 * 1024;
 /// Queued proposals; callers wait while the queue is full. Together with [`MAX_PROPOSAL_BYTES`] it bounds the
 /// memory of the queue to 256 MiB; in practice a proposal is one command of 3 KiB.
 const QUEUE: usize = 256;
-
-/// The pause before a replica that is not ready looks again.
-const READY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long all tasks together may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -238,17 +234,15 @@ impl Group {
         Ok(group)
     }
 
-    /// Waits until the replica is a member of a group with a leader, and has caught up with it. Fails if its
+    /// Waits until the replica belongs to a group with a leader, and has caught up with it. Fails if its
     /// storage does.
     pub async fn ready(&self) -> Result<(), ProposeError> {
         let mut failure = self.failure();
         let waiting = async {
-            // A replica that was removed may have the whole log up to its removal.
-            while self.barrier().await.is_err() || own_vote(&self.raft, &self.identity).is_none() {
+            while self.barrier().await.is_err() {
                 let missing =
                     if self.identity.group().is_some() { "a leader" } else { "the group to be founded" };
                 info!(replica = %self.identity.replica, "waiting for {missing}");
-                sleep(READY_PAUSE).await;
             }
         };
         tokio::select! {

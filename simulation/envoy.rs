@@ -188,7 +188,9 @@ impl Envoy {
         let channel = connect(credentials, address).await?;
         let first = {
             let received = self.received.borrow();
-            received.subscriptions.first(credentials, |kind| received.holds(kind_of(kind.url())).collect())
+            received
+                .subscriptions
+                .first(credentials.node(), |kind| received.holds(kind_of(kind.url())).collect())
         };
         let mut stream = DeltaStream::open(channel, first).await?;
         while let Some(response) = stream.next().await? {

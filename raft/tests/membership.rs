@@ -86,20 +86,3 @@ async fn a_replica_learns_from_a_leader_alone_that_it_was_removed() {
     assert!(!concludes(cluster.group(0)).await, "it is a member");
     eventually("the answer of the leader", async || concludes(&former).await.then_some(())).await;
 }
-
-/// It has the whole log, so that reads succeed, until the group writes again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_knows_of_its_removal_is_not_ready() {
-    let mut cluster = Cluster::found(&[0, 1, 2]).await;
-    let removed = Arc::clone(&cluster.running[&2]);
-    eventually("a removal", async || cluster.group(0).remove(ReplicaId(2)).await).await;
-    let knows = eventually("its own removal", async || {
-        let knows = removed.status().members.iter().all(|member| member.id != ReplicaId(2));
-        knows.then_some(())
-    });
-    knows.await;
-    cluster.crash(2).await;
-    let restarted = cluster.start(2).await;
-    assert!(timeout(SEVERAL_ROUNDS, restarted.ready()).await.is_err());
-    timeout(Duration::from_mins(1), restarted.removed()).await.unwrap();
-}

@@ -5,12 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
 use prost::Message as _;
 use smc_mesh::lint::Facts;
 use smc_mesh::resource::{Resource, ResourceType, Version};
-
-use crate::ads::Credentials;
 
 /// The order of types in which Envoy subscribes.
 const TYPES: [ResourceType; 5] = [
@@ -34,10 +33,10 @@ impl Subscriptions {
     /// The first requests of a stream of a proxy that holds resources in these versions.
     pub fn first(
         &self,
-        credentials: &Credentials,
+        node: Node,
         held: impl Fn(ResourceType) -> BTreeMap<String, String>,
     ) -> Vec<DeltaDiscoveryRequest> {
-        let mut node = Some(credentials.node());
+        let mut node = Some(node);
         let subscribed = TYPES.into_iter().filter(|kind| kind.is_wildcard() || self.0.contains_key(kind));
         let first = subscribed.map(|kind| DeltaDiscoveryRequest {
             node: node.take(),

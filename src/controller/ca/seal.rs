@@ -103,7 +103,7 @@ pub trait KeyEncryption: Send + Sync {
     fn note_founding(&self, text: &str) -> Result<(), NoteError>;
 }
 
-/// The id of a KEK that a private key in `ledger` is sealed with and that is not among `keys`, if there is one.
+/// The id of a KEK that seals a private key in `ledger` and is not among `keys`, if there is one.
 pub fn missing_key(ledger: &Ledger, keys: &dyn KeyEncryption) -> Option<String> {
     let mut sealed_with = ledger.keys().map(|(_, _, key)| &key.encryption_key);
     sealed_with.find(|id| !keys.opens(id)).cloned()

@@ -272,8 +272,8 @@ fn connections(open_files: u64) -> usize {
 }
 
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
-/// removed while it did not run ends at once. A leader hands its leadership over before the streams end. Returns what the end means for the membership, where that is
-/// known.
+/// removed while it did not run ends at once. A leader hands its leadership over before the streams end.
+/// Returns what the end means for the membership, where that is known.
 async fn serve(
     config: Config,
     env: Env,

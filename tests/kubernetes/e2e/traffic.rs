@@ -28,7 +28,7 @@ impl Fetched {
     }
 }
 
-/// Runs `smc-lab` in a container of a pod (`NAMESPACE/NAME`, and the flags that name a container), and returns
+/// Runs `smc-lab` in a container of a pod (`NAMESPACE/NAME`, and the flags that name a container). Returns
 /// its results.
 pub(crate) async fn lab(
     cluster: &Cluster,

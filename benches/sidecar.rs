@@ -214,6 +214,11 @@ impl Sidecar {
         })
     }
 
+    /// The replicas in the order in which it connects to them.
+    pub fn replicas(&self) -> &[usize] {
+        &self.replicas
+    }
+
     /// Connects elsewhere than its bootstrap says.
     pub fn by_way_of(mut self, address: &str, relay: &str) -> Result<Self> {
         for (controller, endpoint) in self.credentials.controllers.iter().zip(&mut self.endpoints) {

@@ -11,51 +11,51 @@ use tokio::time::{Duration, Instant, sleep};
 /// How often the board is looked at: finer than what is measured.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Nothing moves any more when no sidecar has moved for this long.
-const QUIET: Duration = Duration::from_secs(10);
-
 /// All sidecars. Dropping it ends them.
 pub(crate) struct Fleet {
     pub(crate) board: Arc<Board>,
+    /// The order of replicas of each sidecar.
+    orders: Vec<Vec<usize>>,
     _tasks: JoinSet<()>,
 }
 
 impl Fleet {
     /// Starts a sidecar for each bootstrap, and waits until all are served. `relay` is an address, and where
-    /// sidecars connect to instead.
+    /// sidecars connect to instead. Returns also how long that took, from the first connection on.
     pub(crate) async fn start(
         bootstraps: &[String],
         addresses: &[String],
         relay: Option<(&str, &str)>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Duration)> {
         let board = Arc::new(Board::new(bootstraps.len()));
-        let mut tasks = JoinSet::new();
-        for (number, bootstrap) in bootstraps.iter().enumerate() {
-            let mut sidecar = Sidecar::new(number, bootstrap, addresses, &board)?;
-            if let Some((address, relay)) = relay {
-                sidecar = sidecar.by_way_of(address, relay)?;
+        let sidecar = |(number, bootstrap): (usize, &String)| {
+            let sidecar = Sidecar::new(number, bootstrap, addresses, &board)?;
+            match relay {
+                Some((address, relay)) => sidecar.by_way_of(address, relay),
+                None => Ok(sidecar),
             }
-            tasks.spawn(sidecar.run());
-        }
-        let fleet = Self { board, _tasks: tasks };
-        fleet.served(None).await?;
+        };
+        // An Envoy reads its bootstrap before it connects.
+        let sidecars: Vec<_> = bootstraps.iter().enumerate().map(sidecar).collect::<Result<_>>()?;
+        let orders = sidecars.iter().map(|sidecar| sidecar.replicas().to_vec()).collect();
+        let tasks = sidecars.into_iter().map(Sidecar::run).collect();
+        let fleet = Self { board, orders, _tasks: tasks };
+        let took = fleet.served(None).await?;
         fleet.board.reset();
-        Ok(fleet)
+        Ok((fleet, took))
     }
 
-    /// Waits until every sidecar has a stream, and none has moved for a while.
-    pub(crate) async fn at_rest(&self) -> Result<()> {
+    /// Waits until every sidecar is served by its owner: the first in its order of the first `running`
+    /// replicas. It may take a minute, since one that came back from a move is left alone for a while.
+    pub(crate) async fn at_home(&self, running: usize) -> Result<()> {
+        let owner = |order: &Vec<usize>| order.iter().copied().find(|replica| *replica < running);
+        let owners: Vec<_> = self.orders.iter().map(owner).collect();
         let start = Instant::now();
-        let (mut last, mut since) = (self.board.serving(), start);
-        while since.elapsed() < QUIET {
+        while self.board.serving() != owners {
             if start.elapsed() > PATIENCE {
-                return Err("sidecars move without an end".into());
+                return Err("not every sidecar is handed over to its owner".into());
             }
             sleep(Duration::from_millis(100)).await;
-            let now = self.board.serving();
-            if now != last || now.contains(&None) {
-                (last, since) = (now, Instant::now());
-            }
         }
         Ok(())
     }

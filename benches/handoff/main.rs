@@ -91,9 +91,8 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
     report.insert("services".to_owned(), args.services.into());
     let wanted = |part| args.parts.is_empty() || args.parts.contains(&part);
     if [Part::Rolling, Part::Crash, Part::Frozen].into_iter().any(wanted) {
-        let start = Instant::now();
-        let fleet = Fleet::start(&bootstraps, &group.xds, None).await?;
-        report.insert("connect_all_ms".to_owned(), ms(start.elapsed()));
+        let (fleet, took) = Fleet::start(&bootstraps, &group.xds, None).await?;
+        report.insert("connect_all_ms".to_owned(), ms(took));
         if wanted(Part::Rolling) {
             report.extend(rolling(&mut group, &fleet, mesh).await?);
         }
@@ -126,7 +125,7 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// Restarts the replicas in turn. While one ends, a pod of another service becomes unready.
 async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<String, Value>> {
-    fleet.at_rest().await?;
+    fleet.at_home(FOUNDERS).await?;
     fleet.board.reset();
     let mut lost = 0;
     let start = Instant::now();
@@ -172,7 +171,7 @@ async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<Str
 }
 
 async fn crash(group: &mut Group, fleet: &Fleet) -> Result<Map<String, Value>> {
-    fleet.at_rest().await?;
+    fleet.at_home(FOUNDERS).await?;
     let victim = busiest(fleet);
     fleet.board.reset();
     let start = Instant::now();
@@ -193,7 +192,7 @@ async fn crash(group: &mut Group, fleet: &Fleet) -> Result<Map<String, Value>> {
 }
 
 async fn frozen(group: &Group, fleet: &Fleet) -> Result<Map<String, Value>> {
-    fleet.at_rest().await?;
+    fleet.at_home(FOUNDERS).await?;
     let victim = busiest(fleet);
     let start = Instant::now();
     group.signal(victim, Signal::SIGSTOP)?;
@@ -209,8 +208,8 @@ async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, V
     let victim = 0;
     let address = &group.xds[victim];
     let relay = Relay::start(address).await?;
-    let fleet = Fleet::start(bootstraps, &group.xds, Some((address, &relay.address))).await?;
-    fleet.at_rest().await?;
+    let (fleet, _) = Fleet::start(bootstraps, &group.xds, Some((address, &relay.address))).await?;
+    fleet.at_home(FOUNDERS).await?;
     let start = Instant::now();
     relay.fall_silent();
     fleet.served(Some(victim)).await?;
@@ -219,13 +218,13 @@ async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, V
 
 /// A fourth replica joins, and is given what is its own.
 async fn scale(group: &mut Group, bootstraps: &[String]) -> Result<Map<String, Value>> {
-    let fleet = Fleet::start(bootstraps, &group.xds, None).await?;
-    fleet.at_rest().await?;
+    let (fleet, _) = Fleet::start(bootstraps, &group.xds, None).await?;
+    fleet.at_home(FOUNDERS).await?;
     let before = fleet.board.serving();
     fleet.board.reset();
     group.run(FOUNDERS)?;
     group.settle().await?;
-    fleet.at_rest().await?;
+    fleet.at_home(FOUNDERS + 1).await?;
     let after = fleet.board.serving();
     let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     let elsewhere =

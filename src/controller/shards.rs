@@ -131,7 +131,7 @@ impl Shards {
         let run = env.random_u64()?;
         let placement = keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
-        let receiver = Arc::new(handoff::Receiver::new());
+        let receiver = Arc::new(handoff::Receiver::new(controllers.ring().replicas().len()));
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
         questions::start(shards.clone(), proxies.clone(), reports, tasks);
         handoff::start(shards.clone(), proxies, tasks);

@@ -13,7 +13,7 @@ use crate::interception::ADMIN_PORT;
 use crate::names;
 use crate::session::Variant;
 use crate::shard::ring::Ring;
-use crate::shard::{EJECTION, EJECTION_SWEEP};
+use crate::shard::{CONNECT_TIMEOUT, EJECTION_SWEEP, ejection};
 use smc_types::host_port::{Host, HostPort};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, ServiceAccountId};
 
@@ -143,8 +143,7 @@ impl Bootstrap<'_> {
                     "cluster_name": CONTROLLER_CLUSTER,
                     // Reconnects within milliseconds after a replica ends the stream; backs off, so that an
                     // outage of all replicas does not end in a thundering herd. A wait is random below the
-                    // interval, which doubles until a replica has answered. Four waits, for the four of nine
-                    // replicas that may be gone, are mostly shorter than an ejection.
+                    // interval, which doubles until a replica has answered.
                     "retry_policy": { "retry_back_off": { "base_interval": "0.005s", "max_interval": "1s" } },
                 },
             }],
@@ -168,7 +167,8 @@ impl Bootstrap<'_> {
         let mut cluster = json!({
             "name": CONTROLLER_CLUSTER,
             "type": kind,
-            "connect_timeout": "1s",
+            // A name may still have the address of a former pod, which answers nothing.
+            "connect_timeout": seconds(if named { CONNECT_TIMEOUT / 2 } else { CONNECT_TIMEOUT }),
             "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": &endpoints },
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -183,9 +183,8 @@ impl Bootstrap<'_> {
                     },
                 },
             },
-            // Ejects an address at the first failure to connect. An ejection outlasts the attempts at all
-            // others: else those before the first that answers would be tried in turns, and it never. It
-            // ends with a sweep, by default every 10 s. One address always stays. If all were ejected,
+            // Ejects an address at the first failure to connect. An ejection ends with a sweep, by default every
+            // 10 s. One address always stays. If all were ejected,
             // Envoy's panic mode would try that of the first priority alone, which may be the one that is
             // gone.
             "outlier_detection": {
@@ -194,8 +193,8 @@ impl Bootstrap<'_> {
                 "consecutive_local_origin_failure": 1,
                 "enforcing_consecutive_local_origin_failure": 100,
                 "enforcing_local_origin_success_rate": 0,
-                "base_ejection_time": seconds(EJECTION),
-                "max_ejection_time": seconds(EJECTION),
+                "base_ejection_time": seconds(ejection(endpoints.len())),
+                "max_ejection_time": seconds(ejection(endpoints.len())),
                 "max_ejection_percent": all_but_one(endpoints.len()),
             },
             // By default Envoy applies a second ejection within a second only when that second is over, and
@@ -285,12 +284,14 @@ mod tests {
 
     #[test]
     fn an_address_is_static_and_a_name_is_resolved() {
-        for (address, kind, family) in
-            [("10.0.0.1:5", "STATIC", Value::Null), ("controller:5", "STRICT_DNS", json!("V4_PREFERRED"))]
-        {
+        for (address, kind, family, patience) in [
+            ("10.0.0.1:5", "STATIC", Value::Null, "2s"),
+            ("controller:5", "STRICT_DNS", json!("V4_PREFERRED"), "1s"),
+        ] {
             let cluster = &made(address, Variant::Delta)["static_resources"]["clusters"][0];
             assert_eq!(cluster["type"], kind);
             assert_eq!(cluster["dns_lookup_family"], family);
+            assert_eq!(cluster["connect_timeout"], patience);
         }
     }
 

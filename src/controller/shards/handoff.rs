@@ -36,8 +36,7 @@ const ROUND: Duration = Duration::from_millis(20);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between proxies that are granted together. If all ended at once, each would wait for the
-/// handshakes of the others. It is no shorter, since each look at the streams takes a microsecond for every
-/// ten.
+/// handshakes of the others. It is no shorter, since each look goes over all proxies.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// Spreads the proxies over the time that they are granted for.
@@ -49,6 +48,8 @@ fn slices<T>(proxies: &[T], time: Duration) -> impl Iterator<Item = &[T]> {
 /// The receiver's side: how fast this replica takes proxies over.
 #[derive(Debug)]
 pub(super) struct Receiver {
+    /// The replicas that bootstraps name.
+    replicas: usize,
     began: Instant,
     state: Mutex<Receiving>,
 }
@@ -61,15 +62,15 @@ struct Receiving {
 }
 
 impl Receiver {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(replicas: usize) -> Self {
         let state = Receiving { pace: Pace::new(Duration::ZERO), late: Duration::ZERO };
-        Self { began: Instant::now(), state: Mutex::new(state) }
+        Self { replicas, began: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The answer to a replica that would hand over `count` proxies.
     pub(super) fn accept(&self, count: u64, proxies: &Proxies) -> AcceptMovesAnswer {
         let mut state = lock(&self.state);
-        let load = proxies.load(state.late);
+        let load = proxies.load(self.replicas, state.late);
         let grant = state.pace.grant(self.began.elapsed(), &load, count);
         let retry_after_ms = u64::try_from(grant.retry_after.as_millis()).unwrap_or(u64::MAX);
         AcceptMovesAnswer { granted: grant.granted, retry_after_ms }
@@ -160,8 +161,8 @@ impl Handoff {
             if n > 0 {
                 sleep(SLICE).await;
             }
-            let together: BTreeSet<_> = together.iter().collect();
-            self.proxies.end(|stream| together.contains(&stream.admission.proxy.uuid), StopReason::Moved);
+            let together: BTreeSet<_> = together.iter().copied().collect();
+            self.proxies.end_of(&together, StopReason::Moved);
         }
         if granted > 0 {
             moves.moved.fetch_add(granted, Ordering::Relaxed);

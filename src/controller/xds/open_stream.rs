@@ -13,6 +13,7 @@ use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::ServedState;
 use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
 use smc_types::time::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use smc_host::sync::lock;
@@ -30,6 +31,8 @@ pub struct OpenStream {
     pub peer: SocketAddr,
     /// When it was opened.
     pub opened_at: Timestamp,
+    /// The same on a clock that never jumps.
+    pub(super) began: Instant,
     state: Mutex<OpenState>,
     stopped: CancellationToken,
     /// Set before `stopped` is cancelled.
@@ -101,6 +104,7 @@ impl OpenStream {
             scope,
             peer,
             opened_at,
+            began: Instant::now(),
             state: Mutex::new(state),
             stopped: CancellationToken::new(),
             stop_reason: OnceLock::new(),

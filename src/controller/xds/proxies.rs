@@ -9,6 +9,7 @@ mod receiving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use smc_authority::pki::SerialNumber;
 use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
@@ -118,9 +119,13 @@ impl Proxies {
             .collect()
     }
 
-    /// The proxies that have a stream.
-    pub(crate) fn connected(&self) -> Vec<ProxyUuid> {
-        lock(&self.table).streams.keys().map(|proxy| proxy.uuid).collect()
+    /// The proxies that have a stream, and the age of the newest.
+    pub(crate) fn connected(&self) -> Vec<(ProxyUuid, Duration)> {
+        let now = Instant::now();
+        let age = |stream: &Arc<OpenStream>| now.saturating_duration_since(stream.began);
+        let table = lock(&self.table);
+        let newest = |streams: &BTreeMap<_, _>| streams.values().next_back().map_or(Duration::ZERO, age);
+        table.streams.iter().map(|(proxy, streams)| (proxy.uuid, newest(streams))).collect()
     }
 
     /// All open streams.

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use smc_types::ids::{ProxyUuid, ReplicaId};
 
-use super::owner;
 use super::ring::Ring;
+use super::{owner, until_retried};
 
 /// Moves to one replica that are asked for at once: a quarter of a second of the fastest pace.
 const MAX_TOGETHER: usize = 250;
 
-/// How long a proxy is left alone after its first move. Envoy leaves a replica alone for 5 s that it
-/// could not reach, so a proxy may come back once.
+/// How long a proxy is left alone after its first move. It may come back once: Envoy leaves a replica alone
+/// that it could not reach ([`ejection`](super::ejection)).
 const FIRST_REST: Duration = Duration::from_secs(10);
 
 /// How long at most: each return doubles it.
@@ -100,17 +100,20 @@ impl Moved {
 }
 
 /// The proxies to hand over now, by receiver, in the order of their ids, which are random, and no more
-/// for each than may be asked for together. A replica that drains spares no proxy.
+/// for each than may be asked for together. `connected` says how long each proxy has been connected: one
+/// that came a moment ago may be here because it could not reach its owner, and would come back. A replica
+/// that drains spares no proxy.
 pub fn plan(
-    connected: impl IntoIterator<Item = ProxyUuid>,
+    connected: impl IntoIterator<Item = (ProxyUuid, Duration)>,
     division: &Division<'_>,
     moved: &Moved,
     now: Duration,
 ) -> BTreeMap<ReplicaId, Vec<ProxyUuid>> {
-    let connected: BTreeSet<_> = connected.into_iter().collect();
+    let connected: BTreeMap<_, _> = connected.into_iter().collect();
+    let until_retried = until_retried(division.ring.replicas().len());
     let mut plan: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for proxy in connected {
-        if !division.draining && moved.rests(proxy, now) {
+    for (proxy, since) in connected {
+        if !division.draining && (since < until_retried || moved.rests(proxy, now)) {
             continue;
         }
         let Some(receiver) = division.receiver(proxy) else { continue };
@@ -189,6 +192,22 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_that_has_just_come_may_not_have_reached_its_owner() {
+        let (ring, ready) = (Ring::new((0..3).map(ReplicaId)), ready(&[0, 1, 2]));
+        let guest = (0..1000).map(proxy).find(|proxy| ring.order(*proxy)[0] == ReplicaId(1)).unwrap();
+        let moment = Duration::from_millis(1);
+        for (draining, since, expected) in [
+            (false, until_retried(3).saturating_sub(moment), &[][..]),
+            (false, until_retried(3), &[guest]),
+            (true, Duration::ZERO, &[guest]),
+        ] {
+            let division = Division { me: ME, draining, ring: &ring, ready: &ready };
+            let plan = plan([(guest, since)], &division, &Moved::default(), seconds(5));
+            assert_eq!(plan.into_values().flatten().collect::<Vec<_>>(), expected, "{draining} {since:?}");
+        }
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut moved = Moved::default();
         for number in 0..2 * MAX_REMEMBERED as u128 {
@@ -209,7 +228,8 @@ mod tests {
             let division = Division { me: ME, draining, ring: &ring, ready: &ready };
             let mut moved = Moved::default();
             (0..count / 2).for_each(|number| moved.note(proxy(number), seconds(0)));
-            let plan = plan((0..count).map(proxy), &division, &moved, seconds(5));
+            let settled = |number| (proxy(number), until_retried(5));
+            let plan = plan((0..count).map(settled), &division, &moved, seconds(5));
             for (receiver, proxies) in &plan {
                 assert!(*receiver != ME && ready.contains(receiver));
                 assert!(!proxies.is_empty() && proxies.len() <= MAX_TOGETHER);

@@ -8,11 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{EJECTION, EJECTION_SWEEP};
-
-/// How long a replica must have been open for proxies. Those that failed to connect before leave it alone
-/// until then, and would come back to the replica that hands them over.
-const SETTLED: Duration = EJECTION.saturating_add(EJECTION_SWEEP);
+use super::until_retried;
 
 /// Moves a second at the beginning.
 const FIRST_RATE: u64 = 100;
@@ -86,9 +82,10 @@ impl Answers {
     }
 }
 
-/// How long it takes until all proxies try a replica again that has been open for so long.
-pub fn settling(open_for: Duration) -> Duration {
-    SETTLED.saturating_sub(open_for)
+/// How long it takes until all proxies try a replica again that has been open for so long, in a group of this
+/// size. Until then, those that failed to connect before would come back to the replica that hands them over.
+pub fn settling(open_for: Duration, replicas: usize) -> Duration {
+    until_retried(replicas).saturating_sub(open_for)
 }
 
 /// How a replica copes at one moment.
@@ -222,7 +219,7 @@ mod tests {
     #[test]
     fn a_replica_that_has_just_opened_takes_nothing_over() {
         let mut pace = Pace::new(millis(0));
-        let load = |open_for| Load { settling: settling(millis(open_for)), ..Load::default() };
+        let load = |open_for| Load { settling: settling(millis(open_for), 3), ..Load::default() };
         let none = |retry_after| Grant { granted: 0, retry_after: millis(retry_after) };
         assert_eq!(pace.grant(millis(10), &load(0), 5), none(3500));
         assert_eq!(pace.grant(millis(3010), &load(3000), 5), none(500));

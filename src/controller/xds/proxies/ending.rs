@@ -1,9 +1,11 @@
 //! The requested end of streams: a selection of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smc_authority::pki::SerialNumber;
 use smc_host::sync::lock;
+use smc_types::ids::ProxyUuid;
 
 use super::Proxies;
 use crate::registry::release_watcher::EndReleased;
@@ -12,16 +14,28 @@ use crate::xds::open_stream::{OpenStream, StopReason};
 impl Proxies {
     /// Ends the open streams that `select` returns true for, and returns their number. O(streams).
     pub fn end(&self, select: impl Fn(&OpenStream) -> bool, reason: StopReason) -> usize {
-        let selected = self.selected(select);
-        for stream in &selected {
-            stream.stop(reason);
-        }
-        selected.len()
+        stop(self.all_streams().into_iter().filter(|stream| select(stream)), reason)
     }
 
-    fn selected(&self, select: impl Fn(&OpenStream) -> bool) -> Vec<Arc<OpenStream>> {
-        self.all_streams().into_iter().filter(|stream| select(stream)).collect()
+    /// Ends the open streams of these proxies, and returns their number. O(proxies with a stream), for a
+    /// hand-off that ends some of them every few milliseconds.
+    pub(crate) fn end_of(&self, proxies: &BTreeSet<ProxyUuid>, reason: StopReason) -> usize {
+        let selected: Vec<_> = {
+            let table = lock(&self.table);
+            let of_them = table.streams.iter().filter(|(proxy, _)| proxies.contains(&proxy.uuid));
+            of_them.flat_map(|(_, streams)| streams.values().cloned()).collect()
+        };
+        stop(selected, reason)
     }
+}
+
+fn stop(streams: impl IntoIterator<Item = Arc<OpenStream>>, reason: StopReason) -> usize {
+    let mut stopped = 0;
+    for stream in streams {
+        stream.stop(reason);
+        stopped += 1;
+    }
+    stopped
 }
 
 impl EndReleased for Proxies {

@@ -86,11 +86,12 @@ impl Proxies {
         self.receiving.streams.subscribe()
     }
 
-    /// How the replica copes, with how late its tasks run.
-    pub(crate) fn load(&self, late: Duration) -> Load {
+    /// How the replica copes, one of so many, with how late its tasks run.
+    pub(crate) fn load(&self, replicas: usize, late: Duration) -> Load {
         let receiving = &self.receiving;
         let admitting = receiving.admitting.load(Ordering::Relaxed) + receiving.handshakes.waiting();
-        let settling = settling(receiving.open.borrow().map_or(Duration::ZERO, |opened| opened.elapsed()));
+        let open_for = receiving.open.borrow().map_or(Duration::ZERO, |opened| opened.elapsed());
+        let settling = settling(open_for, replicas);
         let measured = Load { settling, late, admitting, ..Load::default() };
         lock(&receiving.answers).load(receiving.began.elapsed(), measured)
     }

@@ -183,10 +183,9 @@ impl Bootstrap<'_> {
                     },
                 },
             },
-            // Ejects an address at the first failure to connect. An ejection ends with a sweep, by default every
-            // 10 s. One address always stays. If all were ejected,
-            // Envoy's panic mode would try that of the first priority alone, which may be the one that is
-            // gone.
+            // Ejects an address at the first failure to connect. An ejection ends with a sweep, by default
+            // every 10 s. One address always stays. If all were ejected, Envoy's panic mode would try that of
+            // the first priority alone, which may be the one that is gone.
             "outlier_detection": {
                 "interval": seconds(EJECTION_SWEEP),
                 "split_external_local_origin_errors": true,

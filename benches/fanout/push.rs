@@ -1,17 +1,22 @@
 //! A controller with many connected proxies: what a change costs, and how long it takes, where one in a
 //! hundred proxies sees it and where all do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smc_benches::bootstraps::credentials;
 use smc_benches::mesh::Mesh;
 use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{start, write_pod};
+
+/// Proxies that connect at once. They try once: of 10,000, some would wait for their handshake until the
+/// controller ends it.
+const CONNECTING: usize = 1000;
 
 /// The figures for one number of proxies.
 pub(crate) struct Push {
@@ -79,10 +84,17 @@ pub(crate) async fn measure(mesh: Mesh, changes: usize) -> Result<Push> {
 
     let (events, mut received) = mpsc::channel(1024);
     let mut streams = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(CONNECTING));
     let began = Instant::now();
     for (p, credentials) in credentials.into_iter().enumerate() {
         let events = events.clone();
-        streams.spawn(async move { Proxy::connect(p, credentials).await?.run(events).await });
+        let turns = Arc::clone(&turns);
+        streams.spawn(async move {
+            let turn = turns.acquire().await?;
+            let proxy = Proxy::connect(p, credentials).await?;
+            drop(turn);
+            proxy.run(events).await
+        });
     }
     let mut complete = 0;
     while complete < mesh.proxies {

@@ -39,6 +39,12 @@ const STATISTICS_CONNECTIONS: u32 = 64;
 /// among them, so that strangers cannot use them up.
 const ALL_CONNECTIONS: u32 = 4;
 
+/// How often a sidecar resolves the names of replicas again. These have one address for ever in Kubernetes
+/// (that of a Service), and every sidecar asks for every replica: with Envoy's default of 5 s, five thousand
+/// sidecars would ask a cluster's DNS thousands of times a second. A name that cannot be resolved is asked
+/// for more often.
+const DNS_REFRESH: Duration = Duration::from_secs(30);
+
 /// The runtime key of the bound on the connections of a listener.
 pub fn connection_limit_key(listener: &str) -> String {
     format!("envoy.resource_limits.listener.{listener}.connection_limit")
@@ -167,8 +173,7 @@ impl Bootstrap<'_> {
         let mut cluster = json!({
             "name": CONTROLLER_CLUSTER,
             "type": kind,
-            // A name may still have the address of a former pod, which answers nothing.
-            "connect_timeout": seconds(if named { CONNECT_TIMEOUT / 2 } else { CONNECT_TIMEOUT }),
+            "connect_timeout": seconds(CONNECT_TIMEOUT),
             "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": &endpoints },
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -210,6 +215,9 @@ impl Bootstrap<'_> {
             // The default, AUTO, uses IPv6 alone where a name has such addresses, and fails if the replica
             // listens on IPv4.
             fields.insert("dns_lookup_family".to_owned(), json!("V4_PREFERRED"));
+            fields.insert("dns_refresh_rate".to_owned(), json!(seconds(DNS_REFRESH)));
+            let retries = json!({ "base_interval": "1s", "max_interval": "5s" });
+            fields.insert("dns_failure_refresh_rate".to_owned(), retries);
         }
         cluster
     }
@@ -283,14 +291,14 @@ mod tests {
 
     #[test]
     fn an_address_is_static_and_a_name_is_resolved() {
-        for (address, kind, family, patience) in [
-            ("10.0.0.1:5", "STATIC", Value::Null, "2s"),
-            ("controller:5", "STRICT_DNS", json!("V4_PREFERRED"), "1s"),
+        for (address, kind, family, refresh) in [
+            ("10.0.0.1:5", "STATIC", Value::Null, Value::Null),
+            ("controller:5", "STRICT_DNS", json!("V4_PREFERRED"), json!("30s")),
         ] {
             let cluster = &made(address, Variant::Delta)["static_resources"]["clusters"][0];
             assert_eq!(cluster["type"], kind);
             assert_eq!(cluster["dns_lookup_family"], family);
-            assert_eq!(cluster["connect_timeout"], patience);
+            assert_eq!(cluster["dns_refresh_rate"], refresh);
         }
     }
 

@@ -21,20 +21,20 @@ use ring::Ring;
 /// second, 5,000 proxies that connected at once to two cores gave up 3,400 handshakes and began them again.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long Envoy leaves a replica alone that it cannot connect to, in a group of three or five. About as
-/// long as a replica takes to come back, so that its proxies find it when they are handed over to it.
+/// The shortest time for which Envoy leaves a replica alone that it cannot connect to. About as long as a
+/// replica takes to come back, so that its proxies find it when they are handed over to it.
 const EJECTION: Duration = Duration::from_secs(3);
 
 /// How often Envoy looks which ejections are over.
 pub const EJECTION_SWEEP: Duration = Duration::from_millis(500);
 
 /// How long Envoy leaves a replica alone that it cannot connect to, where its bootstrap names so many. Longer
-/// than it takes to try, one after the other, all of a minority that is frozen: else it would try these in
-/// turns, and never another one.
+/// than it takes to try, one after the other, all others but one, none of which answers: else it would try
+/// these in turns, and never the last one. A replica that does not exist may refuse a connection or not
+/// answer, which the network decides.
 pub fn ejection(replicas: usize) -> Duration {
-    let minority = replicas.saturating_sub(1) / 2;
-    let after_the_first = u32::try_from(minority.saturating_sub(1)).unwrap_or(u32::MAX);
-    let all = CONNECT_TIMEOUT.saturating_mul(after_the_first).saturating_add(CONNECT_TIMEOUT / 2);
+    let between = u32::try_from(replicas.saturating_sub(2)).unwrap_or(u32::MAX);
+    let all = CONNECT_TIMEOUT.saturating_mul(between).saturating_add(CONNECT_TIMEOUT / 2);
     EJECTION.max(all)
 }
 
@@ -53,14 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ejection_outlasts_the_attempts_at_a_frozen_minority() {
-        for replicas in 1..=9_u32 {
-            let minority = replicas.saturating_sub(1) / 2;
-            // The first is ejected when its own attempt has ended.
-            let others = CONNECT_TIMEOUT * minority.saturating_sub(1);
+    fn an_ejection_outlasts_the_attempts_at_all_others_but_one() {
+        for (replicas, expected) in [(1, 3), (2, 3), (3, 3), (4, 5), (5, 7), (9, 15)] {
             let ejection = ejection(usize::try_from(replicas).unwrap());
-            assert!(ejection > others, "{replicas}");
-            assert!(ejection <= Duration::from_secs(if replicas <= 6 { 3 } else { 7 }), "{replicas}");
+            // The first is ejected when its own attempt has ended.
+            let silent = CONNECT_TIMEOUT * u32::saturating_sub(replicas, 2);
+            assert!(ejection > silent, "{replicas}");
+            assert_eq!(ejection, Duration::from_secs(expected), "{replicas}");
         }
     }
 

@@ -302,7 +302,9 @@ async fn wait_until_gone(
 
 pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     let cluster = Cluster::new(args.place.kube.client().await?);
-    let mut objects = chart_objects(&args.place.settings())?;
+    // It may have been installed for any number of replicas.
+    let settings = Settings { max_replicas: MAX_REPLICAS, ..args.place.settings() };
+    let mut objects = chart_objects(&settings)?;
     // What calls the controllers goes before them, so that no pod waits for an answer.
     objects.reverse();
     for object in &objects {

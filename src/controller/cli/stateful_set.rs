@@ -31,7 +31,9 @@ pub(super) struct StatefulSetArgs {
             "xds_address", "create_kek"]
     )]
     pod_name: Option<String>,
-    /// The headless Service that gives the pods of the StatefulSet their names
+    /// The headless Service that gives the pods of the StatefulSet their names, for other replicas
+    ///
+    /// Sidecars reach a replica by a Service of its own, which has the name of the pod.
     #[arg(long, value_name = "SERVICE", requires = "pod_name")]
     headless_service: Option<String>,
     /// The most replicas that the StatefulSet may ever be scaled to; bootstraps name all of them

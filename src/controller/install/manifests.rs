@@ -38,6 +38,9 @@ pub fn chart_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
     let mut objects = Vec::new();
     for document in split(template) {
         let mut object: Value = serde_saphyr::from_str(document.text)?;
+        if is_beyond(&object, settings.max_replicas) {
+            continue;
+        }
         fill_in(&mut object, settings);
         if object["kind"] == "StatefulSet" {
             set_replicas(&mut object, settings)?;
@@ -116,6 +119,15 @@ fn fill_in(value: &mut Value, settings: &Settings) {
         Value::Object(fields) => fields.values_mut().for_each(|field| fill_in(field, settings)),
         _ => {}
     }
+}
+
+/// Whether the object is for a replica beyond the greatest number of them. The templates have a Service for
+/// each replica that any installation may have.
+fn is_beyond(object: &Value, max: u64) -> bool {
+    let pod = object.pointer("/spec/selector/statefulset.kubernetes.io~1pod-name").and_then(Value::as_str);
+    let ordinal =
+        pod.and_then(|pod| pod.rsplit_once('-')).and_then(|(_, ordinal)| ordinal.parse::<u64>().ok());
+    ordinal.is_some_and(|ordinal| ordinal >= max)
 }
 
 fn set_replicas(set: &mut Value, settings: &Settings) -> Result<(), ManifestError> {

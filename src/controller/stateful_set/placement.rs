@@ -1,8 +1,9 @@
 //! Which replica a pod is, and where it and the others are reached.
 //!
-//! Owns the names that Kubernetes gives: `NAME-ORDINAL` to a pod of a StatefulSet, and
-//! `POD.SERVICE.NAMESPACE.svc` to a pod behind its headless Service (the Kubernetes documents on
-//! StatefulSets, "Stable Network ID").
+//! Owns the names: `NAME-ORDINAL` of a pod of a StatefulSet, and `POD.SERVICE.NAMESPACE.svc` of a pod behind
+//! its headless Service (the Kubernetes documents on StatefulSets, "Stable Network ID"), by which replicas
+//! reach each other; and `POD.NAMESPACE.svc`, a Service for each pod, by which sidecars reach it. The
+//! address of that one outlives the pod, so no sidecar tries the address of a pod that is gone.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,8 @@ pub(crate) struct Placement {
     /// The Raft address of every replica that there may be.
     pub(crate) raft: BTreeMap<ReplicaId, HostPort>,
     /// The address for proxies of every replica that there may be. Bootstraps name all of them, since a
-    /// sidecar that runs learns of no other; it skips those that do not exist.
+    /// sidecar that runs learns of no other; it skips those that do not exist. Each is a Service with the
+    /// name of the pod.
     pub(crate) xds: BTreeMap<ReplicaId, HostPort>,
 }
 
@@ -79,15 +81,15 @@ impl Placement {
         if ordinal >= max {
             return Err(PlacementError::Beyond { ordinal, max });
         }
-        let addresses = |port| {
-            let name = |id| Host::Name(format!("{set}-{id}.{service}.{namespace}.svc"));
+        let addresses = |domain: &str, port| {
+            let name = |id| Host::Name(format!("{set}-{id}.{domain}"));
             (0..max).map(|id| (ReplicaId(id), HostPort { host: name(id), port })).collect()
         };
         Ok(Self {
             set: set.to_owned(),
             replica: ReplicaId(ordinal),
-            raft: addresses(ports.raft),
-            xds: addresses(ports.xds),
+            raft: addresses(&format!("{service}.{namespace}.svc"), ports.raft),
+            xds: addresses(&format!("{namespace}.svc"), ports.xds),
         })
     }
 }
@@ -106,9 +108,9 @@ mod tests {
         let placement = derive("smc-controller-2", 3).unwrap();
         assert_eq!((placement.set.as_str(), placement.replica), ("smc-controller", ReplicaId(2)));
         let xds: Vec<_> = placement.xds.values().map(ToString::to_string).collect();
-        let name = |id| format!("smc-controller-{id}.smc-controller-headless.smc-system.svc");
-        assert_eq!(xds, [0, 1, 2].map(|id| format!("{}:15128", name(id))));
-        assert_eq!(placement.raft[&ReplicaId(1)].to_string(), format!("{}:15129", name(1)));
+        assert_eq!(xds, [0, 1, 2].map(|id| format!("smc-controller-{id}.smc-system.svc:15128")));
+        let raft = "smc-controller-1.smc-controller-headless.smc-system.svc:15129";
+        assert_eq!(placement.raft[&ReplicaId(1)].to_string(), raft);
     }
 
     #[test]

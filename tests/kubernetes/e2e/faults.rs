@@ -8,7 +8,7 @@ use smc_kubernetes::{Cluster, Image, MESH_NAMESPACE, beside};
 use crate::mesh::{self, REPLICAS, SETTLE, smc};
 use crate::shared;
 use crate::sidecars::Sidecars;
-use crate::traffic::{Steady, fetch};
+use crate::traffic::{Steady, expect};
 
 const MANIFESTS: &str = include_str!("faults.yaml");
 const WEB: &str = "http://web.faults/";
@@ -39,7 +39,7 @@ async fn traffic_goes_on_while_the_control_plane_fails() {
     for pod in ["pod/caller", "pod/stranger"] {
         mesh::wait_ready(cluster, "faults", &[pod]).await;
     }
-    expect(cluster, "faults/caller", Some(200)).await;
+    expect(cluster, "faults/caller", WEB, Some(200)).await;
     let mut steady = Steady::of(cluster, "faults/caller").await;
 
     let mut sidecars = Sidecars::watch(cluster, "faults").await;
@@ -67,30 +67,13 @@ async fn traffic_goes_on_while_the_control_plane_fails() {
     the_namespace_leaves_the_mesh(cluster).await;
 }
 
-/// Waits until a pod gets this status from the web servers; `None` is a denial.
-async fn expect(cluster: &Cluster, from: &str, status: Option<u64>) {
-    let waited = cluster
-        .wait(&format!("{status:?} for {from}"), SETTLE, || async {
-            let fetched = fetch(cluster, from, WEB).await?;
-            let failure = fetched.0["failure"].as_str().unwrap_or_default();
-            let denied = status.is_none()
-                && (matches!(failure, "refused" | "closed") || fetched.status() == Some(404));
-            let answered = status.is_some() && fetched.status() == status;
-            if denied || answered { Ok(()) } else { Err(format!("{fetched:?}")) }
-        })
-        .await;
-    if let Err(error) = waited {
-        panic!("{}\n{}", error.chain(), mesh::state(cluster, "faults").await);
-    }
-}
-
 /// A change of policy takes effect in the sidecars of running pods.
 async fn policy_changes_arrive(cluster: &Cluster, steady: &mut Steady) {
     kubectl(cluster, &["delete", "-n", "faults", GRANT]).await;
-    expect(cluster, "faults/caller", None).await;
+    expect(cluster, "faults/caller", WEB, None).await;
     cluster.apply(MANIFESTS).await.unwrap();
-    expect(cluster, "faults/caller", Some(200)).await;
-    expect(cluster, "faults/stranger", None).await;
+    expect(cluster, "faults/caller", WEB, Some(200)).await;
+    expect(cluster, "faults/stranger", WEB, None).await;
     steady.start();
 }
 

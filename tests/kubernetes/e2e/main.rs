@@ -17,6 +17,7 @@ mod faults;
 mod injection;
 mod key_encryption_key;
 mod living;
+mod machines;
 mod mesh;
 mod node;
 mod objects;

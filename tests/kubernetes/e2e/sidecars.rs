@@ -13,10 +13,9 @@ use crate::mesh::{SETTLE, smc};
 use crate::stage::{complete_lines, log, received};
 use crate::traffic::lab;
 
-/// The longest that the 99th percentile of sidecars may be without a stream, in milliseconds. One that
-/// still has the former address of a replica waits a second for a connection that never comes:
-/// `docs/known-gaps.md`.
-const GAP: u64 = 3000;
+/// The longest that the 99th percentile of sidecars may be without a stream, in milliseconds: less than an
+/// attempt at an address that does not answer. It is some tens of milliseconds.
+const GAP: u64 = 1000;
 
 /// The sidecars of the pods of a namespace.
 pub(crate) struct Sidecars {

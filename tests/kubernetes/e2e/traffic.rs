@@ -1,11 +1,13 @@
 //! Owns requests between pods: one at a time, and a stream of them that goes on while a test breaks
 //! something.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use smc_kubernetes::Cluster;
 
+use crate::mesh::{self, SETTLE};
 use crate::stage::{complete_lines, log, received};
 
 /// The outcome of one request.
@@ -20,6 +22,12 @@ impl Fetched {
     /// The identity of the caller, as the server's sidecar stated it.
     pub(crate) fn caller(&self) -> &str {
         self.0["body"]["headers"]["x-forwarded-client-cert"].as_str().unwrap_or_default()
+    }
+
+    /// Whether the sidecars let the request not pass, so that no server answered.
+    pub(crate) fn is_denied(&self) -> bool {
+        let failure = self.0["failure"].as_str().unwrap_or_default();
+        matches!(failure, "refused" | "closed") || self.status() == Some(404)
     }
 
     /// The pod that answered.
@@ -48,6 +56,26 @@ pub(crate) async fn lab(
 pub(crate) async fn fetch(cluster: &Cluster, pod: &str, url: &str) -> Result<Fetched, String> {
     let fetched = lab(cluster, pod, &["-c", "client"], &["fetch", "--url", url]).await?;
     fetched.into_iter().next().ok_or_else(|| "no result".to_owned())
+}
+
+/// Waits until a pod gets this status from a URL, and returns the outcome of that request; `None` is a
+/// denial.
+pub(crate) async fn expect(cluster: &Cluster, from: &str, url: &str, status: Option<u64>) -> Fetched {
+    let last = RefCell::new(None);
+    let waited = cluster
+        .wait(&format!("{status:?} from {url} for {from}"), SETTLE, || async {
+            let fetched = fetch(cluster, from, url).await?;
+            let is_expected = if status.is_some() { fetched.status() == status } else { fetched.is_denied() };
+            let said = format!("{fetched:?}");
+            *last.borrow_mut() = Some(fetched);
+            if is_expected { Ok(()) } else { Err(said) }
+        })
+        .await;
+    if let Err(error) = waited {
+        let (namespace, _) = from.split_once('/').unwrap();
+        panic!("{}\n{}", error.chain(), mesh::state(cluster, namespace).await);
+    }
+    last.into_inner().unwrap()
 }
 
 /// Requests that a pod sends for as long as it lives, read from its log.

@@ -59,6 +59,10 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
     ] {
         assert!(container["args"].as_array().unwrap().iter().any(|found| found == argument), "{argument}");
     }
+    for (replica, expected) in [(0, true), (6, true), (7, false)] {
+        let service = format!("Service blue-system/smc-controller-{replica}");
+        assert_eq!(objects.contains_key(&service), expected, "{service}");
+    }
     let injector = &objects["MutatingWebhookConfiguration /smc-injector-blue"];
     assert_eq!(injector["webhooks"][0]["failurePolicy"], "Fail");
     assert_eq!(injector["webhooks"][0]["clientConfig"]["service"]["namespace"], "blue-system");

@@ -180,10 +180,10 @@ impl Bootstrap<'_> {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                     "explicit_http_config": {
                         "http2_protocol_options": {
-                            // Leaves a frozen or cut-off replica within 3 s: the interval, 15 % of jitter,
+                            // Leaves a frozen or cut-off replica within 2.4 s: the interval, 15 % of jitter,
                             // and the timeout. Without it Envoy never does. The timeout is no shorter, so
                             // that a replica to which thousands connect at once has time to answer.
-                            "connection_keepalive": { "interval": "1s", "timeout": "1.5s" },
+                            "connection_keepalive": { "interval": "1s", "timeout": "1.25s" },
                         },
                     },
                 },

@@ -189,7 +189,8 @@ async fn a_peer_with_a_closed_window_is_dropped_and_the_others_are_served() {
 /// A handshake keeps its turn for a moment, and its connection until its time is over.
 #[tokio::test]
 async fn handshakes_that_stop_halfway_delay_others_for_a_moment() {
-    let replica = Replica::start().await;
+    // None of them has to leave for another one.
+    let replica = Replica::start_with(Limits { connections: 256, ..Limits::default() }).await;
     let buyer = replica.bootstrap(BUYER).await;
     let config = Arc::new(buyer.tls(Arc::new(DefaultTimeProvider)));
     let mut halfway = Vec::new();

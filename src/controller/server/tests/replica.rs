@@ -98,6 +98,8 @@ pub(super) struct Limits {
     pub(super) release_grace: Duration,
     /// The limit for a connection without a stream.
     pub(super) idle: Duration,
+    /// The limit of connections. Half of them may be without a handshake at one address.
+    pub(super) connections: usize,
 }
 
 /// The limit for any wait of a test.
@@ -105,7 +107,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE, idle: IDLE_LIMIT }
+        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE, idle: IDLE_LIMIT, connections: 64 }
     }
 }
 
@@ -273,7 +275,7 @@ pub(super) async fn parts(directory: &Path, limits: Limits) -> (Config, Env, Sto
 }
 
 fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Storage) {
-    let Limits { answer: answer_limit, release_grace, idle: idle_limit } = limits;
+    let Limits { answer: answer_limit, release_grace, idle: idle_limit, connections } = limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"), MeshName::default());
@@ -290,7 +292,7 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
         service_cert_lifetime: Duration::from_hours(1),
         release_grace,
         sidecars: SidecarLimits::default(),
-        max_connections: 64,
+        max_connections: connections,
         answer_limit,
         idle_limit,
     };

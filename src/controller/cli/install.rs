@@ -12,7 +12,7 @@ use super::kube_access::KubeArgs;
 use super::output::{self, print_progress};
 use super::{Outcome, Verdict, duration};
 use crate::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
-use crate::install::manifests::{all_objects, chart_objects, to_yaml};
+use crate::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
 use crate::install::settings::{Disks, ENVOY_IMAGE, Settings, converting, default_image};
 use crate::stateful_set::MAX_REPLICAS;
 
@@ -302,9 +302,8 @@ async fn wait_until_gone(
 
 pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     let cluster = Cluster::new(args.place.kube.client().await?);
-    // It may have been installed for any number of replicas.
-    let settings = Settings { max_replicas: MAX_REPLICAS, ..args.place.settings() };
-    let mut objects = chart_objects(&settings)?;
+    let mut objects = chart_objects(&args.place.settings())?;
+    objects.retain(|object| !is_kept(object));
     // What calls the controllers goes before them, so that no pod waits for an answer.
     objects.reverse();
     for object in &objects {
@@ -324,7 +323,7 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     if !args.dry_run {
         print_progress(&format!(
             "kept      in {}: the key-encryption key (Secret smc-kek), the record of the founding (ConfigMap \
-             smc-founding), the controllers' volumes; and the custom resources. A new installation goes on with them.",
+             smc-founding), the controllers' volumes and their own Services; and the custom resources. A new installation goes on with them.",
             args.place.mesh_namespace
         ));
     }

@@ -31,11 +31,15 @@ pub(super) struct StatefulSetArgs {
             "xds_address", "create_kek"]
     )]
     pod_name: Option<String>,
-    /// The headless Service that gives the pods of the StatefulSet their names, for other replicas
-    ///
-    /// Sidecars reach a replica by a Service of its own, which has the name of the pod.
+    /// The headless Service that gives the pods of the StatefulSet their names
     #[arg(long, value_name = "SERVICE", requires = "pod_name")]
     headless_service: Option<String>,
+    /// Sidecars connect to a Service for each of --max-replicas, which has the name of the pod
+    ///
+    /// The address of such a Service outlives the pod. Without them, a sidecar may try the address of a
+    /// former pod for as long as the DNS keeps it.
+    #[arg(long, requires = "pod_name")]
+    replica_services: bool,
     /// The most replicas that the StatefulSet may ever be scaled to; bootstraps name all of them
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MAX_REPLICAS))]
     max_replicas: u64,
@@ -69,7 +73,8 @@ impl StatefulSetArgs {
     ) -> Result<Option<InStatefulSet>, StatefulSetError> {
         let (Some(pod), Some(service)) = (self.pod_name, self.headless_service) else { return Ok(None) };
         let ports = Ports { xds: xds.port(), raft: RAFT_PORT };
-        let placement = Placement::derive(&pod, &service, namespace, self.max_replicas, ports)?;
+        let own = self.replica_services;
+        let placement = Placement::derive(&pod, &service, own, namespace, self.max_replicas, ports)?;
         let objects = OwnObjects::in_cluster(namespace.clone())?;
         Ok(Some(InStatefulSet { placement, raft_listen: SocketAddr::new(xds.ip(), RAFT_PORT), objects }))
     }

@@ -60,6 +60,12 @@ pub fn all_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
     Ok(objects)
 }
 
+/// Whether an object stays when the installation goes: running sidecars know the controllers by it. The chart
+/// says so by helm's annotation.
+pub fn is_kept(object: &Value) -> bool {
+    object.pointer("/metadata/annotations/helm.sh~1resource-policy").is_some_and(|policy| policy == "keep")
+}
+
 /// The objects as a stream of YAML documents.
 pub fn to_yaml(objects: &[Value]) -> Result<String, ManifestError> {
     let documents = objects.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;

@@ -2,8 +2,9 @@
 //!
 //! Owns the names: `NAME-ORDINAL` of a pod of a StatefulSet, and `POD.SERVICE.NAMESPACE.svc` of a pod behind
 //! its headless Service (the Kubernetes documents on StatefulSets, "Stable Network ID"), by which replicas
-//! reach each other; and `POD.NAMESPACE.svc`, a Service for each pod, by which sidecars reach it. The
-//! address of that one outlives the pod, so no sidecar tries the address of a pod that is gone.
+//! reach each other; and `POD.NAMESPACE.svc`, a Service for each pod, by which sidecars reach it where there
+//! are such Services. The address of a Service outlives the pod, so no sidecar tries that of a pod that is
+//! gone.
 
 use std::collections::BTreeMap;
 
@@ -56,16 +57,17 @@ pub(crate) struct Placement {
     /// The Raft address of every replica that there may be.
     pub(crate) raft: BTreeMap<ReplicaId, HostPort>,
     /// The address for proxies of every replica that there may be. Bootstraps name all of them, since a
-    /// sidecar that runs learns of no other; it skips those that do not exist. Each is a Service with the
-    /// name of the pod.
+    /// sidecar that runs learns of no other; it skips those that do not exist.
     pub(crate) xds: BTreeMap<ReplicaId, HostPort>,
 }
 
 impl Placement {
     /// Derives the place of `pod`. `max` counts all replicas that there may be, this one included.
+    /// `own_services` says whether there is a Service for each of them, with the name of its pod.
     pub(crate) fn derive(
         pod: &str,
         service: &str,
+        own_services: bool,
         namespace: &MeshNamespace,
         max: u64,
         ports: Ports,
@@ -81,6 +83,7 @@ impl Placement {
         if ordinal >= max {
             return Err(PlacementError::Beyond { ordinal, max });
         }
+        let (pods, services) = (format!("{service}.{namespace}.svc"), format!("{namespace}.svc"));
         let addresses = |domain: &str, port| {
             let name = |id| Host::Name(format!("{set}-{id}.{domain}"));
             (0..max).map(|id| (ReplicaId(id), HostPort { host: name(id), port })).collect()
@@ -88,8 +91,8 @@ impl Placement {
         Ok(Self {
             set: set.to_owned(),
             replica: ReplicaId(ordinal),
-            raft: addresses(&format!("{service}.{namespace}.svc"), ports.raft),
-            xds: addresses(&format!("{namespace}.svc"), ports.xds),
+            raft: addresses(&pods, ports.raft),
+            xds: addresses(if own_services { &services } else { &pods }, ports.xds),
         })
     }
 }
@@ -99,16 +102,25 @@ mod tests {
     use super::*;
 
     fn derive(pod: &str, max: u64) -> Result<Placement, PlacementError> {
+        derive_with(pod, true, max)
+    }
+
+    fn derive_with(pod: &str, own_services: bool, max: u64) -> Result<Placement, PlacementError> {
         let namespace = MeshNamespace::new("smc-system").unwrap();
-        Placement::derive(pod, "smc-controller-headless", &namespace, max, Ports { xds: 15128, raft: 15129 })
+        let ports = Ports { xds: 15128, raft: 15129 };
+        Placement::derive(pod, "smc-controller-headless", own_services, &namespace, max, ports)
     }
 
     #[test]
     fn a_pod_is_the_replica_of_its_ordinal_and_knows_all_others() {
         let placement = derive("smc-controller-2", 3).unwrap();
         assert_eq!((placement.set.as_str(), placement.replica), ("smc-controller", ReplicaId(2)));
-        let xds: Vec<_> = placement.xds.values().map(ToString::to_string).collect();
-        assert_eq!(xds, [0, 1, 2].map(|id| format!("smc-controller-{id}.smc-system.svc:15128")));
+        let xds = |placement: &Placement| placement.xds.values().map(ToString::to_string).collect::<Vec<_>>();
+        let service = |id| format!("smc-controller-{id}.smc-system.svc:15128");
+        assert_eq!(xds(&placement), [0, 1, 2].map(service));
+        let without = derive_with("smc-controller-2", false, 3).unwrap();
+        let pod = |id| format!("smc-controller-{id}.smc-controller-headless.smc-system.svc:15128");
+        assert_eq!(xds(&without), [0, 1, 2].map(pod));
         let raft = "smc-controller-1.smc-controller-headless.smc-system.svc:15129";
         assert_eq!(placement.raft[&ReplicaId(1)].to_string(), raft);
     }

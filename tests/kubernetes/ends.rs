@@ -53,19 +53,21 @@ fn keeper(name: &str) -> u32 {
     fs::read_to_string(directory(name).join("keeper.pid")).unwrap().parse().unwrap()
 }
 
+/// The command lines of a cluster's processes: every component is started with a path in the directory.
+fn processes(name: &str) -> Vec<String> {
+    let path = format!("{}/", directory(name).display());
+    let commands = fs::read_dir("/proc").unwrap().flatten().map(|entry| {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).replace('\0', " ")
+    });
+    commands.filter(|command| command.contains(&path)).collect()
+}
+
 /// What is left of a cluster: processes, mounts, cgroups, directory.
 fn left(name: &str) -> Vec<String> {
     let directory = directory(name);
     let text = directory.display().to_string();
-    let mut left = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        // Every component is started with a path in the directory.
-        if command.contains(&format!("{text}/")) {
-            left.push(command);
-        }
-    }
+    let mut left = processes(name);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     left.extend(mounts.lines().filter(|line| line.contains(&text)).map(ToOwned::to_owned));
     cgroups(Path::new("/sys/fs/cgroup"), &format!("smc-cluster-{name}"), 4, &mut left);
@@ -85,10 +87,15 @@ fn cgroups(directory: &Path, name: &str, depth: u32, found: &mut Vec<String>) {
     }
 }
 
-async fn wait_until_nothing_is_left(name: &str) {
+/// Waits until `find` finds nothing of the cluster `name`.
+async fn wait_until_none(find: fn(&str) -> Vec<String>, name: &str) {
     let deadline = tokio::time::Instant::now() + LIMIT;
-    while !left(name).is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "left: {:#?}", left(name));
+    loop {
+        let found = find(name);
+        if found.is_empty() {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "left: {found:#?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -104,7 +111,7 @@ async fn nothing_is_left_of_a_cluster_whatever_dies() {
         assert!(left("ends").len() > 3, "this test finds what there is: {:?}", left("ends"));
         kill_hard(owner.id());
         owner.wait().unwrap();
-        wait_until_nothing_is_left("ends").await;
+        wait_until_none(left, "ends").await;
 
         let mut owner = up("ends", flags);
         let down = program().args(["down", "--name", "ends"]).status().unwrap();
@@ -122,9 +129,7 @@ async fn nothing_is_left_of_a_cluster_whatever_dies() {
         kill_hard(keeper("ends"));
         kill_hard(owner.id());
         owner.wait().unwrap();
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let processes = left("ends");
-        assert!(!processes.iter().any(|line| line.contains("kube-apiserver")), "{processes:#?}");
+        wait_until_none(processes, "ends").await;
         let mut owner = up("ends", flags);
         kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGINT).unwrap();
         assert!(owner.wait().unwrap().success());

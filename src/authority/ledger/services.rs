@@ -73,13 +73,14 @@ impl Ledger {
 
     /// Whether `new` may replace `current`: by the group's time the current one is not valid or near
     /// its renewal, another CA signs by now, or lifetimes were shortened, so that the new one ends
-    /// first.
+    /// first. One that was issued before the current one ends first, too, without shorter lifetimes: its
+    /// issuer's clock is behind, and finds the current one not yet valid.
     fn is_due(&self, current: &ServiceCertificateRecord, new: &ServiceCertificateRecord) -> bool {
         let Some(now) = self.agreed_time() else { return true };
         let renewal = renewal_time(&current.serial, current.issued_at, &current.validity);
         !current.validity.contains(now)
             || renewal <= now.plus(CLOCK_TOLERANCE)
             || new.issuer != current.issuer
-            || new.validity.not_after < current.validity.not_after
+            || (new.validity.not_after < current.validity.not_after && new.issued_at >= current.issued_at)
     }
 }

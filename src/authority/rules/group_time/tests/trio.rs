@@ -140,6 +140,16 @@ impl Trio {
     }
 }
 
+/// The clock is first ahead and then behind, each time by less than the ledger tolerates.
+#[test]
+fn a_clock_that_falls_behind_replaces_no_certificate() {
+    let mut trio = Trio::new();
+    for step in [Step::Set(15), Step::RenewBlindly, Step::Set(-286), Step::RenewBlindly] {
+        trio.take(step);
+    }
+    assert_eq!(trio.recorded, 1);
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (0..7200u32).prop_map(Step::Wait),

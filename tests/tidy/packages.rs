@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
     ("smc-authority", "src/authority", &["smc-types"]),
     ("smc-mesh", "src/mesh", &["smc-types", "smc-authority"]),
     ("smc-raft", "raft", &["smc-types", "smc-host", "smc-authority", "smc-proto"]),
+    ("base2histogram", "src/histogram", &[]),
     // The oracle judges the others, and shares nothing with them.
     ("smc-policy", "tests/policy", &[]),
     ("smc", ".", &["smc-types", "smc-host", "smc-authority", "smc-mesh", "smc-raft", "smc-proto"]),

@@ -10,11 +10,13 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
-use http::header::{ACCEPT, ACCEPT_ENCODING, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, DATE, RETRY_AFTER};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
+use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client;
 use kube::client::Body;
+use smc_types::time::Timestamp;
 use thiserror::Error;
 
 /// The API server cannot be reached, or an answer broke off.
@@ -28,6 +30,8 @@ pub struct Answer {
     pub status: u16,
     /// How long the API server asks to be left alone, if it does.
     pub retry_after: Option<Duration>,
+    /// The time by the API server's clock, if it says so (RFC 9110, section 6.6.1).
+    pub date: Option<Timestamp>,
     /// The body in pieces of any size. It ends with `None`; after an error there is nothing more.
     pub body: BoxStream<'static, Result<Bytes, Unreachable>>,
 }
@@ -51,9 +55,9 @@ impl ApiServer for Client {
             let request = request.map_err(|error| Unreachable(error.into()))?;
             let response = client.send(request).await.map_err(|error| Unreachable(error.into()))?;
             let status = response.status().as_u16();
-            let retry_after = retry_after(response.headers());
+            let (retry_after, date) = (retry_after(response.headers()), date(response.headers()));
             let body = response.into_body().into_data_stream().map_err(|error| Unreachable(error.into()));
-            Ok(Answer { status, retry_after, body: body.boxed() })
+            Ok(Answer { status, retry_after, date, body: body.boxed() })
         }
         .boxed()
     }
@@ -63,4 +67,27 @@ impl ApiServer for Client {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
+}
+
+/// The header `Date`, in the only form that servers may send, which is one of RFC 2822's.
+fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    let date = headers.get(DATE)?.to_str().ok()?;
+    Some(Timestamp(rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?.as_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_date_is_read_and_anything_else_is_none() {
+        let read = |text: &'static str| date(&HeaderMap::from_iter([(DATE, HeaderValue::from_static(text))]));
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Timestamp(784_111_777)));
+        for text in ["", "yesterday", "784111777", "Sun, 06 Nov 99999 08:49:37 GMT"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(date(&HeaderMap::new()), None);
+    }
 }

@@ -14,6 +14,7 @@
 //! replica, and every service mesh that began so has changed to watches of the cluster. A namespace that
 //! enters the mesh is listed.
 
+mod clock_offset;
 mod failure;
 mod follow;
 mod keep;
@@ -126,6 +127,8 @@ struct Running {
     changes: mpsc::Receiver<(Kind, Change)>,
     scope: watch::Sender<Option<Arc<Scope>>>,
     failing: watch::Receiver<bool>,
+    /// The problem of clocks that differ.
+    clocks: watch::Receiver<Option<Problem>>,
     tasks: JoinSet<()>,
     metrics: SourceMetrics,
     last_known: LastKnown,
@@ -175,6 +178,7 @@ impl Running {
         let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
         let (places_sender, places) = watch::channel(BTreeMap::new());
         let (failing_sender, failing) = watch::channel(false);
+        let (clocks_sender, clocks) = watch::channel(None);
         let (scope_sender, scope) = watch::channel(None);
         let (sender, changes) = mpsc::channel(CHANGES);
         let (reader, look_again, reached) = (Reader(api), Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -184,6 +188,7 @@ impl Running {
             mesh_namespace,
             places: places_sender,
             failing: failing_sender,
+            clocks: clocks_sender,
             again: Arc::clone(&look_again),
             reached: Arc::clone(&reached),
             env: env.clone(),
@@ -211,6 +216,7 @@ impl Running {
             changes,
             scope: scope_sender,
             failing,
+            clocks,
             tasks,
             metrics,
             last_known,
@@ -248,6 +254,11 @@ impl Running {
                     if changed.is_ok() {
                         self.store.set_silent(*self.failing.borrow_and_update());
                         self.report();
+                    }
+                }
+                changed = self.clocks.changed() => {
+                    if changed.is_ok() {
+                        self.report_clocks();
                     }
                 }
                 loaded = finished(&mut self.loading) => self.take_loaded(loaded?),
@@ -296,8 +307,18 @@ impl Running {
         }
     }
 
+    fn report_clocks(&mut self) {
+        if let Some(problem) = &*self.clocks.borrow_and_update() {
+            warn!(%problem, "the clocks of this replica and of the API server differ");
+        } else {
+            info!("the clocks of this replica and of the API server agree");
+        }
+        self.store.set_changed();
+    }
+
     fn batch(&mut self) -> Option<Batch> {
-        let more: Vec<Problem> = self.unusable.iter().chain(&self.unwritten).cloned().collect();
+        let clocks = self.clocks.borrow().clone();
+        let more: Vec<Problem> = self.unusable.iter().chain(&self.unwritten).cloned().chain(clocks).collect();
         let batch = self.store.batch(&more)?;
         self.unsaved |= self.was_synced && !batch.events.is_empty();
         Some(batch)

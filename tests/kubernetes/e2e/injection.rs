@@ -2,6 +2,8 @@
 //!
 //! The controller runs beside the API server. No pod runs: living pods are for the tests with a node.
 
+mod clocks;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -113,21 +115,28 @@ spec:
 /// A controller beside the cluster. It ends when this is dropped.
 struct Controller {
     process: Child,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Controller {
     fn start(cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        Self::start_by(Command::new(beside("smc").unwrap()), cluster, webhooks)
+    }
+
+    /// Starts it by a command whose program takes the arguments of `smc`.
+    fn start_by(mut program: Command, cluster: &Cluster, webhooks: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
-        let process = Command::new(beside("smc").unwrap())
+        let process = program
             .args(["controller", "--kubernetes", "--kubeconfig"])
             .arg(cluster.kubeconfig())
             .arg("--data-dir")
             .arg(path("data"))
             .arg("--kek-file")
             .arg(path("kek"))
+            .arg("--admin-socket")
+            .arg(path("admin.sock"))
             .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
             .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
             .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
@@ -135,7 +144,7 @@ impl Controller {
             .stderr(log)
             .spawn()
             .unwrap();
-        Self { process, _directory: directory }
+        Self { process, directory }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Looks at what the API server serves, again and again.
 //!
-//! Owns the requests of discovery and when they are made. The choice is in `resources`.
+//! Owns the requests of discovery and when they are made. The choice is in `resources`, and the judgement of
+//! the API server's clock, which each look reads, in `clock_offset`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +11,13 @@ use serde::Deserialize;
 use smc_host::env::Env;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
+use smc_types::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
+use super::clock_offset;
 use super::failure::Failure;
 use super::reader::Reader;
 use super::resources::{Place, Places, Served, base};
@@ -41,6 +45,8 @@ pub(super) struct Looker {
     pub(super) places: watch::Sender<BTreeMap<Kind, Place>>,
     /// Whether the API server failed to answer the latest looks.
     pub(super) failing: watch::Sender<bool>,
+    /// Takes the problem of clocks that differ.
+    pub(super) clocks: watch::Sender<Option<Problem>>,
     /// Another look is wanted soon.
     pub(super) again: Arc<Notify>,
     /// The API server can be reached again.
@@ -136,14 +142,22 @@ impl Looker {
     /// What the API server serves now, of the groups that are read.
     async fn look(&self, readable: &[Readable]) -> Result<Served, Failure> {
         let groups: BTreeSet<&str> = readable.iter().map(|readable| readable.group).collect();
-        let list: GroupList = self.read("/apis").await?;
+        let (list, date): (GroupList, _) = self.read("/apis").await?;
+        if let Some(date) = date {
+            let problem = clock_offset::problem(self.env.now(), date);
+            self.clocks.send_if_modified(|known| {
+                let differ = *known != problem;
+                *known = problem;
+                differ
+            });
+        }
         let wanted = list.groups.into_iter().filter(|group| groups.contains(group.name.as_str()));
         let mut versions: Vec<String> =
             wanted.flat_map(|group| group.versions).map(|version| version.group_version).collect();
         versions.push("v1".to_owned());
         let mut served = Served::new();
         for version in versions {
-            let list: ResourceList = match self.read(&base(&version)).await {
+            let (list, _): (ResourceList, _) = match self.read(&base(&version)).await {
                 Err(failure) if failure.is_missing() => continue,
                 list => list?,
             };
@@ -155,9 +169,15 @@ impl Looker {
         Ok(served)
     }
 
-    async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let body = timeout(LOOK_LIMIT, self.reader.body(path)).await.map_err(|_| Failure::NoAnswer)??;
-        serde_json::from_slice(&body).map_err(|error| Failure::Malformed(format!("{path}: {error}")))
+    /// What is at `path`, and the time by the API server's clock.
+    async fn read<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<(T, Option<Timestamp>), Failure> {
+        let read = timeout(LOOK_LIMIT, self.reader.dated_body(path)).await;
+        let (body, date) = read.map_err(|_| Failure::NoAnswer)??;
+        let read = serde_json::from_slice(&body);
+        Ok((read.map_err(|error| Failure::Malformed(format!("{path}: {error}")))?, date))
     }
 }
 

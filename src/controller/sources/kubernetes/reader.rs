@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use smc_types::time::Timestamp;
 use tokio::time::timeout;
 
 use super::failure::Failure;
@@ -38,10 +39,17 @@ pub(super) struct Reader(pub(super) Arc<dyn ApiServer>);
 impl Reader {
     /// The whole body at `path`.
     pub(super) async fn body(&self, path: &str) -> Result<Bytes, Failure> {
+        Ok(self.dated_body(path).await?.0)
+    }
+
+    /// The whole body at `path`, and the time by the API server's clock, if it says so.
+    pub(super) async fn dated_body(&self, path: &str) -> Result<(Bytes, Option<Timestamp>), Failure> {
         let answer = self.open(path).await?;
-        read_body(answer, MAX_BODY_BYTES).await?.ok_or_else(|| {
+        let date = answer.date;
+        let body = read_body(answer, MAX_BODY_BYTES).await?.ok_or_else(|| {
             Failure::Malformed(format!("{path} is longer than {} MiB", MAX_BODY_BYTES / 1024 / 1024))
-        })
+        })?;
+        Ok((body, date))
     }
 
     /// A page of the list at `path`: the first one, or the one after.

@@ -52,7 +52,7 @@ impl ApiServer for Gate {
             if !*open.borrow_and_update() {
                 return Err(cut());
             }
-            let Answer { status, retry_after, body } = answer.await?;
+            let Answer { status, retry_after, date, body } = answer.await?;
             let closed = async move {
                 // Any change since the request cuts it.
                 let _ = open.changed().await;
@@ -66,7 +66,7 @@ impl ApiServer for Gate {
             );
             let body =
                 body.take_while(|piece| std::future::ready(piece.is_some())).filter_map(std::future::ready);
-            Ok(Answer { status, retry_after, body: body.boxed() })
+            Ok(Answer { status, retry_after, date, body: body.boxed() })
         }
         .boxed()
     }

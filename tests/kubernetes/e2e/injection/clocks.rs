@@ -1,0 +1,71 @@
+//! A controller and an API server whose clocks differ: the controller says so, and nothing opens.
+
+use std::process::Command;
+
+use smc_kubernetes::{Cluster, ClusterOptions, beside};
+
+use super::{Controller, NAMESPACES, PATIENCE, PODS, WEBHOOK, free_port};
+use crate::shared;
+
+const HOUR: i64 = 3600;
+
+/// What the API server says to a pod of the mesh: `None` if it takes it.
+async fn refusal(cluster: &Cluster) -> Result<Option<String>, String> {
+    let pod = PODS.split("\n---\n").next().unwrap();
+    let applied = cluster.kubectl_with(&["apply", "--dry-run=server", "-f", "-"], pod).await;
+    let applied = applied.map_err(|error| error.chain())?;
+    Ok((!applied.success()).then_some(applied.stderr))
+}
+
+/// Waits until the controller's problems are as wanted.
+async fn problems(cluster: &Cluster, controller: &Controller, words: &str, wanted: bool) {
+    let listed = || async {
+        let mut smc = Command::new(beside("smc").unwrap());
+        let list = smc.args(["mesh", "problems", "--admin-socket"]);
+        let list = list.arg(controller.directory.path().join("admin.sock")).output();
+        let list = list.map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&list.stdout).into_owned();
+        // Without an answer there is no list.
+        let answered = !text.is_empty() && text.contains(words) == wanted;
+        if answered { Ok(()) } else { Err(format!("{list:?}")) }
+    };
+    let waited = cluster.wait(&format!("{words}: {wanted}"), PATIENCE, listed).await;
+    waited.unwrap_or_else(|error| panic!("{}", error.chain()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_says_that_its_clock_is_not_that_of_the_api_server() {
+    for (ahead, words, refused) in [
+        (HOUR, "60 minutes ahead of the API server's", Some("expired or is not yet valid")),
+        (-HOUR, "60 minutes behind the API server's", None),
+    ] {
+        let Some(programs) = shared::programs() else { return };
+        let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
+        let webhooks = free_port();
+        cluster.apply(NAMESPACES).await.unwrap();
+        cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let clock = directory.path().join("clock");
+        std::fs::write(&clock, format!("{ahead} 0 0")).unwrap();
+        let mut program = Command::new(beside("smc-wrong-clock").unwrap());
+        program.env("SMC_TEST_CLOCK", &clock);
+        let controller = Controller::start_by(program, &cluster, webhooks);
+        problems(&cluster, &controller, words, true).await;
+        let asked = || async {
+            let refusal = refusal(&cluster).await?;
+            let is_expected = match (refused, &refusal) {
+                (Some(words), Some(refusal)) => refusal.contains(words),
+                (None, None) => true,
+                _ => false,
+            };
+            if is_expected { Ok(()) } else { Err(format!("{refusal:?}")) }
+        };
+        let waited = cluster.wait(&format!("{words}: {refused:?}"), PATIENCE, asked).await;
+        waited.unwrap_or_else(|error| panic!("{}", error.chain()));
+
+        std::fs::remove_file(&clock).unwrap();
+        problems(&cluster, &controller, "API server's; set the clocks", false).await;
+        drop(controller);
+        cluster.stop().await.unwrap();
+    }
+}

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::Value;
 use smc::admin::client::{self, Client};
 use smc_kubernetes::{Cluster, ClusterOptions, beside};
 use smc_mesh::resource::ResourceType;
@@ -19,11 +18,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::programmed::{PATIENCE, wait_programmed};
 use crate::shared;
-
-/// How long anything may take, on a machine that may be busy compiling. A status follows its object in
-/// seconds, and is written again after ten.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 const REPLICAS: usize = 3;
 
@@ -190,25 +186,7 @@ fn free_address() -> String {
 
 /// Waits until the split is programmed like this, of its present generation; returns the message.
 async fn programmed(cluster: &Cluster, status: &str, reason: &str) -> String {
-    let told = std::sync::Mutex::new(String::new());
-    let written = || async {
-        let split = ["get", "trafficsplit", "-n", "shop", "canary", "-o", "json"];
-        let got = cluster.kubectl(&split).await.map_err(|error| error.chain())?;
-        let split: Value = serde_json::from_str(&got.stdout).map_err(|error| error.to_string())?;
-        let conditions = split["status"]["conditions"].as_array().into_iter().flatten();
-        let found = conditions.into_iter().find(|condition| condition["type"] == "Programmed");
-        let found = found.ok_or("no condition")?;
-        let current = found["observedGeneration"] == split["metadata"]["generation"];
-        if current && found["status"] == status && found["reason"] == reason {
-            found["message"].as_str().unwrap_or_default().clone_into(&mut told.lock().unwrap());
-            Ok(())
-        } else {
-            Err(found.to_string())
-        }
-    };
-    let waited = cluster.wait(&format!("{status} {reason}"), PATIENCE, written).await;
-    waited.unwrap_or_else(|error| panic!("{}", error.chain()));
-    told.into_inner().unwrap()
+    wait_programmed(cluster, ["trafficsplit", "shop", "canary"], status, reason).await
 }
 
 async fn apply(cluster: &Cluster, manifest: &str) {

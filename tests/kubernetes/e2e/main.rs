@@ -22,6 +22,8 @@ mod mesh;
 mod node;
 mod objects;
 mod osm;
+mod programmed;
+mod rejection;
 mod rights;
 mod shared;
 mod sidecars;

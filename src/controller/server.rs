@@ -13,6 +13,7 @@
 
 mod addresses;
 mod health;
+mod replica;
 mod shutdown;
 #[cfg(test)]
 mod tests;
@@ -20,15 +21,14 @@ mod trust;
 mod webhook;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use smc_authority::pki::{InvalidLifetime, Lifetimes};
-use smc_host::network::{Listener, Network};
-use smc_mesh::bootstrap::Controllers;
+use smc_authority::pki::InvalidLifetime;
+use smc_host::env::{Env, NoEntropy};
+use smc_host::network::{Bound, Listener, Network};
 use smc_mesh::translate::{Compiler, Settings};
-use smc_raft::{Group, ReplicatedLedger};
-use smc_types::ids::{MeshNamespace, TrustDomain};
+use smc_raft::Group;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -37,11 +37,9 @@ use crate::ca::keeper::CaKeeper;
 use crate::ca::metrics::CertificateMetrics;
 use crate::ca::renewal::Renewer;
 use crate::ca::seal::KeyEncryption;
-use crate::ca::tls::ServerTls;
-use crate::ca::{BuiltinCa, CaError, CaSettings, ClockError, ControllerNames, Issuer, ProxyCertificates};
+use crate::ca::{CaError, Issuer};
 use crate::config::{Config, SidecarLimits};
-use crate::enroll::Enroller;
-use crate::group_time::{ClockWatch, corrected};
+use crate::group_time::ClockWatch;
 use crate::publisher::{InputSenders, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
 use crate::registry::orphan_releaser::OrphanReleaser;
@@ -54,9 +52,8 @@ use crate::tasks::Tasks;
 use crate::telemetry::{self, Metrics};
 use crate::xds;
 use crate::xds::proxies::Proxies;
-use addresses::{addresses_for_proxies, certificate_names};
+use replica::Replica;
 use shutdown::Stages;
-use smc_host::env::{Env, NoEntropy};
 use trust::ReplicaTrust;
 pub use webhook::Webhooks;
 
@@ -184,13 +181,6 @@ impl Handle {
     }
 }
 
-/// The compiler of an empty mesh.
-fn compiler(trust_domain: TrustDomain, mesh_namespace: MeshNamespace, sidecars: SidecarLimits) -> Compiler {
-    let SidecarLimits { stream_duration, request_retries, .. } = sidecars;
-    let settings = Settings::new(trust_domain);
-    Compiler::new(Settings { mesh_namespace, stream_duration, request_retries, ..settings })
-}
-
 /// Starts replicas.
 #[derive(Debug)]
 pub struct Server;
@@ -198,174 +188,142 @@ pub struct Server;
 impl Server {
     /// Starts a replica. It listens when this returns, and answers proxies once its source has synced.
     /// `shutdown` ends it, provided that the handle is joined.
-    #[expect(clippy::too_many_lines, reason = "the wiring of a replica, in the order in which parts start")]
     pub async fn start(
         config: Config,
         env: Env,
         storage: Storage,
         shutdown: CancellationToken,
     ) -> Result<Handle, StartError> {
-        let Config {
-            xds_listen,
-            xds_address,
-            xds_replicas,
-            admin_socket,
-            metrics_listen,
-            trust_domain,
-            mesh_namespace,
-            service_cert_lifetime,
-            release_grace,
-            sidecars,
-            max_connections,
-            answer_limit,
-            idle_limit,
-        } = config;
-        let lifetimes = Lifetimes::with_service(service_cert_lifetime)?;
-        let port = env.network.bind(xds_listen).await;
-        let port =
-            port.map_err(|source| StartError::Listen { purpose: "xDS", address: xds_listen, source })?;
-        let xds = port.address();
-        let Storage { group, keys, mesh: mut source, webhooks } = storage;
-        let controllers = addresses_for_proxies(group.status().replica, xds_replicas, xds_address, xds)?;
-        let admin_socket = bind_admin(admin_socket).await?;
-        let env = corrected(env, Arc::<Group>::clone(&group));
-        let settings = CaSettings { trust_domain: trust_domain.clone(), lifetimes };
-        let (ca, tls) =
-            authority(&group, keys, &env, settings, certificate_names(controllers.values())).await?;
-        let controllers = Arc::new(Controllers::new(controllers));
-
-        let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
-        let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
-        let certificates = ProxyCertificates::new(Arc::clone(&ledger), env.clone());
-        let metrics = Metrics::new();
-        let proxies = Proxies::new(max_connections, metrics.clone());
+        let Storage { group, keys, mesh: source, webhooks } = storage;
+        let xds = bind(&*env.network, config.xds_listen).await?;
+        let mut addresses = Addresses { xds: xds.address(), metrics: None, webhooks: None };
+        let socket = bind_admin(config.admin_socket.as_deref()).await?;
+        let replica = Replica::open(&config, env, group, keys, xds.address()).await?;
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
 
-        let compiler = compiler(trust_domain, mesh_namespace.clone(), sidecars);
-        let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), &mut tasks);
-        let Published { served, uptake, wanted, problems, mesh } = published;
-        let InputSenders { batches, certificates: issued, bundle } = inputs;
-        source.report_to(&metrics);
-        tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));
-        CertificateMetrics::new(&ledger, &ca, &tls, &wanted, &metrics).start(&mut tasks);
-        Renewer { issuer: Arc::clone(&issuer), env: env.clone(), wanted, issued }.start(&mut tasks);
-        let trust = ReplicaTrust { mesh: mesh.clone(), tls: Arc::clone(&tls), proxies: proxies.clone() };
-        let (kept, members) = (Arc::clone(&ca), Arc::clone(&group));
-        CaKeeper::start(kept, members, bundle, Box::new(trust), env.clone(), &mut tasks);
-        ClockWatch::start(&ca, &group, &metrics, &mut tasks);
-        tls.start_renewal("controller certificate", &mut tasks);
+        let mesh = start_mesh(&config, &replica, source, &mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
-        ReleaseWatcher::start(ledger, proxies.clone(), &mut tasks);
-        let context = xds::context::Context {
-            served: served.clone(),
-            uptake,
-            admission: ProxyAdmission::new(certificates.clone(), env.clone()),
-            proxies: proxies.clone(),
-            problems: problems.clone(),
-            env: env.clone(),
-            metrics: metrics.clone(),
-            tasks: stages.streams.clone(),
-            answer_limit,
-            idle_limit,
-            draining: stages.draining.clone(),
-        };
-        xds::start(port, tls, context, stages.closing.clone(), &mut tasks);
-        OrphanReleaser::new(&certificates, &mesh, &served, &env, release_grace).start(&mut tasks);
-        health::start(group.failure(), proxies.clone(), xds, &mut tasks);
-        let enroller = Enroller::new(issuer, Arc::clone(&controllers), sidecars.inbound_connections);
-        let reports = Reports {
-            mesh: mesh.clone(),
-            proxies: proxies.clone(),
-            problems: problems.clone(),
-            served: served.clone(),
-            since: Arc::new(Since::default()),
-        };
-        let reports = Arc::new(reports);
-        let mut addresses = Addresses { xds, metrics: None, webhooks: None };
+        ReleaseWatcher::start(replica.ledger(), replica.proxies.clone(), &mut tasks);
+        start_xds(xds, &config, &replica, &mesh, &stages, &mut tasks);
+        let Replica { env, certificates, proxies, metrics, group, .. } = &replica;
+        OrphanReleaser::new(certificates, &mesh.mesh, &mesh.served, env, config.release_grace)
+            .start(&mut tasks);
+        health::start(group.failure(), proxies.clone(), addresses.xds, &mut tasks);
         if let Some(webhooks) = webhooks {
-            let parts = webhook::Parts {
-                namespace: mesh_namespace,
-                issuer: Arc::<BuiltinCa>::clone(&ca),
-                enroller: enroller.clone(),
-                certificates: certificates.clone(),
-                group: Arc::clone(&group),
-                mesh: mesh.clone(),
-                served: served.clone(),
-                problems,
-                metrics: metrics.clone(),
-                env: env.clone(),
-                draining: stages.draining.clone(),
-            };
+            let namespace = config.mesh_namespace;
+            let parts = webhook::Parts { namespace, replica: &replica, mesh: &mesh, stages: &stages };
             addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
         }
-        let ready = ready(proxies.clone(), stages.draining.clone(), Arc::clone(&group));
-        let draining = stages.draining.clone();
-        let parts = shards::Parts {
-            group: Arc::clone(&group),
-            env: env.clone(),
-            controllers,
-            proxies: proxies.clone(),
-            reports: Box::new(move |question| Arc::clone(&reports).answered(question)),
-            ready: Box::new(ready.clone()),
-            stops: Box::new(move || draining.is_cancelled()),
-        };
-        let shards = Shards::start(parts, &mut tasks)?;
-        let connected = proxies.clone();
-        let kept = shards.clone();
-        let service = AdminService {
-            mesh,
-            ca,
-            certificates,
-            enroller,
-            group,
-            shards: kept,
-            proxies: connected,
-            served,
-        };
-        let administration = admin::start(service, admin_socket, &mut tasks);
-        if let Some(address) = metrics_listen {
+        let ready = replica.readiness(stages.draining.clone());
+        let shards = start_shards(&replica, &mesh, &stages, ready.clone(), &mut tasks)?;
+        let administration = start_administration(socket, &replica, mesh, shards.clone(), &mut tasks);
+        if let Some(address) = config.metrics_listen {
             let listener = listen(&*env.network, "metrics", address).await?;
             addresses.metrics = Some(listener.address());
             telemetry::start(listener, metrics.clone(), ready.clone(), &mut tasks);
         }
+        let Replica { proxies, metrics, .. } = replica;
         let ready = Arc::new(ready);
         Ok(Handle { addresses, administration, proxies, shards, metrics, tasks, stages, ready })
     }
 }
 
-/// Whether a replica is ready: it takes proxies, serves its sources' mesh, and its clock is not known to be
-/// wrong.
-fn ready(
-    proxies: Proxies,
-    draining: CancellationToken,
-    group: Arc<Group>,
-) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
-    move || {
-        let clock_is_wrong = ClockError::check(&group.time()).is_err_and(ClockError::is_known);
-        !draining.is_cancelled() && proxies.accepts() && proxies.is_open() && !clock_is_wrong
-    }
+/// Starts the source, the publisher, and the certificates that the publisher asks for.
+fn start_mesh(
+    config: &Config,
+    replica: &Replica,
+    mut source: Box<dyn Source>,
+    tasks: &mut Tasks,
+) -> Published {
+    let Replica { env, group, ca, tls, proxies, metrics, .. } = replica;
+    let SidecarLimits { stream_duration, request_retries, .. } = config.sidecars;
+    let (settings, mesh_namespace) =
+        (Settings::new(config.trust_domain.clone()), config.mesh_namespace.clone());
+    let compiler = Compiler::new(Settings { mesh_namespace, stream_duration, request_retries, ..settings });
+    let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), tasks);
+    let InputSenders { batches, certificates: issued, bundle } = inputs;
+    source.report_to(metrics);
+    tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));
+    let wanted = &published.wanted;
+    CertificateMetrics::new(&replica.ledger(), ca, tls, wanted, metrics).start(tasks);
+    let (issuer, wanted) = (replica.issuer(), wanted.clone());
+    Renewer { issuer, env: env.clone(), wanted, issued }.start(tasks);
+    let mesh = published.mesh.clone();
+    let trust = ReplicaTrust { mesh, tls: Arc::clone(tls), proxies: proxies.clone() };
+    CaKeeper::start(Arc::clone(ca), Arc::clone(group), bundle, Box::new(trust), env.clone(), tasks);
+    ClockWatch::start(ca, group, metrics, tasks);
+    tls.start_renewal("controller certificate", tasks);
+    published
 }
 
-/// Opens the CA, and issues the server's certificate.
-async fn authority(
-    group: &Arc<Group>,
-    keys: Arc<dyn KeyEncryption>,
-    env: &Env,
-    settings: CaSettings,
-    names: ControllerNames,
-) -> Result<(Arc<BuiltinCa>, Arc<ServerTls>), StartError> {
-    let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(group);
-    let ca = BuiltinCa::open(ledger, keys, env.clone(), settings).await.map_err(StartError::Authority)?;
-    let ca = Arc::new(ca);
-    let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
-    let tls = ServerTls::start(issuer, env.clone(), names).await.map_err(StartError::OwnCertificate)?;
-    Ok((ca, Arc::new(tls)))
+fn start_xds(
+    port: Box<dyn Bound>,
+    config: &Config,
+    replica: &Replica,
+    mesh: &Published,
+    stages: &Stages,
+    tasks: &mut Tasks,
+) {
+    let Replica { env, tls, certificates, proxies, metrics, .. } = replica.clone();
+    let context = xds::context::Context {
+        served: mesh.served.clone(),
+        uptake: mesh.uptake.clone(),
+        admission: ProxyAdmission::new(certificates, env.clone()),
+        proxies,
+        problems: mesh.problems.clone(),
+        env,
+        metrics,
+        tasks: stages.streams.clone(),
+        answer_limit: config.answer_limit,
+        idle_limit: config.idle_limit,
+        draining: stages.draining.clone(),
+    };
+    xds::start(port, tls, context, stages.closing.clone(), tasks);
 }
 
-async fn bind_admin(path: Option<PathBuf>) -> Result<Option<AdminSocket>, SocketError> {
+fn start_shards(
+    replica: &Replica,
+    mesh: &Published,
+    stages: &Stages,
+    ready: impl Fn() -> bool + Send + Sync + 'static,
+    tasks: &mut Tasks,
+) -> Result<Shards, NoEntropy> {
+    let Replica { env, group, controllers, proxies, .. } = replica.clone();
+    let reports = Arc::new(Reports {
+        mesh: mesh.mesh.clone(),
+        proxies: proxies.clone(),
+        problems: mesh.problems.clone(),
+        served: mesh.served.clone(),
+        since: Arc::new(Since::default()),
+    });
+    let reports = Box::new(move |question| Arc::clone(&reports).answered(question));
+    let draining = stages.draining.clone();
+    let (ready, stops) = (Box::new(ready), Box::new(move || draining.is_cancelled()));
+    let parts = shards::Parts { group, env, controllers, proxies, reports, ready, stops };
+    Shards::start(parts, tasks)
+}
+
+fn start_administration(
+    socket: Option<AdminSocket>,
+    replica: &Replica,
+    mesh: Published,
+    shards: Shards,
+    tasks: &mut Tasks,
+) -> Administration {
+    let Replica { ca, certificates, enroller, group, proxies, .. } = replica.clone();
+    let Published { mesh, served, .. } = mesh;
+    let service = AdminService { mesh, ca, certificates, enroller, group, shards, proxies, served };
+    admin::start(service, socket, tasks)
+}
+
+async fn bind(network: &dyn Network, address: SocketAddr) -> Result<Box<dyn Bound>, StartError> {
+    network.bind(address).await.map_err(|source| StartError::Listen { purpose: "xDS", address, source })
+}
+
+async fn bind_admin(path: Option<&Path>) -> Result<Option<AdminSocket>, SocketError> {
     match path {
-        Some(path) => Ok(Some(AdminSocket::bind(&path).await?)),
+        Some(path) => Ok(Some(AdminSocket::bind(path).await?)),
         None => Ok(None),
     }
 }

@@ -6,24 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kube::Client;
-use smc_host::env::Env;
-use smc_mesh::served_state::ServedState;
-use smc_raft::Group;
 use smc_types::host_port::Host;
 use smc_types::ids::{MeshName, MeshNamespace};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use super::replica::Replica;
+use super::shutdown::Stages;
 use super::{StartError, listen};
+use crate::ca::ControllerNames;
 use crate::ca::tls::{Clients, ServerTls};
-use crate::ca::{ControllerNames, Issuer, ProxyCertificates};
 use crate::decode::Rules;
-use crate::enroll::Enroller;
-use crate::problems::Problems;
-use crate::publisher::MeshHandle;
+use crate::publisher::Published;
 use crate::status::StatusWriter;
 use crate::tasks::Tasks;
-use crate::telemetry::Metrics;
 use crate::webhook::body::Bodies;
 use crate::webhook::ca_bundle::CaBundle;
 use crate::webhook::collector::Collector;
@@ -51,28 +45,24 @@ pub struct Webhooks {
 }
 
 /// The parts of a replica that the webhooks use.
-pub(super) struct Parts {
+pub(super) struct Parts<'a> {
     pub(super) namespace: MeshNamespace,
-    pub(super) issuer: Arc<dyn Issuer>,
-    pub(super) enroller: Enroller,
-    pub(super) certificates: ProxyCertificates,
-    pub(super) group: Arc<Group>,
-    pub(super) mesh: MeshHandle,
-    pub(super) served: watch::Receiver<Option<Arc<ServedState>>>,
-    pub(super) problems: Problems,
-    pub(super) metrics: Metrics,
-    pub(super) env: Env,
-    pub(super) draining: CancellationToken,
+    pub(super) replica: &'a Replica,
+    pub(super) mesh: &'a Published,
+    pub(super) stages: &'a Stages,
 }
 
 /// Starts the webhooks and what belongs to them. Returns the address that they listen on.
 pub(super) async fn start(
     webhooks: Webhooks,
-    parts: Parts,
+    parts: Parts<'_>,
     tasks: &mut Tasks,
 ) -> Result<SocketAddr, StartError> {
     let Webhooks { client, listen: address, address: reached_at, clients, mesh: name, images } = webhooks;
-    let Parts { namespace, issuer, env, mesh, metrics, group, .. } = parts;
+    let Parts { namespace, replica, mesh: published, stages } = parts;
+    let issuer = replica.issuer();
+    let Replica { env, group, certificates, enroller, metrics, .. } = replica.clone();
+    let (mesh, problems) = (published.mesh.clone(), published.problems.clone());
     let listener = listen(&*env.network, "webhooks", address).await?;
     let address = listener.address();
     let names = certificate_names(&namespace, reached_at);
@@ -82,9 +72,9 @@ pub(super) async fn start(
     let injector = Injector {
         images,
         namespaces: Namespaces::new(mesh.clone(), client.clone(), Rules::api_server(name.clone())),
-        enroller: parts.enroller,
+        enroller,
         client: client.clone(),
-        served: parts.served,
+        served: published.served.clone(),
         pending: Pending::default(),
         env: env.clone(),
         metrics: metrics.clone(),
@@ -94,28 +84,20 @@ pub(super) async fn start(
     let routes = injector::routes(Arc::new(injector), bodies.clone())
         .merge(validator::routes(mesh.clone(), bodies.clone()))
         .merge(conversion::routes(bodies));
-    server::start(listener, tls, routes, parts.draining, tasks);
+    server::start(listener, tls, routes, stages.draining.clone(), tasks);
     StatusWriter {
         client: client.clone(),
         group: Arc::clone(&group),
         mesh: mesh.clone(),
-        problems: parts.problems.clone(),
+        problems: problems.clone(),
         namespace: namespace.clone(),
         env: env.clone(),
     }
     .start(tasks);
     let (reporting, leading) = (client.clone(), Arc::clone(&group));
-    Uninjected {
-        client: reporting,
-        group: leading,
-        env: env.clone(),
-        mesh,
-        problems: parts.problems,
-        metrics,
-    }
-    .start(tasks);
-    let collected = (client.clone(), Arc::clone(&group));
-    Collector { client: collected.0, group: collected.1, certificates: parts.certificates, env }.start(tasks);
+    Uninjected { client: reporting, group: leading, env: env.clone(), mesh, problems, metrics }.start(tasks);
+    let (collecting, leading) = (client.clone(), Arc::clone(&group));
+    Collector { client: collecting, group: leading, certificates, env }.start(tasks);
     CaBundle { client, issuer, group, mesh: name, namespace }.start(tasks);
     Ok(address)
 }

@@ -6,93 +6,70 @@ use std::fmt;
 
 use crate::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 
-/// The kinds of object the catalog holds. Prints as the API spells it, such as `HTTPRouteGroup`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+/// Declares [`Kind`] with its list and its names, so that no kind is missing in either.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// The kinds of object that SMC reads. Prints as the API spells it, such as `HTTPRouteGroup`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// The name of the kind, as the API spells it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// `v1` Namespace.
-    Namespace,
+    Namespace = "Namespace",
     /// `v1` Service.
-    Service,
+    Service = "Service",
     /// `v1` ServiceAccount.
-    ServiceAccount,
+    ServiceAccount = "ServiceAccount",
     /// `v1` Pod.
-    Pod,
+    Pod = "Pod",
     /// `discovery.k8s.io/v1` EndpointSlice.
-    EndpointSlice,
+    EndpointSlice = "EndpointSlice",
     /// `mesh.smc.dev/v1alpha1` MeshWorkload: a machine without a pod.
-    MeshWorkload,
+    MeshWorkload = "MeshWorkload",
     /// `access.smi-spec.io` TrafficTarget.
-    TrafficTarget,
+    TrafficTarget = "TrafficTarget",
     /// `specs.smi-spec.io` HTTPRouteGroup.
-    HttpRouteGroup,
+    HttpRouteGroup = "HTTPRouteGroup",
     /// `specs.smi-spec.io` TCPRoute.
-    TcpRoute,
+    TcpRoute = "TCPRoute",
     /// `specs.smi-spec.io` UDPRoute.
-    UdpRoute,
+    UdpRoute = "UDPRoute",
     /// `split.smi-spec.io` TrafficSplit.
-    TrafficSplit,
+    TrafficSplit = "TrafficSplit",
     /// `config.openservicemesh.io/v1alpha2` MeshConfig.
-    MeshConfig,
+    MeshConfig = "MeshConfig",
     /// `policy.openservicemesh.io` Egress: checked, and not enforced.
-    Egress,
+    Egress = "Egress",
     /// `policy.openservicemesh.io` IngressBackend: checked, and not enforced.
-    IngressBackend,
+    IngressBackend = "IngressBackend",
     /// `policy.openservicemesh.io` Retry: checked, and not enforced.
-    Retry,
+    Retry = "Retry",
     /// `policy.openservicemesh.io` Telemetry: checked, and not enforced.
-    Telemetry,
+    Telemetry = "Telemetry",
     /// `policy.openservicemesh.io` UpstreamTrafficSetting: checked, and not enforced.
-    UpstreamTrafficSetting,
+    UpstreamTrafficSetting = "UpstreamTrafficSetting",
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 17] = [
-        Self::Namespace,
-        Self::Service,
-        Self::ServiceAccount,
-        Self::Pod,
-        Self::EndpointSlice,
-        Self::MeshWorkload,
-        Self::TrafficTarget,
-        Self::HttpRouteGroup,
-        Self::TcpRoute,
-        Self::UdpRoute,
-        Self::TrafficSplit,
-        Self::MeshConfig,
-        Self::Egress,
-        Self::IngressBackend,
-        Self::Retry,
-        Self::Telemetry,
-        Self::UpstreamTrafficSetting,
-    ];
-
     /// The kind that the API spells so.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-
-    /// The name of the kind, as the API spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Namespace => "Namespace",
-            Self::Service => "Service",
-            Self::ServiceAccount => "ServiceAccount",
-            Self::Pod => "Pod",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::MeshWorkload => "MeshWorkload",
-            Self::TrafficTarget => "TrafficTarget",
-            Self::HttpRouteGroup => "HTTPRouteGroup",
-            Self::TcpRoute => "TCPRoute",
-            Self::UdpRoute => "UDPRoute",
-            Self::TrafficSplit => "TrafficSplit",
-            Self::MeshConfig => "MeshConfig",
-            Self::Egress => "Egress",
-            Self::IngressBackend => "IngressBackend",
-            Self::Retry => "Retry",
-            Self::Telemetry => "Telemetry",
-            Self::UpstreamTrafficSetting => "UpstreamTrafficSetting",
-        }
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
     }
 }
 

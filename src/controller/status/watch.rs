@@ -38,28 +38,32 @@ pub(super) struct Resource {
     api: ApiResource,
 }
 
-/// All of them, in the versions that are stored.
+/// All of them.
 pub(super) fn resources() -> Vec<Resource> {
-    let resource = |kind, api| Resource { kind, api };
-    vec![
-        resource(Kind::TrafficTarget, TrafficTarget::api_resource()),
-        resource(Kind::HttpRouteGroup, HTTPRouteGroup::api_resource()),
-        resource(Kind::TcpRoute, TCPRoute::api_resource()),
-        resource(Kind::UdpRoute, UDPRoute::api_resource()),
-        resource(Kind::TrafficSplit, TrafficSplit::api_resource()),
-        resource(Kind::MeshConfig, MeshConfig::api_resource()),
-        resource(Kind::MeshWorkload, MeshWorkload::api_resource()),
-        resource(Kind::Egress, Egress::api_resource()),
-        resource(Kind::IngressBackend, IngressBackend::api_resource()),
-        resource(Kind::Retry, Retry::api_resource()),
-        resource(Kind::Telemetry, Telemetry::api_resource()),
-        resource(Kind::UpstreamTrafficSetting, UpstreamTrafficSetting::api_resource()),
-    ]
+    let with_status = |&kind: &Kind| Some(Resource { kind, api: api_resource(kind)? });
+    Kind::ALL.iter().filter_map(with_status).collect()
 }
 
-/// The resource of a kind, with which its objects are written.
+/// The resource of a kind with a status, in the version that is stored. `None` for kinds of Kubernetes
+/// itself, whose status is not ours.
 pub(super) fn api_resource(kind: Kind) -> Option<ApiResource> {
-    resources().into_iter().find(|resource| resource.kind == kind).map(|resource| resource.api)
+    Some(match kind {
+        Kind::Namespace | Kind::Service | Kind::ServiceAccount | Kind::Pod | Kind::EndpointSlice => {
+            return None;
+        }
+        Kind::MeshWorkload => MeshWorkload::api_resource(),
+        Kind::TrafficTarget => TrafficTarget::api_resource(),
+        Kind::HttpRouteGroup => HTTPRouteGroup::api_resource(),
+        Kind::TcpRoute => TCPRoute::api_resource(),
+        Kind::UdpRoute => UDPRoute::api_resource(),
+        Kind::TrafficSplit => TrafficSplit::api_resource(),
+        Kind::MeshConfig => MeshConfig::api_resource(),
+        Kind::Egress => Egress::api_resource(),
+        Kind::IngressBackend => IngressBackend::api_resource(),
+        Kind::Retry => Retry::api_resource(),
+        Kind::Telemetry => Telemetry::api_resource(),
+        Kind::UpstreamTrafficSetting => UpstreamTrafficSetting::api_resource(),
+    })
 }
 
 /// What a watch says.

@@ -38,7 +38,21 @@ pub(super) fn extent(kind: Kind) -> Extent {
     match kind {
         Kind::Namespace => Extent::Cluster,
         Kind::MeshConfig => Extent::Own,
-        _ => Extent::Mesh,
+        Kind::Service
+        | Kind::ServiceAccount
+        | Kind::Pod
+        | Kind::EndpointSlice
+        | Kind::MeshWorkload
+        | Kind::TrafficTarget
+        | Kind::HttpRouteGroup
+        | Kind::TcpRoute
+        | Kind::UdpRoute
+        | Kind::TrafficSplit
+        | Kind::Egress
+        | Kind::IngressBackend
+        | Kind::Retry
+        | Kind::Telemetry
+        | Kind::UpstreamTrafficSetting => Extent::Mesh,
     }
 }
 

@@ -46,7 +46,7 @@ fn static_bootstrap(view: &View) -> Bootstrap {
     for cluster in &mut clusters {
         if let Some(eds) = cluster.eds_cluster_config.take() {
             let resource = view.get(ResourceType::Endpoint, &eds.service_name).expect("EDS name is served");
-            let any = Any::decode(&*resource.any).unwrap();
+            let any = Any::decode(&*resource.any()).unwrap();
             cluster.cluster_discovery_type =
                 Some(cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Static.into()));
             cluster.load_assignment = Some(ClusterLoadAssignment::decode(&*any.value).unwrap());
@@ -85,7 +85,7 @@ fn runtime() -> RuntimeLayer {
 
 fn decode<T: Message + Default>(view: &View, kind: ResourceType) -> impl Iterator<Item = T> {
     view.all(kind).map(|resource| {
-        let any = Any::decode(&*resource.any).unwrap();
+        let any = Any::decode(&*resource.any()).unwrap();
         T::decode(&*any.value).unwrap()
     })
 }

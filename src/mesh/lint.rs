@@ -16,11 +16,10 @@ mod content;
 mod reader;
 mod requests;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::class::ProxyClass;
-use crate::resource::{Resource, ResourceType};
+use crate::resource::{Resource, ResourceType, Version};
 use crate::served_state::View;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
@@ -28,8 +27,8 @@ use smc_types::problem::Problem;
 /// What one resource refers to, and its faults regardless of other resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// The resources that it refers to, by name.
-    pub references: BTreeSet<(ResourceType, Arc<str>)>,
+    /// The resources that it refers to, by name; sorted, without duplicates.
+    pub references: Box<[(ResourceType, Arc<str>)]>,
     /// The rules that it breaks.
     pub faults: Vec<String>,
 }
@@ -37,7 +36,12 @@ pub struct Facts {
 impl Facts {
     /// Reads an encoded resource.
     pub fn of(resource: &Resource) -> Self {
-        content::inspect(resource)
+        Self::of_any(resource.kind, &resource.name, resource.version, &resource.any())
+    }
+
+    /// Reads an encoded `google.protobuf.Any` that stands for a resource of this name and version.
+    pub fn of_any(kind: ResourceType, name: &str, version: Version, any: &[u8]) -> Self {
+        content::inspect(kind, name, version, any)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Owns the encoding and the version. The version is the hash of the encoded content and of nothing
 //! else, so it is equal on every replica and after every restart (docs/design/xds.md).
 
+mod content;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use content::Content;
 use smc_types::object_ref::ObjectRef;
 
 /// The xDS types that SMC serves, in make-before-break order: a resource comes before those that
@@ -131,6 +134,13 @@ impl fmt::Debug for Version {
     }
 }
 
+/// The length of a version as text.
+pub(crate) const VERSION_LEN: usize = 32;
+
+/// The length of the first field of a Delta resource, which is the version: a key and a length of one byte
+/// each, and the text.
+const VERSION_FIELD_LEN: usize = 2 + VERSION_LEN;
+
 /// One encoded resource. Its `Debug` shows no content, because content can hold a private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
@@ -140,10 +150,8 @@ pub struct Resource {
     pub name: Arc<str>,
     /// The hash of its content.
     pub version: Version,
-    /// The encoded `google.protobuf.Any`, as in a State-of-the-World response.
-    pub any: Bytes,
-    /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any), as in a Delta response.
-    pub delta: Bytes,
+    /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any).
+    content: Content,
     /// For a cluster that takes its endpoints from EDS: the name of the EDS resource. Envoy does
     /// not use a new or changed cluster until it receives that resource after the cluster, even one
     /// that it holds already, so the session must send it next. `None` for all other resources.
@@ -160,29 +168,67 @@ impl Resource {
         let value = message.encode_to_vec();
         let version = Version::of(&value);
         let any = Any { type_url: kind.url().to_owned(), value };
-        let any_len = any.encoded_len();
         let delta = discovery::Resource {
             name: name.to_owned(),
             version: version.to_string(),
             resource: Some(any),
             ..discovery::Resource::default()
         };
-        let delta = Bytes::from(delta.encode_to_vec());
-        // The Any (field 2) is followed by the name (field 3) alone: its key of one byte, its length, its
-        // bytes. prost leaves out an empty name.
-        let name_len = if name.is_empty() { 0 } else { 1 + length_delimiter_len(name.len()) + name.len() };
-        let any_end = delta.len() - name_len;
-        // Shared and not copied: that is half the memory of an idle mesh's resources.
-        let any = delta.slice(any_end - any_len..any_end);
-        Self { kind, name: name.into(), version, any, delta, warms_on: None, made_of: Arc::default() }
+        let content = Content::Plain(delta.encode_to_vec().into());
+        Self { kind, name: name.into(), version, content, warms_on: None, made_of: Arc::default() }
+    }
+
+    /// The same resource, compressed in memory if that saves much and the resource holds no key.
+    #[must_use]
+    pub(crate) fn packed(self) -> Self {
+        let content = match self.kind {
+            // A private key is not copied more often than it must be.
+            ResourceType::Secret => self.content,
+            _ => self.content.packed(),
+        };
+        Self { content, ..self }
+    }
+
+    /// The encoded `envoy.service.discovery.v3.Resource` (name, version, Any), as in a Delta response.
+    pub fn delta(&self) -> Bytes {
+        self.content.bytes()
+    }
+
+    /// The length of [`Resource::delta`].
+    pub fn delta_len(&self) -> usize {
+        self.content.len()
+    }
+
+    /// The encoded `google.protobuf.Any`, as in a State-of-the-World response.
+    pub fn any(&self) -> Bytes {
+        let (delta, length) = (self.delta(), self.any_len());
+        let end = delta.len() - self.name_field_len();
+        // The key and the length are in front of it.
+        delta.slice(end - length..end)
+    }
+
+    /// The length of [`Resource::any`].
+    pub fn any_len(&self) -> usize {
+        let field = self.content.len() - VERSION_FIELD_LEN - self.name_field_len();
+        // The field is a key of one byte, the length of the Any in up to five bytes, and the Any.
+        (1..=5)
+            .map(|digits| field.saturating_sub(1 + digits))
+            .find(|&length| 1 + length_delimiter_len(length) + length == field)
+            .unwrap_or_default()
+    }
+
+    /// The name is the last field (3) of a Delta resource: its key of one byte, its length, its bytes. prost
+    /// leaves out an empty name.
+    fn name_field_len(&self) -> usize {
+        let length = self.name.len();
+        if length == 0 { 0 } else { 1 + length_delimiter_len(length) + length }
     }
 
     /// The text of the version in [`Resource::delta`], and what follows it there.
     pub(crate) fn delta_parts(&self) -> (Bytes, Bytes) {
-        // The version is the first field, in front of it a key and a length of one byte each.
-        const START: usize = 2;
-        let end = START + 2 * self.version.0.len();
-        (self.delta.slice(START..end), self.delta.slice(end..))
+        let delta = self.delta();
+        // In front of the text are a key and a length of one byte each.
+        (delta.slice(VERSION_FIELD_LEN - VERSION_LEN..VERSION_FIELD_LEN), delta.slice(VERSION_FIELD_LEN..))
     }
 
     /// The same cluster, which takes its endpoints from the EDS resource `endpoints`. That is its
@@ -201,7 +247,7 @@ impl Resource {
 
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}@{} ({} bytes)", self.kind.short(), self.name, self.version, self.any.len())
+        write!(f, "{}:{}@{} ({} bytes)", self.kind.short(), self.name, self.version, self.any_len())
     }
 }
 
@@ -213,13 +259,19 @@ mod tests {
     fn both_encodings_hold_the_same_any() {
         for name in ["", "web", &"n".repeat(127), &"n".repeat(128), &"n".repeat(20_000)] {
             for text in ["", "content", &"c".repeat(20_000)] {
-                let resource = Resource::encode(ResourceType::Cluster, name, &text.to_owned());
-                let any = Any::decode(&*resource.any).unwrap();
-                assert_eq!(any.type_url, ResourceType::Cluster.url());
-                assert_eq!(String::decode(&*any.value).unwrap(), text);
-                let delta = discovery::Resource::decode(&*resource.delta).unwrap();
-                assert_eq!((delta.name.as_str(), delta.resource), (name, Some(any)));
-                assert_eq!(resource.delta_parts().0, resource.version.to_string());
+                let plain = Resource::encode(ResourceType::Cluster, name, &text.to_owned());
+                for resource in [plain.clone().packed(), plain] {
+                    let any = Any::decode(&*resource.any()).unwrap();
+                    assert_eq!(any.type_url, ResourceType::Cluster.url());
+                    assert_eq!(String::decode(&*any.value).unwrap(), text);
+                    assert_eq!(
+                        (resource.any().len(), resource.delta().len()),
+                        (resource.any_len(), resource.delta_len())
+                    );
+                    let delta = discovery::Resource::decode(&*resource.delta()).unwrap();
+                    assert_eq!((delta.name.as_str(), delta.resource), (name, Some(any)));
+                    assert_eq!(resource.delta_parts().0, resource.version.to_string());
+                }
             }
         }
     }

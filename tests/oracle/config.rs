@@ -202,7 +202,7 @@ fn runtime() -> RuntimeLayer {
 }
 
 fn decode<T: Message + Default>(view: &View, kind: ResourceType) -> impl Iterator<Item = T> {
-    view.all(kind).map(|resource| T::decode(&*Any::decode(&*resource.any).unwrap().value).unwrap())
+    view.all(kind).map(|resource| T::decode(&*Any::decode(&*resource.any()).unwrap().value).unwrap())
 }
 
 /// A secret without a source is looked for among the static ones.

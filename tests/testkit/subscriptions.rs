@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
 use prost::Message as _;
 use smc_mesh::lint::Facts;
-use smc_mesh::resource::{Resource, ResourceType, Version};
+use smc_mesh::resource::{ResourceType, Version};
 
 /// The order of types in which Envoy subscribes.
 const TYPES: [ResourceType; 5] = [
@@ -78,15 +78,8 @@ fn references(kind: ResourceType, delivered: &Delivered) -> Vec<(ResourceType, S
         return Vec::new();
     }
     let Some(any) = &delivered.resource else { return Vec::new() };
-    let resource = Resource {
-        kind,
-        name: delivered.name.as_str().into(),
-        version: delivered.version.parse().unwrap_or_else(|_| Version::of(&any.value)),
-        any: any.encode_to_vec().into(),
-        delta: Vec::new().into(),
-        warms_on: None,
-        made_of: std::sync::Arc::default(),
-    };
-    let references = Facts::of(&resource).references.into_iter();
+    let version = delivered.version.parse().unwrap_or_else(|_| Version::of(&any.value));
+    let facts = Facts::of_any(kind, &delivered.name, version, &any.encode_to_vec());
+    let references = facts.references.into_iter();
     references.filter(|(kind, _)| !kind.is_wildcard()).map(|(kind, name)| (kind, name.to_string())).collect()
 }

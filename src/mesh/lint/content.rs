@@ -17,7 +17,7 @@ use prost::{DecodeError, Message, Name};
 
 use super::reader::{Client, Reader, names_identities, wrapped};
 use super::{Facts, requests};
-use crate::resource::{Resource, ResourceType, Version};
+use crate::resource::{ResourceType, Version};
 
 /// The cluster of connections that leave the mesh, when egress is on.
 const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
@@ -26,25 +26,31 @@ const ADMIN_CLUSTER: &str = "envoy-admin";
 /// The prefix of clusters that lead to the application beside the proxy.
 const LOCAL_CLUSTER_PREFIX: &str = "local|";
 
-pub(super) fn inspect(resource: &Resource) -> Facts {
+pub(super) fn inspect(kind: ResourceType, name: &str, version: Version, any: &[u8]) -> Facts {
     let mut reader = Reader::default();
-    if let Err(error) = reader.resource(resource) {
+    if let Err(error) = reader.resource(kind, name, version, any) {
         reader.fault(format!("cannot be decoded: {error}"));
     }
-    reader.facts
+    reader.facts()
 }
 
 impl Reader {
-    fn resource(&mut self, resource: &Resource) -> Result<(), DecodeError> {
-        let any = Any::decode(&*resource.any)?;
-        if any.type_url != resource.kind.url() {
+    fn resource(
+        &mut self,
+        kind: ResourceType,
+        name: &str,
+        version: Version,
+        any: &[u8],
+    ) -> Result<(), DecodeError> {
+        let any = Any::decode(any)?;
+        if any.type_url != kind.url() {
             self.fault(format!("has the type URL {}", any.type_url));
         }
-        if Version::of(&any.value) != resource.version {
+        if Version::of(&any.value) != version {
             self.fault("its version is not the hash of its content");
         }
         let value = &*any.value;
-        let name = match resource.kind {
+        let own = match kind {
             ResourceType::Secret => self.secret(tls::Secret::decode(value)?),
             ResourceType::Cluster => self.cluster(Cluster::decode(value)?)?,
             ResourceType::Endpoint => self.endpoints(ClusterLoadAssignment::decode(value)?),
@@ -55,8 +61,8 @@ impl Reader {
                 routes.name
             }
         };
-        if name.is_empty() || name != *resource.name {
-            self.fault(format!("its content has the name {name:?}"));
+        if own.is_empty() || own != name {
+            self.fault(format!("its content has the name {own:?}"));
         }
         Ok(())
     }

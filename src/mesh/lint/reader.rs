@@ -3,6 +3,9 @@
 //! Owns what both readers of content share: references, faults, the clients of a listener, and the form of
 //! an identity.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use envoy_types::pb::google::protobuf::UInt32Value;
 
@@ -38,13 +41,19 @@ impl Client {
 /// Collects the facts about one resource.
 #[derive(Default)]
 pub(super) struct Reader {
-    pub(super) facts: Facts,
+    references: BTreeSet<(ResourceType, Arc<str>)>,
+    faults: Vec<String>,
 }
 
 impl Reader {
+    /// The facts that were collected.
+    pub(super) fn facts(self) -> Facts {
+        Facts { references: self.references.into_iter().collect(), faults: self.faults }
+    }
+
     /// Adds a fault.
     pub(super) fn fault(&mut self, fault: impl Into<String>) {
-        self.facts.faults.push(fault.into());
+        self.faults.push(fault.into());
     }
 
     /// Adds a reference to another resource.
@@ -52,7 +61,7 @@ impl Reader {
         if name.is_empty() {
             self.fault(format!("refers to a {} without a name", kind.short()));
         } else {
-            self.facts.references.insert((kind, name.into()));
+            self.references.insert((kind, name.into()));
         }
     }
 

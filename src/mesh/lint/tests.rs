@@ -66,11 +66,11 @@ fn sound() -> View {
 fn broken<T: Message + Default>(kind: ResourceType, name: &str, change: impl FnOnce(&mut T)) -> String {
     let view = sound();
     let resource = view.get(kind, name).unwrap_or_else(|| panic!("{name} is served"));
-    let any = Any::decode(&*resource.any).unwrap();
+    let any = Any::decode(&*resource.any()).unwrap();
     let mut message = T::decode(&*any.value).unwrap();
     change(&mut message);
     let resource = Resource::encode(kind, name, &message);
-    assert_ne!(resource.any, view.get(kind, name).unwrap().any, "nothing was broken");
+    assert_ne!(resource.any(), view.get(kind, name).unwrap().any(), "nothing was broken");
     Facts::of(&resource).faults.join("; ")
 }
 

@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use super::Variant;
-use crate::resource::{Resource, ResourceType};
+use crate::resource::{Resource, ResourceType, VERSION_LEN};
 
 // Field numbers of envoy/service/discovery/v3/discovery.proto. The first two are the same in both messages.
 const VERSION: u32 = 1;
@@ -80,8 +80,8 @@ impl Response {
 
     fn put_body(&self, resource: &Resource, parts: &mut Parts) {
         match self.variant {
-            Variant::Sotw => parts.put(resource.any.clone()),
-            Variant::Delta if self.suffix.is_empty() => parts.put(resource.delta.clone()),
+            Variant::Sotw => parts.put(resource.any()),
+            Variant::Delta if self.suffix.is_empty() => parts.put(resource.delta()),
             Variant::Delta => {
                 let (version, rest) = resource.delta_parts();
                 encode_key(RESOURCE_VERSION, WireType::LengthDelimited, &mut parts.open);
@@ -95,11 +95,12 @@ impl Response {
 
     fn body_len(&self, resource: &Resource) -> usize {
         match self.variant {
-            Variant::Sotw => resource.any.len(),
-            Variant::Delta if self.suffix.is_empty() => resource.delta.len(),
+            Variant::Sotw => resource.any_len(),
+            Variant::Delta if self.suffix.is_empty() => resource.delta_len(),
             Variant::Delta => {
-                let (version, rest) = resource.delta_parts();
-                field_len(RESOURCE_VERSION, version.len() + self.suffix.len()) + rest.len()
+                // The version is a field that grows by the suffix.
+                let grown = field_len(RESOURCE_VERSION, VERSION_LEN + self.suffix.len());
+                resource.delta_len() - field_len(RESOURCE_VERSION, VERSION_LEN) + grown
             }
         }
     }

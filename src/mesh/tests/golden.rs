@@ -34,7 +34,7 @@ fn snapshots(mesh: &Mesh) -> String {
             for resource in view.all(kind) {
                 writeln!(out, "    {} {}", resource.version, resource.name).unwrap();
                 let key = (kind, resource.name.to_string(), resource.version);
-                contents.insert(key, resource.any.clone());
+                contents.insert(key, resource.any());
             }
         }
     }

@@ -122,7 +122,7 @@ fn another_object_of_equal_content_changes_no_version_and_is_named() {
     let same = json!([{"name": "same", "pathRegex": "/buy"}]);
     assert!(compiler.apply([group("shop/gone", &same)]), "it is served");
     let after = route(&compiler);
-    assert_eq!((after.version, &after.any), (before.version, &before.any));
+    assert_eq!((after.version, &after.any()), (before.version, &before.any()));
     let named =
         |resource: &Resource| resource.made_of.iter().any(|o| o.to_string() == "HTTPRouteGroup shop/gone");
     assert_eq!((named(&before), named(&after)), (false, true));

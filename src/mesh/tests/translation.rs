@@ -67,7 +67,7 @@ fn a_may_call(destination: &str) -> Input {
 
 fn get<T: Message + Default>(view: &View, kind: ResourceType, name: &str) -> T {
     let resource = view.get(kind, name).unwrap_or_else(|| panic!("{} {name} is served", kind.short()));
-    T::decode(&*Any::decode(&*resource.any).unwrap().value).unwrap()
+    T::decode(&*Any::decode(&*resource.any()).unwrap().value).unwrap()
 }
 
 fn served(view: &View, kind: ResourceType) -> Vec<String> {

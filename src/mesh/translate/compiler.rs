@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::allotment::Allotments;
 use super::draft::{self, Draft, Part};
+use super::endpoint::EndpointSet;
 use super::endpoints::EndpointTable;
-use super::intern::Interner;
+use super::intern::{Interned, Interner};
 use super::outbound::{self, OutboundServices};
 use super::proto::Families;
 use super::settings::Settings;
@@ -51,7 +52,9 @@ pub struct Compiler {
     bundle: Option<TrustBundle>,
     /// How many bundles there were before this one.
     bundle_number: u64,
-    certificates: BTreeMap<ServiceAccountId, ServiceCertificate>,
+    /// The encoded certificate of each identity. The interner does not keep it, so that a key is gone once
+    /// it is served no more.
+    certificates: BTreeMap<ServiceAccountId, Interned>,
     classes: BTreeMap<Arc<ProxyClass>, Class>,
     endpoints: EndpointTable,
     /// How much policy each class may be served.
@@ -66,8 +69,8 @@ pub struct Compiler {
 /// The state of a class.
 #[derive(Debug, Default)]
 struct Class {
-    /// Its proxies.
-    members: BTreeSet<ProxyName>,
+    /// The number of its proxies.
+    members: usize,
     /// The last good outbound half.
     outbound: Option<Arc<OutboundHalf>>,
     /// The last good inbound half.
@@ -92,7 +95,9 @@ struct OutboundHalf {
     number: u64,
     /// The number of the bundle in it.
     bundle: u64,
-    part: Part,
+    snapshot: Snapshot,
+    /// The endpoints that its EDS names stand for.
+    sets: Box<[(Arc<str>, EndpointSet)]>,
     /// The faults that the lint found.
     faults: Vec<Problem>,
 }
@@ -136,9 +141,11 @@ impl Compiler {
                     }
                 }
                 Input::Certificate(account, certificate) => {
-                    if self.certificates.get(&account) != Some(&certificate) {
+                    let new = Interned::of(secret::service_certificate(&certificate));
+                    let version = |held: &Interned| held.resource.version;
+                    if self.certificates.get(&account).map(version) != Some(version(&new)) {
                         certified.insert(account.clone());
-                        self.certificates.insert(account, certificate);
+                        self.certificates.insert(account, new);
                     }
                 }
                 Input::NoCertificate(account) => {
@@ -273,7 +280,7 @@ impl Compiler {
             changes.proxies.insert(proxy.clone());
             if let Some(before) = before {
                 if let Some(class) = self.classes.get_mut(&before.class) {
-                    class.members.remove(proxy);
+                    class.members -= 1;
                 }
                 left.insert(before.class);
             }
@@ -283,7 +290,7 @@ impl Compiler {
                         fresh.insert(Arc::clone(&now.class));
                         Class::default()
                     });
-                    class.members.insert(proxy.clone());
+                    class.members += 1;
                     served.proxies.insert(proxy.clone(), now);
                 }
                 None => {
@@ -292,7 +299,7 @@ impl Compiler {
             }
         }
         for class in left {
-            if self.classes.get(&class).is_some_and(|class| class.members.is_empty()) {
+            if self.classes.get(&class).is_some_and(|class| class.members == 0) {
                 fresh.remove(&class);
                 let gone = self.classes.remove(&class);
                 self.release(gone.and_then(|gone| gone.outbound));
@@ -336,7 +343,7 @@ impl Compiler {
         let outbound = if outbound.faults.is_empty() { outbound } else { state.outbound.clone()? };
         let inbound = if inbound_faults.is_empty() { newest } else { state.inbound.clone()? };
 
-        let mut snapshot = outbound.part.snapshot.clone();
+        let mut snapshot = outbound.snapshot.clone();
         let clash =
             certificate.resources().chain(&inbound.resources).find(|&one| !draft::add(&mut snapshot, one));
         if let Some(clash) = clash {
@@ -353,9 +360,9 @@ impl Compiler {
 
     /// The certificate of a class, to which both halves refer.
     fn certificate(&mut self, class: &ProxyClass) -> Option<Part> {
-        let message = secret::service_certificate(self.certificates.get(&class.account)?);
+        let certificate = self.certificates.get(&class.account)?.clone();
         let mut draft = Draft::new(&mut self.interner);
-        draft.add_private_key(&message);
+        draft.take(certificate);
         Some(draft.finish())
     }
 
@@ -379,8 +386,9 @@ impl Compiler {
             &mut self.interner,
         );
         let faults = part.lint(class);
-        let half =
-            Arc::new(OutboundHalf { number: self.next_half, bundle: self.bundle_number, part, faults });
+        let Part { snapshot, sets, .. } = part;
+        let (number, bundle, sets) = (self.next_half, self.bundle_number, sets.into_iter().collect());
+        let half = Arc::new(OutboundHalf { number, bundle, snapshot, sets, faults });
         self.next_half += 1;
         round.insert(key, Arc::clone(&half));
         Some(half)
@@ -396,7 +404,7 @@ impl Compiler {
         let users = self.halves.entry(half.number).or_insert(0);
         *users += 1;
         if *users == 1 {
-            self.endpoints.acquire(&half.part.sets);
+            self.endpoints.acquire(&half.sets);
         }
     }
 
@@ -406,7 +414,7 @@ impl Compiler {
         *users -= 1;
         if *users == 0 {
             self.halves.remove(&half.number);
-            self.endpoints.release(&half.part.sets);
+            self.endpoints.release(&half.sets);
         }
     }
 }

@@ -107,14 +107,8 @@ impl<'a> Draft<'a> {
         self.add_endpoints(endpoints, set);
     }
 
-    /// Adds a secret that holds a private key. The interner does not keep it, so that the key is
-    /// gone once it is served no more.
-    pub(super) fn add_private_key(&mut self, secret: &Secret) {
-        let interned = self.interner.inspect(Resource::encode(ResourceType::Secret, &secret.name, secret));
-        self.take(interned);
-    }
-
-    fn take(&mut self, interned: Interned) {
+    /// Adds a resource that is encoded already.
+    pub(super) fn take(&mut self, interned: Interned) {
         let Interned { resource, facts } = interned;
         if !add(&mut self.part.snapshot, &resource) {
             self.part.duplicates.push(Arc::clone(&resource));

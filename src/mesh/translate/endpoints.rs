@@ -33,7 +33,7 @@ struct InUse {
 
 impl EndpointTable {
     /// Adds a user to each of these.
-    pub(super) fn acquire(&mut self, sets: &BTreeMap<Arc<str>, EndpointSet>) {
+    pub(super) fn acquire(&mut self, sets: &[(Arc<str>, EndpointSet)]) {
         for (name, set) in sets {
             if let Some(known) = self.sets.get_mut(name) {
                 known.users += 1;
@@ -46,7 +46,7 @@ impl EndpointTable {
     }
 
     /// Removes a user from each of these.
-    pub(super) fn release(&mut self, sets: &BTreeMap<Arc<str>, EndpointSet>) {
+    pub(super) fn release(&mut self, sets: &[(Arc<str>, EndpointSet)]) {
         for (name, set) in sets {
             let Some(known) = self.sets.get_mut(name) else { continue };
             known.users -= 1;

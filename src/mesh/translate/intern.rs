@@ -19,6 +19,9 @@ const SWEEP_BYTES: usize = 256 * 1024;
 /// What an entry takes besides the names in it.
 const ENTRY_BYTES: usize = 256;
 
+/// What a reference takes besides the name in it.
+const REFERENCE_BYTES: usize = 48;
+
 /// A resource with the facts that the lint read from it.
 #[derive(Debug, Clone)]
 pub(super) struct Interned {
@@ -27,7 +30,8 @@ pub(super) struct Interned {
 }
 
 impl Interned {
-    fn of(resource: Resource) -> Self {
+    /// Reads `resource` without adding it to a table.
+    pub(super) fn of(resource: Resource) -> Self {
         let facts = Arc::new(Facts::of(&resource));
         Self { resource: Arc::new(resource), facts }
     }
@@ -68,7 +72,8 @@ impl Interner {
             }
             return Interned { resource: shared, facts: Arc::clone(&held.facts) };
         }
-        let interned = Interned::of(resource);
+        let facts = Arc::new(Facts::of(&resource));
+        let interned = Interned { resource: Arc::new(resource.packed()), facts };
         let held = Held { resource: Arc::downgrade(&interned.resource), facts: Arc::clone(&interned.facts) };
         self.bytes += size(&key.2, &held.facts);
         self.churn += size(&key.2, &held.facts);
@@ -91,25 +96,16 @@ impl Interner {
         objects
     }
 
-    /// Inspects `resource` without adding it to the table.
-    pub(super) fn inspect(&self, resource: Resource) -> Interned {
-        let key = (resource.version, resource.kind, Arc::clone(&resource.name));
-        let held = self.table.get(&key).and_then(|held| {
-            Some(Interned { resource: held.resource.upgrade()?, facts: Arc::clone(&held.facts) })
-        });
-        held.unwrap_or_else(|| Interned::of(resource))
-    }
-
     /// Notes that a snapshot does not serve this resource any more. Others may.
     pub(super) fn released(&mut self, resource: &Resource) {
-        self.churn += ENTRY_BYTES + resource.name.len() + resource.any.len();
+        self.churn += ENTRY_BYTES + resource.name.len() + resource.any_len();
     }
 
     /// The entries of the table, the bytes that they take, and the encoded bytes of their resources.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize, usize) {
         let alive = self.table.values().filter_map(|held| held.resource.upgrade());
-        let encoded = alive.map(|resource| resource.any.len() + resource.delta.len()).sum();
+        let encoded = alive.map(|resource| resource.any_len() + resource.delta_len()).sum();
         (self.table.len() + self.objects.len(), self.bytes, encoded)
     }
 
@@ -149,7 +145,7 @@ impl Interner {
 }
 
 fn size(name: &str, facts: &Facts) -> usize {
-    let references = facts.references.iter().map(|(_, name)| ENTRY_BYTES / 2 + name.len());
+    let references = facts.references.iter().map(|(_, name)| REFERENCE_BYTES + name.len());
     let faults = facts.faults.iter().map(String::len);
     ENTRY_BYTES + name.len() + references.chain(faults).sum::<usize>()
 }

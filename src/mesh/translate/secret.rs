@@ -12,19 +12,22 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher:
 
 use super::settings::Settings;
 use crate::names;
+use crate::resource::{Resource, ResourceType};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_types::ids::ServiceAccountId;
 
 /// The proxy's own certificate and key.
-pub(super) fn service_certificate(certificate: &ServiceCertificate) -> tls::Secret {
-    tls::Secret {
-        name: names::SERVICE_CERTIFICATE.to_owned(),
+pub(super) fn service_certificate(certificate: &ServiceCertificate) -> Resource {
+    let name = names::SERVICE_CERTIFICATE;
+    let message = tls::Secret {
+        name: name.to_owned(),
         r#type: Some(tls::secret::Type::TlsCertificate(tls::TlsCertificate {
             certificate_chain: Some(inline(&certificate.chain_pem)),
             private_key: Some(inline(&certificate.key_pem)),
             ..tls::TlsCertificate::default()
         })),
-    }
+    };
+    Resource::encode(ResourceType::Secret, name, &message)
 }
 
 /// Any identity of the mesh.

@@ -97,7 +97,7 @@ fn large_resources_are_shared_between_streams_and_small_ones_copied() {
             Response { resources: resources.clone(), suffix: suffix.to_owned(), ..response(Variant::Delta) };
         let parts = one.parts(b"head");
         assert_eq!(parts.len(), 3, "before, the large one, behind");
-        assert!(resources[1].delta.as_ptr_range().contains(&parts[1].as_ptr()), "the same memory");
+        assert!(resources[1].delta().as_ptr_range().contains(&parts[1].as_ptr()), "the same memory");
         assert_eq!(parts.concat(), [b"head".to_vec(), bytes(&one)].concat());
         assert_eq!(one.encoded_len(), bytes(&one).len());
     }

@@ -296,7 +296,7 @@ fn references(content: &str, letter: char) -> impl Iterator<Item = String> {
 }
 
 fn content(resource: &Resource) -> String {
-    let any = Any::decode(&*resource.any).unwrap();
+    let any = Any::decode(&*resource.any()).unwrap();
     if resource.kind == CDS {
         Cluster::decode(&*any.value).unwrap().alt_stat_name
     } else {

@@ -68,6 +68,13 @@ fn version(view: &View, (kind, name): Name) -> Version {
     view.get(kind, name).unwrap_or_else(|| panic!("{name} is served")).version
 }
 
+/// Makes the lint find a fault in the first certificate of a.
+fn poison_certificate(compiler: &mut Compiler) {
+    compiler.apply([certify("shop/a", "key")]);
+    let held = compiler.certificates.get_mut(&"shop/a".parse().unwrap()).unwrap();
+    held.facts = Arc::new(lint::Facts { faults: vec!["is poisoned".to_owned()], ..lint::Facts::default() });
+}
+
 fn poisoned(compiler: &Compiler) -> usize {
     compiler.problems().iter().filter(|problem| problem.message.contains("poisoned")).count()
 }
@@ -120,7 +127,11 @@ fn a_class_of_which_a_half_was_never_good_waits() {
     let old = good(before());
     for (kind, name) in [OUTBOUND[0], INBOUND[0], CERTIFICATE] {
         let mut compiler = empty();
-        compiler.interner.poison(old.get(kind, name).unwrap());
+        if (kind, name) == CERTIFICATE {
+            poison_certificate(&mut compiler);
+        } else {
+            compiler.interner.poison(old.get(kind, name).unwrap());
+        }
         compiler.apply(before());
         assert!(view(&compiler).is_none(), "{name}");
         assert!(poisoned(&compiler) > 0, "{name}");

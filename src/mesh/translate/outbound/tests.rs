@@ -49,7 +49,7 @@ fn view(compiler: &Compiler) -> View {
 }
 
 fn get<T: Message + Default>(view: &View, kind: ResourceType, name: &str) -> T {
-    let any = Any::decode(&*view.get(kind, name).unwrap().any).unwrap();
+    let any = Any::decode(&*view.get(kind, name).unwrap().any()).unwrap();
     T::decode(&*any.value).unwrap()
 }
 

@@ -68,7 +68,7 @@ impl Mesh {
     pub fn pod(&self, p: usize, ready: bool) -> Result<SourceEvent, InvalidName> {
         let i = self.service_of(p);
         let id = self.workload(p)?;
-        Ok(SourceEvent::Upsert(Object::Workload(Workload {
+        Ok(SourceEvent::Upsert(Object::from(Workload {
             proxy: ProxyUuid::derived(&id),
             id,
             service_account: self.account(i)?,
@@ -97,7 +97,7 @@ impl Mesh {
             })));
         }
         for i in 0..self.services {
-            events.push(SourceEvent::Upsert(Object::Service(Service {
+            events.push(SourceEvent::Upsert(Object::from(Service {
                 id: self.service(i)?,
                 cluster_ips: vec![IpAddr::V4(Self::cluster_ip(i))],
                 headless: false,
@@ -109,7 +109,7 @@ impl Mesh {
                     protocol: AppProtocol::Http,
                 }],
             })));
-            events.push(SourceEvent::Upsert(Object::TrafficTarget(self.target(i)?)));
+            events.push(SourceEvent::Upsert(Object::from(self.target(i)?)));
         }
         for p in 0..self.proxies {
             events.push(self.pod(p, true)?);

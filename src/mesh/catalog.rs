@@ -27,6 +27,7 @@ mod properties;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use affected::Affected;
 pub use inbound::Admitted;
@@ -46,11 +47,11 @@ pub struct Catalog {
     /// The domain of services' full names, beside `cluster.local`.
     domain: Option<TrustDomain>,
     namespaces: BTreeMap<String, Namespace>,
-    services: BTreeMap<ServiceId, Service>,
+    services: BTreeMap<ServiceId, Arc<Service>>,
     service_accounts: BTreeSet<ServiceAccountId>,
-    workloads: BTreeMap<WorkloadId, Workload>,
+    workloads: BTreeMap<WorkloadId, Arc<Workload>>,
     slices: BTreeMap<NamespacedName, EndpointSlice>,
-    traffic_targets: BTreeMap<NamespacedName, TrafficTarget>,
+    traffic_targets: BTreeMap<NamespacedName, Arc<TrafficTarget>>,
     http_route_groups: BTreeMap<NamespacedName, HttpRouteGroup>,
     tcp_routes: BTreeMap<NamespacedName, TcpRoute>,
     udp_routes: BTreeMap<NamespacedName, UdpRoute>,

@@ -56,7 +56,7 @@ pub fn pod(name: &str, account: &str, app: &str, ips: &[&str]) -> Input {
 /// A pod that is ready or not.
 pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool) -> Input {
     let id: WorkloadId = name.parse().unwrap();
-    upsert(Object::Workload(Workload {
+    upsert(Object::from(Workload {
         proxy: ProxyUuid::derived(&id),
         id,
         service_account: account.parse().unwrap(),
@@ -81,13 +81,13 @@ pub fn machine(name: &str, account: &str, services: &[&str], ips: &[&str], drain
         "drained": drained,
     });
     let read = read_mesh_workload(name.parse().unwrap(), MeshWorkloadMeta::default(), spec);
-    upsert(Object::Workload(read.object.unwrap()))
+    upsert(Object::from(read.object.unwrap()))
 }
 
 /// A service for the pods with label `app`. No address means headless.
 pub fn service(name: &str, app: &str, ips: &[&str], ports: &[(u16, u16, AppProtocol)]) -> Input {
     let cluster_ips: Vec<IpAddr> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-    upsert(Object::Service(Service {
+    upsert(Object::from(Service {
         id: name.parse().unwrap(),
         headless: cluster_ips.is_empty(),
         cluster_ips,
@@ -116,7 +116,7 @@ pub fn target(name: &str, destination: &str, sources: &[&str], rules: &[(&str, &
         "rules": rules.iter().map(|(kind, name)| json!({"kind": kind, "name": name})).collect::<Vec<_>>(),
     });
     let id: NamespacedName = name.parse().unwrap();
-    upsert(Object::TrafficTarget(smi::read_traffic_target(id, spec).object.unwrap()))
+    upsert(Object::from(smi::read_traffic_target(id, spec).object.unwrap()))
 }
 
 /// An HTTPRouteGroup from its `matches`.

@@ -82,7 +82,7 @@ mod tests {
             let pod = json!({"metadata": meta, "spec": {"hostNetwork": host, "containers": []}});
             let workload = read_pod(&object(pod), Platform::Files).object.unwrap();
             let mut catalog = Catalog::default();
-            catalog.apply(SourceEvent::Upsert(Object::Workload(workload.clone())));
+            catalog.apply(SourceEvent::Upsert(Object::from(workload.clone())));
             assert!(!catalog.in_mesh(&workload), "the namespace is not known yet");
             catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
             let case = (monitored, of_namespace, of_pod, host);

@@ -66,7 +66,7 @@ const READERS: &[Row] = &[
         group: "",
         versions: &["v1"],
         advertised: "v1",
-        read: |target| target.api(kubernetes::read_service).map(Object::Service),
+        read: |target| target.api(kubernetes::read_service).map(Object::from),
     },
     Row {
         kind: Kind::ServiceAccount,
@@ -86,7 +86,7 @@ const READERS: &[Row] = &[
         read: |target| {
             let platform = target.rules.platform;
             let read = |pod: &core::Pod| kubernetes::read_pod(pod, platform);
-            target.api(read).map(Object::Workload)
+            target.api(read).map(Object::from)
         },
     },
     Row {
@@ -101,14 +101,14 @@ const READERS: &[Row] = &[
         group: "mesh.smc.dev",
         versions: &["v1alpha1"],
         advertised: "mesh.smc.dev/v1alpha1",
-        read: |target| target.mesh_workload().map(Object::Workload),
+        read: |target| target.mesh_workload().map(Object::from),
     },
     Row {
         kind: Kind::TrafficTarget,
         group: "access.smi-spec.io",
         versions: &["v1alpha3"],
         advertised: "access.smi-spec.io/v1alpha3",
-        read: |target| target.custom(smi::read_traffic_target).map(Object::TrafficTarget),
+        read: |target| target.custom(smi::read_traffic_target).map(Object::from),
     },
     // v1alpha3 and v1alpha4 of HTTPRouteGroup have one shape. v1alpha3 of TCPRoute has no ports, and there
     // is no UDPRoute before v1alpha4.

@@ -102,7 +102,7 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), workloads)
     }
 
-    fn set_workload(&mut self, id: &WorkloadId, new: Option<Workload>) -> Affected {
+    fn set_workload(&mut self, id: &WorkloadId, new: Option<Arc<Workload>>) -> Affected {
         let old = self.workloads.get(id);
         if old == new.as_ref() {
             return Affected::default();
@@ -130,12 +130,12 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), BTreeSet::from([id.clone()]))
     }
 
-    fn set_service(&mut self, id: &ServiceId, new: Option<Service>) -> Affected {
+    fn set_service(&mut self, id: &ServiceId, new: Option<Arc<Service>>) -> Affected {
         let old = self.services.get(id);
         if old == new.as_ref() {
             return Affected::default();
         }
-        let mut disputed = addresses::moved(old, new.as_ref());
+        let mut disputed = addresses::moved(old.map(Arc::as_ref), new.as_deref());
         if old.map(|old| old.headless) != new.as_ref().map(|new| new.headless) {
             disputed.extend(addresses::moved_pods(self.index.backends.get(id), None));
         }
@@ -173,7 +173,7 @@ impl Catalog {
         self.refresh(&services, &BTreeSet::new(), BTreeSet::new())
     }
 
-    fn set_target(&mut self, id: &NamespacedName, new: Option<TrafficTarget>) -> Affected {
+    fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) -> Affected {
         if self.traffic_targets.get(id) == new.as_ref() {
             return Affected::default();
         }

@@ -176,7 +176,7 @@ impl Catalog {
         let candidates: Vec<&Workload> = candidates
             .filter(|id| !id.is_machine())
             .filter(|id| endpoint.workload.as_ref().is_none_or(|meant| meant == *id))
-            .filter_map(|id| self.workloads.get(id))
+            .filter_map(|id| self.workload(id))
             .filter(|workload| self.in_mesh(workload))
             .collect();
         if let [only] = candidates[..] {

@@ -103,7 +103,7 @@ pub(crate) fn slice(id: &str, service: &str, ports: &[(&str, u16)], addresses: &
 }
 
 pub(crate) fn target(id: &str, destination: &str, sources: &[&str], rules: &[Rule]) -> Object {
-    Object::TrafficTarget(fixtures::target(id, destination, sources, rules))
+    Object::from(fixtures::target(id, destination, sources, rules))
 }
 
 pub(crate) fn group(id: &str, paths: &[&str]) -> Object {

@@ -1,6 +1,7 @@
 //! The objects of the mesh and the events that bring them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
 use crate::api::osm::MeshConfig;
@@ -8,21 +9,22 @@ use crate::api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, Udp
 use smc_types::ids::{NamespacedName, ServiceAccountId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 
-/// One object of the mesh.
+/// One object of the mesh. A clone of the kinds of which there are thousands shares them: a source holds
+/// what is in effect, and the catalog what the source has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// A `v1` Namespace.
     Namespace(Namespace),
     /// A `v1` Service.
-    Service(Service),
+    Service(Arc<Service>),
     /// A `v1` ServiceAccount, of which only the name counts.
     ServiceAccount(ServiceAccountId),
     /// A `v1` Pod, or a MeshWorkload: the id says which.
-    Workload(Workload),
+    Workload(Arc<Workload>),
     /// A `discovery.k8s.io/v1` EndpointSlice.
     EndpointSlice(EndpointSlice),
     /// An SMI TrafficTarget.
-    TrafficTarget(TrafficTarget),
+    TrafficTarget(Arc<TrafficTarget>),
     /// An SMI HTTPRouteGroup.
     HttpRouteGroup(HttpRouteGroup),
     /// An SMI TCPRoute.
@@ -52,6 +54,24 @@ impl Object {
             Self::MeshConfig(name, _) => (Kind::MeshConfig, name),
         };
         ObjectRef::Namespaced(kind, name.clone())
+    }
+}
+
+impl From<Service> for Object {
+    fn from(service: Service) -> Self {
+        Self::Service(Arc::new(service))
+    }
+}
+
+impl From<Workload> for Object {
+    fn from(workload: Workload) -> Self {
+        Self::Workload(Arc::new(workload))
+    }
+}
+
+impl From<TrafficTarget> for Object {
+    fn from(target: TrafficTarget) -> Self {
+        Self::TrafficTarget(Arc::new(target))
     }
 }
 

@@ -70,13 +70,13 @@ mod tests {
         web.selector = [("tier".to_owned(), "web".to_owned())].into();
         Catalog::of([
             namespace("shop"),
-            Object::Service(service("shop/v1", "v1", &http)),
-            Object::Service(service("shop/v2", "v2", &http)),
-            Object::Service(web),
-            Object::Service(service("shop/root", "nothing", &http)),
-            Object::Workload(v1),
-            Object::Workload(v2),
-            Object::Workload(pod("shop/client", "shop/client", "client", "10.0.0.3")),
+            Object::from(service("shop/v1", "v1", &http)),
+            Object::from(service("shop/v2", "v2", &http)),
+            Object::from(web),
+            Object::from(service("shop/root", "nothing", &http)),
+            Object::from(v1),
+            Object::from(v2),
+            Object::from(pod("shop/client", "shop/client", "client", "10.0.0.3")),
             target("shop/t", "shop/v1", &["shop/client"], &[tcp_rule("shop/any")]),
             tcp_route("shop/any", &[]),
         ])

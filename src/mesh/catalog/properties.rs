@@ -45,7 +45,7 @@ fn ports() -> impl Strategy<Value = Vec<ServicePort>> {
 fn a_service() -> impl Strategy<Value = Object> {
     (select(&SERVICES[..]), select(&APPS[..]), ports(), 0..4).prop_map(|(id, app, ports, shape)| {
         let service = service(id, app, &ports);
-        Object::Service(match shape {
+        Object::from(match shape {
             0 => Service { headless: true, cluster_ips: vec![], ..service },
             1 => Service { selector: BTreeMap::new(), ..service },
             2 => Service { cluster_ips: vec![ip("fd01::1")], ..service },
@@ -60,7 +60,7 @@ fn a_pod() -> impl Strategy<Value = Object> {
     (identity, state).prop_map(|((id, account, app), (ips, ready, named, injection, proxy))| {
         let account = format!("{}/{account}", namespace_of(id));
         let pod = pod(id, &account, app, "10.0.0.1");
-        Object::Workload(Workload {
+        Object::from(Workload {
             ips: ips.into_iter().map(ip).collect(),
             ready: ready == 1,
             draining: ready == 2,
@@ -84,7 +84,7 @@ fn a_machine() -> impl Strategy<Value = Object> {
     (identity, services, state).prop_map(|((id, account), services, (ips, ready, named, proxy))| {
         let account = format!("{}/{account}", namespace_of(id));
         let machine = machine(id, &account, &services, "10.0.0.1");
-        Object::Workload(Workload {
+        Object::from(Workload {
             ips: ips.into_iter().map(ip).collect(),
             ready: ready == 1,
             draining: ready == 2,
@@ -211,7 +211,7 @@ fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
 /// A connected mesh, so that a random event affects something: `a/z` may reach
 /// `a/x` and `b/x` may reach `a/y`, both of which are leaves of a split.
 fn furnished() -> Vec<Object> {
-    let web = |id: &str, app: &str| Object::Service(service(id, app, &[port(80, AppProtocol::Http)]));
+    let web = |id: &str, app: &str| Object::from(service(id, app, &[port(80, AppProtocol::Http)]));
     vec![
         Object::Namespace(Namespace {
             name: "a".to_owned(),
@@ -228,11 +228,11 @@ fn furnished() -> Vec<Object> {
         web("a/s1", "one"),
         web("a/s2", "two"),
         web("a/s3", "three"),
-        Object::Workload(pod("a/p1", "a/x", "one", "10.0.0.1")),
-        Object::Workload(pod("a/p2", "a/y", "two", "10.0.0.2")),
-        Object::Workload(pod("a/p3", "a/z", "three", "10.0.0.3")),
-        Object::Workload(pod("b/p1", "b/x", "one", "10.0.0.1")),
-        Object::Workload(machine("a/m1", "a/y", &["s2"], "10.0.0.3")),
+        Object::from(pod("a/p1", "a/x", "one", "10.0.0.1")),
+        Object::from(pod("a/p2", "a/y", "two", "10.0.0.2")),
+        Object::from(pod("a/p3", "a/z", "three", "10.0.0.3")),
+        Object::from(pod("b/p1", "b/x", "one", "10.0.0.1")),
+        Object::from(machine("a/m1", "a/y", &["s2"], "10.0.0.3")),
         tcp_route("a/t1", &[]),
         group("a/g1", &["/a"]),
         target("a/k1", "a/x", &["a/z"], &[tcp_rule("a/t1")]),

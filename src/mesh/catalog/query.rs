@@ -41,12 +41,12 @@ impl Catalog {
 
     /// The service of this name.
     pub fn service(&self, id: &ServiceId) -> Option<&Service> {
-        self.services.get(id)
+        self.services.get(id).map(Arc::as_ref)
     }
 
     /// All services, sorted by name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.values()
+        self.services.values().map(Arc::as_ref)
     }
 
     /// The namespace of this name, monitored or not.
@@ -56,12 +56,12 @@ impl Catalog {
 
     /// The workload of this name, in the mesh or not.
     pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
-        self.workloads.get(id)
+        self.workloads.get(id).map(Arc::as_ref)
     }
 
     /// All workloads, in the mesh or not, sorted by name.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
-        self.workloads.values()
+        self.workloads.values().map(Arc::as_ref)
     }
 
     /// Whether the workload has, or should have, a sidecar ([`injection::applies`]). A workload whose
@@ -79,7 +79,7 @@ impl Catalog {
         if claimants.len() > 1 {
             return None;
         }
-        self.workloads.get(claimants.first()?)
+        self.workloads.get(claimants.first()?).map(Arc::as_ref)
     }
 
     /// The `holders` without a workload, in the mesh or not. Costs a pass over all workloads.
@@ -175,7 +175,7 @@ impl Catalog {
 
     /// All access rules, sorted by name.
     pub fn traffic_targets(&self) -> impl Iterator<Item = &TrafficTarget> {
-        self.traffic_targets.values()
+        self.traffic_targets.values().map(Arc::as_ref)
     }
 
     /// The access rules that name this destination, sorted by name.
@@ -184,13 +184,13 @@ impl Catalog {
         destination: &ServiceAccountId,
     ) -> impl Iterator<Item = &TrafficTarget> {
         let names = self.index.targets_to.get(destination).into_iter().flatten();
-        names.filter_map(|name| self.traffic_targets.get(name))
+        names.filter_map(|name| self.traffic_targets.get(name).map(Arc::as_ref))
     }
 
     /// The access rules that name this source, sorted by name.
     pub fn traffic_targets_from(&self, source: &ServiceAccountId) -> impl Iterator<Item = &TrafficTarget> {
         let names = self.index.targets_from.get(source).into_iter().flatten();
-        names.filter_map(|name| self.traffic_targets.get(name))
+        names.filter_map(|name| self.traffic_targets.get(name).map(Arc::as_ref))
     }
 
     /// The splits of a root service, sorted by name.

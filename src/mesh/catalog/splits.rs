@@ -175,7 +175,7 @@ mod tests {
     fn shop() -> Catalog {
         let ports = [port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)];
         let services = ["shop/root", "shop/v1", "shop/v2"];
-        let mut catalog = Catalog::of(services.map(|id| Object::Service(service(id, "x", &ports))));
+        let mut catalog = Catalog::of(services.map(|id| Object::from(service(id, "x", &ports))));
         catalog.declare(group("shop/canary", &["/canary"]));
         catalog.declare(group("shop/beta", &["/beta"]));
         catalog
@@ -234,7 +234,7 @@ mod tests {
         catalog.declare(split("shop/s", "shop/root", &[("shop/v1", 50), ("shop/v3", 50)], &[]));
         let alone = Some(arms(vec![(None, vec![("shop/v1", 50)])]));
         assert_eq!(plan(&catalog, 80), alone);
-        catalog.declare(Object::Service(service("shop/v3", "x", &[port(90, AppProtocol::Tcp)])));
+        catalog.declare(Object::from(service("shop/v3", "x", &[port(90, AppProtocol::Tcp)])));
         assert_eq!(plan(&catalog, 80), alone);
         assert_eq!(plan(&catalog, 90), Some(arms(vec![(None, vec![("shop/v1", 50), ("shop/v3", 50)])])));
         let reported = catalog.problems();
@@ -303,7 +303,7 @@ mod tests {
     fn a_split_that_names_a_foreign_domain_has_no_effect_and_is_reported() {
         let mut catalog = Catalog::new(MeshNamespace::default(), TrustDomain::new("mesh.example").unwrap());
         for id in ["shop/root", "shop/v1"] {
-            catalog.declare(Object::Service(service(id, "x", &[port(80, AppProtocol::Http)])));
+            catalog.declare(Object::from(service(id, "x", &[port(80, AppProtocol::Http)])));
         }
         let named = |domain: &str| {
             let Object::TrafficSplit(split) = split("shop/s", "shop/root", &[("shop/v1", 1)], &[]) else {
@@ -348,7 +348,7 @@ mod tests {
         let found = problems.iter().filter(|problem| problem.message.contains("too many"));
         assert_eq!(found.map(|p| p.subject.to_string()).collect::<Vec<_>>(), ["TrafficSplit shop/a-large"]);
         // On fewer ports it fits.
-        catalog.declare(Object::Service(service("shop/root", "x", &[port(80, AppProtocol::Http)])));
+        catalog.declare(Object::from(service("shop/root", "x", &[port(80, AppProtocol::Http)])));
         assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 3);
         assert!(catalog.problems().iter().all(|problem| !problem.message.contains("too many")));
     }
@@ -361,8 +361,8 @@ mod tests {
         let ports = [port(80, AppProtocol::Http)];
         let mut catalog =
             Catalog::of([namespace("shop"), group("shop/many", &many), tcp_route("shop/all", &[])]);
-        catalog.declare(Object::Service(service("shop/root", "x", &ports)));
-        catalog.declare(Object::Workload(pod("shop/server", "shop/server", "x", "10.0.0.1")));
+        catalog.declare(Object::from(service("shop/root", "x", &ports)));
+        catalog.declare(Object::from(pod("shop/server", "shop/server", "x", "10.0.0.1")));
         catalog.declare(target("shop/t", "shop/server", &["away/caller"], &[tcp_rule("shop/all")]));
         let to_itself =
             |root: &str, name: &str| split(&format!("shop/{name}"), root, &[(root, 1)], &["shop/many"]);

@@ -21,10 +21,10 @@ use smc_types::object_ref::Kind;
 fn shop() -> Vec<Object> {
     vec![
         namespace("shop"),
-        Object::Service(service("shop/web", "web", &[port(80, Http)])),
-        Object::Workload(pod("shop/w1", "shop/web", "web", "10.0.0.1")),
-        Object::Workload(pod("shop/w2", "shop/web", "web", "10.0.0.2")),
-        Object::Workload(pod("shop/c1", "shop/client", "client", "10.0.0.9")),
+        Object::from(service("shop/web", "web", &[port(80, Http)])),
+        Object::from(pod("shop/w1", "shop/web", "web", "10.0.0.1")),
+        Object::from(pod("shop/w2", "shop/web", "web", "10.0.0.2")),
+        Object::from(pod("shop/c1", "shop/client", "client", "10.0.0.9")),
         target("shop/t", "shop/web", &["shop/client"], &[tcp_rule("shop/any")]),
         tcp_route("shop/any", &[]),
     ]
@@ -49,9 +49,9 @@ fn inbound(port: u16, protocol: AppProtocol, services: &[&str]) -> InboundPort {
 fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("other"));
-    catalog.declare(Object::Workload(pod("other/w", "other/web", "web", "10.0.1.1")));
+    catalog.declare(Object::from(pod("other/w", "other/web", "web", "10.0.1.1")));
     let unready = Workload { ready: false, ..pod("shop/w3", "shop/web", "web", "10.0.0.3") };
-    catalog.declare(Object::Workload(unready));
+    catalog.declare(Object::from(unready));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
     let first = catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].clone();
     let expected = Endpoint {
@@ -71,21 +71,21 @@ fn a_pod_that_drains_gets_traffic_only_where_none_is_ready() {
     let mut catalog = Catalog::of(shop());
     let drains = |id: &str, ip: &str| {
         let pod = pod(id, "shop/web", "web", ip);
-        Object::Workload(Workload { ready: false, draining: true, ..pod })
+        Object::from(Workload { ready: false, draining: true, ..pod })
     };
     catalog.declare(drains("shop/w1", "10.0.0.1"));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
     let affected = catalog.declare(drains("shop/w2", "10.0.0.2"));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
     assert!(affected.endpoints.contains(&service_id("shop/web")));
-    catalog.declare(Object::Workload(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
+    catalog.declare(Object::from(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.3", 80)]));
 }
 
 #[test]
 fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
     let mut catalog = Catalog::of(shop());
-    catalog.declare(Object::Workload(Workload {
+    catalog.declare(Object::from(Workload {
         injection: Some(false),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
@@ -98,7 +98,7 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
-    catalog.declare(Object::Workload(Workload {
+    catalog.declare(Object::from(Workload {
         injection: Some(true),
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
@@ -114,13 +114,13 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
 fn a_named_target_port_is_resolved_for_each_pod() {
     let mut catalog = Catalog::of(shop());
     let named = ServicePort { target: TargetPort::Name("http".to_owned()), ..port(80, Http) };
-    catalog.declare(Object::Service(service("shop/web", "web", &[named])));
+    catalog.declare(Object::from(service("shop/web", "web", &[named])));
     for (id, address, number) in [("shop/w1", "10.0.0.1", 8080), ("shop/w2", "10.0.0.2", 9090)] {
         let mut pod = pod(id, "shop/web", "web", address);
         pod.ports.insert("http".to_owned(), number);
-        catalog.declare(Object::Workload(pod));
+        catalog.declare(Object::from(pod));
     }
-    catalog.declare(Object::Workload(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
+    catalog.declare(Object::from(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 8080), ("10.0.0.2", 9090)]));
     let ports = |id: &str| catalog.inbound_ports(&id.parse().unwrap());
     assert_eq!(ports("shop/w1"), [inbound(8080, Http, &["shop/web"])]);
@@ -133,11 +133,11 @@ fn a_dual_stack_service_has_an_endpoint_per_family_it_has_an_address_in() {
     let mut catalog = Catalog::of([namespace("shop")]);
     let mut web = pod("shop/w1", "shop/web", "web", "10.0.0.1");
     web.ips.push(ip("fd00::1"));
-    catalog.declare(Object::Workload(web));
+    catalog.declare(Object::from(web));
     let mut with = |ips: &[&str], headless: bool| {
         let cluster_ips = ips.iter().map(|text| ip(text)).collect();
         let service = service("shop/web", "web", &[port(80, Http)]);
-        catalog.declare(Object::Service(super::Service { cluster_ips, headless, ..service }));
+        catalog.declare(Object::from(super::Service { cluster_ips, headless, ..service }));
         (
             endpoints(&catalog, "shop/web", 80),
             catalog.headless_addresses(&service_id("shop/web"), &port(80, Http)),
@@ -174,7 +174,7 @@ fn endpoint_slices_take_precedence_over_the_selector() {
 fn a_slice_serves_a_service_without_selector_and_opens_inbound_ports() {
     let mut catalog = Catalog::of(shop());
     let bare = super::Service { selector: [].into(), ..service("shop/bare", "", &[port(90, Tcp)]) };
-    catalog.declare(Object::Service(bare));
+    catalog.declare(Object::from(bare));
     catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/bare", &[("p90", 9090)], &["10.0.0.9"])));
     assert_eq!(endpoints(&catalog, "shop/bare", 90), at(&[("10.0.0.9", 9090)]));
     assert_eq!(catalog.inbound_ports(&"shop/c1".parse().unwrap()), [inbound(9090, Tcp, &["shop/bare"])]);
@@ -186,7 +186,7 @@ fn a_slice_reaches_neither_pods_nor_services_of_another_namespace() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("evil"));
     let bait = super::Service { selector: [].into(), ..service("evil/bait", "", &[port(80, Http)]) };
-    catalog.declare(Object::Service(bait));
+    catalog.declare(Object::from(bait));
     catalog.declare(Object::EndpointSlice(slice("evil/s", "evil/bait", &[("p80", 80)], &["10.0.0.1"])));
     catalog.declare(Object::EndpointSlice(slice("evil/t", "shop/web", &[("p80", 6666)], &["10.0.0.1"])));
     assert_eq!(endpoints(&catalog, "evil/bait", 80), at(&[]));
@@ -199,12 +199,12 @@ fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/web", &[("p80", 80)], &["10.0.0.1"])));
     let finished = Workload { ready: false, ..pod("shop/job", "shop/job", "job", "10.0.0.1") };
-    catalog.declare(Object::Workload(finished));
+    catalog.declare(Object::from(finished));
     assert_eq!(
         catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].service_account,
         account("shop/web")
     );
-    catalog.declare(Object::Workload(pod("shop/job", "shop/job", "job", "10.0.0.1")));
+    catalog.declare(Object::from(pod("shop/job", "shop/job", "job", "10.0.0.1")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "two ready ones are a conflict");
     assert!(
         catalog
@@ -217,8 +217,8 @@ fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
 #[test]
 fn a_pod_of_several_services_lists_each_also_when_protocols_disagree() {
     let mut catalog = Catalog::of(shop());
-    catalog.declare(Object::Service(service("shop/also", "web", &[port(80, Http), port(81, Http)])));
-    catalog.declare(Object::Service(service("shop/raw", "web", &[port(80, Tcp)])));
+    catalog.declare(Object::from(service("shop/also", "web", &[port(80, Http), port(81, Http)])));
+    catalog.declare(Object::from(service("shop/raw", "web", &[port(80, Tcp)])));
     let ports = catalog.inbound_ports(&"shop/w1".parse().unwrap());
     let expected = [
         inbound(80, Http, &["shop/also", "shop/web"]),
@@ -238,7 +238,7 @@ fn a_sidecar_that_two_pods_of_a_namespace_claim_is_nobody_s() {
     let name = original.proxy_name();
     assert_eq!(catalog.workload_by_proxy(&name).map(|w| &w.id), Some(&original.id));
     let thief = Workload { proxy: original.proxy, ..pod("shop/x", "shop/thief", "x", "10.0.0.66") };
-    let affected = catalog.declare(Object::Workload(thief));
+    let affected = catalog.declare(Object::from(thief));
     assert!(affected.proxies.contains(&name));
     assert_eq!(catalog.workload_by_proxy(&name), None);
     let reported: Vec<_> = catalog
@@ -259,7 +259,7 @@ fn a_uuid_copied_in_another_namespace_changes_nothing_for_the_first() {
     let problems = catalog.problems();
     let original = pod("shop/w1", "shop/web", "web", "10.0.0.1");
     let thief = Workload { proxy: original.proxy, ..pod("evil/x", "evil/thief", "x", "10.0.0.66") };
-    let affected = catalog.declare(Object::Workload(thief.clone()));
+    let affected = catalog.declare(Object::from(thief.clone()));
     assert_eq!(affected.proxies, [thief.proxy_name()].into());
     for pod in [&original, &thief] {
         assert_eq!(catalog.workload_by_proxy(&pod.proxy_name()).map(|found| &found.id), Some(&pod.id));
@@ -314,14 +314,14 @@ fn an_unchanged_object_affects_nothing() {
 fn a_pod_that_turns_unready_touches_endpoints_only() {
     let mut catalog = Catalog::of(shop());
     let unready = Workload { ready: false, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
-    assert_eq!(catalog.declare(Object::Workload(unready)), endpoints_only(&["shop/web"]));
+    assert_eq!(catalog.declare(Object::from(unready)), endpoints_only(&["shop/web"]));
 }
 
 #[test]
 fn a_pod_that_changes_its_address_touches_endpoints_only() {
     let mut catalog = Catalog::of(shop());
     let moved = pod("shop/w1", "shop/web", "web", "10.0.0.77");
-    assert_eq!(catalog.declare(Object::Workload(moved)), endpoints_only(&["shop/web"]));
+    assert_eq!(catalog.declare(Object::from(moved)), endpoints_only(&["shop/web"]));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn another_pod_of_a_class_touches_endpoints_and_its_own_sidecar_only() {
     let mut catalog = Catalog::of(shop());
     let third = pod("shop/w3", "shop/web", "web", "10.0.0.3");
     let expected = Affected { proxies: [third.proxy_name()].into(), ..endpoints_only(&["shop/web"]) };
-    assert_eq!(catalog.declare(Object::Workload(third)), expected);
+    assert_eq!(catalog.declare(Object::from(third)), expected);
     assert_eq!(catalog.withdraw(Kind::Pod, "shop/w3"), expected);
 }
 
@@ -342,7 +342,7 @@ fn a_pod_of_a_new_account_touches_that_account_and_the_callers() {
         proxies: [canary.proxy_name()].into(),
         ..endpoints_only(&["shop/web"])
     };
-    assert_eq!(catalog.declare(Object::Workload(canary)), expected);
+    assert_eq!(catalog.declare(Object::from(canary)), expected);
 }
 
 #[test]
@@ -353,10 +353,10 @@ fn an_address_behind_a_headless_service_touches_its_callers_too() {
         headless: true,
         ..service("shop/web", "web", &[port(80, Http)])
     };
-    catalog.declare(Object::Service(headless));
+    catalog.declare(Object::from(headless));
     let moved = pod("shop/w1", "shop/web", "web", "10.0.0.77");
     let expected = Affected { accounts: accounts(&["shop/client"]), ..endpoints_only(&["shop/web"]) };
-    assert_eq!(catalog.declare(Object::Workload(moved)), expected);
+    assert_eq!(catalog.declare(Object::from(moved)), expected);
 }
 
 #[test]
@@ -378,8 +378,8 @@ fn a_route_touches_its_destinations_and_sources_that_depend_on_it() {
 #[test]
 fn a_split_touches_those_who_can_reach_its_root_or_a_leaf() {
     let mut catalog = Catalog::of(shop());
-    catalog.declare(Object::Service(service("shop/root", "nothing", &[port(80, Http)])));
-    catalog.declare(Object::Workload(pod("shop/x", "shop/bystander", "x", "10.0.0.8")));
+    catalog.declare(Object::from(service("shop/root", "nothing", &[port(80, Http)])));
+    catalog.declare(Object::from(pod("shop/x", "shop/bystander", "x", "10.0.0.8")));
     let affected = catalog.declare(split("shop/s", "shop/root", &[("shop/web", 1)], &[]));
     assert_eq!(affected, accounts_only(&["shop/client"]));
 }
@@ -387,7 +387,7 @@ fn a_split_touches_those_who_can_reach_its_root_or_a_leaf() {
 #[test]
 fn a_service_touches_its_callers_and_those_behind_it() {
     let mut catalog = Catalog::of(shop());
-    let affected = catalog.declare(Object::Service(service("shop/web", "web", &[port(81, Http)])));
+    let affected = catalog.declare(Object::from(service("shop/web", "web", &[port(81, Http)])));
     assert_eq!(affected.accounts, accounts(&["shop/client", "shop/web"]));
     assert_eq!(affected.endpoints, BTreeSet::<ServiceId>::from([service_id("shop/web")]));
     assert_eq!(affected.proxies.len(), 2);
@@ -399,7 +399,7 @@ fn in_permissive_mode_policy_touches_nothing_and_a_service_all() {
     let mut catalog = Catalog::of(shop());
     assert!(catalog.declare(permissive("smc-system", true)).everything);
     assert_eq!(catalog.withdraw(Kind::TrafficTarget, "shop/t"), Affected::default());
-    let affected = catalog.declare(Object::Service(service("shop/new", "web", &[port(82, Http)])));
+    let affected = catalog.declare(Object::from(service("shop/new", "web", &[port(82, Http)])));
     let everybody: BTreeSet<ServiceAccountId> = catalog.accounts().cloned().collect();
     assert_eq!(affected.accounts, everybody);
 }

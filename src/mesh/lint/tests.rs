@@ -39,11 +39,11 @@ fn sound() -> View {
     let grants = [http_rule("shop/some", None), tcp_rule("shop/any")];
     let objects = [
         namespace("shop"),
-        Object::Workload(pod("shop/a", "shop/a", "a", "10.1.0.1")),
-        Object::Workload(pod("shop/b", "shop/b", "b", "10.1.0.2")),
-        Object::Service(service("shop/a", "a", &[port(80, AppProtocol::Http)])),
-        Object::Service(headless),
-        Object::Service(service("shop/b", "b", &[port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)])),
+        Object::from(pod("shop/a", "shop/a", "a", "10.1.0.1")),
+        Object::from(pod("shop/b", "shop/b", "b", "10.1.0.2")),
+        Object::from(service("shop/a", "a", &[port(80, AppProtocol::Http)])),
+        Object::from(headless),
+        Object::from(service("shop/b", "b", &[port(80, AppProtocol::Http), port(90, AppProtocol::Tcp)])),
         group("shop/some", &["/some"]),
         tcp_route("shop/any", &[]),
         target("shop/to-a", "shop/a", &["shop/b"], &grants),

@@ -54,7 +54,7 @@ fn pods() -> impl Strategy<Value = Input> {
                 panic!("a pod is a workload")
             };
             let ports = web.map(|port| ("web".to_owned(), port)).into_iter().collect();
-            upsert(Object::Workload(Workload { ports, injection, ..pod }))
+            upsert(Object::from(Workload { ports, injection, ..Workload::clone(&pod) }))
         },
     )
 }
@@ -102,11 +102,12 @@ fn services() -> impl Strategy<Value = Input> {
         else {
             panic!("a service is a service")
         };
-        for (port, (_, target, _)) in service.ports.iter_mut().zip(ports) {
+        let changed = Arc::make_mut(&mut service);
+        for (port, (_, target, _)) in changed.ports.iter_mut().zip(ports) {
             port.target = target;
         }
         if app.is_none() {
-            service.selector.clear();
+            changed.selector.clear();
         }
         upsert(Object::Service(service))
     })

@@ -18,8 +18,8 @@ fn headless(id: &str) -> Service {
 }
 
 fn mesh(services: impl IntoIterator<Item = Service>, pods: &[(&str, &str)]) -> Catalog {
-    let pods = pods.iter().map(|(id, address)| Object::Workload(pod(id, id, "app", address)));
-    let services = services.into_iter().map(Object::Service);
+    let pods = pods.iter().map(|(id, address)| Object::from(pod(id, id, "app", address)));
+    let services = services.into_iter().map(Object::from);
     Catalog::of([namespace("shop"), namespace("aaa")].into_iter().chain(pods).chain(services))
 }
 
@@ -88,9 +88,9 @@ fn who_loses_or_regains_an_address_is_named() {
     catalog.declare(tcp_route("shop/all", &[]));
     catalog.declare(target("shop/t", "shop/web", &["shop/caller"], &[tcp_rule("shop/all")]));
     for step in [
-        Object::Service(headless("aaa/evil")),
-        Object::Service(at("aaa/evil", "10.1.0.1")),
-        Object::Service(at("aaa/evil", "10.96.0.9")),
+        Object::from(headless("aaa/evil")),
+        Object::from(at("aaa/evil", "10.1.0.1")),
+        Object::from(at("aaa/evil", "10.96.0.9")),
     ] {
         let text = format!("{step:?}");
         assert!(catalog.declare(step).accounts.contains(&account("shop/caller")), "{text}");

@@ -124,7 +124,7 @@ mod tests {
             "sources": [account("other")],
             "rules": [{"kind": "HTTPRouteGroup", "name": "missing"}],
         });
-        Object::TrafficTarget(read_traffic_target("shop/t".parse().unwrap(), spec).object.unwrap())
+        Object::from(read_traffic_target("shop/t".parse().unwrap(), spec).object.unwrap())
     }
 
     fn catalog(objects: &[Object]) -> Catalog {

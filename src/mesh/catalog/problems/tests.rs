@@ -16,16 +16,15 @@ type Finding = (Severity, &'static str, &'static str);
 
 /// A mesh with a split, access by route and by port, and nothing wrong with it.
 fn sound() -> Vec<Object> {
-    let at = |service: Service, address: &str| {
-        Object::Service(Service { cluster_ips: vec![ip(address)], ..service })
-    };
+    let at =
+        |service: Service, address: &str| Object::from(Service { cluster_ips: vec![ip(address)], ..service });
     vec![
         namespace("shop"),
         at(service("shop/root", "nothing", &[port(80, Http)]), "10.96.0.1"),
         at(service("shop/v1", "v1", &[port(80, Http)]), "10.96.0.2"),
         at(service("shop/v2", "v2", &[port(80, Http)]), "10.96.0.3"),
-        Object::Workload(pod("shop/v1", "shop/v1", "v1", "10.0.0.1")),
-        Object::Workload(pod("shop/v2", "shop/v2", "v2", "10.0.0.2")),
+        Object::from(pod("shop/v1", "shop/v1", "v1", "10.0.0.1")),
+        Object::from(pod("shop/v2", "shop/v2", "v2", "10.0.0.2")),
         Object::ServiceAccount("shop/client".parse().unwrap()),
         target(
             "shop/t1",
@@ -116,7 +115,7 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
     };
     vec![
         (
-            Object::Service(Service {
+            Object::from(Service {
                 cluster_ips: vec![ip("10.96.0.1")],
                 ..service("shop/x", "v1", &[unnamed.clone(), port(80, Tcp), port(80, Tcp)])
             }),
@@ -130,22 +129,15 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
             ],
         ),
         (
-            Object::Service(Service {
-                cluster_ips: vec![],
-                headless: true,
-                ..service("shop/x", "none", &[])
-            }),
+            Object::from(Service { cluster_ips: vec![], headless: true, ..service("shop/x", "none", &[]) }),
             &[(Warning, "Service shop/x", "spec.ports"), (Warning, "Service shop/x", "spec.selector")],
         ),
         (
-            Object::Workload(Workload {
-                injection: Some(false),
-                ..pod("shop/x", "shop/v1", "v1", "10.0.0.7")
-            }),
+            Object::from(Workload { injection: Some(false), ..pod("shop/x", "shop/v1", "v1", "10.0.0.7") }),
             &[(Warning, "Service shop/v1", "spec.selector")],
         ),
         (
-            Object::Service(Service { ports: vec![port(80, Tcp), port(81, Http)], ..v1("10.96.0.2") }),
+            Object::from(Service { ports: vec![port(80, Tcp), port(81, Http)], ..v1("10.96.0.2") }),
             &[(Warning, "TrafficSplit shop/s", "spec.backends[0].service")],
         ),
         (
@@ -185,7 +177,7 @@ fn every_finding_names_the_object_and_the_field() {
 fn matches_on_a_root_port_that_is_not_http_are_reported() {
     let mut catalog = Catalog::of(sound());
     let root = service("shop/root", "nothing", &[port(80, Http), port(90, Tcp)]);
-    catalog.declare(Object::Service(root));
+    catalog.declare(Object::from(root));
     let fields: Vec<_> = catalog.problems().into_iter().map(|p| p.field).collect();
     assert_eq!(fields, ["spec.backends[0].service", "spec.backends[1].service", "spec.matches"]);
 }
@@ -195,7 +187,7 @@ fn a_namespace_with_too_many_identities_is_named_and_no_other() {
     let pods = |namespace: &str, count: usize| -> Vec<Object> {
         let pod_of = |n| {
             let id = format!("{namespace}/p{n}");
-            Object::Workload(pod(&id, &id, "app", &format!("10.0.{}.{}", n / 250, n % 250)))
+            Object::from(pod(&id, &id, "app", &format!("10.0.{}.{}", n / 250, n % 250)))
         };
         (0..count).map(pod_of).collect()
     };
@@ -208,6 +200,6 @@ fn a_namespace_with_too_many_identities_is_named_and_no_other() {
         errors.map(|problem| problem.subject.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(named(&objects), Vec::<String>::new());
-    objects.push(Object::Workload(pod("many/one-more", "many/one-more", "app", "10.1.0.1")));
+    objects.push(Object::from(pod("many/one-more", "many/one-more", "app", "10.1.0.1")));
     assert_eq!(named(&objects), ["Namespace many"]);
 }

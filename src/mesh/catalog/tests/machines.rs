@@ -18,7 +18,7 @@ fn id(text: &str) -> WorkloadId {
 /// [`shop`] with the machine `shop/legacy` of another account behind `web`.
 fn with_machine() -> Catalog {
     let mut catalog = Catalog::of(shop());
-    catalog.declare(Object::Workload(machine("shop/legacy", "shop/old", &["web"], "192.0.2.1")));
+    catalog.declare(Object::from(machine("shop/legacy", "shop/old", &["web"], "192.0.2.1")));
     catalog
 }
 
@@ -50,17 +50,17 @@ fn a_machine_is_behind_the_services_that_it_names_and_behind_no_other() {
     let of = |catalog: &Catalog| catalog.services_of(&id("shop/legacy"));
     assert_eq!(of(&catalog), [service_id("shop/web")].into());
     // Neither labels nor a slice with its address put it behind another one.
-    catalog.declare(Object::Service(service("shop/other", "legacy", &[port(81, Tcp)])));
+    catalog.declare(Object::from(service("shop/other", "legacy", &[port(81, Tcp)])));
     catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/other", &[("p81", 81)], &["192.0.2.1"])));
     assert_eq!(of(&catalog), [service_id("shop/web")].into());
     assert_eq!(endpoints(&catalog, "shop/other", 81), at(&[]));
     // A service that comes later.
-    catalog.declare(Object::Workload(machine("shop/legacy", "shop/old", &["late", "web"], "192.0.2.1")));
+    catalog.declare(Object::from(machine("shop/legacy", "shop/old", &["late", "web"], "192.0.2.1")));
     assert_eq!(of(&catalog), [service_id("shop/web")].into());
     assert!(
         reported(&catalog).contains(&("MeshWorkload shop/legacy".to_owned(), "spec.services[0]".to_owned()))
     );
-    catalog.declare(Object::Service(service("shop/late", "none", &[port(90, Http)])));
+    catalog.declare(Object::from(service("shop/late", "none", &[port(90, Http)])));
     assert_eq!(of(&catalog), [service_id("shop/late"), service_id("shop/web")].into());
     assert_eq!(endpoints(&catalog, "shop/late", 90), at(&[("192.0.2.1", 90)]));
     catalog.withdraw(Kind::Service, "shop/late");
@@ -70,7 +70,7 @@ fn a_machine_is_behind_the_services_that_it_names_and_behind_no_other() {
 #[test]
 fn a_pod_and_a_machine_of_one_name_have_each_their_own_sidecar() {
     let mut catalog = with_machine();
-    catalog.declare(Object::Workload(machine("shop/w1", "shop/web", &["web"], "192.0.2.9")));
+    catalog.declare(Object::from(machine("shop/w1", "shop/web", &["web"], "192.0.2.9")));
     let (pod, machine) = ("shop/w1".parse().unwrap(), id("shop/w1"));
     let name = |id| catalog.workload(id).unwrap().proxy_name();
     assert_ne!(name(&pod), name(&machine));
@@ -91,7 +91,7 @@ fn a_machine_obeys_policy_as_a_pod_does() {
     // It calls others by the same rules, and a split leads to it.
     catalog.declare(target("shop/t3", "shop/web", &["shop/old"], &[tcp_rule("shop/any")]));
     assert!(catalog.outbound_services(&legacy).contains_key(&service_id("shop/web")));
-    catalog.declare(Object::Service(service("shop/root", "none", &[port(80, Http)])));
+    catalog.declare(Object::from(service("shop/root", "none", &[port(80, Http)])));
     catalog.declare(split("shop/s", "shop/root", &[("shop/web", 1)], &[]));
     assert!(catalog.outbound_services(&account("shop/client")).contains_key(&service_id("shop/root")));
 }
@@ -101,12 +101,12 @@ fn a_named_target_port_is_the_machines_own() {
     let mut catalog = Catalog::of(shop());
     let by_name = TargetPort::Name("web".to_owned());
     let port = crate::api::core::ServicePort { target: by_name, ..port(80, Http) };
-    catalog.declare(Object::Service(service("shop/named", "none", &[port])));
+    catalog.declare(Object::from(service("shop/named", "none", &[port])));
     let declared = machine("shop/legacy", "shop/old", &["named"], "192.0.2.1");
-    catalog.declare(Object::Workload(declared.clone()));
+    catalog.declare(Object::from(declared.clone()));
     assert_eq!(endpoints(&catalog, "shop/named", 80), at(&[]));
     let ports = [("web".to_owned(), 8081)].into();
-    catalog.declare(Object::Workload(Workload { ports, ..declared }));
+    catalog.declare(Object::from(Workload { ports, ..declared }));
     assert_eq!(endpoints(&catalog, "shop/named", 80), at(&[("192.0.2.1", 8081)]));
 }
 
@@ -114,7 +114,7 @@ fn a_named_target_port_is_the_machines_own() {
 fn a_drained_machine_is_no_endpoint_and_keeps_its_sidecar() {
     let mut catalog = with_machine();
     let declared = machine("shop/legacy", "shop/old", &["web"], "192.0.2.1");
-    let affected = catalog.declare(Object::Workload(Workload { ready: false, ..declared.clone() }));
+    let affected = catalog.declare(Object::from(Workload { ready: false, ..declared.clone() }));
     assert_eq!(affected.endpoints, [service_id("shop/web")].into());
     assert!(affected.proxies.is_empty() && affected.accounts.is_empty(), "{affected:?}");
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
@@ -128,8 +128,8 @@ fn a_drained_machine_is_no_endpoint_and_keeps_its_sidecar() {
 #[test]
 fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
     let mut catalog = Catalog::default();
-    catalog.declare(Object::Service(service("shop/web", "web", &[port(80, Http)])));
-    catalog.declare(Object::Workload(machine("shop/legacy", "shop/old", &["web"], "192.0.2.1")));
+    catalog.declare(Object::from(service("shop/web", "web", &[port(80, Http)])));
+    catalog.declare(Object::from(machine("shop/legacy", "shop/old", &["web"], "192.0.2.1")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(
         reported(&catalog),
@@ -159,7 +159,7 @@ fn a_machine_with_the_address_of_another_host_draws_no_connection() {
     };
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("evil"));
-    catalog.declare(Object::Service(headless("shop/peers", "web")));
+    catalog.declare(Object::from(headless("shop/peers", "web")));
     let peers = |catalog: &Catalog| {
         let service = catalog.service(&service_id("shop/peers")).unwrap();
         catalog.dialled(service, &service.ports[0])
@@ -169,11 +169,11 @@ fn a_machine_with_the_address_of_another_host_draws_no_connection() {
     // The address of a host outside the mesh, of a pod, and of a service.
     for (n, address) in ["203.0.113.5", "10.0.0.1", "10.96.0.1"].iter().enumerate() {
         let (trap, machine_id) = (format!("evil/trap{n}"), format!("evil/m{n}"));
-        catalog.declare(Object::Service(headless(&trap, "bait")));
+        catalog.declare(Object::from(headless(&trap, "bait")));
         let lure = machine(&machine_id, "evil/lure", &[&format!("trap{n}")], address);
-        catalog.declare(Object::Workload(lure));
+        catalog.declare(Object::from(lure));
     }
-    catalog.declare(Object::Workload(pod("evil/bait", "evil/lure", "bait", "10.0.66.6")));
+    catalog.declare(Object::from(pod("evil/bait", "evil/lure", "bait", "10.0.66.6")));
     catalog.declare(tcp_route("evil/any", &[]));
     catalog.declare(target("evil/t", "evil/lure", &["shop/client"], &[tcp_rule("evil/any")]));
     let callable = catalog.outbound_services(&account("shop/client"));
@@ -195,7 +195,7 @@ fn a_machine_with_the_address_of_another_host_draws_no_connection() {
 fn a_machine_with_a_pods_address_does_not_hide_the_pod_from_a_slice() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/web", &[("p80", 80)], &["10.0.0.1"])));
-    catalog.declare(Object::Workload(machine("shop/m", "shop/thief", &["else"], "10.0.0.1")));
+    catalog.declare(Object::from(machine("shop/m", "shop/thief", &["else"], "10.0.0.1")));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]));
     assert_eq!(catalog.accounts_behind(&service_id("shop/web")), accounts(&["shop/web"]));
 }

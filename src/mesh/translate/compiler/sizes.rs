@@ -28,8 +28,8 @@ fn workload(id: &str, at: &str, ports: &[ServicePort]) -> Vec<Input> {
     service.cluster_ips = vec![format!("10.9.{at}").parse().unwrap()];
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
     vec![
-        upsert(Object::Workload(pod(id, id, name, &format!("10.1.{at}")))),
-        upsert(Object::Service(service)),
+        upsert(Object::from(pod(id, id, name, &format!("10.1.{at}")))),
+        upsert(Object::from(service)),
         Input::Certificate(id.parse().unwrap(), certificate),
     ]
 }

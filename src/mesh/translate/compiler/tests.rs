@@ -31,8 +31,8 @@ fn shop(protocol: AppProtocol, callers: &[&str], key: &str) -> Vec<Input> {
         service.cluster_ips = vec![address.replace("10.1", "10.9").parse().unwrap()];
         let rule = http_rule("shop/all", None);
         [
-            Object::Workload(pod(&id, &id, name, address)),
-            Object::Service(service),
+            Object::from(pod(&id, &id, name, address)),
+            Object::from(service),
             target(&format!("shop/to-{name}"), &id, callers, &[rule]),
         ]
     };
@@ -149,7 +149,7 @@ fn an_identity_that_left_and_returns_is_not_served_its_old_certificate() {
     let gone = ObjectRef::Namespaced(Kind::Pod, pod.id.as_name().clone());
     compiler.apply([Input::Source(SourceEvent::Remove(gone))]);
     compiler.apply([Input::NoCertificate("shop/a".parse().unwrap())]);
-    compiler.apply([Input::Source(SourceEvent::Upsert(Object::Workload(pod)))]);
+    compiler.apply([Input::Source(SourceEvent::Upsert(Object::from(pod)))]);
     assert!(view(&compiler).is_none(), "the old one may have ended");
     compiler.apply([certify("shop/a", "new key")]);
     assert!(view(&compiler).is_some());

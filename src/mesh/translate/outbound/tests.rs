@@ -25,8 +25,8 @@ fn mesh(services: Vec<Service>) -> Compiler {
     let headless = |service| Service { headless: true, cluster_ips: Vec::new(), ..service };
     let objects = [namespace("shop"), permissive("smc-system", true)]
         .into_iter()
-        .chain(pods.map(Object::Workload))
-        .chain(services.into_iter().map(headless).map(Object::Service));
+        .chain(pods.map(Object::from))
+        .chain(services.into_iter().map(headless).map(Object::from));
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     compiler.apply([Input::Bundle(TrustBundle { pem: "roots".to_owned() })]);
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
@@ -88,7 +88,7 @@ fn a_port_by_name_is_dialled_at_the_port_that_each_pod_gives_the_name() {
     assert_eq!(dialled(&compiler), at(&[("10.1.0.2", 9090)]));
     let mut later = pod("shop/p1", "shop/p1", "pods", "10.1.0.1");
     later.ports.insert("web".to_owned(), 7070);
-    compiler.apply([upsert(Object::Workload(later))]);
+    compiler.apply([upsert(Object::from(later))]);
     assert_eq!(dialled(&compiler), at(&[("10.1.0.1", 7070), ("10.1.0.2", 9090)]));
 }
 
@@ -128,11 +128,11 @@ fn a_callers_connections_stay_with_the_service_that_has_the_address() {
         });
         chains.map(|chain| chain.name).collect::<Vec<_>>()
     };
-    compiler.apply([namespace("aaa"), Object::Service(web)].map(upsert));
+    compiler.apply([namespace("aaa"), Object::from(web)].map(upsert));
     let before = whose(&compiler);
     assert_eq!(before.len(), 1);
-    let pod = Object::Workload(pod("aaa/evil", "aaa/evil", "evil", "10.96.0.1"));
-    compiler.apply([pod, Object::Service(evil)].map(upsert));
+    let pod = Object::from(pod("aaa/evil", "aaa/evil", "evil", "10.96.0.1"));
+    compiler.apply([pod, Object::from(evil)].map(upsert));
     assert_eq!(whose(&compiler), before);
     let problems = compiler.problems();
     let report = problems.iter().find(|problem| problem.subject.to_string() == "Service aaa/evil").unwrap();

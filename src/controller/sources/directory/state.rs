@@ -34,8 +34,9 @@ const MAX_NAMED: usize = 5;
 /// The declaration in effect of every object that is named.
 type State = BTreeMap<ObjectRef, Effective>;
 
-/// The declarations of one object: by file, then in the order of the file. None of the lists is empty.
-type Named = BTreeMap<Arc<str>, Vec<Arc<Declaration>>>;
+/// The declarations of every object: by file, then in the order of the file. None of the lists is empty.
+/// One table for all objects, most of which are declared once: a table for each would take half a kilobyte.
+type Named = BTreeMap<(ObjectRef, Arc<str>), Vec<Arc<Declaration>>>;
 
 /// The declaration of one object that is in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Effective {
 #[derive(Debug, Clone)]
 pub(super) struct Objects {
     /// All declarations of the files as they are now.
-    named: BTreeMap<ObjectRef, Named>,
+    named: Named,
     state: State,
     /// The objects in effect, by the file of the declaration.
     by_file: BTreeMap<Arc<str>, BTreeSet<ObjectRef>>,
@@ -155,19 +156,14 @@ impl Objects {
     /// Takes note of a file that is new, differs, or is gone.
     pub(super) fn replace_file(&mut self, file: &str, old: Option<&Manifest>, new: Option<&Manifest>) {
         for declaration in old.into_iter().flat_map(|manifest| &manifest.declarations) {
-            let reference = &declaration.reference;
-            if let Some(named) = self.named.get_mut(reference) {
-                named.remove(file);
-                if named.is_empty() {
-                    self.named.remove(reference);
-                }
-            }
+            let Declaration { reference, origin, .. } = &**declaration;
+            self.named.remove(&(reference.clone(), Arc::clone(&origin.file)));
             self.stale.insert(reference.clone());
         }
         for declaration in new.into_iter().flat_map(|manifest| &manifest.declarations) {
             let (reference, file) = (&declaration.reference, &declaration.origin.file);
-            let named = self.named.entry(reference.clone()).or_default();
-            named.entry(Arc::clone(file)).or_default().push(Arc::clone(declaration));
+            let named = self.named.entry((reference.clone(), Arc::clone(file))).or_default();
+            named.push(Arc::clone(declaration));
             self.stale.insert(reference.clone());
         }
         self.doubt(file);
@@ -219,16 +215,25 @@ impl Objects {
         changes
     }
 
+    /// The declarations of an object, by file.
+    fn declarations<'a>(
+        &'a self,
+        reference: &'a ObjectRef,
+    ) -> impl Iterator<Item = &'a Vec<Arc<Declaration>>> {
+        let named = self.named.range((reference.clone(), "".into())..);
+        named.take_while(move |((named, _), _)| named == reference).map(|(_, declarations)| declarations)
+    }
+
     /// The declaration of an object that is to be in effect.
     fn effective(&self, reference: &ObjectRef, scan: &Scan) -> Option<Effective> {
-        let named = self.named.get(reference);
         if let Some(previous) = self.state.get(reference) {
-            let times = named.and_then(|named| named.get(previous.file())).map_or(0, Vec::len);
+            let at = (reference.clone(), Arc::clone(previous.file()));
+            let times = self.named.get(&at).map_or(0, Vec::len);
             if !scan.knows(previous.file()) && times < previous.times {
                 return Some(Effective { held: true, ..previous.clone() });
             }
         }
-        let declarations = named?.values().next()?;
+        let declarations = self.declarations(reference).next()?;
         let declaration = Arc::clone(declarations.first()?);
         Some(Effective { declaration, times: declarations.len(), held: false })
     }
@@ -335,7 +340,7 @@ impl Objects {
     fn conflicts(&self, reference: &ObjectRef) -> Vec<Problem> {
         let Some(Effective { declaration, held, .. }) = self.state.get(reference) else { return Vec::new() };
         let effective = &declaration.origin;
-        let declarations = self.named.get(reference).into_iter().flat_map(BTreeMap::values).flatten();
+        let declarations = self.declarations(reference).flatten();
         let report = |other: &Arc<Declaration>| {
             let origin = &other.origin;
             let message = if *held {

@@ -114,8 +114,9 @@ fn options() -> Options {
     options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     options.set_paranoid_checks(true);
     options.set_track_and_verify_wals_in_manifest(true);
-    // The state is in memory and the files are read once, so small buffers suffice.
-    options.set_write_buffer_size(8 * 1024 * 1024);
+    // The state is in memory and the files are read once, so small buffers suffice. A buffer holds what was
+    // written to the log since it was last full: it is most of what RocksDB takes in an idle replica.
+    options.set_write_buffer_size(4 * 1024 * 1024);
     options.set_max_total_wal_size(32 * 1024 * 1024);
     options.set_max_open_files(64);
     // Keys and certificates hardly compress, and tests search the files for what must not be in them.

@@ -58,6 +58,8 @@ impl Controller {
         let log_file = directory.join("controller.log");
         let log = fs::File::options().create(true).append(true).open(&log_file)?;
         let child = Command::new(&smc)
+            // As in the chart.
+            .env("MALLOC_TRIM_THRESHOLD_", "131072")
             .arg("controller")
             .arg("--data-dir")
             .arg(directory.join("data"))

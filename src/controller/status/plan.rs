@@ -248,15 +248,25 @@ fn judge(
 /// Whether the mesh enforces the kind.
 fn is_enforced(reference: &ObjectRef) -> bool {
     let ObjectRef::Namespaced(kind, _) = reference else { return true };
-    !matches!(
-        kind,
+    match kind {
         Kind::UdpRoute
-            | Kind::Egress
-            | Kind::IngressBackend
-            | Kind::Retry
-            | Kind::Telemetry
-            | Kind::UpstreamTrafficSetting
-    )
+        | Kind::Egress
+        | Kind::IngressBackend
+        | Kind::Retry
+        | Kind::Telemetry
+        | Kind::UpstreamTrafficSetting => false,
+        Kind::Namespace
+        | Kind::Service
+        | Kind::ServiceAccount
+        | Kind::Pod
+        | Kind::EndpointSlice
+        | Kind::MeshWorkload
+        | Kind::TrafficTarget
+        | Kind::HttpRouteGroup
+        | Kind::TcpRoute
+        | Kind::TrafficSplit
+        | Kind::MeshConfig => true,
+    }
 }
 
 fn of_severity(problems: &[Problem], severity: Severity) -> Vec<&Problem> {

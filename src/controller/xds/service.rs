@@ -41,7 +41,7 @@ impl XdsService {
     /// Answers one HTTP/2 request. An error is a gRPC status in the response.
     pub(super) fn call(&self, request: http::Request<Incoming>) -> http::Response<Body> {
         if let Some(peer) = request.extensions().get::<Peer>()
-            && let Err(refused) = stream::admit(peer)
+            && let Err(refused) = stream::charge(peer)
         {
             return refused.into_http();
         }

@@ -52,7 +52,7 @@ type Outbound = mpsc::Sender<codec::Outbound>;
 
 /// Charges a peer for a stream. A peer that opens them far faster than it may loses its connection: HTTP/2
 /// gives no other way to slow it down.
-pub(super) fn admit(peer: &Peer) -> Result<(), Status> {
+pub(super) fn charge(peer: &Peer) -> Result<(), Status> {
     let Opening::Refused { report } = peer.connection.allowance.rate_limit.open_stream(Instant::now()) else {
         return Ok(());
     };

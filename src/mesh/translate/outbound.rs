@@ -175,7 +175,7 @@ impl Walk<'_> {
         plan: Option<&SplitPlan>,
     ) {
         let arms = match plan {
-            Some(plan) => split_arms(plan, port),
+            Some(plan) => self.split_arms(plan, service, port),
             None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],
         };
         let splits = plan.map(|_| provenance::splits(self.catalog, &service.id, port)).unwrap_or_default();
@@ -201,7 +201,23 @@ impl Walk<'_> {
         }
     }
 
-    /// The cluster of a port without a split.
+    /// The arms of a split, with clusters for services. Backends are called on the root's port. What
+    /// stays with the root goes where it goes without a split.
+    fn split_arms(&mut self, plan: &SplitPlan, service: &Service, port: &ServicePort) -> Vec<Arm> {
+        let stays = plan.arms.iter().flat_map(|arm| &arm.weights).any(|(leaf, _)| *leaf == service.id);
+        let root = stays.then(|| self.whole(service, port));
+        let cluster = |leaf: &ServiceId| match &root {
+            Some(root) if *leaf == service.id => root.clone(),
+            _ => names::cluster(leaf, port.port),
+        };
+        let arms = plan.arms.iter().filter_map(|arm| {
+            let weights = arm.weights.iter().map(|(leaf, weight)| (cluster(leaf), *weight));
+            Some(Arm { matches: arm.matches.clone(), destination: Destination::weighted(weights)? })
+        });
+        arms.collect()
+    }
+
+    /// The cluster of what goes to the service itself.
     fn whole(&mut self, service: &Service, port: &ServicePort) -> String {
         if !service.headless {
             return names::cluster(&service.id, port.port);
@@ -211,15 +227,6 @@ impl Walk<'_> {
         self.draft.add(ResourceType::Cluster, &name, &message, &provenance::service(&service.id));
         name
     }
-}
-
-/// The arms of a split, with clusters for services. Backends are called on the root's port.
-fn split_arms(plan: &SplitPlan, port: &ServicePort) -> Vec<Arm> {
-    let arms = plan.arms.iter().filter_map(|arm| {
-        let weights = arm.weights.iter().map(|(leaf, weight)| (names::cluster(leaf, port.port), *weight));
-        Some(Arm { matches: arm.matches.clone(), destination: Destination::weighted(weights)? })
-    });
-    arms.collect()
 }
 
 #[cfg(test)]

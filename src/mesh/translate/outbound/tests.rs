@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
 use crate::api::core::{AppProtocol, Service, ServicePort, TargetPort, Workload};
-use crate::catalog::fixtures::{namespace, permissive, pod, port, service, slice};
+use crate::catalog::fixtures::{group, namespace, permissive, pod, port, service, slice, split};
 use crate::catalog::{Object, SourceEvent};
 use crate::names;
 use crate::resource::ResourceType;
@@ -98,6 +101,47 @@ fn of_two_headless_ports_to_one_pod_port_the_first_matches() {
     let compiler = mesh(vec![service("shop/pods", "pods", &ports)]);
     assert_eq!(dialled(&compiler), at(&[("10.1.0.1", 8080), ("10.1.0.2", 8080)]));
     assert!(view(&compiler).get(ResourceType::Cluster, "shop/pods|81|pod").is_none());
+}
+
+/// The clusters of all routes of the service port `shop/pods:8080`, in the order of the routes.
+fn routed(compiler: &Compiler) -> Vec<Vec<String>> {
+    let name = names::outbound_route(&"shop/pods".parse().unwrap(), 8080);
+    let routes: RouteConfiguration = get(&view(compiler), ResourceType::Route, &name);
+    let routes = routes.virtual_hosts.into_iter().flat_map(|host| host.routes);
+    let clusters = routes.map(|route| {
+        let Some(Action::Route(action)) = route.action else { panic!("a route leads to clusters") };
+        match action.cluster_specifier.unwrap() {
+            ClusterSpecifier::Cluster(cluster) => vec![cluster],
+            ClusterSpecifier::WeightedClusters(split) => {
+                split.clusters.into_iter().map(|part| part.name).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+    clusters.collect()
+}
+
+/// SMI: the rest goes to the root. Of a headless root that is the pod that was dialled.
+#[test]
+fn what_a_split_leaves_with_a_headless_root_stays_with_the_dialled_pod() {
+    let http = [port(8080, AppProtocol::Http)];
+    let (leaf, dialled) = ("shop/leaf|8080", "shop/pods|8080|pod");
+    for (backends, matches, expected) in [
+        (&[("shop/leaf", 1)][..], &["shop/canary"][..], vec![vec![leaf], vec![dialled]]),
+        (&[("shop/leaf", 1), ("shop/pods", 1)], &[], vec![vec![leaf, dialled]]),
+        (&[("shop/leaf", 1), ("shop/pods", 0)], &[], vec![vec![leaf]]),
+        (&[("shop/pods", 1)], &[], vec![vec![dialled]]),
+    ] {
+        let mut compiler =
+            mesh(vec![service("shop/pods", "pods", &http), service("shop/leaf", "pods", &http)]);
+        let split = split("shop/s", "shop/pods", backends, matches);
+        compiler.apply([group("shop/canary", &["/canary"]), split].map(upsert));
+        // `leaf` is the first by name, and would take the connections.
+        let other = Service { headless: false, ..service("shop/leaf", "pods", &http) };
+        compiler.apply([upsert(Object::from(other))]);
+        assert_eq!(routed(&compiler), expected, "{backends:?} {matches:?}");
+        assert_eq!(compiler.problems(), []);
+    }
 }
 
 #[test]

@@ -34,10 +34,11 @@ impl Backends {
     /// Computes the backends of `service`.
     ///
     /// Its endpoints are the ready pods it selects, or where there is none for a port, those that are
-    /// terminating and still serve (Kubernetes' KEP-1669): it is better to ask them than none. EndpointSlices
-    /// of the service take precedence, also for readiness, which Kubernetes overrides for
-    /// `publishNotReadyAddresses`: their author knows more than the selector says. A machine that names the
-    /// service is an endpoint beside both, and only so: no selector and no slice makes it one.
+    /// terminating and still serve (Kubernetes' KEP-1669): it is better to ask them than none.
+    /// EndpointSlices of the service take precedence, also for readiness, which Kubernetes overrides for
+    /// `publishNotReadyAddresses`: their author knows more than the selector says. A machine that names
+    /// the service is an endpoint beside both, and only so: no selector and no slice makes it one. A
+    /// headless service leads to no machine.
     pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
         let mut backends = Self {
             endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
@@ -47,10 +48,13 @@ impl Backends {
         let sliced = catalog.index.slices_of.contains_key(&service.id);
         for id in catalog.index.selected.get(&service.id).into_iter().flatten() {
             let Some(workload) = catalog.workloads.get(id).filter(|w| catalog.in_mesh(w)) else { continue };
+            let machine = workload.id.is_machine();
+            if machine && service.headless {
+                continue;
+            }
             backends.add_workload(workload);
             for port in &service.ports {
                 let Some(target) = target_port(port, workload) else { continue };
-                let machine = workload.id.is_machine();
                 backends.add_target(
                     workload,
                     port,

@@ -96,6 +96,26 @@ fn a_machine_obeys_policy_as_a_pod_does() {
     assert!(catalog.outbound_services(&account("shop/client")).contains_key(&service_id("shop/root")));
 }
 
+/// Neither where callers dial it, nor as a leaf of a split.
+#[test]
+fn a_headless_service_leads_to_no_machine() {
+    let mut catalog = with_machine();
+    let web = service("shop/web", "web", &[port(80, Http)]);
+    let headless = Service { headless: true, cluster_ips: Vec::new(), ..web.clone() };
+    let pods = [("10.0.0.1", 80), ("10.0.0.2", 80)];
+    for (service, leads) in [(headless.clone(), false), (web, true), (headless, false)] {
+        catalog.declare(Object::from(service));
+        let services = if leads { vec![service_id("shop/web")] } else { Vec::new() };
+        assert_eq!(catalog.services_of(&id("shop/legacy")), services.into_iter().collect());
+        let machine = leads.then_some(("192.0.2.1", 80));
+        let all: Vec<_> = pods.into_iter().chain(machine).collect();
+        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&all));
+        let behind = if leads { accounts(&["shop/old", "shop/web"]) } else { accounts(&["shop/web"]) };
+        assert_eq!(catalog.accounts_behind(&service_id("shop/web")), behind);
+        assert_eq!(catalog.inbound_ports(&id("shop/legacy")).len(), usize::from(leads));
+    }
+}
+
 #[test]
 fn a_named_target_port_is_the_machines_own() {
     let mut catalog = Catalog::of(shop());

@@ -1,4 +1,5 @@
-//! Applications, or sidecars of callers: raw HTTP/1.1 and plain connections, with whatever bytes.
+//! Applications, or sidecars of callers: raw HTTP/1.1 and plain connections, with whatever bytes. HTTP/2
+//! is in [`http2`].
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -13,15 +14,26 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
-use smc_policy::Request;
+use smc_policy::{Request, Version};
 
 use crate::certificates::Identity;
+use crate::http2;
 
 /// The longest wait for Envoy. It answers within a millisecond; the rest is for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// After this time, a connection on which nothing is said waits for its client.
+const SILENCE: Duration = Duration::from_secs(2);
 
-/// What became of a request: the status and the body, or nothing if the connection was closed.
-pub(crate) type Answer = Option<(u16, String)>;
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The status and the body.
+    Response(u16, String),
+    /// HTTP/2: the connection or the stream was closed, and not for other requests.
+    Malformed,
+    /// The connection was closed.
+    Closed,
+}
 
 /// Where a connection goes.
 pub(crate) struct Dial<'a> {
@@ -31,6 +43,19 @@ pub(crate) struct Dial<'a> {
     pub(crate) port: u16,
     /// The certificate of the caller's sidecar; `None` for an application beside its own.
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// The name of the server in the TLS handshake.
+    pub(crate) server_name: String,
+}
+
+/// What a client hears that says nothing itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The application answers the connection, after the mesh let it in.
+    Greeting,
+    /// The connection is closed.
+    Nothing,
+    /// Envoy waits for a request.
+    Requests,
 }
 
 /// The client's end of mutual TLS. It trusts any server, since this test judges what servers let in.
@@ -52,37 +77,79 @@ trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 impl Dial<'_> {
-    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    /// A connection that was made to the destination, and intercepted.
+    pub(crate) fn intercepted(&self, patience: Duration) -> io::Result<UnixStream> {
         let mut socket = UnixStream::connect(self.socket)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         write!(socket, "PROXY TCP4 10.255.0.1 {} 40000 {}\r\n", self.destination, self.port)?;
+        Ok(socket)
+    }
+
+    pub(crate) fn server_name(&self) -> ServerName<'static> {
+        ServerName::try_from(self.server_name.clone()).unwrap()
+    }
+
+    fn connect(&self, patience: Duration) -> io::Result<Box<dyn Stream>> {
+        let socket = self.intercepted(patience)?;
         let Some(config) = &self.tls else { return Ok(Box::new(socket)) };
-        let name = ServerName::try_from("server.test").unwrap();
-        let client = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        let client =
+            ClientConnection::new(Arc::clone(config), self.server_name()).map_err(io::Error::other)?;
         Ok(Box::new(StreamOwned::new(client, socket)))
     }
 
-    /// Whether the application answers a connection, after the mesh let it in.
-    pub(crate) fn greeted(&self) -> bool {
-        let mut greeting = [0; 5];
-        let read = self.connect().and_then(|mut stream| {
+    pub(crate) fn hears(&self) -> Heard {
+        let mut first = [0; GREETING.len()];
+        let read = self.connect(SILENCE).and_then(|mut stream| {
             stream.flush()?;
-            stream.read_exact(&mut greeting)
+            match stream.read_exact(&mut first) {
+                Err(error) if is_timeout(&error) => {
+                    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
+                    stream.flush()?;
+                    stream.read_exact(&mut first)
+                }
+                read => read,
+            }
         });
-        assert!(!read.as_ref().is_err_and(is_timeout), "no answer in {PATIENCE:?}");
-        read.is_ok() && greeting == *GREETING
+        match read {
+            Ok(()) if first == *GREETING => Heard::Greeting,
+            Ok(()) if first == *b"HTTP/" => Heard::Requests,
+            Err(error) if !is_timeout(&error) => Heard::Nothing,
+            other => panic!("{other:?}: {}", first.escape_ascii()),
+        }
+    }
+
+    /// All that the other end says to a client that says nothing itself, until it closes the connection;
+    /// `None` if it waits for the client.
+    pub(crate) fn is_told(&self) -> Option<String> {
+        let mut said = Vec::new();
+        match self.connect(SILENCE).and_then(|mut stream| stream.read_to_end(&mut said)) {
+            Err(error) if is_timeout(&error) => None,
+            _ => Some(String::from_utf8_lossy(&said).into_owned()),
+        }
     }
 
     /// The answers to requests, in their order.
     pub(crate) fn ask(&self, requests: &[&Request]) -> Vec<Answer> {
+        let runs = requests.chunk_by(|one, other| one.version == other.version);
+        runs.flat_map(|run| self.ask_in_one_version(run, run[0].version)).collect()
+    }
+
+    fn ask_in_one_version(&self, requests: &[&Request], version: Version) -> Vec<Answer> {
         let mut answers: Vec<Answer> = Vec::new();
         while answers.len() < requests.len() {
-            let before = answers.len();
-            match self.converse(&requests[before..], &mut answers) {
+            let (before, rest) = (answers.len(), &requests[answers.len()..]);
+            let ended = match version {
+                Version::Http1 => self.converse(rest, &mut answers),
+                Version::Http2 => http2::converse(self, rest, &mut answers),
+            };
+            match ended {
                 Err(error) if is_timeout(&error) => panic!("no answer in {PATIENCE:?}"),
                 // A connection that is closed without an answer to its first request is the answer.
-                Err(_) if answers.len() == before => answers.push(None),
+                Err(_) if answers.len() == before => {
+                    let malformed = version == Version::Http2 && http2::answers(self);
+                    answers.push(if malformed { Answer::Malformed } else { Answer::Closed });
+                }
                 _ => {}
             }
         }
@@ -90,13 +157,13 @@ impl Dial<'_> {
     }
 
     fn converse(&self, requests: &[&Request], answers: &mut Vec<Answer>) -> io::Result<()> {
-        let mut stream = io::BufReader::new(self.connect()?);
+        let mut stream = io::BufReader::new(self.connect(PATIENCE)?);
         // One after the other: Envoy closes a connection on which many wait behind an answer of its own.
         for request in requests {
             stream.get_mut().write_all(&serialized(request))?;
             stream.get_mut().flush()?;
             let (status, body, last) = response(&mut stream, request.method == "HEAD")?;
-            answers.push(Some((status, body)));
+            answers.push(Answer::Response(status, body));
             if last {
                 break;
             }
@@ -126,7 +193,8 @@ fn response(stream: &mut impl io::BufRead, without_body: bool) -> io::Result<(u1
     if stream.read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let status = line.get(9..12).and_then(|code| code.parse().ok()).expect("a status line");
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    let status = status.ok_or(io::ErrorKind::InvalidData)?;
     let (mut length, mut last) = (0, false);
     loop {
         line.clear();

@@ -1,9 +1,9 @@
 //! The sidecars of many meshes as the static configuration of one Envoy.
 //!
 //! Owns what is changed of it, which is where things are, and nothing that decides: names are prefixed,
-//! listeners are Unix sockets, the PROXY protocol replaces the kernel's redirection, routes and secrets are
-//! inline, and what is let through is answered by Envoy itself with the names of its clusters (HTTP), or by
-//! one application (other protocols).
+//! listeners are Unix sockets, the PROXY protocol replaces the kernel's redirection, routes and secrets
+//! are inline, and what passes is answered by Envoy itself with what its clusters lead to. Connections
+//! that servers let in and that are not HTTP end at one application.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,18 +27,20 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
+use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as direct_response;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager::RouteSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
-use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
+use envoy_types::pb::google::protobuf::{Any, Duration, Struct, Value, value};
 use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::View;
 use smc_mesh::{bootstrap, names};
 
+use crate::clusters::Clusters;
 use crate::judge::Emission;
 
 /// The cluster of every application that does not speak HTTP.
@@ -79,12 +81,14 @@ impl Config {
             secret.name = format!("{prefix}/{}", secret.name);
             self.resources.secrets.push(secret);
         }
+        let clusters = Clusters::of(view);
         let mut sockets = BTreeMap::new();
         for mut listener in decode::<Listener>(view, ResourceType::Listener) {
             if listener.name == names::PROMETHEUS_LISTENER {
                 continue;
             }
             let socket = self.directory.join(format!("{prefix}-{}", listener.name));
+            let outbound = listener.name == names::OUTBOUND_LISTENER;
             sockets.insert(listener.name.clone(), socket.clone());
             listener.name = format!("{prefix}/{}", listener.name);
             listener.address = Some(pipe(&socket));
@@ -95,7 +99,7 @@ impl Config {
                 }
             }
             for chain in listener.filter_chains.iter_mut().chain(listener.default_filter_chain.as_mut()) {
-                self.move_chain(prefix, chain, &routes);
+                self.move_chain(prefix, chain, outbound, &routes, &clusters);
             }
             self.resources.listeners.push(listener);
         }
@@ -109,7 +113,9 @@ impl Config {
         &self,
         prefix: &str,
         chain: &mut FilterChain,
+        outbound: bool,
         routes: &BTreeMap<String, RouteConfiguration>,
+        clusters: &Clusters,
     ) {
         local_secrets(prefix, chain.transport_socket.as_mut());
         for filter in &mut chain.filters {
@@ -117,13 +123,22 @@ impl Config {
             if any.type_url == HttpConnectionManager::type_url() {
                 let mut manager = HttpConnectionManager::decode(&*any.value).unwrap();
                 manager.access_log.clear();
+                // Envoy keeps the connection of a malformed request for a second, which decides nothing.
+                manager.delayed_close_timeout = Some(Duration { seconds: 0, nanos: 10_000_000 });
                 if let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier {
                     let routes = routes.get(&rds.route_config_name).expect("RDS name is served").clone();
-                    manager.route_specifier = Some(RouteSpecifier::RouteConfig(self.answering(routes)));
+                    manager.route_specifier =
+                        Some(RouteSpecifier::RouteConfig(self.answering(routes, clusters)));
                 }
                 *any = pack_any(manager);
             } else if any.type_url == TcpProxy::type_url() {
                 let mut proxy = TcpProxy::decode(&*any.value).unwrap();
+                if outbound {
+                    "envoy.filters.network.direct_response".clone_into(&mut filter.name);
+                    let answer = clusters.answer(clusters_of(&proxy));
+                    *any = pack_any(direct_response::Config { response: Some(inline(&answer)) });
+                    continue;
+                }
                 proxy.access_log.clear();
                 proxy.cluster_specifier = Some(tcp_proxy::ClusterSpecifier::Cluster(APPLICATION.to_owned()));
                 *any = pack_any(proxy);
@@ -131,23 +146,23 @@ impl Config {
         }
     }
 
-    /// Routes that answer with the names of the clusters that they go to.
-    fn answering(&self, mut routes: RouteConfiguration) -> RouteConfiguration {
+    /// Routes that answer with what the clusters lead to that they go to.
+    fn answering(&self, mut routes: RouteConfiguration, clusters: &Clusters) -> RouteConfiguration {
         for host in &mut routes.virtual_hosts {
             for route in &mut host.routes {
                 let Some(route::Action::Route(action)) = &route.action else { continue };
-                let clusters = match action.cluster_specifier.as_ref().unwrap() {
-                    ClusterSpecifier::Cluster(cluster) => cluster.clone(),
+                let answer = match action.cluster_specifier.as_ref().unwrap() {
+                    ClusterSpecifier::Cluster(cluster) => clusters.answer([&**cluster]),
                     ClusterSpecifier::WeightedClusters(split) => {
                         let parts =
                             split.clusters.iter().filter(|part| part.weight.is_some_and(|w| w.value > 0));
-                        parts.map(|part| &*part.name).collect::<Vec<_>>().join(" ")
+                        clusters.answer(parts.map(|part| &*part.name))
                     }
                     other => panic!("{other:?}"),
                 };
                 route.action = Some(route::Action::DirectResponse(DirectResponseAction {
                     status: 200,
-                    body: Some(inline(&clusters)),
+                    body: Some(inline(&answer)),
                     ..DirectResponseAction::default()
                 }));
             }
@@ -201,7 +216,18 @@ fn runtime() -> RuntimeLayer {
     }
 }
 
-fn decode<T: Message + Default>(view: &View, kind: ResourceType) -> impl Iterator<Item = T> {
+/// The clusters that connections go to.
+fn clusters_of(proxy: &TcpProxy) -> Vec<&str> {
+    match proxy.cluster_specifier.as_ref().unwrap() {
+        tcp_proxy::ClusterSpecifier::Cluster(cluster) => vec![cluster],
+        tcp_proxy::ClusterSpecifier::WeightedClusters(split) => {
+            split.clusters.iter().filter(|part| part.weight > 0).map(|part| &*part.name).collect()
+        }
+    }
+}
+
+/// The resources of one type.
+pub(crate) fn decode<T: Message + Default>(view: &View, kind: ResourceType) -> impl Iterator<Item = T> {
     view.all(kind).map(|resource| T::decode(&*Any::decode(&*resource.any()).unwrap().value).unwrap())
 }
 

@@ -4,7 +4,7 @@
 //! of writing one thing by which policies have been passed before.
 
 use serde_json::{Value, json};
-use smc_policy::Request;
+use smc_policy::{Request, Version};
 
 use crate::random::Random;
 use crate::requests::{self, PATHS, VALUES};
@@ -12,6 +12,12 @@ use crate::requests::{self, PATHS, VALUES};
 /// The namespaces and service accounts. The first two serve, and so does the last, elsewhere.
 pub(crate) const ACCOUNTS: [(&str, &str); 5] =
     [("n1", "s1"), ("n1", "s2"), ("n1", "c1"), ("n2", "c2"), ("n2", "s3")];
+
+/// The ports of pods that services lead to.
+pub(crate) const PORTS: [u16; 4] = [8080, 8081, 7000, 7001];
+
+/// How the addresses of machines begin.
+pub(crate) const MACHINES: &str = "192.0.2.";
 
 /// A mesh, and questions.
 #[derive(Debug, Clone)]
@@ -39,8 +45,9 @@ pub(crate) fn case(seed: u64) -> Case {
     let mut random = Random::new(seed);
     let random = &mut random;
     let mut objects: Vec<Value> = ["n1", "n2"].into_iter().map(namespace).collect();
-    objects.extend((0..ACCOUNTS.len()).map(pod));
+    objects.extend((0..ACCOUNTS.len()).map(|number| pod(random, number)));
     objects.extend(services(random));
+    objects.extend((0..random.below(3)).map(|number| machine(random, number)));
     for group in 0..3 {
         let namespace = if random.one_in(8) { "n2" } else { "n1" };
         let matches: Vec<Value> = (0..=random.below(3)).map(|number| matching(random, number)).collect();
@@ -65,7 +72,9 @@ pub(crate) fn case(seed: u64) -> Case {
     // Few would deny nearly everything, and so test one answer alone.
     objects.extend((0..4 + random.below(5)).map(|number| target(random, number)));
     objects.extend((0..random.below(3)).map(|number| split(random, number)));
-    let requests = (0..16).map(|_| requests::request(random, &objects)).collect();
+    // Those of one version on one connection.
+    let versions = [Version::Http1, Version::Http2].into_iter().flat_map(|version| [version; 8]);
+    let requests = versions.map(|version| requests::request(random, &objects, version)).collect();
     Case { seed, objects, requests }
 }
 
@@ -78,13 +87,37 @@ fn namespace(name: &str) -> Value {
         "metadata": {"name": name, "labels": {"openservicemesh.io/monitored-by": "smc"}}})
 }
 
-fn pod(number: usize) -> Value {
+fn pod(random: &mut Random, number: usize) -> Value {
     let (namespace, account) = ACCOUNTS[number];
     let app = if number < 2 { "web" } else { account };
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": account, "namespace": namespace, "labels": {"app": app, "one": account}},
-        "spec": {"serviceAccountName": account, "containers": [{"name": "app"}]},
+        "spec": {"serviceAccountName": account, "containers": [{"name": "app", "ports": named_ports(random)}]},
         "status": {"phase": "Running", "podIP": pod_address(number), "podIPs": [{"ip": pod_address(number)}]}})
+}
+
+/// A machine with the identity of a server or of a caller. Its labels are those of a pod behind services.
+fn machine(random: &mut Random, number: usize) -> Value {
+    let (namespace, account) = ACCOUNTS[[0, 0, 1, 2, 4][random.below(5)]];
+    let named: &[&str] =
+        if namespace == "n1" { &["web", "web", "one", "two", "missing"] } else { &["far", "web"] };
+    let mut services: Vec<&str> = random.some(1, 3, named);
+    services.sort_unstable();
+    services.dedup();
+    let ports: Vec<Value> = named_ports(random)
+        .into_iter()
+        .map(|port| json!({"name": port["name"], "number": port["containerPort"]}))
+        .collect();
+    json!({"apiVersion": "mesh.smc.dev/v1alpha1", "kind": "MeshWorkload",
+        "metadata": {"name": format!("m{number}"), "namespace": namespace, "labels": {"app": "web", "one": "s1"}},
+        "spec": {"addresses": [format!("{MACHINES}{}", number + 1)], "serviceAccountName": account,
+            "services": services, "ports": ports, "drained": random.one_in(4)}})
+}
+
+/// A port by name, which is each workload's own, or none.
+fn named_ports(random: &mut Random) -> Vec<Value> {
+    let port = PORTS[random.below(PORTS.len())];
+    if random.one_in(4) { Vec::new() } else { vec![json!({"name": "main", "containerPort": port})] }
 }
 
 /// A service of both servers, one of each of them, and one elsewhere.
@@ -99,22 +132,40 @@ fn services(random: &mut Random) -> Vec<Value> {
         .into_iter()
         .zip(1..)
         .map(|((namespace, name, selector), number)| {
-            let ports = [("http-a", 80, 8080), ("b", 81, 8081), ("tcp-c", 90, 7000), ("tcp-d", 91, 7001)];
-            let ports: Vec<Value> = ports
-                .into_iter()
-                .filter(|(_, port, _)| *port == 80 || !random.one_in(3))
-                .map(|(name, port, target)| json!({"name": name, "port": port, "targetPort": target}))
-                .collect();
-            let address = format!("10.9.0.{number}");
-            object(
-                "v1",
-                "Service",
-                namespace,
-                name,
-                &json!({"clusterIP": address, "clusterIPs": [address], "selector": selector, "ports": ports}),
-            )
+            let ports = ports(random);
+            // Or headless.
+            let address = if random.one_in(4) { "None".to_owned() } else { format!("10.9.0.{number}") };
+            let spec =
+                json!({"clusterIP": address, "clusterIPs": [address], "selector": selector, "ports": ports});
+            object("v1", "Service", namespace, name, &spec)
         })
         .collect()
+}
+
+/// Four ports, and perhaps another number for one of them. Mostly all services say the same of a port of the
+/// pod; where they differ, they share it by their names.
+fn ports(random: &mut Random) -> Vec<Value> {
+    let usual = [("http-a", 80, 8080), ("b", 81, 8081), ("tcp-c", 90, 7000), ("tcp-d", 91, 7001)];
+    let mut ports: Vec<Value> = Vec::new();
+    for (name, port, target) in usual {
+        if port == 80 || !random.one_in(3) {
+            ports.push(json!({"name": name, "port": port, "targetPort": target}));
+        }
+    }
+    if random.one_in(4) {
+        let target = [8080, 8081, 7000][random.below(3)];
+        ports.push(json!({"name": random.pick(&["http-e", "tcp-e"]), "port": 82, "targetPort": target}));
+    }
+    for port in &mut ports {
+        if random.one_in(6) {
+            let protocols = ["http", "grpc", "kubernetes.io/h2c", "tcp", "tcp-server-first", "https"];
+            port["appProtocol"] = json!(random.pick(&protocols));
+        }
+        if random.one_in(8) {
+            port["targetPort"] = json!("main");
+        }
+    }
+    ports
 }
 
 /// Each of them, or not; one in `times` none.
@@ -162,7 +213,8 @@ fn value_expression(random: &mut Random) -> String {
 
 fn target(random: &mut Random, number: usize) -> Value {
     let account = |(namespace, name): (&str, &str)| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
-    let destination = ACCOUNTS[[0, 0, 1, 4][random.below(4)]];
+    // A caller serves only with a machine.
+    let destination = ACCOUNTS[[0, 0, 0, 1, 1, 4, 2][random.below(7)]];
     let namespace = if random.one_in(8) { "n2" } else { destination.0 };
     let sources: Vec<Value> =
         (0..=1 + random.below(3)).map(|_| account(ACCOUNTS[random.below(ACCOUNTS.len())])).collect();

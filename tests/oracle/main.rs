@@ -17,15 +17,21 @@
 
 mod certificates;
 mod client;
+mod clusters;
 mod config;
 mod envoy;
 mod generate;
+mod http2;
+mod inbound;
 mod judge;
+mod outbound;
 mod random;
 mod requests;
 mod shrink;
+mod tally;
 
-use judge::{Disagreement, Emission, Tally};
+use judge::{Disagreement, Emission};
+use tally::Tally;
 
 /// Meshes in one Envoy.
 const BATCH: usize = 20;
@@ -42,7 +48,8 @@ fn search(seed: u64, cases: u64, emission: Emission, tally: &mut Tally) -> Optio
     for seeds in seeds.chunks(BATCH) {
         let cases: Vec<_> = seeds.iter().map(|seed| generate::case(*seed)).collect();
         eprintln!("meshes from seed {}", seeds[0]);
-        if let Some(found) = judge::judge(&cases, emission, tally).into_iter().next() {
+        if let Some(found) = judge::judge(&cases, emission, tally) {
+            eprintln!("to be made smaller: {found}");
             return Some(found);
         }
     }

@@ -3,8 +3,9 @@
 //! Owns their choice: two thirds are made to fulfil a match of the mesh, most of them whole and the others
 //! but for one thing, so that both answers are given often; the rest is anything.
 
+use http::uri::Authority;
 use serde_json::Value;
-use smc_policy::Request;
+use smc_policy::{AUTHORITY, Request, Version};
 
 use crate::random::Random;
 
@@ -55,7 +56,35 @@ pub(crate) const VALUES: &[(&str, &[u8])] = &[
 ];
 
 /// A request for a mesh of these objects.
-pub(crate) fn request(random: &mut Random, objects: &[Value]) -> Request {
+pub(crate) fn request(random: &mut Random, objects: &[Value], version: Version) -> Request {
+    let request = in_http1(random, objects);
+    match version {
+        Version::Http1 => request,
+        Version::Http2 => in_http2(random, request),
+    }
+}
+
+/// The request in HTTP/2: its host is mostly the authority, and sometimes another host stands beside it. What
+/// follows the body says what a condition would like to hear.
+fn in_http2(random: &mut Random, request: Request) -> Request {
+    let mut headers = request.headers;
+    let host = headers.iter().position(|(name, _)| name == "host").expect("every request has one");
+    if Authority::try_from(&*headers[host].1).is_ok() && !random.one_in(4) {
+        let (_, value) = headers.remove(host);
+        headers.push((AUTHORITY.to_owned(), value));
+        if random.one_in(6) {
+            headers.push(("host".to_owned(), random.pick(&["a", "b", "t1", "web.n1"]).as_bytes().to_vec()));
+        }
+    }
+    let mut trailers = Vec::new();
+    if random.one_in(6) {
+        let name = random.pick(&["x-tenant", "x-role", "x_role", "user-agent"]).to_owned();
+        trailers.push((name, VALUES[random.below(VALUES.len())].1.to_vec()));
+    }
+    Request { version: Version::Http2, headers, trailers, ..request }
+}
+
+fn in_http1(random: &mut Random, objects: &[Value]) -> Request {
     let matches: Vec<&Value> = objects
         .iter()
         .filter(|object| object["kind"] == "HTTPRouteGroup")
@@ -102,7 +131,7 @@ fn fulfilling(random: &mut Random, matching: &Value) -> Request {
     if !headers.iter().any(|(name, _)| name == "host") {
         headers.push(("host".to_owned(), b"web.n1".to_vec()));
     }
-    Request { method: method.to_owned(), target, headers }
+    Request { version: Version::Http1, method: method.to_owned(), target, headers, trailers: Vec::new() }
 }
 
 /// A request of any kind, without regard to policy.
@@ -113,7 +142,7 @@ fn any(random: &mut Random) -> Request {
     for _ in 0..hosts {
         headers.push(("host".to_owned(), random.pick(&["a", "b", "t1", "web.n1"]).as_bytes().to_vec()));
     }
-    let values: [&[u8]; 16] = [
+    let values: [&[u8]; 19] = [
         b"t1",
         b"t22",
         b"evil",
@@ -130,6 +159,9 @@ fn any(random: &mut Random) -> Request {
         b"\xff",
         b"xt1",
         b"t1x",
+        b" t1",
+        b"b ",
+        b"\ta",
     ];
     for _ in 0..random.below(4) {
         // Often the same header again.
@@ -149,9 +181,10 @@ fn any(random: &mut Random) -> Request {
     }
     let at = random.below(headers.len());
     headers.rotate_left(at);
-    let method =
-        random.pick(&["GET", "GET", "GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS"]).to_owned();
-    Request { method, target: path(random), headers }
+    let methods =
+        ["GET", "GET", "GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "get", "PURGE", "GETS"];
+    let (method, target) = (random.pick(&methods).to_owned(), path(random));
+    Request { version: Version::Http1, method, target, headers, trailers: Vec::new() }
 }
 
 fn path(random: &mut Random) -> String {
@@ -188,6 +221,21 @@ fn path(random: &mut Random) -> String {
         "+",
         "$a",
         "a=b",
+        "%00",
+        "%20",
+        "%0d%0a",
+        "%25",
+        "%252f",
+        "%c0%af",
+        "%c3%a9",
+        "%uff0f",
+        "\u{e9}",
+        "{a}",
+        "a|b",
+        "^",
+        "[a]",
+        "%2e%2e%2fadmin",
+        r"..%5cadmin",
     ];
     let mut path = String::new();
     for _ in 0..=random.below(4) {

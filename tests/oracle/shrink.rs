@@ -3,25 +3,24 @@
 //! All smaller meshes of a step are tried at once, as sidecars of one Envoy.
 
 use serde_json::Value;
-use smc_policy::Request;
+use smc_policy::{AUTHORITY, Request, Version};
 
 use crate::generate::Case;
-use crate::judge::{self, Disagreement, Emission, Tally};
+use crate::judge::{self, Disagreement, Emission};
+use crate::tally::Tally;
 
 /// Steps at most, and smaller meshes in each: some seconds each.
 const STEPS: usize = 60;
 const TRIED: usize = 60;
 
 /// Fields that may be left out of an object. It then says something else, but is well formed.
-const OPTIONAL: [&str; 4] = ["pathRegex", "methods", "headers", "matches"];
+const OPTIONAL: [&str; 5] = ["pathRegex", "methods", "headers", "matches", "appProtocol"];
 
 /// The smallest disagreement that leaving out leads to.
 pub(crate) fn smallest(mut found: Disagreement, emission: Emission) -> Disagreement {
     for _ in 0..STEPS {
         let smaller = smaller(&found.case);
-        let next = smaller
-            .chunks(TRIED)
-            .find_map(|some| judge::judge(some, emission, &mut Tally::default()).into_iter().next());
+        let next = smaller.chunks(TRIED).find_map(|some| judge::judge(some, emission, &mut Tally::default()));
         match next {
             Some(next) => found = next,
             None => break,
@@ -32,7 +31,7 @@ pub(crate) fn smallest(mut found: Disagreement, emission: Emission) -> Disagreem
 
 fn smaller(case: &Case) -> Vec<Case> {
     let mut all = Vec::new();
-    let policy = |object: &Value| !["Namespace", "Pod", "Service"].iter().any(|kind| object["kind"] == *kind);
+    let policy = |object: &Value| !["Namespace", "Pod"].iter().any(|kind| object["kind"] == *kind);
     for (at, object) in case.objects.iter().enumerate().filter(|(_, object)| policy(object)) {
         let mut objects = case.objects.clone();
         objects.remove(at);
@@ -95,14 +94,31 @@ fn without_a_part(value: &Value, out: &mut Vec<Value>) {
     }
 }
 
+/// The same request in HTTP/1.1, without a host beside the authority.
+fn in_http1(request: &Request) -> Request {
+    let has_authority = request.headers.iter().any(|(name, _)| name == AUTHORITY);
+    let kept = request.headers.iter().filter(|(name, _)| !has_authority || name != "host");
+    let headers = kept.map(|(name, value)| {
+        (if name == AUTHORITY { "host".to_owned() } else { name.clone() }, value.clone())
+    });
+    Request { version: Version::Http1, headers: headers.collect(), ..request.clone() }
+}
+
 fn smaller_requests(request: &Request) -> Vec<Request> {
     let mut all = Vec::new();
     if request.method != "GET" {
         all.push(Request { method: "GET".to_owned(), ..request.clone() });
     }
-    let hosts = request.headers.iter().filter(|(name, _)| name == "host").count();
+    if request.version == Version::Http2 {
+        all.push(Request { trailers: Vec::new(), ..in_http1(request) });
+        if !request.trailers.is_empty() {
+            all.push(Request { trailers: Vec::new(), ..request.clone() });
+        }
+    }
+    let is_host = |(name, _): &(String, Vec<u8>)| name == "host" || name == AUTHORITY;
+    let hosts = request.headers.iter().filter(|line| is_host(line)).count();
     for at in 0..request.headers.len() {
-        if hosts > 1 || request.headers[at].0 != "host" {
+        if hosts > 1 || !is_host(&request.headers[at]) {
             let mut headers = request.headers.clone();
             headers.remove(at);
             all.push(Request { headers, ..request.clone() });

@@ -6,9 +6,12 @@
 //! their own where they are read.
 
 mod access;
+mod calls;
 mod objects;
 mod request;
 mod splits;
+mod workloads;
 
-pub use objects::{Match, Port, Protocol, World};
-pub use request::{Request, joined_header, normalized_path};
+pub use calls::{Leaf, To};
+pub use objects::{Match, Name, Port, Protocol, Target, Workload, World};
+pub use request::{AUTHORITY, Request, Version, joined_header, normalized_path};

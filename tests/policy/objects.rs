@@ -6,52 +6,83 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde_json::Value;
 
 /// A namespace and a name.
-pub(crate) type Name = (String, String);
+pub type Name = (String, String);
 
 /// All objects of a mesh.
 #[derive(Default)]
 pub struct World {
-    /// The labels and the service account of each pod.
-    pub(crate) pods: Vec<Pod>,
+    /// In the order of their declaration.
+    pub(crate) workloads: Vec<Workload>,
     pub(crate) services: BTreeMap<Name, Service>,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<Access>,
     pub(crate) groups: BTreeMap<Name, Vec<(String, Match)>>,
     /// The ports; empty means all.
     pub(crate) tcp: BTreeMap<Name, BTreeSet<u16>>,
     pub(crate) splits: BTreeMap<Name, Split>,
 }
 
-pub(crate) struct Pod {
-    pub(crate) account: Name,
+/// A pod, or a machine without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name. It is in the namespace of its account.
+    pub name: String,
+    /// Its service account.
+    pub account: Name,
+    /// Its address.
+    pub address: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Its ports that have names.
+    pub(crate) ports: BTreeMap<String, u16>,
+    /// The services of its namespace that a machine names. A pod names none.
+    pub(crate) named: Option<BTreeSet<String>>,
+    /// Whether it is no endpoint.
+    pub(crate) drained: bool,
 }
 
 pub(crate) struct Service {
+    /// The virtual address; `None` for a headless service.
+    pub(crate) address: Option<String>,
     pub(crate) selector: BTreeMap<String, String>,
     pub(crate) ports: Vec<Port>,
 }
 
 /// A port of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// The port of the service.
     pub port: u16,
-    /// The port of its pods.
-    pub target: u16,
+    /// The port of its workloads.
+    pub target: Target,
     /// What is spoken there.
     pub protocol: Protocol,
 }
 
-/// What is spoken on a port, as far as policy tells it apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A port of the workloads of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The same of all.
+    Number(u16),
+    /// Each has its own number for the name, or none.
+    Name(String),
+}
+
+/// What is spoken on a port. Of several on one port, the first counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// Requests, which are authorised one by one.
     Http,
+    /// Requests of HTTP/2 alone.
+    Http2,
     /// Anything else, which is authorised by the connection.
     Tcp,
+    /// The same, where the server speaks first.
+    TcpServerFirst,
+    /// The application's own TLS, in which no request can be read.
+    Https,
 }
 
-pub(crate) struct Target {
+/// A TrafficTarget.
+pub(crate) struct Access {
     pub(crate) namespace: String,
     pub(crate) destination: Name,
     pub(crate) sources: BTreeSet<Name>,
@@ -104,14 +135,39 @@ impl World {
         match object["kind"].as_str()? {
             "Namespace" => {}
             "Pod" => {
-                let account = (namespace, text(&spec["serviceAccountName"])?);
-                self.pods.push(Pod { account, labels: strings(&object["metadata"]["labels"])? });
+                let containers = list(&spec["containers"]);
+                let ports = containers.flat_map(|container| list(&container["ports"]));
+                let ports = ports.map(|port| Some((text(&port["name"])?, number(&port["containerPort"])?)));
+                self.workloads.push(Workload {
+                    name: id.1,
+                    account: (namespace, text(&spec["serviceAccountName"])?),
+                    address: text(&object["status"]["podIP"])?,
+                    labels: strings(&object["metadata"]["labels"])?,
+                    ports: ports.collect::<Option<_>>()?,
+                    named: None,
+                    drained: false,
+                });
+            }
+            "MeshWorkload" => {
+                let ports = list(&spec["ports"]);
+                let ports = ports.map(|port| Some((text(&port["name"])?, number(&port["number"])?)));
+                self.workloads.push(Workload {
+                    name: id.1,
+                    account: (namespace, text(&spec["serviceAccountName"])?),
+                    address: text(list(&spec["addresses"]).next()?)?,
+                    labels: BTreeMap::new(),
+                    ports: ports.collect::<Option<_>>()?,
+                    named: Some(list(&spec["services"]).map(text).collect::<Option<_>>()?),
+                    drained: spec["drained"] == true,
+                });
             }
             "Service" => {
                 let ports = list(&spec["ports"]).map(port).collect::<Option<_>>()?;
-                self.services.insert(id, Service { selector: strings(&spec["selector"])?, ports });
+                let address = text(&spec["clusterIP"]).filter(|address| address != "None");
+                let selector = strings(&spec["selector"])?;
+                self.services.insert(id, Service { address, selector, ports });
             }
-            "TrafficTarget" => self.targets.push(target(namespace, spec)?),
+            "TrafficTarget" => self.targets.push(access(namespace, spec)?),
             "HTTPRouteGroup" => {
                 let matches = list(&spec["matches"]).map(|one| Some((text(&one["name"])?, matching(one)?)));
                 self.groups.insert(id, matches.collect::<Option<_>>()?);
@@ -138,7 +194,7 @@ impl World {
     }
 }
 
-fn target(namespace: String, spec: &Value) -> Option<Target> {
+fn access(namespace: String, spec: &Value) -> Option<Access> {
     let account = |value: &Value| {
         let named = value["namespace"].as_str().unwrap_or(&namespace).to_owned();
         Some((named, text(&value["name"])?))
@@ -150,7 +206,7 @@ fn target(namespace: String, spec: &Value) -> Option<Target> {
         };
         Some(Rule { kind: text(&rule["kind"])?, name: text(&rule["name"])?, matches })
     });
-    Some(Target {
+    Some(Access {
         destination: account(&spec["destination"])?,
         sources: list(&spec["sources"]).map(account).collect::<Option<_>>()?,
         rules: rules.collect::<Option<_>>()?,
@@ -185,13 +241,25 @@ fn expression(text: &str) -> Option<Regex> {
 
 fn port(value: &Value) -> Option<Port> {
     let port = number(&value["port"])?;
-    let target = if value["targetPort"].is_null() { port } else { number(&value["targetPort"])? };
-    let name = value["name"].as_str().unwrap_or_default();
-    let protocol = match name.split('-').next()? {
-        "tcp" => Protocol::Tcp,
-        _ => Protocol::Http,
+    let target = match &value["targetPort"] {
+        Value::Null => Target::Number(port),
+        Value::String(name) => Target::Name(name.clone()),
+        given => Target::Number(number(given)?),
     };
-    Some(Port { port, target, protocol })
+    let stated = value["appProtocol"].as_str().and_then(protocol);
+    let named = value["name"].as_str().and_then(|name| protocol(name.split('-').next()?));
+    Some(Port { port, target, protocol: stated.or(named).unwrap_or(Protocol::Http) })
+}
+
+fn protocol(text: &str) -> Option<Protocol> {
+    Some(match text {
+        "http" => Protocol::Http,
+        "http2" | "grpc" | "kubernetes.io/h2c" => Protocol::Http2,
+        "tcp" => Protocol::Tcp,
+        "tcp-server-first" => Protocol::TcpServerFirst,
+        "https" => Protocol::Https,
+        _ => return None,
+    })
 }
 
 fn number(value: &Value) -> Option<u16> {

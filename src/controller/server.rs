@@ -229,7 +229,7 @@ impl Server {
     }
 }
 
-/// Starts the source, the publisher, and the certificates that the publisher asks for.
+/// Starts the source, the publisher, and what keeps the certificates, the CA and the clock.
 fn start_mesh(
     config: &Config,
     replica: &Replica,

@@ -64,11 +64,11 @@ impl Content {
         if bytes.len() < SHORTEST {
             return self;
         }
-        let mut compressed = block::compress(bytes);
+        let compressed = block::compress(bytes);
         if compressed.len() > bytes.len() / 3 * 2 {
             return self;
         }
-        compressed.shrink_to_fit();
+        // A boxed slice keeps no room to grow.
         let (compressed, length) = (compressed.into_boxed_slice(), bytes.len());
         Self::Packed(Arc::new(Packed { compressed, length, open: Mutex::default() }))
     }

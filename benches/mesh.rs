@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_mesh::api::core::{AppProtocol, Namespace, Service, ServicePort, TargetPort, Workload};
+use smc_mesh::api::core::{AppProtocol, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_mesh::api::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::Input;
@@ -76,8 +76,7 @@ impl Mesh {
             services: Vec::new(),
             ips: vec![IpAddr::V4(Self::pod_ip(p))],
             ports: BTreeMap::new(),
-            ready,
-            draining: false,
+            readiness: if ready { Readiness::Ready } else { Readiness::NotReady },
             injection: None,
         })))
     }

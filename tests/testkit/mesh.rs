@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_mesh::api::core::{AppProtocol, Namespace, Service, ServicePort, TargetPort, Workload};
+use smc_mesh::api::core::{AppProtocol, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
 use smc_mesh::api::osm::{LocalProxyMode, MeshConfig};
 use smc_mesh::api::smi::{self, SplitVersion};
@@ -64,8 +64,7 @@ pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool)
         services: Vec::new(),
         ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         ports: BTreeMap::from([("web".to_owned(), 8080)]),
-        ready,
-        draining: false,
+        readiness: if ready { Readiness::Ready } else { Readiness::NotReady },
         injection: None,
     }))
 }

@@ -95,6 +95,37 @@ impl AppProtocol {
     }
 }
 
+/// Whether a workload or an endpoint gets traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It gets traffic: a pod with the Ready condition, not terminating; an endpoint with
+    /// `conditions.ready`.
+    Ready,
+    /// It terminates and still serves: a pod with the Ready condition and a deletion timestamp; an endpoint
+    /// with `conditions.terminating` and `conditions.serving`. It gets traffic only where none is ready
+    /// (KEP-1669).
+    Draining,
+    /// The kubelet last reported that the pod is ready, and the node controller has taken the Ready condition
+    /// away because the node is not heard of. The pod may well serve: after an API server was away for the
+    /// node-monitor grace period (50 s by default) this is said of every pod of a cluster. It gets traffic
+    /// only where none is ready.
+    NodeUnreachable,
+    /// It gets no traffic.
+    NotReady,
+}
+
+impl Readiness {
+    /// Whether it gets traffic before all others.
+    pub fn is_ready(self) -> bool {
+        self == Self::Ready
+    }
+
+    /// Whether it gets traffic only where none is ready: it is better to ask it than none.
+    pub fn is_last_resort(self) -> bool {
+        matches!(self, Self::Draining | Self::NodeUnreachable)
+    }
+}
+
 /// A Pod, or a machine without a pod (a MeshWorkload), with its identity and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
@@ -113,11 +144,8 @@ pub struct Workload {
     pub ips: Vec<IpAddr>,
     /// Named container ports, or named ports of a machine.
     pub ports: BTreeMap<String, u16>,
-    /// Whether it may be sent traffic: the Ready condition, and not terminating.
-    pub ready: bool,
-    /// Whether it is terminating and still serves: the Ready condition, and a deletion timestamp. It gets
-    /// traffic only where no pod is ready.
-    pub draining: bool,
+    /// Whether it gets traffic.
+    pub readiness: Readiness,
     /// Whether the pod itself asks for or refuses a sidecar by its annotation; `None` leaves it to the
     /// namespace. A `hostNetwork` pod always refuses.
     pub injection: Option<bool>,
@@ -158,10 +186,8 @@ pub struct SlicePort {
 pub struct SliceEndpoint {
     /// Its addresses, all of the slice's family.
     pub addresses: Vec<IpAddr>,
-    /// `conditions.ready`; absent means ready, unless it is terminating (EndpointSlice API).
-    pub ready: bool,
-    /// `conditions.terminating` and `conditions.serving`, and not ready.
-    pub draining: bool,
+    /// Whether it gets traffic; never [`Readiness::NodeUnreachable`], which the pod behind it says.
+    pub readiness: Readiness,
     /// The pod behind it, where the slice says so.
     pub workload: Option<WorkloadId>,
 }

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::address::{check_port_name, read_host_address};
-use super::core::Workload;
+use super::core::{Readiness, Workload};
 use super::reading::{Fields, Findings, Node};
 use smc_types::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId, check_label};
 use smc_types::object_ref::Kind;
@@ -76,8 +76,11 @@ fn read(
         services: services?,
         ips,
         ports,
-        ready: serves && !meta.terminating,
-        draining: serves && meta.terminating,
+        readiness: match (serves, meta.terminating) {
+            (true, false) => Readiness::Ready,
+            (true, true) => Readiness::Draining,
+            (false, _) => Readiness::NotReady,
+        },
         // Its declaration asks for a proxy; whether it gets one is its namespace's decision.
         injection: Some(true),
     })
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!(services, ["bank/ledger", "bank/audit"]);
         assert_eq!(machine.ips.len(), 2);
         assert_eq!(machine.ports, [("db".to_owned(), 5432), ("http".to_owned(), 8080)].into());
-        assert!(machine.ready && !machine.draining && machine.labels.is_empty());
+        assert!(machine.readiness.is_ready() && machine.labels.is_empty());
         let uuid = ProxyUuid::derived(&machine.id);
         assert_eq!(machine.proxy_name().to_string(), format!("{uuid}.ledger.bank"));
         assert_eq!(machine.proxy_name().to_string().parse(), Ok(machine.proxy_name()));
@@ -298,7 +301,7 @@ mod tests {
             );
             let machine = reading.object.unwrap();
             assert_eq!(machine.ips.len(), left, "{value}");
-            assert_eq!(machine.ready, left > 0, "{value}");
+            assert_eq!(machine.readiness.is_ready(), left > 0, "{value}");
             if field == "ports" {
                 assert!(machine.ports.is_empty());
             }
@@ -312,14 +315,17 @@ mod tests {
 
     #[test]
     fn drained_takes_it_out_of_its_services_and_so_does_nonsense() {
-        for (value, ready) in
-            [(json!(false), true), (json!(true), false), (json!("no"), false), (json!(null), false)]
-        {
+        for (value, readiness) in [
+            (json!(false), Readiness::Ready),
+            (json!(true), Readiness::NotReady),
+            (json!("no"), Readiness::NotReady),
+            (json!(null), Readiness::NotReady),
+        ] {
             let machine = read_spec(&with("drained", value.clone())).object.unwrap();
-            assert_eq!((machine.ready, machine.draining), (ready, false), "{value}");
+            assert_eq!(machine.readiness, readiness, "{value}");
         }
         let meta = MeshWorkloadMeta { proxy_uuid: None, terminating: true };
         let machine = read_mesh_workload("bank/x".parse().unwrap(), meta, spec()).object.unwrap();
-        assert_eq!((machine.ready, machine.draining), (false, true));
+        assert_eq!(machine.readiness, Readiness::Draining);
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use super::{Catalog, Endpoint};
 use crate::api::core::{
-    AppProtocol, EndpointSlice, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
+    AppProtocol, EndpointSlice, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
 };
 use smc_types::ids::{ServiceAccountId, WorkloadId};
 
@@ -33,8 +33,8 @@ pub(super) struct Backends {
 impl Backends {
     /// Computes the backends of `service`.
     ///
-    /// Its endpoints are the ready pods it selects, or where there is none for a port, those that are
-    /// terminating and still serve (Kubernetes' KEP-1669): it is better to ask them than none.
+    /// Its endpoints are the ready pods it selects, or where there is none for a port, those of last resort
+    /// ([`Readiness::is_last_resort`]).
     /// EndpointSlices of the service take precedence, also for readiness, which Kubernetes overrides for
     /// `publishNotReadyAddresses`: their author knows more than the selector says. A machine that names
     /// the service is an endpoint beside both, and only so: no selector and no slice makes it one. A
@@ -44,7 +44,7 @@ impl Backends {
             endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
             ..Self::default()
         };
-        let mut draining: BTreeMap<u16, Vec<Endpoint>> = BTreeMap::new();
+        let mut last_resort: BTreeMap<u16, Vec<Endpoint>> = BTreeMap::new();
         let sliced = catalog.index.slices_of.contains_key(&service.id);
         for id in catalog.index.selected.get(&service.id).into_iter().flatten() {
             let Some(workload) = catalog.workloads.get(id).filter(|w| catalog.in_mesh(w)) else { continue };
@@ -61,8 +61,12 @@ impl Backends {
                     target,
                     workload.ips.iter().copied().filter(|_| !machine),
                 );
-                let to = if workload.ready { &mut backends.endpoints } else { &mut draining };
-                if (machine || !sliced) && (workload.ready || workload.draining) {
+                let to = match workload.readiness {
+                    Readiness::Ready => &mut backends.endpoints,
+                    Readiness::Draining | Readiness::NodeUnreachable => &mut last_resort,
+                    Readiness::NotReady => continue,
+                };
+                if machine || !sliced {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
                         add_endpoint(to, port, ip, target, workload);
                     }
@@ -73,14 +77,14 @@ impl Backends {
             for endpoint in &slice.endpoints {
                 for &ip in &endpoint.addresses {
                     if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
-                        backends.add_slice_endpoint(&mut draining, service, slice, endpoint, ip, workload);
+                        backends.add_slice_endpoint(&mut last_resort, service, slice, endpoint, ip, workload);
                     }
                 }
             }
         }
         for (port, endpoints) in &mut backends.endpoints {
             if endpoints.is_empty() {
-                endpoints.extend(draining.remove(port).unwrap_or_default());
+                endpoints.extend(last_resort.remove(port).unwrap_or_default());
             }
             endpoints.sort_unstable();
             endpoints.dedup();
@@ -90,7 +94,7 @@ impl Backends {
 
     fn add_slice_endpoint(
         &mut self,
-        draining: &mut BTreeMap<u16, Vec<Endpoint>>,
+        last_resort: &mut BTreeMap<u16, Vec<Endpoint>>,
         service: &Service,
         slice: &EndpointSlice,
         endpoint: &SliceEndpoint,
@@ -98,13 +102,15 @@ impl Backends {
         workload: &Workload,
     ) {
         self.add_workload(workload);
+        // The slice says no more of such a pod than that it is not ready.
+        let unreachable = workload.readiness == Readiness::NodeUnreachable;
         for slice_port in &slice.ports {
             for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
                 self.add_target(workload, port, slice_port.port, [ip]);
-                if endpoint.ready {
+                if endpoint.readiness.is_ready() {
                     add_endpoint(&mut self.endpoints, port, ip, slice_port.port, workload);
-                } else if endpoint.draining {
-                    add_endpoint(draining, port, ip, slice_port.port, workload);
+                } else if endpoint.readiness.is_last_resort() || unreachable {
+                    add_endpoint(last_resort, port, ip, slice_port.port, workload);
                 }
             }
         }
@@ -186,7 +192,7 @@ impl Catalog {
         if let [only] = candidates[..] {
             return Some(only);
         }
-        let mut ready = candidates.into_iter().filter(|workload| workload.ready);
+        let mut ready = candidates.into_iter().filter(|workload| workload.readiness.is_ready());
         ready.next().filter(|_| ready.next().is_none())
     }
 }

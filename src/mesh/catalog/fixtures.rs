@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Affected, Catalog, Object, SourceEvent};
 use crate::api::core::{
-    AppProtocol, EndpointSlice, Namespace, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
-    Workload,
+    AppProtocol, EndpointSlice, Namespace, Readiness, Service, ServicePort, SliceEndpoint, SlicePort,
+    TargetPort, Workload,
 };
 use crate::api::fixtures;
 pub(crate) use crate::api::fixtures::{
@@ -66,8 +66,7 @@ pub(crate) fn pod(id: &str, service_account: &str, app: &str, address: &str) -> 
         services: Vec::new(),
         ips: vec![ip(address)],
         ports: BTreeMap::new(),
-        ready: true,
-        draining: false,
+        readiness: Readiness::Ready,
         injection: None,
     }
 }
@@ -90,8 +89,7 @@ pub(crate) fn slice(id: &str, service: &str, ports: &[(&str, u16)], addresses: &
     let ports = ports.iter().map(|&(name, port)| SlicePort { name: Some(name.to_owned()), port });
     let endpoint = |address: &&str| SliceEndpoint {
         addresses: vec![ip(address)],
-        ready: true,
-        draining: false,
+        readiness: Readiness::Ready,
         workload: None,
     };
     EndpointSlice {

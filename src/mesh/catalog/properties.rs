@@ -11,7 +11,9 @@ use super::fixtures::{
     target, tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, SourceEvent};
-use crate::api::core::{AppProtocol, EndpointSlice, Namespace, Service, ServicePort, TargetPort, Workload};
+use crate::api::core::{
+    AppProtocol, EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload,
+};
 use crate::api::smi::{Rule, UdpRoute};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::ObjectRef;
@@ -54,16 +56,20 @@ fn a_service() -> impl Strategy<Value = Object> {
     })
 }
 
+fn readiness() -> impl Strategy<Value = Readiness> {
+    use Readiness::{Draining, NodeUnreachable, NotReady, Ready};
+    select(vec![Ready, Draining, NodeUnreachable, NotReady])
+}
+
 fn a_pod() -> impl Strategy<Value = Object> {
     let identity = (select(&PODS[..]), select(vec!["x", "y", "z"]), select(&APPS[..]));
-    let state = (subsequence(&ADDRESSES[..], 0..3), 0..3, any::<bool>(), 0..8, 0..8);
-    (identity, state).prop_map(|((id, account, app), (ips, ready, named, injection, proxy))| {
+    let state = (subsequence(&ADDRESSES[..], 0..3), readiness(), any::<bool>(), 0..8, 0..8);
+    (identity, state).prop_map(|((id, account, app), (ips, readiness, named, injection, proxy))| {
         let account = format!("{}/{account}", namespace_of(id));
         let pod = pod(id, &account, app, "10.0.0.1");
         Object::from(Workload {
             ips: ips.into_iter().map(ip).collect(),
-            ready: ready == 1,
-            draining: ready == 2,
+            readiness,
             ports: if named { [("web".to_owned(), 9090)].into() } else { BTreeMap::new() },
             injection: match injection {
                 0 => Some(false),
@@ -80,14 +86,13 @@ fn a_pod() -> impl Strategy<Value = Object> {
 fn a_machine() -> impl Strategy<Value = Object> {
     let identity = (select(&MACHINES[..]), select(vec!["x", "y"]));
     let services = subsequence(vec!["s1", "s2", "s4"], 1..3);
-    let state = (subsequence(&ADDRESSES[..], 0..3), 0..3, any::<bool>(), 0..8);
-    (identity, services, state).prop_map(|((id, account), services, (ips, ready, named, proxy))| {
+    let state = (subsequence(&ADDRESSES[..], 0..3), readiness(), any::<bool>(), 0..8);
+    (identity, services, state).prop_map(|((id, account), services, (ips, readiness, named, proxy))| {
         let account = format!("{}/{account}", namespace_of(id));
         let machine = machine(id, &account, &services, "10.0.0.1");
         Object::from(Workload {
             ips: ips.into_iter().map(ip).collect(),
-            ready: ready == 1,
-            draining: ready == 2,
+            readiness,
             ports: if named { [("web".to_owned(), 9090)].into() } else { BTreeMap::new() },
             proxy: if proxy == 0 { uuid_of(PODS[0]) } else { machine.proxy },
             ..machine
@@ -117,12 +122,12 @@ fn proxies() -> Vec<ProxyName> {
 
 fn a_slice() -> impl Strategy<Value = Object> {
     let which = (select(vec!["a/e1", "a/e2", "b/e1"]), select(&SERVICES[..]));
-    let what = (subsequence(&ADDRESSES[..], 0..4), any::<bool>(), proptest::option::of(select(&PODS[..])));
-    (which, what).prop_map(|((id, service), (addresses, ready, pod))| {
+    let what = (subsequence(&ADDRESSES[..], 0..4), readiness(), proptest::option::of(select(&PODS[..])));
+    (which, what).prop_map(|((id, service), (addresses, readiness, pod))| {
         let slice = slice(id, service, &[("p80", 7070), ("p81", 8080)], &addresses);
         let mut endpoints = slice.endpoints.clone();
         if let Some(first) = endpoints.first_mut() {
-            first.ready = ready;
+            first.readiness = readiness;
             first.workload = pod.map(|pod| pod.parse().unwrap());
         }
         Object::EndpointSlice(EndpointSlice { endpoints, ..slice })

@@ -9,7 +9,7 @@ use super::fixtures::{
     tcp_route, tcp_rule,
 };
 use super::{Affected, Catalog, Endpoint, Object};
-use crate::api::core::{AppProtocol, Namespace, ServicePort, TargetPort, Workload};
+use crate::api::core::{AppProtocol, Namespace, Readiness, ServicePort, TargetPort, Workload};
 use crate::class::InboundPort;
 use AppProtocol::{Http, Tcp};
 use smc_types::ids::{MeshNamespace, TrustDomain};
@@ -50,7 +50,8 @@ fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(namespace("other"));
     catalog.declare(Object::from(pod("other/w", "other/web", "web", "10.0.1.1")));
-    let unready = Workload { ready: false, ..pod("shop/w3", "shop/web", "web", "10.0.0.3") };
+    let unready =
+        Workload { readiness: Readiness::NotReady, ..pod("shop/w3", "shop/web", "web", "10.0.0.3") };
     catalog.declare(Object::from(unready));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
     let first = catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].clone();
@@ -64,24 +65,43 @@ fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
     assert_eq!(catalog.workloads_behind(&service_id("shop/web")).count(), 3, "ready or not");
 }
 
-/// The pod's annotation decides, or else the namespace's.
-/// Kubernetes' KEP-1669: a service that all its pods leave at once is served until they end.
+/// Kubernetes' KEP-1669: a service that all its pods leave at once is served until they end. And a cluster
+/// whose nodes all count as lost is served by their pods.
 #[test]
-fn a_pod_that_drains_gets_traffic_only_where_none_is_ready() {
-    let mut catalog = Catalog::of(shop());
-    let drains = |id: &str, ip: &str| {
-        let pod = pod(id, "shop/web", "web", ip);
-        Object::from(Workload { ready: false, draining: true, ..pod })
-    };
-    catalog.declare(drains("shop/w1", "10.0.0.1"));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
-    let affected = catalog.declare(drains("shop/w2", "10.0.0.2"));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
-    assert!(affected.endpoints.contains(&service_id("shop/web")));
-    catalog.declare(Object::from(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.3", 80)]));
+fn a_pod_of_last_resort_gets_traffic_only_where_none_is_ready() {
+    for readiness in [Readiness::Draining, Readiness::NodeUnreachable] {
+        let mut catalog = Catalog::of(shop());
+        let last_resort = |id: &str, ip: &str| {
+            let pod = pod(id, "shop/web", "web", ip);
+            Object::from(Workload { readiness, ..pod })
+        };
+        catalog.declare(last_resort("shop/w1", "10.0.0.1"));
+        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
+        let affected = catalog.declare(last_resort("shop/w2", "10.0.0.2"));
+        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
+        assert!(affected.endpoints.contains(&service_id("shop/web")));
+        catalog.declare(Object::from(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
+        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.3", 80)]));
+    }
 }
 
+/// A slice says of such a pod that it is not ready, and not why.
+#[test]
+fn a_pod_of_a_lost_node_is_the_last_resort_of_a_slice_too() {
+    let mut catalog = Catalog::of(shop());
+    let mut listed = slice("shop/web-1", "shop/web", &[("p80", 80)], &["10.0.0.1", "10.0.0.2"]);
+    for endpoint in &mut listed.endpoints {
+        endpoint.readiness = Readiness::NotReady;
+    }
+    catalog.declare(Object::EndpointSlice(listed));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "the author of the slice says so");
+    let lost =
+        Workload { readiness: Readiness::NodeUnreachable, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
+    catalog.declare(Object::from(lost));
+    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]));
+}
+
+/// The pod's annotation decides, or else the namespace's.
 #[test]
 fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
     let mut catalog = Catalog::of(shop());
@@ -198,7 +218,8 @@ fn a_slice_reaches_neither_pods_nor_services_of_another_namespace() {
 fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
     let mut catalog = Catalog::of(shop());
     catalog.declare(Object::EndpointSlice(slice("shop/s", "shop/web", &[("p80", 80)], &["10.0.0.1"])));
-    let finished = Workload { ready: false, ..pod("shop/job", "shop/job", "job", "10.0.0.1") };
+    let finished =
+        Workload { readiness: Readiness::NotReady, ..pod("shop/job", "shop/job", "job", "10.0.0.1") };
     catalog.declare(Object::from(finished));
     assert_eq!(
         catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].service_account,
@@ -313,7 +334,8 @@ fn an_unchanged_object_affects_nothing() {
 #[test]
 fn a_pod_that_turns_unready_touches_endpoints_only() {
     let mut catalog = Catalog::of(shop());
-    let unready = Workload { ready: false, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
+    let unready =
+        Workload { readiness: Readiness::NotReady, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
     assert_eq!(catalog.declare(Object::from(unready)), endpoints_only(&["shop/web"]));
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use smc_authority::pki::TrustBundle;
 use smc_mesh::api::core::{
-    AppProtocol, EndpointSlice, Namespace, SliceEndpoint, SlicePort, TargetPort, Workload,
+    AppProtocol, EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::lint;
@@ -125,8 +125,7 @@ fn slices() -> impl Strategy<Value = Input> {
             let (namespace, _) = name.split_once('/').unwrap();
             let endpoint = |(address, ready, pod): (&str, bool, Option<usize>)| SliceEndpoint {
                 addresses: vec![address.parse().unwrap()],
-                ready,
-                draining: !ready,
+                readiness: if ready { Readiness::Ready } else { Readiness::Draining },
                 workload: pod.map(|i| format!("{namespace}/pod{i}").parse().unwrap()),
             };
             let port = |(name, port): (Option<&str>, u16)| SlicePort { name: name.map(str::to_owned), port };

@@ -57,6 +57,7 @@ async fn traffic_goes_on_while_the_control_plane_fails() {
     steady.assert_no_failure(LEAST, "controllers from 3 to 4 and 3");
     the_api_server_is_killed(cluster, &mut steady).await;
     the_api_server_hangs(cluster, &mut steady).await;
+    the_node_is_not_heard_of(cluster, &mut steady).await;
     scale(cluster, 5).await;
     scale(cluster, REPLICAS).await;
     scale(cluster, 1).await;
@@ -125,6 +126,39 @@ async fn the_api_server_hangs(cluster: &Cluster, steady: &mut Steady) {
         .unwrap();
     mesh::wait_rolled_out(cluster).await;
     policy_changes_arrive(cluster, steady).await;
+}
+
+/// The kubelet falls silent. The node controller then takes all pods of the node for not ready, while they
+/// serve as before: what happens to every pod of a cluster whose API server was away for a minute.
+async fn the_node_is_not_heard_of(cluster: &Cluster, steady: &mut Steady) {
+    cluster.signal("kubelet", Signal::SIGSTOP).await.unwrap();
+    wait_endpoints(cluster, "false false").await;
+    tokio::time::sleep(AWAY).await;
+    steady.assert_no_failure(LEAST, "a node that is not heard of");
+    cluster.signal("kubelet", Signal::SIGCONT).await.unwrap();
+    wait_endpoints(cluster, "true true").await;
+    mesh::wait_rolled_out(cluster).await;
+    steady.assert_no_failure(1, "a node that is heard of again");
+    policy_changes_arrive(cluster, steady).await;
+}
+
+/// Waits until the endpoints of `web` have these values of their condition `ready`.
+async fn wait_endpoints(cluster: &Cluster, expected: &str) {
+    let get = [
+        "get",
+        "endpointslices",
+        "-n",
+        "faults",
+        "-l",
+        "kubernetes.io/service-name=web",
+        "-o",
+        "jsonpath={.items[*].endpoints[*].conditions.ready}",
+    ];
+    let are_so = || async {
+        let ready = cluster.kubectl(&get).await.map_err(|error| error.chain())?;
+        if ready.stdout == expected { Ok(()) } else { Err(format!("{ready:?}")) }
+    };
+    cluster.wait(&format!("endpoints {expected}"), SETTLE * 2, are_so).await.unwrap();
 }
 
 /// Scales the controllers, and waits until the group has so many voters.

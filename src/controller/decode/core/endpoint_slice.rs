@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1 as discovery;
 use smc_mesh::api::address::read_address;
-use smc_mesh::api::core::{EndpointSlice, SliceEndpoint, SlicePort};
+use smc_mesh::api::core::{EndpointSlice, Readiness, SliceEndpoint, SlicePort};
 use smc_types::ids::{NamespacedName, ServiceId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
@@ -156,9 +156,9 @@ impl Reader {
         if addresses.is_empty() {
             return None;
         }
-        let (ready, draining) = read_conditions(endpoint.conditions.as_ref());
+        let readiness = endpoint.conditions.as_ref().map_or(Readiness::Ready, read_conditions);
         let workload = endpoint.target_ref.as_ref().and_then(|target| self.read_target(slice, index, target));
-        Some(SliceEndpoint { addresses, ready, draining, workload })
+        Some(SliceEndpoint { addresses, readiness, workload })
     }
 
     /// The pod behind an endpoint. A pod of another namespace is refused: otherwise a namespace could put its
@@ -188,14 +188,18 @@ impl Reader {
     }
 }
 
-/// Whether an endpoint is ready, and whether it drains: it is terminating and still serves. Absent means
-/// ready (EndpointSlice API), but not of one that is terminating. One that is both has a service that
-/// publishes addresses that are not ready, and counts as ready.
-fn read_conditions(conditions: Option<&discovery::EndpointConditions>) -> (bool, bool) {
-    let Some(conditions) = conditions else { return (true, false) };
+/// Whether an endpoint gets traffic. An absent `ready` means ready (EndpointSlice API), but not of an
+/// endpoint that is terminating. One that is both ready and terminating has a service that publishes
+/// addresses that are not ready, and counts as ready.
+fn read_conditions(conditions: &discovery::EndpointConditions) -> Readiness {
     let terminating = conditions.terminating == Some(true);
-    let ready = conditions.ready.unwrap_or(!terminating);
-    (ready, !ready && terminating && conditions.serving == Some(true))
+    if conditions.ready.unwrap_or(!terminating) {
+        Readiness::Ready
+    } else if terminating && conditions.serving == Some(true) {
+        Readiness::Draining
+    } else {
+        Readiness::NotReady
+    }
 }
 
 #[cfg(test)]
@@ -229,27 +233,30 @@ mod tests {
         let slice = reading.object.unwrap();
         assert_eq!(slice.service.to_string(), "shop/db");
         assert_eq!(slice.ports, [SlicePort { name: Some("sql".to_owned()), port: 5432 }]);
-        let endpoints: Vec<(bool, Option<String>)> =
-            slice.endpoints.iter().map(|e| (e.ready, e.workload.as_ref().map(ToString::to_string))).collect();
+        let endpoints: Vec<(bool, Option<String>)> = slice
+            .endpoints
+            .iter()
+            .map(|e| (e.readiness.is_ready(), e.workload.as_ref().map(ToString::to_string)))
+            .collect();
         assert_eq!(endpoints, [(true, Some("shop/db-0".to_owned())), (false, None), (true, None)]);
     }
 
     #[test]
     fn an_endpoint_that_terminates_drains_while_it_serves() {
-        for (conditions, ready, draining) in [
-            (json!({}), true, false),
-            (json!({"ready": true, "serving": true, "terminating": false}), true, false),
-            (json!({"ready": false, "serving": true, "terminating": true}), false, true),
-            (json!({"serving": true, "terminating": true}), false, true),
-            (json!({"ready": false, "serving": false, "terminating": true}), false, false),
-            (json!({"ready": false, "terminating": true}), false, false),
-            (json!({"ready": false, "serving": true}), false, false),
-            (json!({"ready": true, "serving": true, "terminating": true}), true, false),
+        for (conditions, readiness) in [
+            (json!({}), Readiness::Ready),
+            (json!({"ready": true, "serving": true, "terminating": false}), Readiness::Ready),
+            (json!({"ready": false, "serving": true, "terminating": true}), Readiness::Draining),
+            (json!({"serving": true, "terminating": true}), Readiness::Draining),
+            (json!({"ready": false, "serving": false, "terminating": true}), Readiness::NotReady),
+            (json!({"ready": false, "terminating": true}), Readiness::NotReady),
+            (json!({"ready": false, "serving": true}), Readiness::NotReady),
+            (json!({"ready": true, "serving": true, "terminating": true}), Readiness::Ready),
         ] {
             let reading =
                 read("IPv4", json!([{"addresses": ["10.0.0.1"], "conditions": conditions}]), json!([]));
             let endpoint = &reading.object.unwrap().endpoints[0];
-            assert_eq!((endpoint.ready, endpoint.draining), (ready, draining), "{conditions}");
+            assert_eq!(endpoint.readiness, readiness, "{conditions}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use smc_mesh::api::address::check_port_name;
-use smc_mesh::api::core::Workload;
+use smc_mesh::api::core::{Readiness, Workload};
 use smc_mesh::injection;
 use smc_types::ids::{MeshName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -40,8 +40,7 @@ pub fn read_pod(pod: &core::Pod, platform: Platform) -> Reading<Workload> {
     let ports = spec.map(|spec| read_named_ports(&subject, spec, &mut problems)).unwrap_or_default();
     let (injection, refused) = read_pod_injection(pod);
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
-    let serves = !ips.is_empty() && serves(pod, platform);
-    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let readiness = if ips.is_empty() { Readiness::NotReady } else { read_readiness(pod, platform) };
     let workload = proxy.zip(service_account).map(|(proxy, service_account)| Workload {
         id,
         proxy,
@@ -50,8 +49,7 @@ pub fn read_pod(pod: &core::Pod, platform: Platform) -> Reading<Workload> {
         services: Vec::new(),
         ips,
         ports,
-        ready: serves && !terminating,
-        draining: serves && terminating,
+        readiness,
         injection,
     });
     Reading { object: workload, problems }
@@ -184,16 +182,33 @@ pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace, mesh: &MeshNam
     namespace.is_some_and(|namespace| injection::applies(&namespace, read_pod_injection(pod).0))
 }
 
-/// Whether the pod serves traffic, terminating or not.
-fn serves(pod: &core::Pod, platform: Platform) -> bool {
-    let Some(status) = pod.status.as_ref() else { return false };
+/// Whether a pod with an address gets traffic.
+///
+/// The kubelet says `Ready` of a pod with `ContainersReady` and a `True` condition for each readiness gate
+/// (KEP-580). A pod with these and without `Ready` was thus marked by the node controller, which sets the one
+/// condition when it does not hear of the node.
+fn read_readiness(pod: &core::Pod, platform: Platform) -> Readiness {
+    let Some(status) = pod.status.as_ref() else { return Readiness::NotReady };
     // A pod that has not started or has ended serves no traffic, regardless of its conditions.
     if !matches!(status.phase.as_deref(), None | Some("" | "Running" | "Unknown")) {
-        return false;
+        return Readiness::NotReady;
     }
-    match status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready") {
-        Some(condition) => condition.status == "True",
-        None => platform == Platform::Files,
+    let condition = |name: &str| {
+        let found = status.conditions.iter().flatten().find(|condition| condition.type_ == name);
+        found.map(|condition| condition.status == "True")
+    };
+    let holds = |name: &str| condition(name) == Some(true);
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    match (condition("Ready").unwrap_or(platform == Platform::Files), terminating) {
+        (true, false) => Readiness::Ready,
+        (true, true) => Readiness::Draining,
+        (false, false)
+            if holds("ContainersReady") && gates.into_iter().all(|gate| holds(&gate.condition_type)) =>
+        {
+            Readiness::NodeUnreachable
+        }
+        (false, _) => Readiness::NotReady,
     }
 }
 
@@ -240,7 +255,7 @@ mod tests {
         assert_eq!(workload.labels["app"], "store");
         assert_eq!(workload.ips.len(), 2);
         assert_eq!(workload.ports, [("http".to_owned(), 8080)].into());
-        assert!(workload.ready);
+        assert!(workload.readiness.is_ready());
         assert_eq!(workload.injection, None);
     }
 
@@ -310,33 +325,53 @@ mod tests {
             ),
         ] {
             let pod = object(pod(meta, json!({}), status.clone()));
-            let by = |platform| {
-                let workload = read_pod(&pod, platform).object.unwrap();
-                let terminating = pod.metadata.deletion_timestamp.is_some();
-                assert!(!workload.ready || !workload.draining);
-                assert!(!workload.draining || terminating);
-                workload.ready
-            };
+            let by = |platform| read_pod(&pod, platform).object.unwrap().readiness.is_ready();
             assert_eq!(by(Platform::Files), with_silence_ready, "{status}");
             assert_eq!(by(Platform::ApiServer), with_silence_not_ready, "{status}");
         }
-        assert!(!read(json!({"metadata": {"name": "store"}})).object.unwrap().ready);
+        let unknown = read(json!({"metadata": {"name": "store"}})).object.unwrap();
+        assert_eq!(unknown.readiness, Readiness::NotReady);
     }
 
     /// Kubernetes leaves the condition as it is while a pod terminates.
     #[test]
     fn a_terminating_pod_drains_as_long_as_it_is_ready_and_runs() {
-        for (phase, condition, draining) in [
-            ("Running", "True", true),
-            ("Running", "False", false),
-            ("Failed", "True", false),
-            ("Pending", "True", false),
+        for (phase, condition, readiness) in [
+            ("Running", "True", Readiness::Draining),
+            ("Running", "False", Readiness::NotReady),
+            ("Failed", "True", Readiness::NotReady),
+            ("Pending", "True", Readiness::NotReady),
         ] {
             let status = json!({"phase": phase, "podIP": "10.0.0.1",
                 "conditions": [{"type": "Ready", "status": condition}]});
             let pod = pod(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), status);
             let workload = read(pod).object.unwrap();
-            assert_eq!((workload.ready, workload.draining), (false, draining), "{phase} {condition}");
+            assert_eq!(workload.readiness, readiness, "{phase} {condition}");
+        }
+    }
+
+    /// Only the kubelet takes `ContainersReady` away, and only the author of a readiness gate its condition.
+    #[test]
+    fn a_pod_without_ready_alone_is_on_a_node_that_is_not_heard_of() {
+        let gated = json!({"readinessGates": [{"conditionType": "example.com/gate"}]});
+        let terminating = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        for (meta, spec, phase, ready, containers, gate, expected) in [
+            (json!({}), json!({}), "Running", "False", "True", None, Readiness::NodeUnreachable),
+            (json!({}), json!({}), "Running", "Unknown", "True", None, Readiness::NodeUnreachable),
+            (json!({}), json!({}), "Unknown", "False", "True", None, Readiness::NodeUnreachable),
+            (json!({}), json!({}), "Running", "False", "False", None, Readiness::NotReady),
+            (json!({}), json!({}), "Failed", "False", "True", None, Readiness::NotReady),
+            (json!({}), gated.clone(), "Running", "False", "True", Some("True"), Readiness::NodeUnreachable),
+            (json!({}), gated.clone(), "Running", "False", "True", Some("False"), Readiness::NotReady),
+            (json!({}), gated, "Running", "False", "True", None, Readiness::NotReady),
+            (terminating, json!({}), "Running", "False", "True", None, Readiness::NotReady),
+        ] {
+            let condition = |name: &str, status: &str| json!({"type": name, "status": status});
+            let mut conditions = vec![condition("Ready", ready), condition("ContainersReady", containers)];
+            conditions.extend(gate.map(|status| condition("example.com/gate", status)));
+            let status = json!({"phase": phase, "podIP": "10.0.0.1", "conditions": conditions});
+            let workload = read(pod(meta, spec, status.clone())).object.unwrap();
+            assert_eq!(workload.readiness, expected, "{status}");
         }
     }
 

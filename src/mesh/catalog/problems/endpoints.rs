@@ -28,7 +28,7 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     for ((ip, _), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {
         // A pod that ends may keep its address in its status: only those that run are in conflict.
         let pods = workloads.iter().filter(|id| !id.is_machine());
-        let running = pods.filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.ready);
+        let running = pods.filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.readiness.is_ready());
         let running: Vec<_> = running.filter(|pod| catalog.in_mesh(pod)).collect();
         if running.len() > 1 {
             for pod in running {

@@ -1,6 +1,6 @@
 //! Each finding, once; and a sound mesh that has none.
 
-use crate::api::core::{AppProtocol, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
+use crate::api::core::{AppProtocol, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
 use crate::api::smi::{Rule, RuleKind, UdpRoute};
 use crate::catalog::fixtures::{
     group, http_rule, ip, name, namespace, pod, port, service, slice, split, target, tcp_route, tcp_rule,
@@ -108,7 +108,7 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
         ..service("shop/v1", "v1", &[port(80, Http)])
     };
     let foreign =
-        SliceEndpoint { addresses: vec![ip("192.0.2.1")], ready: true, draining: false, workload: None };
+        SliceEndpoint { addresses: vec![ip("192.0.2.1")], readiness: Readiness::Ready, workload: None };
     let with_stranger = |mut slice: crate::api::core::EndpointSlice| {
         slice.endpoints.push(foreign.clone());
         Object::EndpointSlice(slice)

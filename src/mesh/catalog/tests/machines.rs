@@ -2,7 +2,7 @@
 
 use super::{at, endpoints, shop};
 use crate::api::core::AppProtocol::{Http, Tcp};
-use crate::api::core::{Service, TargetPort, Workload};
+use crate::api::core::{Readiness, Service, TargetPort, Workload};
 use crate::catalog::fixtures::{
     account, accounts, ip, machine, namespace, pod, port, service, service_id, slice, split, target,
     tcp_route, tcp_rule,
@@ -134,7 +134,8 @@ fn a_named_target_port_is_the_machines_own() {
 fn a_drained_machine_is_no_endpoint_and_keeps_its_sidecar() {
     let mut catalog = with_machine();
     let declared = machine("shop/legacy", "shop/old", &["web"], "192.0.2.1");
-    let affected = catalog.declare(Object::from(Workload { ready: false, ..declared.clone() }));
+    let affected =
+        catalog.declare(Object::from(Workload { readiness: Readiness::NotReady, ..declared.clone() }));
     assert_eq!(affected.endpoints, [service_id("shop/web")].into());
     assert!(affected.proxies.is_empty() && affected.accounts.is_empty(), "{affected:?}");
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));

@@ -91,7 +91,9 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     let trust = trust(&client).await?;
     let sender = connect(webhooks, &trust).await?;
     review(sender.clone(), webhooks, 0).await?;
+    let before = controller.cpu()?;
     let (paced, late) = at_rate(&sender, webhooks, load).await?;
+    let cpu = controller.cpu()?.saturating_sub(before);
     let highest = at_most(&sender, webhooks, load).await?;
     let injected = created(&cluster, &client, "b0", load.pods).await?;
     let plain = created(&cluster, &client, "plain", load.pods).await?;
@@ -101,6 +103,7 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
         "injection_p50_ms": percentile_ms(&paced, 50),
         "injection_p99_ms": percentile_ms(&paced, 99),
         "injection_late": late,
+        "injection_cpu_us": cpu.as_micros() / paced.len().max(1) as u128,
         "pod_created_injected_p50_ms": percentile_ms(&injected, 50),
         "pod_created_injected_p99_ms": percentile_ms(&injected, 99),
         "pod_created_plain_p50_ms": percentile_ms(&plain, 50),

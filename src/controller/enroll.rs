@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber};
 use smc_mesh::bootstrap::{Bootstrap, Controllers};
 use smc_mesh::session::Variant;
@@ -27,8 +28,8 @@ pub(crate) struct Applicant {
 /// An enrolled workload.
 #[derive(Clone)]
 pub(crate) struct Enrolled {
-    /// The Envoy bootstrap as JSON, with the only copy of the proxy's private key.
-    pub(crate) bootstrap: String,
+    /// The Envoy bootstrap, with the only copy of the proxy's private key.
+    pub(crate) bootstrap: Value,
     /// The serial number of the proxy certificate.
     pub(crate) serial: SerialNumber,
 }
@@ -71,13 +72,12 @@ impl Enroller {
             variant: *variant,
             inbound_connections: self.inbound_connections,
         };
-        Ok(Enrolled { bootstrap: format!("{:#}\n", bootstrap.json()), serial: issued.serial })
+        Ok(Enrolled { bootstrap: bootstrap.json(), serial: issued.serial })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
     use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
 
     use super::*;
@@ -113,14 +113,15 @@ mod tests {
         let [(proxy, account, certificate)] = issued.as_slice() else { panic!("{issued:?}") };
         assert_eq!((proxy, account), (&applicant.proxy, &applicant.account));
         assert_eq!(enrolled.serial, certificate.serial);
-        let bootstrap: Value = serde_json::from_str(&enrolled.bootstrap).unwrap();
+        let bootstrap = enrolled.bootstrap;
         assert_eq!(bootstrap["node"]["id"], applicant.proxy.to_string());
         let tls = &bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"]["common_tls_context"];
         let own = &tls["tls_certificates"][0];
         assert_eq!(own["certificate_chain"]["inline_string"], certificate.chain_pem);
         assert_eq!(own["private_key"]["inline_string"], certificate.key_pem.as_str());
         assert_eq!(tls["validation_context"]["trusted_ca"]["inline_string"], issuer.bundle().pem);
-        assert!(enrolled.bootstrap.contains("10.0.0.9") && enrolled.bootstrap.contains("controller.smc"));
+        let text = bootstrap.to_string();
+        assert!(text.contains("10.0.0.9") && text.contains("controller.smc"));
     }
 
     #[tokio::test]
@@ -128,7 +129,6 @@ mod tests {
         let (_, enroller) = enroller();
         for (variant, api) in [(Variant::Delta, "DELTA_GRPC"), (Variant::Sotw, "GRPC")] {
             let bootstrap = enroller.enroll(&applicant(variant)).await.unwrap().bootstrap;
-            let bootstrap: Value = serde_json::from_str(&bootstrap).unwrap();
             assert_eq!(bootstrap["dynamic_resources"]["ads_config"]["api_type"], api);
         }
     }

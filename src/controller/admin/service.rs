@@ -177,7 +177,8 @@ impl Admin for AdminService {
         info!(workload = request.workload, serial = %enrolled.serial, "proxy certificate issued");
         let serial = enrolled.serial.to_string();
         let proxy = applicant.proxy.to_string();
-        Ok(Response::new(pb::BootstrapResponse { bootstrap: enrolled.bootstrap, serial, proxy }))
+        let bootstrap = format!("{:#}\n", enrolled.bootstrap);
+        Ok(Response::new(pb::BootstrapResponse { bootstrap, serial, proxy }))
     }
 
     async fn release_proxy(

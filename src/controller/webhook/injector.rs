@@ -221,7 +221,8 @@ impl Injector {
         let _place = self.places.acquire().await;
         let applicant = Applicant { proxy: proxy.clone(), account, variant: Variant::Delta };
         let enrolled = self.enroller.enroll(&applicant).await.map_err(|error| causes(&error))?;
-        bootstrap_secret::create(&self.client, proxy, enrolled.bootstrap)
+        // Without white space, which the API server and etcd would have to carry.
+        bootstrap_secret::create(&self.client, proxy, enrolled.bootstrap.to_string())
             .await
             .map_err(|error| causes(&error))
     }

@@ -76,7 +76,7 @@ impl Mesh {
             services: Vec::new(),
             ips: vec![IpAddr::V4(Self::pod_ip(p))],
             ports: BTreeMap::new(),
-            readiness: if ready { Readiness::Ready } else { Readiness::NotReady },
+            readiness: Readiness::of(ready, false),
             injection: None,
         })))
     }

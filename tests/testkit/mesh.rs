@@ -64,7 +64,7 @@ pub fn pod_that(name: &str, account: &str, app: &str, ips: &[&str], ready: bool)
         services: Vec::new(),
         ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         ports: BTreeMap::from([("web".to_owned(), 8080)]),
-        readiness: if ready { Readiness::Ready } else { Readiness::NotReady },
+        readiness: Readiness::of(ready, false),
         injection: None,
     }))
 }

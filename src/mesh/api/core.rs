@@ -115,6 +115,15 @@ pub enum Readiness {
 }
 
 impl Readiness {
+    /// Of what serves or not, and terminates or not.
+    pub fn of(serves: bool, terminating: bool) -> Self {
+        match (serves, terminating) {
+            (true, false) => Self::Ready,
+            (true, true) => Self::Draining,
+            (false, _) => Self::NotReady,
+        }
+    }
+
     /// Whether it gets traffic before all others.
     pub fn is_ready(self) -> bool {
         self == Self::Ready

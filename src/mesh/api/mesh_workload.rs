@@ -76,11 +76,7 @@ fn read(
         services: services?,
         ips,
         ports,
-        readiness: match (serves, meta.terminating) {
-            (true, false) => Readiness::Ready,
-            (true, true) => Readiness::Draining,
-            (false, _) => Readiness::NotReady,
-        },
+        readiness: Readiness::of(serves, meta.terminating),
         // Its declaration asks for a proxy; whether it gets one is its namespace's decision.
         injection: Some(true),
     })

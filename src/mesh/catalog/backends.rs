@@ -34,11 +34,10 @@ impl Backends {
     /// Computes the backends of `service`.
     ///
     /// Its endpoints are the ready pods it selects, or where there is none for a port, those of last resort
-    /// ([`Readiness::is_last_resort`]).
-    /// EndpointSlices of the service take precedence, also for readiness, which Kubernetes overrides for
-    /// `publishNotReadyAddresses`: their author knows more than the selector says. A machine that names
-    /// the service is an endpoint beside both, and only so: no selector and no slice makes it one. A
-    /// headless service leads to no machine.
+    /// ([`Readiness::is_last_resort`]). EndpointSlices of the service take precedence, also for readiness,
+    /// which Kubernetes overrides for `publishNotReadyAddresses`: their author knows more than the selector
+    /// says. A machine that names the service is an endpoint beside both, and only so: no selector and no
+    /// slice makes it one. A headless service leads to no machine.
     pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
         let mut backends = Self {
             endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
@@ -61,13 +60,9 @@ impl Backends {
                     target,
                     workload.ips.iter().copied().filter(|_| !machine),
                 );
-                let to = match workload.readiness {
-                    Readiness::Ready => &mut backends.endpoints,
-                    Readiness::Draining | Readiness::NodeUnreachable => &mut last_resort,
-                    Readiness::NotReady => continue,
-                };
                 if machine || !sliced {
                     for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
+                        let to = backends.tier(workload.readiness, &mut last_resort);
                         add_endpoint(to, port, ip, target, workload);
                     }
                 }
@@ -102,17 +97,30 @@ impl Backends {
         workload: &Workload,
     ) {
         self.add_workload(workload);
-        // The slice says no more of such a pod than that it is not ready.
-        let unreachable = workload.readiness == Readiness::NodeUnreachable;
+        let readiness = match (endpoint.readiness, workload.readiness) {
+            // The slice says no more of such a pod than that it is not ready.
+            (Readiness::NotReady, Readiness::NodeUnreachable) => Readiness::NodeUnreachable,
+            (stated, _) => stated,
+        };
         for slice_port in &slice.ports {
             for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
                 self.add_target(workload, port, slice_port.port, [ip]);
-                if endpoint.readiness.is_ready() {
-                    add_endpoint(&mut self.endpoints, port, ip, slice_port.port, workload);
-                } else if endpoint.readiness.is_last_resort() || unreachable {
-                    add_endpoint(last_resort, port, ip, slice_port.port, workload);
-                }
+                let to = self.tier(readiness, last_resort);
+                add_endpoint(to, port, ip, slice_port.port, workload);
             }
+        }
+    }
+
+    /// The endpoints to which one of this readiness belongs, if to any.
+    fn tier<'a>(
+        &'a mut self,
+        readiness: Readiness,
+        last_resort: &'a mut BTreeMap<u16, Vec<Endpoint>>,
+    ) -> Option<&'a mut BTreeMap<u16, Vec<Endpoint>>> {
+        if readiness.is_ready() {
+            Some(&mut self.endpoints)
+        } else {
+            readiness.is_last_resort().then_some(last_resort)
         }
     }
 
@@ -134,12 +142,13 @@ impl Backends {
 }
 
 fn add_endpoint(
-    endpoints: &mut BTreeMap<u16, Vec<Endpoint>>,
+    endpoints: Option<&mut BTreeMap<u16, Vec<Endpoint>>>,
     port: &ServicePort,
     ip: IpAddr,
     target: u16,
     workload: &Workload,
 ) {
+    let Some(endpoints) = endpoints else { return };
     endpoints.entry(port.port).or_default().push(Endpoint {
         ip,
         port: target,

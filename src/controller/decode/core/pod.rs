@@ -198,18 +198,13 @@ fn read_readiness(pod: &core::Pod, platform: Platform) -> Readiness {
         found.map(|condition| condition.status == "True")
     };
     let holds = |name: &str| condition(name) == Some(true);
-    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let mut gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let serves = condition("Ready").unwrap_or(platform == Platform::Files);
     let terminating = pod.metadata.deletion_timestamp.is_some();
-    match (condition("Ready").unwrap_or(platform == Platform::Files), terminating) {
-        (true, false) => Readiness::Ready,
-        (true, true) => Readiness::Draining,
-        (false, false)
-            if holds("ContainersReady") && gates.into_iter().all(|gate| holds(&gate.condition_type)) =>
-        {
-            Readiness::NodeUnreachable
-        }
-        (false, _) => Readiness::NotReady,
+    if !serves && !terminating && holds("ContainersReady") && gates.all(|gate| holds(&gate.condition_type)) {
+        return Readiness::NodeUnreachable;
     }
+    Readiness::of(serves, terminating)
 }
 
 #[cfg(test)]
@@ -325,7 +320,12 @@ mod tests {
             ),
         ] {
             let pod = object(pod(meta, json!({}), status.clone()));
-            let by = |platform| read_pod(&pod, platform).object.unwrap().readiness.is_ready();
+            let by = |platform| {
+                let readiness = read_pod(&pod, platform).object.unwrap().readiness;
+                let terminating = pod.metadata.deletion_timestamp.is_some();
+                assert!(readiness != Readiness::Draining || terminating);
+                readiness.is_ready()
+            };
             assert_eq!(by(Platform::Files), with_silence_ready, "{status}");
             assert_eq!(by(Platform::ApiServer), with_silence_not_ready, "{status}");
         }

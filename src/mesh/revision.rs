@@ -16,25 +16,14 @@ const MARK: char = '@';
 /// and the numbers only grow, so those of two replicas can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Revision {
-    /// The highest revision of a change that the source has sent. A replica that has sent all changes up to
-    /// some revision has a `known` of at least that.
+    /// The highest revision of a change that the source has sent.
     pub changed: u64,
-    /// All changes up to here, as far as the source can tell, have been sent. At least `changed`.
+    /// All changes up to here, as far as the source can tell, have been sent. Less than `changed` while the
+    /// source knows that it may have missed another change.
     pub known: u64,
 }
 
 impl Revision {
-    /// Takes note of a change with this revision.
-    pub fn change(&mut self, revision: u64) {
-        self.changed = self.changed.max(revision);
-        self.know(revision);
-    }
-
-    /// Takes note that everything is known up to this revision.
-    pub fn know(&mut self, revision: u64) {
-        self.known = self.known.max(revision);
-    }
-
     /// The suffix of the versions that are sent now; `None` before the first change.
     pub(crate) fn suffix(self) -> Option<String> {
         (self.changed > 0).then(|| format!("{MARK}{}", self.changed))
@@ -77,14 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_said_to_others_and_nothing_goes_back() {
-        let mut revision = Revision::default();
-        revision.know(9);
-        assert_eq!(revision.suffix(), None);
-        revision.change(7);
-        assert_eq!((revision, revision.suffix()), (Revision { changed: 7, known: 9 }, Some("@7".to_owned())));
-        revision.change(12);
-        revision.change(11);
-        assert_eq!(revision, Revision { changed: 12, known: 12 });
+    fn what_is_known_without_a_change_is_not_said_to_others() {
+        for (changed, known, suffix) in [(0, 9, None), (7, 9, Some("@7")), (12, 9, Some("@12"))] {
+            assert_eq!(Revision { changed, known }.suffix().as_deref(), suffix);
+        }
     }
 }

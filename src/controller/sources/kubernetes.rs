@@ -77,6 +77,25 @@ pub struct KubernetesSource {
     last_known: PathBuf,
     env: Env,
     metrics: SourceMetrics,
+    files: Files,
+}
+
+/// Where the last known mesh is read and written.
+#[derive(Debug, Clone, Copy)]
+enum Files {
+    /// On threads that may block.
+    Threads,
+    /// In tasks of the source.
+    Tasks,
+}
+
+impl Files {
+    fn start<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        match self {
+            Self::Threads => tokio::task::spawn_blocking(work),
+            Self::Tasks => tokio::spawn(async { work() }),
+        }
+    }
 }
 
 impl KubernetesSource {
@@ -90,7 +109,15 @@ impl KubernetesSource {
         env: Env,
     ) -> Self {
         let (rules, last_known) = (Rules::api_server(mesh), last_known.into());
-        Self { api, rules, mesh_namespace, last_known, env, metrics: SourceMetrics::default() }
+        let (metrics, files) = (SourceMetrics::default(), Files::Threads);
+        Self { api, rules, mesh_namespace, last_known, env, metrics, files }
+    }
+
+    /// Reads and writes its file in its tasks, which block meanwhile, and not on other threads. For a
+    /// simulation, which does not know when a thread has ended.
+    #[must_use]
+    pub fn with_files_in_its_tasks(self) -> Self {
+        Self { files: Files::Tasks, ..self }
     }
 }
 
@@ -132,6 +159,7 @@ struct Running {
     tasks: JoinSet<()>,
     metrics: SourceMetrics,
     last_known: LastKnown,
+    files: Files,
     /// Reads the last known mesh.
     loading: Option<JoinHandle<Result<Option<Vec<Declaration>>, Unusable>>>,
     /// The last known mesh, until it is needed or too old.
@@ -172,7 +200,7 @@ impl Patience {
 
 impl Running {
     fn start(source: KubernetesSource) -> Self {
-        let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics } = source;
+        let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics, files } = source;
         let kinds: Vec<Kind> = readable().into_iter().map(|readable| readable.kind).collect();
         let store = Store::new(rules.clone(), mesh_namespace.clone(), kinds.iter().copied());
         let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
@@ -209,7 +237,7 @@ impl Running {
             tasks.spawn(Follower::new(kind, shared.clone()).run());
         }
         let load = last_known.clone();
-        let loading = Some(tokio::task::spawn_blocking(move || load.load()));
+        let loading = Some(files.start(move || load.load()));
         let now = Instant::now();
         Self {
             store,
@@ -220,6 +248,7 @@ impl Running {
             tasks,
             metrics,
             last_known,
+            files,
             loading,
             loaded: None,
             unusable: None,
@@ -359,7 +388,7 @@ impl Running {
     fn save(&mut self) {
         self.unsaved = false;
         let (last_known, objects) = (self.last_known.clone(), self.store.kept());
-        self.saving = Some(tokio::task::spawn_blocking(move || last_known.save(&objects)));
+        self.saving = Some(self.files.start(move || last_known.save(&objects)));
     }
 
     fn take_saved(&mut self, saved: io::Result<usize>) {

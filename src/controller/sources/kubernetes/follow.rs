@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use smc_host::env::Env;
+use smc_host::timer::until;
 use smc_types::object_ref::Kind;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -30,6 +31,11 @@ const SILENCE: Duration = Duration::from_secs(100);
 
 /// How long watches may say nothing before everything is listed again.
 const LONG_SILENCE: Duration = Duration::from_mins(10);
+
+/// A watch that was just opened has said what there was when it has been quiet for so long, or has been open
+/// for so long where the kind is never quiet.
+const QUIET: Duration = Duration::from_millis(100);
+const MOST_UNTIL_QUIET: Duration = Duration::from_secs(2);
 
 /// Followers that wait for an API server come back within this time when another one has reached it.
 const RETURN_WITHIN: Duration = Duration::from_secs(1);
@@ -77,6 +83,8 @@ pub(super) struct Follower {
     heard: Instant,
     failing_since: Option<Instant>,
     reported: Option<failure::Trouble>,
+    /// Whether changes arrive as they happen, as far as is known.
+    followed: bool,
 }
 
 /// The source has ended.
@@ -115,6 +123,7 @@ impl Follower {
             heard: Instant::now(),
             failing_since: None,
             reported: None,
+            followed: false,
         }
     }
 
@@ -149,6 +158,10 @@ impl Follower {
     /// Follows a resource until the source ends.
     async fn follow(&mut self, resource: &Resource) {
         let (mut resume, mut attempt) = (None, 0);
+        // Another resource may have been followed before.
+        if self.set_followed(false).await.is_err() {
+            return;
+        }
         loop {
             self.progressed = false;
             let stop = self.session(resource, &mut resume).await;
@@ -167,7 +180,7 @@ impl Follower {
                     if failure.is_missing() {
                         self.shared.look_again.notify_one();
                     }
-                    if self.report(&failure).await.is_err() {
+                    if self.set_followed(false).await.is_err() || self.report(&failure).await.is_err() {
                         return;
                     }
                     failure.wait(attempt, random)
@@ -215,6 +228,13 @@ impl Follower {
         }
         tracing::info!(kind = %self.kind, "objects can be read from the API server again");
         self.send(Change::Trouble(None)).await
+    }
+
+    async fn set_followed(&mut self, followed: bool) -> Result<(), SourceEnded> {
+        if std::mem::replace(&mut self.followed, followed) == followed {
+            return Ok(());
+        }
+        self.send(Change::Followed(followed)).await
     }
 
     /// Lists if there is no version to go on from, then watches until the watch ends in order.
@@ -344,6 +364,7 @@ impl Follower {
     ) -> Result<(), Stop> {
         let mut scope = self.shared.scope.clone();
         let follows_scope = extent(self.kind) == Extent::Mesh;
+        let opened = Instant::now();
         loop {
             while let Some((namespace, entry)) = self.unlisted() {
                 // Between two events: what the watch says meanwhile waits, and is compared with the list.
@@ -351,12 +372,17 @@ impl Follower {
                 self.listed.insert(namespace.clone(), entry);
                 self.send(Change::NamespaceEnded(ended, namespace, entry)).await?;
             }
+            let quiet_at = (Instant::now() + QUIET).min(opened + MOST_UNTIL_QUIET);
             let line = tokio::select! {
                 changed = scope.changed(), if follows_scope => {
                     changed.map_err(|_| SourceEnded)?;
                     continue;
                 }
                 line = timeout(SILENCE, lines.next()) => line,
+                () = until((!self.followed).then_some(quiet_at)) => {
+                    self.set_followed(true).await?;
+                    continue;
+                }
             };
             let line = match line {
                 Ok(Some(line)) => line.map_err(Failure::Unreachable)?,

@@ -8,9 +8,11 @@
 //! - A namespace enters the mesh as one: its objects are held back until every kind has been listed in it.
 //!   When it leaves, its objects leave with it. Objects of other namespaces are not kept.
 //! - The highest version of a change that concerns the mesh is the revision of what is sent: the same on
-//!   every replica that has seen the change. A list is known up to its own version.
+//!   every replica that has seen the change. A list is known up to its own version. The whole is known no
+//!   further than a kind whose changes do not arrive now.
 //! - What the API server does not say does not change: without an answer, everything stays as it was.
 
+mod collection;
 mod problems;
 mod version;
 
@@ -24,6 +26,7 @@ use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
+use self::collection::{Collection, Known, Look};
 use self::problems::Findings;
 pub(super) use self::version::Version;
 use super::failure::Trouble;
@@ -61,6 +64,9 @@ pub(super) enum Change {
     Missing(BTreeSet<String>),
     /// The kind cannot be read now; `None` if it can be again.
     Trouble(Option<Trouble>),
+    /// Whether its changes arrive as they happen. Not so before the first watch has said what there was, and
+    /// after a watch was lost, until the next one has.
+    Followed(bool),
 }
 
 /// The end of a list.
@@ -70,59 +76,6 @@ pub(super) struct Ended {
     pub(super) version: Version,
     /// Whether every object could be read as far as its name.
     pub(super) complete: bool,
-}
-
-/// How far the first look at a kind is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Look {
-    /// It was not listed yet.
-    None,
-    /// It was listed.
-    Listed,
-    /// It is not served, but in these versions.
-    Missing(BTreeSet<String>),
-}
-
-/// The objects of one kind.
-#[derive(Debug)]
-struct Collection {
-    look: Look,
-    /// The version up to which everything is known.
-    version: Version,
-    /// As `version`, of namespaces that were listed later.
-    later: BTreeMap<String, Version>,
-    /// The number of the latest list.
-    list: u64,
-    objects: BTreeMap<ObjectRef, Known>,
-    trouble: Option<Trouble>,
-}
-
-impl Collection {
-    fn new() -> Self {
-        Self {
-            look: Look::None,
-            version: Version::NONE,
-            later: BTreeMap::new(),
-            list: 0,
-            objects: BTreeMap::new(),
-            trouble: None,
-        }
-    }
-
-    /// Whether an event of this version in this namespace is news.
-    fn is_news(&self, version: Version, namespace: &str) -> bool {
-        let listed = self.later.get(namespace).copied().unwrap_or(Version::NONE);
-        !version.is_known_at(self.version) && !version.is_known_at(listed)
-    }
-}
-
-/// An object that is held.
-#[derive(Debug)]
-struct Known {
-    /// The number of the list that named it last.
-    list: u64,
-    /// Its own JSON; `None` if that is too long.
-    json: Option<Arc<str>>,
 }
 
 /// What holds for the whole.
@@ -157,10 +110,10 @@ pub(super) struct Store {
     count: usize,
     limit: usize,
     standing: Standing,
-    /// How far the API server has come with what is of the mesh.
-    revision: Revision,
-    /// Whether a batch was made.
-    begun: bool,
+    /// The highest version of a change of what is of the mesh.
+    latest: u64,
+    /// The revision that was sent last; `None` before the first batch.
+    said: Option<Revision>,
     /// Whether anything changed since the last batch.
     changed: bool,
 }
@@ -185,8 +138,8 @@ impl Store {
             count: 0,
             limit: MAX_OBJECTS,
             standing: Standing::default(),
-            revision: Revision::default(),
-            begun: false,
+            latest: 0,
+            said: None,
             changed: false,
         }
     }
@@ -245,7 +198,7 @@ impl Store {
                     && let Some(reference) = reference(&object)
                 {
                     if self.holds(kind, &reference) {
-                        self.revision.change(Version::of(&object).number());
+                        self.latest = self.latest.max(Version::of(&object).number());
                     }
                     self.remove(kind, &reference);
                 }
@@ -259,7 +212,18 @@ impl Store {
                     self.changed = true;
                 }
             }
+            Change::Followed(followed) => {
+                if let Some(collection) = self.kinds.get_mut(&kind) {
+                    collection.followed = followed;
+                    self.changed = true;
+                }
+            }
         }
+    }
+
+    /// How far the API server has come with what is of the mesh, as far as it is known here.
+    fn revision(&self) -> Revision {
+        Revision { changed: self.latest, known: collection::known(self.kinds.values(), self.latest) }
     }
 
     /// Takes note of an event's version. Events of one kind come in the order of versions, so an earlier
@@ -302,7 +266,7 @@ impl Store {
             self.count += 1;
             collection.objects.insert(reference.clone(), Known { list, json });
         }
-        self.revision.change(version.number());
+        self.latest = self.latest.max(version.number());
         let (object, problems) = kinds::convert(reader, &reference, &object, &self.rules);
         match &object {
             Some(Object::Namespace(namespace)) if namespace.monitored => self.enter(&namespace.name.clone()),
@@ -405,7 +369,6 @@ impl Store {
         let Some(collection) = self.kinds.get_mut(&kind) else { return };
         let list = collection.list;
         collection.version = ended.version;
-        self.revision.know(ended.version.number());
         collection.later.clear();
         collection.look = Look::Listed;
         self.changed = true;
@@ -550,15 +513,16 @@ impl Store {
         }
         events.extend(upserts);
         let news = self.collect_problems(more);
-        if events.is_empty() && !news && std::mem::replace(&mut self.begun, true) {
+        let revision = self.revision();
+        let said = self.said.replace(revision);
+        if events.is_empty() && !news && said == Some(revision) {
             return None;
         }
-        self.begun = true;
         Some(Batch {
             events,
             problems: self.findings.list().to_vec(),
             synced: true,
-            revision: Some(self.revision),
+            revision: Some(revision),
         })
     }
 }

@@ -56,7 +56,14 @@ impl Mesh {
         mesh.list(Kind::ServiceAccount, 10, &accounts);
         mesh.list(Kind::TrafficTarget, 10, &[]);
         mesh.list(Kind::MeshConfig, 10, &[]);
+        for kind in KINDS {
+            mesh.followed(kind, true);
+        }
         mesh
+    }
+
+    fn followed(&mut self, kind: Kind, followed: bool) {
+        self.store.apply(kind, Change::Followed(followed));
     }
 
     fn scope(&self) -> Arc<Scope> {
@@ -90,10 +97,15 @@ impl Mesh {
         self.store.apply(kind, Change::Deleted(object));
     }
 
-    /// The events of the next batch: `+` for an object, `-` for one that is gone. `None` without a batch.
+    /// The events of the next batch: `+` for an object, `-` for one that is gone. `None` without a batch, and
+    /// for a later one that only says how far the API server has come.
     fn next(&mut self) -> Option<Vec<String>> {
+        let (first, before) = (self.store.said.is_none(), self.store.findings.list().to_vec());
         let batch = self.store.batch(&[])?;
         assert!(batch.synced);
+        if batch.events.is_empty() && !first && batch.problems == before {
+            return None;
+        }
         let show = |event: &SourceEvent| match event {
             SourceEvent::Upsert(object) => format!("+{}", object.reference()),
             SourceEvent::Remove(reference) => format!("-{reference}"),
@@ -153,7 +165,31 @@ fn a_batch_says_how_far_the_api_server_had_come_with_the_mesh() {
     mesh.applied(Kind::ServiceAccount, account("shop/d", 19));
     assert!(mesh.store.batch(&[]).is_none(), "repeated");
     mesh.list(Kind::ServiceAccount, 30, &[]);
-    assert_eq!(revision(&mut mesh), (14, 30));
+    assert_eq!(revision(&mut mesh), (14, 14), "the list of one kind says nothing of the others");
+    mesh.list(Kind::Namespace, 28, &[namespace_object("shop", "smc", 1)]);
+    mesh.list(Kind::TrafficTarget, 28, &[]);
+    mesh.list(Kind::MeshConfig, 29, &[]);
+    assert_eq!(revision(&mut mesh), (14, 28));
+}
+
+#[test]
+fn nothing_is_known_beyond_a_kind_whose_watch_was_lost() {
+    let mut mesh = Mesh::synced(&["shop/a"]);
+    let revision = |mesh: &mut Mesh| {
+        let revision = mesh.store.batch(&[])?.revision?;
+        Some((revision.changed, revision.known))
+    };
+    mesh.applied(Kind::ServiceAccount, account("shop/b", 20));
+    assert_eq!(revision(&mut mesh), Some((20, 20)));
+    mesh.followed(Kind::TrafficTarget, false);
+    mesh.followed(Kind::ServiceAccount, false);
+    assert_eq!(revision(&mut mesh), Some((20, 10)), "other replicas may know of a later TrafficTarget");
+    mesh.followed(Kind::ServiceAccount, true);
+    mesh.applied(Kind::ServiceAccount, account("shop/c", 30));
+    assert_eq!(revision(&mut mesh), Some((30, 10)));
+    mesh.followed(Kind::TrafficTarget, true);
+    assert_eq!(revision(&mut mesh), Some((30, 30)), "said although nothing else is new");
+    assert_eq!(revision(&mut mesh), None);
 }
 
 #[test]

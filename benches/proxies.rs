@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message as _;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack};
-use smc_testkit::subscriptions::{Subscriptions, subscribe};
+use smc_testkit::subscriptions::Subscriptions;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -75,9 +75,12 @@ impl Proxy {
             let at = Instant::now();
             stream.send(ack(&response)).await?;
             let kind = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
-            for (kind, names) in subscriptions.follow(kind, &response.resources) {
-                awaited.extend(names.iter().map(|name| (kind, name.clone())));
-                stream.send(subscribe(kind, names)).await?;
+            let followed = subscriptions.follow(kind, &response.resources, &response.removed_resources);
+            for (kind, names) in &followed.subscribe {
+                awaited.extend(names.iter().map(|name| (*kind, name.clone())));
+            }
+            for request in followed.requests() {
+                stream.send(request).await?;
             }
             awaited.remove(&(kind, String::new()));
             let names = response.resources.iter().map(|resource| &resource.name);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use smc_host::env::fixed::SeededEntropy;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack};
-use smc_testkit::subscriptions::{Subscriptions, subscribe};
+use smc_testkit::subscriptions::Subscriptions;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Endpoint;
 
@@ -344,10 +344,18 @@ impl Sidecar {
             return vec![nack(&response, "an unknown type")];
         };
         let mut requests = vec![ack(&response)];
-        for (kind, names) in self.subscriptions.follow(kind, &response.resources) {
-            awaited.extend(names.iter().map(|name| (kind, name.clone())));
-            requests.push(subscribe(kind, names));
+        let followed = self.subscriptions.follow(kind, &response.resources, &response.removed_resources);
+        for (kind, names) in &followed.subscribe {
+            awaited.extend(names.iter().map(|name| (*kind, name.clone())));
         }
+        for (kind, names) in &followed.unsubscribe {
+            // As Envoy does, it forgets what it does not use.
+            let held = self.held.entry(*kind).or_default();
+            for name in names {
+                held.remove(name);
+            }
+        }
+        requests.extend(followed.requests());
         let held = self.held.entry(kind).or_default();
         for resource in response.resources {
             awaited.remove(&(kind, resource.name.clone()));

@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use smc_mesh::names::SERVICE_CERTIFICATE;
 use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack};
-use smc_testkit::subscriptions::{Subscriptions, subscribe};
+use smc_testkit::subscriptions::{Followed, Subscriptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
@@ -60,7 +60,7 @@ pub struct Received {
     pub resent: Vec<String>,
     /// What it was sent although it held, or had held, something newer.
     pub outdated: Vec<String>,
-    /// What it held before what it holds.
+    /// The contents that it held before what it holds.
     past: BTreeSet<(String, String, String)>,
     subscriptions: Subscriptions,
 }
@@ -72,18 +72,23 @@ impl Received {
             let (key, version) = ((kind.to_owned(), resource.name.clone()), resource.version.clone());
             let shown = format!("{kind} {} {version}", resource.name);
             let old = self.held.insert(key.clone(), version.clone());
-            if old.as_ref() == Some(&version) {
+            if old.as_deref().map(content) == Some(content(&version)) {
                 self.resent.push(shown);
-            } else if self.past.contains(&(key.0.clone(), key.1.clone(), version)) {
+            } else if self.past.contains(&(key.0.clone(), key.1.clone(), content(&version).to_owned())) {
                 self.outdated.push(shown);
             }
-            self.past.extend(old.map(|old| (key.0, key.1, old)));
+            self.past.extend(old.map(|old| (key.0, key.1, content(&old).to_owned())));
         }
         for name in &response.removed_resources {
             let key = (kind.to_owned(), name.clone());
             let old = self.held.remove(&key);
-            self.past.extend(old.map(|old| (key.0, key.1, old)));
+            self.past.extend(old.map(|old| (key.0, key.1, content(&old).to_owned())));
         }
+    }
+
+    /// What it holds, whatever replica sent it.
+    pub fn contents(&self) -> Versions {
+        self.held.iter().map(|(key, version)| (key.clone(), content(version).to_owned())).collect()
     }
 
     /// What it states to hold of a type, when it resumes.
@@ -137,6 +142,18 @@ impl Envoy {
     /// Whether a replica serves it.
     pub fn is_served(&self) -> bool {
         self.received.borrow().replica.is_some()
+    }
+
+    /// Whether this replica serves it.
+    pub fn is_served_by(&self, replica: &Replica) -> bool {
+        let received = self.received.borrow();
+        let serving = received.replica.as_ref().and_then(|address| address.split_once(':'));
+        serving.is_some_and(|(serving, _)| serving == host(replica.id()))
+    }
+
+    /// Whether it holds a cluster whose name contains `name`.
+    pub fn holds_cluster(&self, name: &str) -> bool {
+        self.received.borrow().held.keys().any(|(kind, held)| kind == "Cluster" && held.contains(name))
     }
 
     /// Whether its owner serves it: of these replicas, which are ready, the first in the order of its
@@ -194,21 +211,17 @@ impl Envoy {
         };
         let mut stream = DeltaStream::open(channel, first).await?;
         while let Some(response) = stream.next().await? {
-            let subscriptions = self.note(address, &response)?;
+            let followed = self.note(address, &response)?;
             stream.send(ack(&response)).await?;
-            for (kind, names) in subscriptions {
-                stream.send(subscribe(kind, names)).await?;
+            for request in followed.requests() {
+                stream.send(request).await?;
             }
         }
         Ok(())
     }
 
     /// Takes a response in, and returns the subscriptions that follow from it.
-    fn note(
-        &self,
-        address: &str,
-        response: &DeltaDiscoveryResponse,
-    ) -> Result<BTreeMap<ResourceType, Vec<String>>, Box<dyn Error>> {
+    fn note(&self, address: &str, response: &DeltaDiscoveryResponse) -> Result<Followed, Box<dyn Error>> {
         let names: Vec<_> = response.resources.iter().map(|resource| resource.name.as_str()).collect();
         let kind = kind_of(&response.type_url);
         self.trace.note(&self.name, format!("{address}: {kind} {}", names.join(", ")));
@@ -220,15 +233,26 @@ impl Envoy {
             self.trace.note(&self.name, format!("{address}: certificate {serial}"));
         }
         let known = ResourceType::from_url(&response.type_url).ok_or("an unknown type")?;
-        let mut subscriptions = BTreeMap::new();
+        let mut followed = Followed::default();
         self.received.send_modify(|received| {
             received.replica = Some(address.to_owned());
             received.certificate = certificate.or(received.certificate.take());
             received.take(kind, response);
-            subscriptions = received.subscriptions.follow(known, &response.resources);
+            followed = received.subscriptions.follow(known, &response.resources, &response.removed_resources);
+            for (kind, names) in &followed.unsubscribe {
+                // As Envoy does, it forgets what it does not use.
+                for name in names {
+                    received.held.remove(&(kind_of(kind.url()).to_owned(), name.clone()));
+                }
+            }
         });
-        Ok(subscriptions)
+        Ok(followed)
     }
+}
+
+/// The part of a version that says what the content is. The rest says how far the replica had come.
+fn content(version: &str) -> &str {
+    version.split_once('@').map_or(version, |(content, _)| content)
 }
 
 /// The last word of a type's URL.

@@ -2,7 +2,8 @@
 //! disks in memory and randomness from a seed. The same seed gives the same run, down to each message.
 //!
 //! Owns the [`world`]: the [`network`], the [`clock`], [`replica`]s that run [`smc::server::Server`], model
-//! [`envoy`]s, the [`mesh`] that is declared, and the [`trace`] of a run, down to its [`packets`]. The
+//! [`envoy`]s, the [`mesh`] that is declared, which replicas get at once or read from model
+//! [`api_server`]s of one [`kubernetes`], and the [`trace`] of a run, down to its [`packets`]. The
 //! [`workload`] and the [`faults`] act on it; the [`oracle`] says what must hold.
 //!
 //! Private keys and signatures do not follow from the seed: the cryptographic library uses its own
@@ -19,9 +20,11 @@ compile_error!(
     "turmoil seeds tokio only with `--cfg tokio_unstable`; RUSTFLAGS took the place of .cargo/config.toml"
 );
 
+pub mod api_server;
 pub mod clock;
 pub mod envoy;
 pub mod faults;
+pub mod kubernetes;
 pub mod mesh;
 pub mod network;
 pub mod oracle;

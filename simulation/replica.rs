@@ -9,6 +9,7 @@ use smc::ca::seal::{KeyEncryption, LocalKey};
 use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
 use smc::group_time::clock_agrees;
 use smc::server::{Server, Storage};
+use smc::sources::{KubernetesSource, Source};
 use smc_authority::ledger::Ledger;
 use smc_host::env::Env;
 use smc_host::env::fixed::SeededEntropy;
@@ -17,9 +18,7 @@ use smc_proto::admin::v1::{BootstrapRequest, BootstrapResponse};
 use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicatedLedger, Settings};
 use smc_testkit::shop::key_file;
 use smc_types::host_port::{Host, HostPort};
-use smc_types::ids::MeshNamespace;
-use smc_types::ids::ReplicaId;
-use smc_types::ids::TrustDomain;
+use smc_types::ids::{MeshName, MeshNamespace, ReplicaId, TrustDomain};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -27,6 +26,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::api_server::ApiServer;
 use crate::clock::HostClock;
 use crate::mesh::DeclaredMesh;
 use crate::network::SimulatedNetwork;
@@ -65,12 +65,22 @@ struct Parts {
     starts: AtomicU64,
     disk: MemoryDisk,
     clock: HostClock,
-    /// The directory of the key-encryption key and the record beside it, which are read and written at start.
+    /// The directory of the key-encryption key and the record beside it, which are read and written at start,
+    /// and of the last known mesh.
     directory: TempDir,
-    mesh: watch::Receiver<String>,
+    mesh: MeshOf,
     trace: Trace,
     running: Mutex<Option<Running>>,
     order: watch::Sender<Order>,
+}
+
+/// Where a replica reads the mesh.
+#[derive(Debug, Clone)]
+pub enum MeshOf {
+    /// The operator tells it, at once.
+    Operator(watch::Receiver<String>),
+    /// It watches this API server.
+    ApiServer(ApiServer),
 }
 
 /// How many replicas there are. Their ids count from 0.
@@ -113,12 +123,12 @@ pub fn host(id: u64) -> String {
 }
 
 impl Replica {
-    /// Replica `id` of so many, which serves the mesh in `mesh`. The initial members run at once.
+    /// Replica `id` of so many, which serves the mesh of `mesh`. The initial members run at once.
     ///
     /// # Panics
     ///
     /// If temporary files cannot be created.
-    pub fn new(id: u64, size: Size, seed: u64, mesh: watch::Receiver<String>, trace: Trace) -> Self {
+    pub fn new(id: u64, size: Size, seed: u64, mesh: MeshOf, trace: Trace) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let kek = directory.path().join("kek");
         let key: Vec<u8> = seed.to_be_bytes().into_iter().cycle().take(32).collect();
@@ -203,7 +213,7 @@ impl Replica {
     async fn serve(&self, env: Env, keys: LocalKey, group: &Arc<Group>) -> turmoil::Result {
         group.ready().await?;
         clock_agrees(group).await;
-        let mesh = Box::new(DeclaredMesh::new(self.0.mesh.clone()));
+        let mesh = self.source(&env);
         let storage = Storage { group: Arc::clone(group), keys: Arc::new(keys), mesh, webhooks: None };
         let shutdown = CancellationToken::new();
         let handle = Server::start(self.config(), env, storage, shutdown.clone()).await?;
@@ -230,6 +240,19 @@ impl Replica {
             let _ = timeout(LEAVING, self.leave_group(group)).await;
         }
         Ok(())
+    }
+
+    fn source(&self, env: &Env) -> Box<dyn Source> {
+        match &self.0.mesh {
+            MeshOf::Operator(mesh) => Box::new(DeclaredMesh::new(mesh.clone())),
+            MeshOf::ApiServer(api) => {
+                let (api, last_known) =
+                    (Arc::new(api.clone()), self.0.directory.path().join("last-known-mesh"));
+                let (name, namespace) = (MeshName::default(), MeshNamespace::default());
+                let source = KubernetesSource::new(api, name, namespace, last_known, env.clone());
+                Box::new(source.with_files_in_its_tasks())
+            }
+        }
     }
 
     async fn leave_group(&self, group: &Group) {

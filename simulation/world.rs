@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use turmoil::{Builder, Sim};
 
+use crate::api_server::ApiServer;
 use crate::envoy::Envoy;
-use crate::replica::{Replica, Size, host};
+use crate::kubernetes::Objects;
+use crate::replica::{MeshOf, Replica, Size, host};
 use crate::trace::Trace;
 
 /// Replicas.
@@ -48,25 +50,63 @@ pub struct World {
     pub spare: Option<Replica>,
     /// One Envoy for each pod of the account `buyer`, `shop/buyer-N`.
     pub buyers: Vec<Envoy>,
-    mesh: watch::Sender<String>,
+    /// The API server of each replica, in a world with Kubernetes.
+    pub api_servers: Vec<ApiServer>,
+    mesh: Mesh,
+}
+
+/// The mesh that is declared.
+enum Mesh {
+    /// As the operator tells it to all replicas.
+    Text(watch::Sender<String>),
+    /// As objects of a cluster.
+    Objects(Objects),
+}
+
+impl Mesh {
+    fn declare(&self, text: &str) {
+        match self {
+            Self::Text(mesh) => mesh.send_modify(|declared| *declared += text),
+            Self::Objects(objects) => objects.apply(text),
+        }
+    }
 }
 
 impl World {
     /// Adds replicas and Envoys to the network of `sim`; all start at once.
     pub fn new(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        Self::of(sim, Size { initial: REPLICAS, most: REPLICAS }, seed, trace)
+        let (mesh, size) = (watch::Sender::default(), Size { initial: REPLICAS, most: REPLICAS });
+        Self::of(sim, size, Mesh::Text(mesh), seed, trace)
+    }
+
+    /// As [`Self::new`], with Kubernetes: each replica watches an API server of its own.
+    pub fn with_kubernetes(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
+        let size = Size { initial: REPLICAS, most: REPLICAS };
+        Self::of(sim, size, Mesh::Objects(Objects::default()), seed, trace)
     }
 
     /// As [`Self::new`], with a spare replica.
     pub fn growing(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        Self::of(sim, Size { initial: REPLICAS, most: REPLICAS + 1 }, seed, trace)
+        let (mesh, size) = (watch::Sender::default(), Size { initial: REPLICAS, most: REPLICAS + 1 });
+        Self::of(sim, size, Mesh::Text(mesh), seed, trace)
     }
 
-    fn of(sim: &mut Sim<'_>, size: Size, seed: u64, trace: &Trace) -> Self {
+    fn of(sim: &mut Sim<'_>, size: Size, mesh: Mesh, seed: u64, trace: &Trace) -> Self {
         let pods: String = (0..BUYERS).map(|n| pod("buyer", n)).collect();
-        let mesh = watch::Sender::new(format!("{INITIAL_MESH}{}{pods}", account("buyer")));
-        let replica = |id| Replica::new(id, size, seed, mesh.subscribe(), trace.clone());
-        let replicas: Vec<_> = (0..size.initial).map(replica).collect();
+        mesh.declare(&format!("{INITIAL_MESH}{}{pods}", account("buyer")));
+        let mut api_servers = Vec::new();
+        let mut replica = |id| {
+            let read = match &mesh {
+                Mesh::Text(mesh) => MeshOf::Operator(mesh.subscribe()),
+                Mesh::Objects(objects) => {
+                    let api_server = ApiServer::new(objects.clone(), seed.wrapping_add(id));
+                    api_servers.push(api_server.clone());
+                    MeshOf::ApiServer(api_server)
+                }
+            };
+            Replica::new(id, size, seed, read, trace.clone())
+        };
+        let replicas: Vec<_> = (0..size.initial).map(&mut replica).collect();
         let spare = (size.initial..size.most).map(replica).next();
         for replica in replicas.iter().chain(&spare) {
             let replica = replica.clone();
@@ -77,19 +117,39 @@ impl World {
             let envoy = envoy.clone();
             sim.host(envoy.name().to_owned(), move || envoy.clone().run());
         }
-        Self { trace: trace.clone(), replicas, spare, buyers, mesh }
+        Self { trace: trace.clone(), replicas, spare, buyers, api_servers, mesh }
     }
 
     /// Declares a service account with one pod, `shop/NAME-0`, to every replica.
     pub fn declare(&self, name: &str) {
-        self.mesh.send_modify(|text| *text += &(account(name) + &pod(name, 0)));
+        self.mesh.declare(&(account(name) + &pod(name, 0)));
     }
 }
 
 impl World {
     /// Declares a service of the buyers, which the configuration of every buyer names.
     pub fn declare_service(&self, name: &str) {
-        self.mesh.send_modify(|text| *text += &service(name));
+        self.mesh.declare(&service(name));
+        // Kubernetes' own controller makes it, a moment later.
+        if let Mesh::Objects(objects) = &self.mesh {
+            objects.apply(&slice(name));
+        }
+    }
+
+    /// Deletes a service of the buyers, in a world with Kubernetes.
+    pub fn delete_service(&self, name: &str) {
+        if let Mesh::Objects(objects) = &self.mesh {
+            objects.delete(&(service(name) + &slice(name)));
+        }
+    }
+
+    /// Makes all API servers forget the changes until now, and breaks their connections, so that replicas
+    /// must list everything again.
+    pub fn compact(&self) {
+        if let Mesh::Objects(objects) = &self.mesh {
+            objects.compact();
+        }
+        self.api_servers.iter().for_each(ApiServer::break_connections);
     }
 
     /// Calls `change` for each link of a replica: those to the other replicas, and those to all Envoys.
@@ -111,15 +171,36 @@ fn service(name: &str) -> String {
     )
 }
 
+/// The endpoints of a service of the buyers.
+fn slice(name: &str) -> String {
+    let endpoint = |n| {
+        format!(
+            "{{addresses: [{}], targetRef: {{kind: Pod, name: buyer-{n}, namespace: shop}}}}",
+            ip("buyer", n)
+        )
+    };
+    let endpoints: Vec<_> = (0..BUYERS).map(endpoint).collect();
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}\n\
+         addressType: IPv4\nports: [{{name: http, port: 8080}}]\nendpoints: [{}]\n",
+        endpoints.join(", "),
+    )
+}
+
 fn account(name: &str) -> String {
     format!("---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: shop}}\n")
 }
 
 fn pod(account: &str, n: usize) -> String {
-    let last = account.len() * 10 + n;
+    let ip = ip(account, n);
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {account}-{n}, namespace: shop, labels: {{app: {account}}}}}\n\
          spec: {{serviceAccountName: {account}, containers: [{{name: app}}]}}\n\
-         status: {{podIPs: [{{ip: 10.0.0.{last}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n"
+         status: {{podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n"
     )
+}
+
+fn ip(account: &str, n: usize) -> String {
+    format!("10.0.0.{}", account.len() * 10 + n)
 }

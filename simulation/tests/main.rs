@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod api_servers;
 mod clocks;
 mod failing;
 mod moves;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use smc_simulation::envoy::{Envoy, Versions};
+use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_lost};
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
@@ -57,11 +57,10 @@ pub(crate) async fn conclude(world: &World, mut acknowledged: Acknowledged, last
     let issued = workload::bootstrap(&replicas[0], &format!("shop/buyer-{}", proxies.len())).await;
     acknowledged.insert(issued.serial);
     witness.boot(issued.bootstrap);
-    let complete = |held: &Versions| held.keys().any(|(kind, name)| kind == "Cluster" && name.contains(last));
-    eventually(SOON, "a new proxy has all services", || complete(&witness.received().held)).await;
+    eventually(SOON, "a new proxy has all services", || witness.holds_cluster(last)).await;
     eventually(SOON, "every proxy holds what a new one is sent", || {
-        let expected = witness.received().held;
-        proxies.iter().all(|buyer| buyer.received().held == expected)
+        let expected = witness.received().contents();
+        proxies.iter().all(|buyer| buyer.received().contents() == expected)
     })
     .await;
     nothing_is_lost(replicas, &acknowledged, trace).await;

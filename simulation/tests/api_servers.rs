@@ -1,0 +1,166 @@
+//! Replicas read the mesh from API servers that are away, lag or forget, while replicas end and
+//! start again: no proxy loses an update, is sent what it holds, or goes back in time.
+
+use std::time::Duration;
+
+use smc_simulation::api_server::ApiServer;
+use smc_simulation::envoy::Envoy;
+use smc_simulation::oracle::{SOON, eventually};
+use smc_simulation::replica::Replica;
+use smc_simulation::trace::Trace;
+use smc_simulation::world::{World, network};
+use tokio::time::sleep;
+
+use crate::failing::{HEALED, SETTLED};
+use crate::proxies::{begin, conclude, run_to_the_end};
+use crate::seeds::seeds;
+
+/// How long an API server is in trouble: less than the ten seconds for which a replica that lags behind a
+/// proxy holds back what it would send.
+const TROUBLE: Duration = Duration::from_secs(7);
+
+/// How long a source waits before it writes the last known mesh once more, and a little.
+const SAVED: Duration = Duration::from_secs(7);
+
+/// What happens to API servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// That of one replica refuses connections.
+    Away,
+    /// That of one replica has not read the latest changes.
+    Lags,
+    /// All forget the changes, and break their connections.
+    Forgets,
+}
+
+impl Trouble {
+    /// Not while watches stay open and catch up one by one: a replica does not notice that one of them is
+    /// behind the others for some milliseconds, and gives a deleted service back (docs/known-gaps.md).
+    fn allows_deletions(self) -> bool {
+        self != Self::Lags
+    }
+}
+
+#[test]
+fn replicas_that_watch_an_api_server_are_restarted_in_turn() {
+    run_all(Trouble::None);
+}
+
+#[test]
+fn an_api_server_that_is_away_takes_no_proxy_back() {
+    run_all(Trouble::Away);
+}
+
+#[test]
+fn an_api_server_that_lags_takes_no_proxy_back() {
+    run_all(Trouble::Lags);
+}
+
+#[test]
+fn api_servers_that_forget_lose_no_change() {
+    run_all(Trouble::Forgets);
+}
+
+#[test]
+fn a_replica_that_starts_without_its_api_server_serves_what_it_knew() {
+    for seed in seeds().step_by(4) {
+        run(seed, &Trace::default(), |world| starts_without(world, seed));
+    }
+}
+
+#[test]
+fn a_run_with_api_servers_repeats_with_its_seed() {
+    for seed in seeds().step_by(10) {
+        let lines = || {
+            let trace = Trace::default();
+            run(seed, &trace, |world| story(world, Trouble::Away, seed));
+            trace.lines()
+        };
+        assert_eq!(lines(), lines(), "seed {seed}");
+    }
+}
+
+/// Runs the story with every fourth seed: there are four of it.
+fn run_all(trouble: Trouble) {
+    for seed in seeds().step_by(4) {
+        run(seed, &Trace::default(), |world| story(world, trouble, seed));
+    }
+}
+
+fn run<F: Future<Output = turmoil::Result> + 'static>(
+    seed: u64,
+    trace: &Trace,
+    story: impl FnOnce(World) -> F,
+) {
+    let mut sim = network(seed);
+    let world = World::with_kubernetes(&mut sim, seed, trace);
+    let buyers = world.buyers.clone();
+    sim.client("operator", story(world));
+    run_to_the_end(sim, &buyers, seed, trace);
+}
+
+async fn story(world: World, trouble: Trouble, seed: u64) -> turmoil::Result {
+    let World { trace, replicas, api_servers, .. } = &world;
+    let (proxies, acknowledged) = begin(&world).await;
+    for round in 0..3 {
+        let moving = usize::try_from((seed / 4 + round) % 3)?;
+        let troubled = &api_servers[(moving + 1) % 3];
+        world.declare_service(&format!("before-{round}"));
+        trace.note("operator", format!("{trouble:?}: the API server of replica {}", (moving + 1) % 3));
+        begin_trouble(&world, troubled, trouble);
+        world.declare_service(&format!("within-{round}"));
+        if round > 0 && trouble.allows_deletions() {
+            world.delete_service(&format!("before-{}", round - 1));
+        }
+        // A proxy of a replica that reads the change has it, and goes to one that may not have read it.
+        let holds = |envoy: &Envoy| envoy.holds_cluster(&format!("within-{round}"));
+        let of_moving = || proxies.iter().filter(|envoy| envoy.is_served_by(&replicas[moving]));
+        eventually(SOON, "the proxies of a replica have the change", || of_moving().all(holds)).await;
+        replicas[moving].drain();
+        sleep(TROUBLE / 2).await;
+        replicas[moving].start();
+        world.declare_service(&format!("after-{round}"));
+        sleep(TROUBLE / 2).await;
+        api_servers.iter().for_each(ApiServer::recover);
+        settled(&world, proxies).await;
+    }
+    conclude(&world, acknowledged, "after-2").await;
+    Ok(())
+}
+
+fn begin_trouble(world: &World, troubled: &ApiServer, trouble: Trouble) {
+    match trouble {
+        Trouble::None => {}
+        Trouble::Away => troubled.stop(),
+        Trouble::Lags => troubled.lag(),
+        Trouble::Forgets => world.compact(),
+    }
+}
+
+/// All replicas serve, and all proxies are with their owners.
+async fn settled(world: &World, proxies: &[Envoy]) {
+    let replicas = &world.replicas;
+    eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
+    eventually(HEALED, "every proxy is served", || proxies.iter().all(Envoy::is_served)).await;
+    let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(replicas));
+    eventually(SETTLED, "every proxy is served by its owner", owned).await;
+}
+
+/// A replica ends and starts while its API server is away.
+async fn starts_without(world: World, seed: u64) -> turmoil::Result {
+    let World { replicas, api_servers, .. } = &world;
+    let (proxies, acknowledged) = begin(&world).await;
+    let moving = usize::try_from(seed / 4 % 3)?;
+    world.declare_service("before");
+    sleep(SAVED).await;
+    api_servers[moving].stop();
+    replicas[moving].kill();
+    sleep(Duration::from_secs(1)).await;
+    replicas[moving].start();
+    settled(&world, proxies).await;
+    api_servers[moving].recover();
+    world.declare_service("after");
+    conclude(&world, acknowledged, "after").await;
+    Ok(())
+}

@@ -21,9 +21,10 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use envoy_types::pb::envoy::config::listener::v3::{
     FilterChain, Listener, ListenerFilter, filter, listener_filter,
 };
-use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
+use envoy_types::pb::envoy::config::rbac::v3::{Permission, Policy, Principal, permission, principal};
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, RouteConfiguration, route, route_action::ClusterSpecifier,
+    DirectResponseAction, HeaderMatcher, RouteConfiguration, header_matcher::HeaderMatchSpecifier, route,
+    route_action::ClusterSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
@@ -98,6 +99,9 @@ impl Config {
                     *filter = destination_from_the_client();
                 }
             }
+            if self.emission == Emission::ServerNamesExchanged {
+                exchange_server_names(&mut listener.filter_chains);
+            }
             for chain in listener.filter_chains.iter_mut().chain(listener.default_filter_chain.as_mut()) {
                 self.move_chain(prefix, chain, outbound, &routes, &clusters);
             }
@@ -166,8 +170,11 @@ impl Config {
                     ..DirectResponseAction::default()
                 }));
             }
-            if self.emission == Emission::AnyHeaderValueSuffices {
-                host.typed_per_filter_config.values_mut().for_each(without_excluded_values);
+            let rules = host.typed_per_filter_config.values_mut();
+            match self.emission {
+                Emission::AsServed | Emission::ServerNamesExchanged => {}
+                Emission::AnyHeaderValueSuffices => rules.for_each(without_excluded_values),
+                Emission::Http2Passes => rules.for_each(with_all_without_length),
             }
         }
         routes
@@ -186,6 +193,40 @@ impl Config {
         };
         (bootstrap.encode_to_vec(), PathBuf::from(last.path))
     }
+}
+
+/// Gives each chain of a port the names of the next one.
+fn exchange_server_names(chains: &mut [FilterChain]) {
+    let mut by_port: BTreeMap<u32, Vec<&mut Vec<String>>> = BTreeMap::new();
+    for found in chains.iter_mut().filter_map(|chain| chain.filter_chain_match.as_mut()) {
+        if let (Some(port), false) = (&found.destination_port, found.server_names.is_empty()) {
+            by_port.entry(port.value).or_default().push(&mut found.server_names);
+        }
+    }
+    for mut names in by_port.into_values() {
+        let mut next: Vec<_> = names.iter().map(|names| (*names).clone()).collect();
+        next.rotate_left(1);
+        names.iter_mut().zip(next).for_each(|(names, next)| **names = next);
+    }
+}
+
+/// Admits every request without `content-length`, which this test's requests of HTTP/1.1 have.
+fn with_all_without_length(any: &mut Any) {
+    let mut config = RbacPerRoute::decode(&*any.value).unwrap();
+    let rules = config.rbac.as_mut().and_then(|rbac| rbac.rules.as_mut()).unwrap();
+    let length = HeaderMatcher {
+        name: "content-length".to_owned(),
+        invert_match: true,
+        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+        ..HeaderMatcher::default()
+    };
+    let policy = Policy {
+        permissions: vec![Permission { rule: Some(permission::Rule::Header(length)) }],
+        principals: vec![Principal { identifier: Some(principal::Identifier::Any(true)) }],
+        ..Policy::default()
+    };
+    rules.policies.insert("http2".to_owned(), policy);
+    *any = pack_any(config);
 }
 
 /// Puts the old fault back: leaves out the rules that no value of a header may match.

@@ -23,8 +23,12 @@ use crate::tally::Tally;
 pub(crate) enum Emission {
     /// What proxies are served.
     AsServed,
-    /// The same with an old fault put back.
+    /// The same with an old fault put back: a header that is sent twice passes if one value matches.
     AnyHeaderValueSuffices,
+    /// The same, and every request passes that HTTP/2 alone can make: one without a length.
+    Http2Passes,
+    /// The same, but services that share a port of a pod have each other's names there.
+    ServerNamesExchanged,
 }
 
 /// A question on which Envoy and the oracle differ.

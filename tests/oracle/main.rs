@@ -31,6 +31,7 @@ mod shrink;
 mod tally;
 
 use judge::{Disagreement, Emission};
+use smc_policy::Version;
 use tally::Tally;
 
 /// Meshes in one Envoy.
@@ -69,18 +70,38 @@ fn envoys_decide_as_the_policy_oracle_does() {
     tally.assert_that_it_says_something();
 }
 
-/// The harness itself. Without the second half of a header's condition, a header that is sent twice passes
-/// if one value matches, which is what a security review found.
+/// The harness itself: the smallest disagreement that a fault leads to, which is put in on purpose.
+fn find(emission: Emission) -> Disagreement {
+    let mut tally = Tally::default();
+    let found = search(1, 400, emission, &mut tally).expect("it is found");
+    let found = shrink::smallest(found, emission);
+    eprintln!("{tally}\n{found}");
+    found
+}
+
+/// Without the second half of a header's condition, a header that is sent twice passes if one value matches,
+/// which is what a security review found.
 #[test]
 fn the_search_finds_headers_of_which_any_value_suffices() {
-    let mut tally = Tally::default();
-    let found = search(1, 400, Emission::AnyHeaderValueSuffices, &mut tally).expect("it is found");
-    let found = shrink::smallest(found, Emission::AnyHeaderValueSuffices);
-    eprintln!("{tally}\n{found}");
+    let found = find(Emission::AnyHeaderValueSuffices);
     assert!(found.to_string().contains("Envoy allows it, and the oracle does not"), "{found}");
     let headers = &found.case.requests[0].headers;
     let repeated = |(at, (name, _)): (usize, &(String, Vec<u8>))| {
         headers[..at].iter().any(|(before, _)| before.eq_ignore_ascii_case(name))
     };
     assert!(headers.iter().enumerate().any(repeated), "a header is there twice: {found}");
+}
+
+#[test]
+fn the_search_finds_what_passes_over_http2_alone() {
+    let found = find(Emission::Http2Passes);
+    assert!(found.to_string().contains("Envoy allows it, and the oracle does not"), "{found}");
+    assert_eq!(found.case.requests[0].version, Version::Http2, "it does not pass in HTTP/1.1: {found}");
+}
+
+#[test]
+fn the_search_finds_services_on_one_port_with_exchanged_names() {
+    let found = find(Emission::ServerNamesExchanged);
+    let services = found.case.objects.iter().filter(|object| object["kind"] == "Service");
+    assert!(services.count() >= 2, "{found}");
 }

@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderValue;
+use http::header::ACCEPT;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::Request;
 use kube::{Client, Error};
 use serde_json::json;
 use smc_mesh::injection::{BOOTSTRAP_KEY, MANAGED_BY_LABEL, MANAGED_BY_VALUE, PROXY_UUID_LABEL, secret_name};
@@ -16,6 +19,11 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::{API_LIMIT, FIELD_MANAGER};
+
+/// The answer that is wanted: <https://kubernetes.io/docs/reference/using-api/api-concepts/>, "metadata-only
+/// fetches".
+const METADATA_ALONE: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 
 /// A request about a Secret failed.
 #[derive(Debug, Error)]
@@ -64,10 +72,18 @@ pub(crate) async fn create(client: &Client, proxy: &ProxyName, bootstrap: String
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     };
+    let created = timeout(API_LIMIT, send(client, proxy, &secret)).await;
+    outcome("create", proxy, created)
+}
+
+/// As [`Api::create`], but for the answer: it has the metadata alone, and the content does not come back.
+async fn send(client: &Client, proxy: &ProxyName, secret: &Secret) -> Result<(), Error> {
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let api = secrets(client, proxy);
-    let created = timeout(API_LIMIT, api.create(&parameters, &secret)).await;
-    outcome("create", proxy, created.map(|created| created.map(drop)))
+    let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
+    let url = secrets(client, proxy).resource_url().to_owned();
+    let mut request = Request::new(url).create(&parameters, body).map_err(Error::BuildRequest)?;
+    request.headers_mut().insert(ACCEPT, METADATA_ALONE);
+    client.request::<PartialObjectMeta<Secret>>(request).await.map(drop)
 }
 
 /// Makes the Pod the owner of the Secret, so that Kubernetes deletes the Secret after the Pod. Returns

@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use smc_benches::controller::PATIENCE;
 use smc_benches::{Result, percentile_ms};
 use smc_kubernetes::{Cluster, Programs};
+use smc_mesh::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -91,8 +92,10 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     let trust = trust(&client).await?;
     let sender = connect(webhooks, &trust).await?;
     review(sender.clone(), webhooks, 0).await?;
+    let secret = a_secret(&client).await?;
+    let alone = at_rate(load, |number| create_again(client.clone(), secret.clone(), number)).await?;
     let before = controller.cpu()?;
-    let (paced, late) = at_rate(&sender, webhooks, load).await?;
+    let paced = at_rate(load, |number| review(sender.clone(), webhooks, number)).await?;
     let cpu = controller.cpu()?.saturating_sub(before);
     let highest = at_most(&sender, webhooks, load).await?;
     let injected = created(&cluster, &client, "b0", load.pods).await?;
@@ -102,7 +105,10 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
         "injection_offered_per_s": load.rate,
         "injection_p50_ms": percentile_ms(&paced, 50),
         "injection_p99_ms": percentile_ms(&paced, 99),
-        "injection_late": late,
+        "injection_late": late(&paced),
+        "secret_alone_p50_ms": percentile_ms(&alone, 50),
+        "secret_alone_p99_ms": percentile_ms(&alone, 99),
+        "secret_alone_late": late(&alone),
         "injection_cpu_us": cpu.as_micros() / paced.len().max(1) as u128,
         "pod_created_injected_p50_ms": percentile_ms(&injected, 50),
         "pod_created_injected_p99_ms": percentile_ms(&injected, 99),
@@ -115,31 +121,50 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     Ok(report)
 }
 
-/// A load of a fixed rate, whatever the answers take. A latency begins when its review was due, so that a
-/// stall counts for all that it holds up. Returns how many took longer than 50 ms as well.
-async fn at_rate(
-    sender: &SendRequest<Full<Bytes>>,
-    address: SocketAddr,
-    load: &Load,
-) -> Result<(Vec<Duration>, usize)> {
+/// A load of a fixed rate, whatever the answers take. A latency begins when its request was due, so that a
+/// stall counts for all that it holds up.
+async fn at_rate<F>(load: &Load, request: impl Fn(u64) -> F) -> Result<Vec<Duration>>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
     let count = (u64::from(load.rate) * load.seconds).min(MAX_REVIEWS / 2);
     let mut ticks = interval(Duration::from_secs(1) / load.rate.max(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut running = JoinSet::new();
     for number in 0..count {
         let due = ticks.tick().await;
-        let sender = sender.clone();
-        running.spawn(async move {
-            review(sender, address, number).await?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(due.elapsed())
-        });
+        let request = request(number);
+        running.spawn(async move { request.await.map(|()| due.elapsed()) });
     }
     let mut taken = Vec::new();
     while let Some(done) = running.join_next().await {
         taken.push(done??);
     }
-    let late = taken.iter().filter(|taken| **taken > Duration::from_millis(50)).count();
-    Ok((taken, late))
+    Ok(taken)
+}
+
+/// How many took longer than the goal of the 99th percentile.
+fn late(taken: &[Duration]) -> usize {
+    taken.iter().filter(|taken| **taken > Duration::from_millis(50)).count()
+}
+
+/// The Secret of a sidecar, as the controller makes it.
+async fn a_secret(client: &Client) -> Result<DynamicObject> {
+    let made = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_VALUE}"));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &api::resource("", "v1", "Secret"));
+    let mut secret = api.list(&made).await?.items.into_iter().next().ok_or("no Secret of a sidecar")?;
+    secret.metadata = ObjectMeta::default();
+    Ok(secret)
+}
+
+/// Creates such a Secret once more: what an injection takes in the API server alone.
+async fn create_again(client: Client, mut secret: DynamicObject, number: u64) -> Result<()> {
+    secret.metadata.name = Some(format!("alone-{number}"));
+    let namespace = format!("b{}", number % NAMESPACES as u64);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client, &namespace, &api::resource("", "v1", "Secret"));
+    api.create(&PostParams::default(), &secret).await?;
+    Ok(())
 }
 
 /// Reviews a second, with a fixed number at once.

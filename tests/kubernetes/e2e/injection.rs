@@ -4,14 +4,12 @@
 
 mod clocks;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ClusterOptions, beside};
-use tempfile::TempDir;
+use smc_kubernetes::{Cluster, ClusterOptions};
 
+use crate::controller::{Controller, admits, free_port, webhook};
 use crate::shared;
 
 /// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the
@@ -37,23 +35,6 @@ apiVersion: v1
 kind: ServiceAccount
 metadata: { name: store, namespace: shop }
 ";
-
-/// As the chart has it, but for the address: the controller is not in the cluster.
-const WEBHOOK: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: { name: smc-injector-smc }
-webhooks:
-  - name: injector.mesh.smc.dev
-    admissionReviewVersions: [v1]
-    sideEffects: NoneOnDryRun
-    reinvocationPolicy: IfNeeded
-    failurePolicy: Fail
-    timeoutSeconds: 10
-    clientConfig: { url: "https://127.0.0.1:PORT/mutate" }
-    namespaceSelector: { matchLabels: { openservicemesh.io/monitored-by: smc } }
-    rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
-"#;
 
 const PODS: &str = r"
 apiVersion: v1
@@ -112,55 +93,6 @@ spec:
       securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: [ALL] } }
 ";
 
-/// A controller beside the cluster. It ends when this is dropped.
-struct Controller {
-    process: Child,
-    directory: TempDir,
-}
-
-impl Controller {
-    fn start(cluster: &Cluster, webhooks: SocketAddr) -> Self {
-        Self::start_by(Command::new(beside("smc").unwrap()), cluster, webhooks)
-    }
-
-    /// Starts it by a command whose program takes the arguments of `smc`.
-    fn start_by(mut program: Command, cluster: &Cluster, webhooks: SocketAddr) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        let log = std::fs::File::create(path("log")).unwrap();
-        let process = program
-            .args(["controller", "--kubernetes", "--kubeconfig"])
-            .arg(cluster.kubeconfig())
-            .arg("--data-dir")
-            .arg(path("data"))
-            .arg("--kek-file")
-            .arg(path("kek"))
-            .arg("--admin-socket")
-            .arg(path("admin.sock"))
-            .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
-            .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
-            .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { process, directory }
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A port that is free now.
-fn free_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
-
 async fn get(cluster: &Cluster, what: &[&str]) -> Value {
     let got = cluster.kubectl(&[&["get", "-o", "json"], what].concat()).await.unwrap();
     assert!(got.success(), "{got:?}");
@@ -201,19 +133,10 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
     let webhooks = free_port();
     cluster.apply(NAMESPACES).await.unwrap();
     slip_through(&cluster).await;
-    cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
+    cluster.apply(&webhook(webhooks)).await.unwrap();
     let _controller = Controller::start(&cluster, webhooks);
 
-    // Until the leader has written the roots that the API server trusts, every Pod of the mesh is refused.
-    cluster
-        .wait("a pod to be admitted", PATIENCE, || async {
-            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
-            let pod = PODS.split("\n---\n").next().unwrap();
-            let applied = cluster.kubectl_with(&dry_run, pod).await.map_err(|error| error.chain())?;
-            if applied.success() { Ok(()) } else { Err(format!("{applied:?}")) }
-        })
-        .await
-        .unwrap();
+    admits(&cluster, "shop").await;
     let secrets = get(&cluster, &["-n", "shop", "secrets"]).await;
     assert_eq!(secrets["items"], json!([]), "a dry run has no side effects");
 

@@ -12,6 +12,7 @@
 mod api_only;
 mod bookstore;
 mod charts;
+mod controller;
 mod everywhere;
 mod faults;
 mod injection;

@@ -1,10 +1,9 @@
 //! A controller and an API server whose clocks differ: the controller says so, and nothing opens.
 
-use std::process::Command;
+use smc_kubernetes::{Cluster, ClusterOptions};
 
-use smc_kubernetes::{Cluster, ClusterOptions, beside};
-
-use super::{Controller, NAMESPACES, PATIENCE, PODS, WEBHOOK, free_port};
+use super::{NAMESPACES, PATIENCE, PODS};
+use crate::controller::{Controller, free_port, webhook};
 use crate::shared;
 
 const HOUR: i64 = 3600;
@@ -20,14 +19,8 @@ async fn refusal(cluster: &Cluster) -> Result<Option<String>, String> {
 /// Waits until the controller's problems are as wanted.
 async fn problems(cluster: &Cluster, controller: &Controller, words: &str, wanted: bool) {
     let listed = || async {
-        let mut smc = Command::new(beside("smc").unwrap());
-        let list = smc.args(["mesh", "problems", "--admin-socket"]);
-        let list = list.arg(controller.directory.path().join("admin.sock")).output();
-        let list = list.map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&list.stdout).into_owned();
-        // Without an answer there is no list.
-        let answered = !text.is_empty() && text.contains(words) == wanted;
-        if answered { Ok(()) } else { Err(format!("{list:?}")) }
+        let text = controller.smc(&["mesh", "problems"])?;
+        if text.contains(words) == wanted { Ok(()) } else { Err(text) }
     };
     let waited = cluster.wait(&format!("{words}: {wanted}"), PATIENCE, listed).await;
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
@@ -43,13 +36,11 @@ async fn a_controller_says_that_its_clock_is_not_that_of_the_api_server() {
         let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
         let webhooks = free_port();
         cluster.apply(NAMESPACES).await.unwrap();
-        cluster.apply(&WEBHOOK.replace("PORT", &webhooks.port().to_string())).await.unwrap();
+        cluster.apply(&webhook(webhooks)).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let clock = directory.path().join("clock");
         std::fs::write(&clock, format!("{ahead} 0 0")).unwrap();
-        let mut program = Command::new(beside("smc-wrong-clock").unwrap());
-        program.env("SMC_TEST_CLOCK", &clock);
-        let controller = Controller::start_by(program, &cluster, webhooks);
+        let controller = Controller::with_clock(&clock, &cluster, webhooks);
         problems(&cluster, &controller, words, true).await;
         let asked = || async {
             let refusal = refusal(&cluster).await?;

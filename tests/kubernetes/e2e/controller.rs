@@ -1,0 +1,123 @@
+//! A controller that runs beside an API server without a node, on the loopback interface.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use smc_kubernetes::{Cluster, beside};
+use tempfile::TempDir;
+
+/// The webhook as the chart has it, but for the address: the controller is not in the cluster.
+const WEBHOOK: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: { name: smc-injector-smc }
+webhooks:
+  - name: injector.mesh.smc.dev
+    admissionReviewVersions: [v1]
+    sideEffects: NoneOnDryRun
+    reinvocationPolicy: IfNeeded
+    failurePolicy: Fail
+    timeoutSeconds: 10
+    clientConfig: { url: "https://127.0.0.1:PORT/mutate" }
+    namespaceSelector: { matchLabels: { openservicemesh.io/monitored-by: smc } }
+    rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
+"#;
+
+/// How long a controller may take until the API server trusts it. The leader looks every ten seconds.
+const ADMISSION: Duration = Duration::from_secs(75);
+
+/// The configuration of the injector's webhook at this address.
+pub(crate) fn webhook(address: SocketAddr) -> String {
+    WEBHOOK.replace("PORT", &address.port().to_string())
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Waits until a pod of the mesh is admitted: until the leader has written the roots that the API server
+/// trusts, every one is refused.
+pub(crate) async fn admits(cluster: &Cluster, namespace: &str) {
+    let pod = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: first, namespace: {namespace}}}, \
+          spec: {{containers: [{{name: app, image: app}}]}}}}"
+    );
+    let admitted = || async {
+        let applied = cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod).await;
+        let applied = applied.map_err(|error| error.chain())?;
+        if applied.success() { Ok(()) } else { Err(format!("{applied:?}")) }
+    };
+    let waited = cluster.wait("a pod to be admitted", ADMISSION, admitted).await;
+    waited.unwrap_or_else(|error| panic!("{}", error.chain()));
+}
+
+/// A program that is killed when this is dropped, and when the thread ends that started it.
+fn process(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null());
+    command
+}
+
+/// A controller beside the cluster. It ends when this is dropped.
+pub(crate) struct Controller {
+    process: Child,
+    directory: TempDir,
+}
+
+impl Controller {
+    /// Starts a controller whose webhooks are at this address.
+    pub(crate) fn start(cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        Self::start_by(process(&beside("smc").unwrap()), cluster, webhooks)
+    }
+
+    /// As [`Self::start`], with the clock that is in a file (`smc-wrong-clock`).
+    pub(crate) fn with_clock(clock: &Path, cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        let mut program = process(&beside("smc-wrong-clock").unwrap());
+        program.env("SMC_TEST_CLOCK", clock);
+        Self::start_by(program, cluster, webhooks)
+    }
+
+    fn start_by(mut program: Command, cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let log = std::fs::File::create(path("log")).unwrap();
+        let process = program
+            .args(["controller", "--kubernetes", "--kubeconfig"])
+            .arg(cluster.kubeconfig())
+            .arg("--data-dir")
+            .arg(path("data"))
+            .arg("--kek-file")
+            .arg(path("kek"))
+            .arg("--admin-socket")
+            .arg(path("admin.sock"))
+            .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
+            .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
+            .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { process, directory }
+    }
+
+    /// What `smc ARGUMENTS` prints, asked of this controller, whatever its verdict.
+    pub(crate) fn smc(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut smc = Command::new(beside("smc").unwrap());
+        let smc = smc.args(arguments).arg("--admin-socket").arg(self.directory.path().join("admin.sock"));
+        let output = smc.output().map_err(|error| error.to_string())?;
+        if output.stdout.is_empty() {
+            return Err(format!("{output:?}"));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

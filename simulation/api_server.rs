@@ -1,7 +1,7 @@
 //! A model of an API server: lists, watches and bookmarks over the objects of a cluster, and its faults.
 //!
-//! Owns what a client is sent, and when: an API server may be away, or have read less of the
-//! objects than another one. Each replica has its own. Neither HTTP nor the simulated network is between.
+//! Owns what a client is sent, and when: an API server may be away, or have read less of the objects than
+//! another one. Each replica has its own. Neither HTTP nor the simulated network is between.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,18 +25,11 @@ const DELAY: u64 = 6;
 /// How often a watch that asks for bookmarks gets one.
 const BOOKMARKS: Duration = Duration::from_mins(1);
 
-/// Whether clients can reach it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Up,
-    /// It refuses connections.
-    Away,
-}
-
 /// What its clients see of it.
 #[derive(Debug, Clone, Copy)]
 struct Condition {
-    state: State,
+    /// It refuses connections.
+    away: bool,
     /// Grows when all connections break.
     generation: u64,
     /// How far it has read the objects, if it lags.
@@ -54,14 +47,14 @@ pub struct ApiServer {
 impl ApiServer {
     /// An API server of these objects, with delays that follow from the seed.
     pub fn new(objects: Objects, seed: u64) -> Self {
-        let condition = Condition { state: State::Up, generation: 0, lags_at: None };
+        let condition = Condition { away: false, generation: 0, lags_at: None };
         Self { objects, condition: watch::Sender::new(condition), random: Arc::new(SeededEntropy::new(seed)) }
     }
 
     /// Ends all connections, and refuses new ones.
     pub fn stop(&self) {
         self.condition.send_modify(|condition| {
-            condition.state = State::Away;
+            condition.away = true;
             condition.generation += 1;
         });
     }
@@ -81,7 +74,7 @@ impl ApiServer {
     /// Works again.
     pub fn recover(&self) {
         self.condition.send_modify(|condition| {
-            condition.state = State::Up;
+            condition.away = false;
             condition.lags_at = None;
         });
     }
@@ -93,7 +86,7 @@ impl ApiServer {
     /// Whether a connection of this generation stands.
     fn stands(&self, generation: u64) -> Result<(), Unreachable> {
         let now = *self.condition.borrow();
-        let stands = now.generation == generation && now.state == State::Up;
+        let stands = now.generation == generation && !now.away;
         if stands { Ok(()) } else { Err(Unreachable("the connection broke".into())) }
     }
 
@@ -103,11 +96,12 @@ impl ApiServer {
         self.condition.borrow().lags_at.map_or(version, |lags_at| lags_at.min(version))
     }
 
-    /// Waits until it has read everything.
-    async fn caught_up(&self) {
+    /// The objects in the latest version, which it waits for.
+    async fn list(&self, resource: &Resource, namespace: Option<&str>) -> (u64, Vec<Value>) {
         let mut condition = self.condition.subscribe();
         // The sender is a part of this.
         let _ = condition.wait_for(|now| now.lags_at.is_none()).await;
+        self.objects.list(resource, namespace)
     }
 
     async fn answer(&self, path: &str, generation: u64) -> Answer {
@@ -122,20 +116,18 @@ impl ApiServer {
             return whole(404, &json!({"kind": "Status", "code": 404, "reason": "NotFound"}));
         };
         if parameter("watch").is_none() {
-            self.caught_up().await;
-            let (version, items) = self.objects.list(&resource, namespace.as_deref());
+            let (version, items) = self.list(&resource, namespace.as_deref()).await;
             let meta = json!({"resourceVersion": version.to_string()});
             return whole(200, &json!({"metadata": meta, "items": items}));
         }
         let seconds = parameter("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(1800);
-        let (mut after, mut lines) =
-            (parameter("resourceVersion").and_then(|text| text.parse().ok()), VecDeque::new());
+        let mut after = parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default();
+        let mut lines = VecDeque::new();
         if parameter("sendInitialEvents").is_some() {
-            self.caught_up().await;
-            let (version, items) = self.objects.list(&resource, namespace.as_deref());
-            lines.extend(items.into_iter().map(|object| event("ADDED", &object)));
+            let (version, items) = self.list(&resource, namespace.as_deref()).await;
+            lines.extend(items.iter().map(|object| event("ADDED", object)));
             lines.push_back(bookmark(&resource, version, true));
-            after = Some(version);
+            after = version;
         }
         let now = Instant::now();
         let watch = Watch {
@@ -143,7 +135,7 @@ impl ApiServer {
             resource,
             namespace,
             generation,
-            after: after.unwrap_or_default(),
+            after,
             lines,
             bookmark_at: now + BOOKMARKS,
             ends_at: now + Duration::from_secs(seconds),

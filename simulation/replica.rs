@@ -77,7 +77,7 @@ struct Parts {
 /// Where a replica reads the mesh.
 #[derive(Debug, Clone)]
 pub enum MeshOf {
-    /// The operator tells it, at once.
+    /// It gets it from the operator, at once.
     Operator(watch::Receiver<String>),
     /// It watches this API server.
     ApiServer(ApiServer),

@@ -57,7 +57,7 @@ pub struct World {
 
 /// The mesh that is declared.
 enum Mesh {
-    /// As the operator tells it to all replicas.
+    /// All replicas get it from the operator.
     Text(watch::Sender<String>),
     /// As objects of a cluster.
     Objects(Objects),
@@ -75,23 +75,21 @@ impl Mesh {
 impl World {
     /// Adds replicas and Envoys to the network of `sim`; all start at once.
     pub fn new(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        let (mesh, size) = (watch::Sender::default(), Size { initial: REPLICAS, most: REPLICAS });
-        Self::of(sim, size, Mesh::Text(mesh), seed, trace)
+        Self::of(sim, REPLICAS, Mesh::Text(watch::Sender::default()), seed, trace)
     }
 
     /// As [`Self::new`], with Kubernetes: each replica watches an API server of its own.
     pub fn with_kubernetes(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        let size = Size { initial: REPLICAS, most: REPLICAS };
-        Self::of(sim, size, Mesh::Objects(Objects::default()), seed, trace)
+        Self::of(sim, REPLICAS, Mesh::Objects(Objects::default()), seed, trace)
     }
 
     /// As [`Self::new`], with a spare replica.
     pub fn growing(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        let (mesh, size) = (watch::Sender::default(), Size { initial: REPLICAS, most: REPLICAS + 1 });
-        Self::of(sim, size, Mesh::Text(mesh), seed, trace)
+        Self::of(sim, REPLICAS + 1, Mesh::Text(watch::Sender::default()), seed, trace)
     }
 
-    fn of(sim: &mut Sim<'_>, size: Size, mesh: Mesh, seed: u64, trace: &Trace) -> Self {
+    fn of(sim: &mut Sim<'_>, most: u64, mesh: Mesh, seed: u64, trace: &Trace) -> Self {
+        let size = Size { initial: REPLICAS, most };
         let pods: String = (0..BUYERS).map(|n| pod("buyer", n)).collect();
         mesh.declare(&format!("{INITIAL_MESH}{}{pods}", account("buyer")));
         let mut api_servers = Vec::new();

@@ -1,18 +1,16 @@
-//! Replicas read the mesh from API servers that are away, lag or forget, while replicas end and
-//! start again: no proxy loses an update, is sent what it holds, or goes back in time.
+//! Replicas read the mesh from API servers that are away, lag or forget, while replicas end and start again:
+//! no proxy loses an update, is sent what it holds, or goes back in time.
 
 use std::time::Duration;
 
 use smc_simulation::api_server::ApiServer;
 use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{SOON, eventually};
-use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::World;
 use tokio::time::sleep;
 
-use crate::failing::{HEALED, SETTLED};
-use crate::proxies::{begin, conclude, run_to_the_end};
+use crate::proxies::{self, begin, conclude, settled};
 use crate::seeds::seeds;
 
 /// How long an API server is in trouble: less than the ten seconds for which a replica that lags behind a
@@ -65,7 +63,7 @@ fn api_servers_that_forget_lose_no_change() {
 #[test]
 fn a_replica_that_starts_without_its_api_server_serves_what_it_knew() {
     for seed in seeds().step_by(4) {
-        run(seed, &Trace::default(), |world| starts_without(world, seed));
+        proxies::run(seed, &Trace::default(), World::with_kubernetes, |world| starts_without(world, seed));
     }
 }
 
@@ -74,7 +72,7 @@ fn a_run_with_api_servers_repeats_with_its_seed() {
     for seed in seeds().step_by(10) {
         let lines = || {
             let trace = Trace::default();
-            run(seed, &trace, |world| story(world, Trouble::Away, seed));
+            proxies::run(seed, &trace, World::with_kubernetes, |world| story(world, Trouble::Away, seed));
             trace.lines()
         };
         assert_eq!(lines(), lines(), "seed {seed}");
@@ -84,20 +82,8 @@ fn a_run_with_api_servers_repeats_with_its_seed() {
 /// Runs the story with every fourth seed: there are four of it.
 fn run_all(trouble: Trouble) {
     for seed in seeds().step_by(4) {
-        run(seed, &Trace::default(), |world| story(world, trouble, seed));
+        proxies::run(seed, &Trace::default(), World::with_kubernetes, |world| story(world, trouble, seed));
     }
-}
-
-fn run<F: Future<Output = turmoil::Result> + 'static>(
-    seed: u64,
-    trace: &Trace,
-    story: impl FnOnce(World) -> F,
-) {
-    let mut sim = network(seed);
-    let world = World::with_kubernetes(&mut sim, seed, trace);
-    let buyers = world.buyers.clone();
-    sim.client("operator", story(world));
-    run_to_the_end(sim, &buyers, seed, trace);
 }
 
 async fn story(world: World, trouble: Trouble, seed: u64) -> turmoil::Result {
@@ -136,15 +122,6 @@ fn begin_trouble(world: &World, troubled: &ApiServer, trouble: Trouble) {
         Trouble::Lags => troubled.lag(),
         Trouble::Forgets => world.compact(),
     }
-}
-
-/// All replicas serve, and all proxies are with their owners.
-async fn settled(world: &World, proxies: &[Envoy]) {
-    let replicas = &world.replicas;
-    eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
-    eventually(HEALED, "every proxy is served", || proxies.iter().all(Envoy::is_served)).await;
-    let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(replicas));
-    eventually(SETTLED, "every proxy is served by its owner", owned).await;
 }
 
 /// A replica ends and starts while its API server is away.

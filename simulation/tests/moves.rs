@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{SOON, eventually, leader};
-use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::World;
 use tokio::time::sleep;
 
-use crate::failing::{Fault, HEALED, SETTLED, fail, heal};
-use crate::proxies::{begin, conclude, run_to_the_end};
+use crate::failing::{Fault, fail, heal};
+use crate::proxies::{self, begin, conclude, settled};
 use crate::seeds::seeds;
 
 /// What goes on when the fault comes.
@@ -78,11 +77,7 @@ fn run_all(during: During, fault: Fault) {
 }
 
 fn run(seed: u64, during: During, fault: Fault, trace: &Trace) {
-    let mut sim = network(seed);
-    let world = World::new(&mut sim, seed, trace);
-    let buyers = world.buyers.clone();
-    sim.client("operator", story(world, during, fault, seed));
-    run_to_the_end(sim, &buyers, seed, trace);
+    proxies::run(seed, trace, World::new, |world| story(world, during, fault, seed));
 }
 
 async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil::Result {
@@ -116,10 +111,7 @@ async fn story(world: World, during: During, fault: Fault, seed: u64) -> turmoil
         heal(&world, failing, fault);
         moving.start();
         world.declare_service(&format!("after-{round}"));
-        eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
-        eventually(HEALED, "every proxy is served", served).await;
-        let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(replicas));
-        eventually(SETTLED, "every proxy is served by its owner", owned).await;
+        settled(&world, proxies).await;
     }
     if fault == Fault::None {
         for envoy in proxies {

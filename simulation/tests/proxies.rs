@@ -8,9 +8,10 @@ use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
 use smc_simulation::workload;
-use smc_simulation::world::World;
+use smc_simulation::world::{World, network};
 use turmoil::Sim;
 
+use crate::failing::{HEALED, SETTLED};
 use crate::seeds::PrintOnPanic;
 
 /// The serial numbers of the certificates that a replica has issued.
@@ -38,15 +39,33 @@ fn split(world: &World) -> (&Envoy, &[Envoy]) {
     world.buyers.split_last().expect("buyers")
 }
 
-/// Runs the story. After each step, what no proxy may ever see has not been seen.
-pub(crate) fn run_to_the_end(mut sim: Sim<'_>, proxies: &[Envoy], seed: u64, trace: &Trace) {
+/// Runs the story in a world of this seed. After each step, what no proxy may ever see has not been seen.
+pub(crate) fn run<F: Future<Output = turmoil::Result> + 'static>(
+    seed: u64,
+    trace: &Trace,
+    world: impl FnOnce(&mut Sim<'_>, u64, &Trace) -> World,
+    story: impl FnOnce(World) -> F,
+) {
+    let mut sim = network(seed);
+    let world = world(&mut sim, seed, trace);
+    let proxies = world.buyers.clone();
+    sim.client("operator", story(world));
     let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
     while !sim.step().unwrap() {
-        for proxy in proxies {
+        for proxy in &proxies {
             assert_eq!(proxy.wronged(), None);
         }
     }
     drop(print_on_panic);
+}
+
+/// All initial replicas serve, and all proxies are with their owners.
+pub(crate) async fn settled(world: &World, proxies: &[Envoy]) {
+    let replicas = &world.replicas;
+    eventually(HEALED, "every replica serves", || replicas.iter().all(Replica::serves)).await;
+    eventually(HEALED, "every proxy is served", || proxies.iter().all(Envoy::is_served)).await;
+    let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(replicas));
+    eventually(SETTLED, "every proxy is served by its owner", owned).await;
 }
 
 /// Every proxy holds what a new one is sent, with the service that was declared last, and no certificate is

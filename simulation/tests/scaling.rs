@@ -7,11 +7,11 @@ use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{eventually, leader};
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::World;
 use tokio::time::sleep;
 
 use crate::failing::{Fault, HEALED, SETTLED, fail, heal};
-use crate::proxies::{begin, conclude, run_to_the_end};
+use crate::proxies::{self, begin, conclude};
 use crate::seeds::seeds;
 
 /// The steps of the story.
@@ -60,11 +60,7 @@ fn a_freeze_during_a_departure_loses_and_resends_nothing() {
 fn run_all(faulty: Step, fault: Fault) {
     for seed in seeds().step_by(4) {
         let trace = Trace::default();
-        let mut sim = network(seed);
-        let world = World::growing(&mut sim, seed, &trace);
-        let buyers = world.buyers.clone();
-        sim.client("operator", story(world, faulty, fault, seed));
-        run_to_the_end(sim, &buyers, seed, &trace);
+        proxies::run(seed, &trace, World::growing, |world| story(world, faulty, fault, seed));
     }
 }
 

@@ -223,7 +223,7 @@ impl Store {
 
     /// How far the API server has come with what is of the mesh, as far as it is known here.
     fn revision(&self) -> Revision {
-        Revision { changed: self.latest, known: collection::known(self.kinds.values(), self.latest) }
+        Revision { changed: self.latest, known: collection::known(&self.kinds, self.latest) }
     }
 
     /// Takes note of an event's version. Events of one kind come in the order of versions, so an earlier

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 
 use super::Version;
 use crate::sources::kubernetes::failure::Trouble;
@@ -66,10 +66,10 @@ pub(super) struct Known {
 
 /// The version up to which all kinds are known together, where `latest` is that of the latest change: as far
 /// as all of them were listed, or a change has come; but no further than a kind that is not followed.
-pub(super) fn known<'a>(kinds: impl Iterator<Item = &'a Collection> + Clone, latest: u64) -> u64 {
-    let served = kinds.filter(|kind| !matches!(kind.look, Look::Missing(_)));
-    let least =
-        |kinds: &mut dyn Iterator<Item = &'a Collection>| kinds.map(|kind| kind.version.number()).min();
-    let known = latest.max(least(&mut served.clone()).unwrap_or_default());
-    least(&mut served.filter(|kind| !kind.followed)).map_or(known, |lost| known.min(lost))
+pub(super) fn known(kinds: &BTreeMap<Kind, Collection>, latest: u64) -> u64 {
+    let served = || kinds.values().filter(|kind| !matches!(kind.look, Look::Missing(_)));
+    let version = |kind: &Collection| kind.version.number();
+    let listed = served().map(version).min().unwrap_or_default();
+    let lost = served().filter(|kind| !kind.followed).map(version).min();
+    latest.max(listed).min(lost.unwrap_or(u64::MAX))
 }

@@ -113,6 +113,12 @@ impl Mesh {
         Some(batch.events.iter().map(show).collect())
     }
 
+    /// The revision of the next batch: of the latest change, and up to which everything is known.
+    fn revision(&mut self) -> Option<(u64, u64)> {
+        let revision = self.store.batch(&[])?.revision?;
+        Some((revision.changed, revision.known))
+    }
+
     fn problems(&mut self) -> Vec<String> {
         self.store.set_changed();
         let _ = self.store.batch(&[]);
@@ -149,47 +155,39 @@ fn an_empty_cluster_is_one_empty_batch() {
 #[test]
 fn a_batch_says_how_far_the_api_server_had_come_with_the_mesh() {
     let mut mesh = Mesh::synced(&["shop/a", "shop/b"]);
-    let revision = |mesh: &mut Mesh| {
-        let revision = mesh.store.batch(&[]).unwrap().revision.unwrap();
-        (revision.changed, revision.known)
-    };
-    assert_eq!(revision(&mut mesh), (2, 10), "objects have their own versions, and the lists are of 10");
+    assert_eq!(mesh.revision(), Some((2, 10)), "objects have their own versions, and the lists are of 10");
     mesh.applied(Kind::ServiceAccount, account("shop/c", 11));
-    assert_eq!(revision(&mut mesh), (11, 11));
+    assert_eq!(mesh.revision(), Some((11, 11)));
     mesh.applied(Kind::ServiceAccount, account("elsewhere/c", 12));
     mesh.applied(Kind::ServiceAccount, account("shop/c", 13));
     assert!(mesh.store.batch(&[]).is_none(), "of another mesh, and without a difference");
     mesh.deleted(Kind::ServiceAccount, account("shop/b", 14));
-    assert_eq!(revision(&mut mesh), (14, 14), "no list shows what a deletion was");
+    assert_eq!(mesh.revision(), Some((14, 14)), "no list shows what a deletion was");
     mesh.list(Kind::ServiceAccount, 20, &[account("shop/a", 2), account("shop/c", 13)]);
     mesh.applied(Kind::ServiceAccount, account("shop/d", 19));
     assert!(mesh.store.batch(&[]).is_none(), "repeated");
     mesh.list(Kind::ServiceAccount, 30, &[]);
-    assert_eq!(revision(&mut mesh), (14, 14), "the list of one kind says nothing of the others");
+    assert_eq!(mesh.revision(), Some((14, 14)), "the list of one kind says nothing of the others");
     mesh.list(Kind::Namespace, 28, &[namespace_object("shop", "smc", 1)]);
     mesh.list(Kind::TrafficTarget, 28, &[]);
     mesh.list(Kind::MeshConfig, 29, &[]);
-    assert_eq!(revision(&mut mesh), (14, 28));
+    assert_eq!(mesh.revision(), Some((14, 28)));
 }
 
 #[test]
 fn nothing_is_known_beyond_a_kind_whose_watch_was_lost() {
     let mut mesh = Mesh::synced(&["shop/a"]);
-    let revision = |mesh: &mut Mesh| {
-        let revision = mesh.store.batch(&[])?.revision?;
-        Some((revision.changed, revision.known))
-    };
     mesh.applied(Kind::ServiceAccount, account("shop/b", 20));
-    assert_eq!(revision(&mut mesh), Some((20, 20)));
+    assert_eq!(mesh.revision(), Some((20, 20)));
     mesh.followed(Kind::TrafficTarget, false);
     mesh.followed(Kind::ServiceAccount, false);
-    assert_eq!(revision(&mut mesh), Some((20, 10)), "other replicas may know of a later TrafficTarget");
+    assert_eq!(mesh.revision(), Some((20, 10)), "other replicas may know of a later TrafficTarget");
     mesh.followed(Kind::ServiceAccount, true);
     mesh.applied(Kind::ServiceAccount, account("shop/c", 30));
-    assert_eq!(revision(&mut mesh), Some((30, 10)));
+    assert_eq!(mesh.revision(), Some((30, 10)));
     mesh.followed(Kind::TrafficTarget, true);
-    assert_eq!(revision(&mut mesh), Some((30, 30)), "said although nothing else is new");
-    assert_eq!(revision(&mut mesh), None);
+    assert_eq!(mesh.revision(), Some((30, 30)), "said although nothing else is new");
+    assert_eq!(mesh.revision(), None);
 }
 
 #[test]

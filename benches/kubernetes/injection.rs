@@ -22,7 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use smc_benches::controller::PATIENCE;
 use smc_benches::{Result, percentile_ms};
-use smc_kubernetes::{Cluster, Programs};
+use smc_kubernetes::{Cluster, Programs, injector_webhook};
 use smc_mesh::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -53,23 +53,6 @@ pub(crate) struct Load {
     pub(crate) pods: usize,
 }
 
-/// The webhook as the API server knows it, as the chart has it but for the address.
-const WEBHOOK: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: { name: smc-injector-smc }
-webhooks:
-  - name: injector.mesh.smc.dev
-    admissionReviewVersions: [v1]
-    sideEffects: NoneOnDryRun
-    reinvocationPolicy: IfNeeded
-    failurePolicy: Fail
-    timeoutSeconds: 10
-    clientConfig: { url: "https://ADDRESS/mutate" }
-    namespaceSelector: { matchLabels: { openservicemesh.io/monitored-by: smc } }
-    rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
-"#;
-
 /// Measures one controller.
 pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     let cluster = api::api_server(programs).await?;
@@ -78,7 +61,7 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     namespaces.extend((0..NAMESPACES).map(|n| namespace(&format!("b{n}"), Some("smc"))));
     api::create_all(&client, namespaces).await?;
     let (webhooks, metrics) = (api::free_port()?, api::free_port()?);
-    cluster.apply(&WEBHOOK.replace("ADDRESS", &webhooks.to_string())).await.map_err(|e| e.chain())?;
+    cluster.apply(&injector_webhook(webhooks)).await.map_err(|e| e.chain())?;
     let directory = tempfile::tempdir()?;
     let flags = [
         format!("--metrics-listen={metrics}"),

@@ -48,6 +48,7 @@ mod programs;
 mod state_dir;
 mod storage;
 mod view;
+mod webhook;
 
 pub use admin::Admin;
 pub use cluster::Cluster;
@@ -62,3 +63,4 @@ pub use options::ClusterOptions;
 pub use pid1::run as run_pid1;
 pub use programs::{Programs, beside};
 pub use state_dir::{StateDir, running_clusters};
+pub use webhook::injector_webhook;

@@ -8,48 +8,29 @@ use std::time::Duration;
 use smc_kubernetes::{Cluster, beside};
 use tempfile::TempDir;
 
-/// The webhook as the chart has it, but for the address: the controller is not in the cluster.
-const WEBHOOK: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: { name: smc-injector-smc }
-webhooks:
-  - name: injector.mesh.smc.dev
-    admissionReviewVersions: [v1]
-    sideEffects: NoneOnDryRun
-    reinvocationPolicy: IfNeeded
-    failurePolicy: Fail
-    timeoutSeconds: 10
-    clientConfig: { url: "https://127.0.0.1:PORT/mutate" }
-    namespaceSelector: { matchLabels: { openservicemesh.io/monitored-by: smc } }
-    rules: [{ apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] }]
-"#;
-
 /// How long a controller may take until the API server trusts it. The leader looks every ten seconds.
 const ADMISSION: Duration = Duration::from_secs(75);
-
-/// The configuration of the injector's webhook at this address.
-pub(crate) fn webhook(address: SocketAddr) -> String {
-    WEBHOOK.replace("PORT", &address.port().to_string())
-}
 
 /// A port that is free now.
 pub(crate) fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
+/// A pod of the mesh.
+const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: first, namespace: shop}, \
+                   spec: {containers: [{name: app, image: app}]}}";
+
+/// What the API server says to a pod of the mesh: `None` if it takes it.
+pub(crate) async fn refusal(cluster: &Cluster) -> Result<Option<String>, String> {
+    let applied = cluster.kubectl_with(&["apply", "--dry-run=server", "-f", "-"], POD).await;
+    let applied = applied.map_err(|error| error.chain())?;
+    Ok((!applied.success()).then_some(applied.stderr))
+}
+
 /// Waits until a pod of the mesh is admitted: until the leader has written the roots that the API server
 /// trusts, every one is refused.
-pub(crate) async fn admits(cluster: &Cluster, namespace: &str) {
-    let pod = format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: first, namespace: {namespace}}}, \
-          spec: {{containers: [{{name: app, image: app}}]}}}}"
-    );
-    let admitted = || async {
-        let applied = cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod).await;
-        let applied = applied.map_err(|error| error.chain())?;
-        if applied.success() { Ok(()) } else { Err(format!("{applied:?}")) }
-    };
+pub(crate) async fn admits(cluster: &Cluster) {
+    let admitted = || async { refusal(cluster).await?.map_or(Ok(()), Err) };
     let waited = cluster.wait("a pod to be admitted", ADMISSION, admitted).await;
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
 }

@@ -3,7 +3,6 @@
 //!
 //! The controllers are processes of the host, and the proxies are clients of one of them.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::controller::free_port;
 use crate::programmed::{PATIENCE, wait_programmed};
 use crate::shared;
 
@@ -102,7 +102,7 @@ impl Controllers {
     fn start(cluster: &Cluster) -> Self {
         let directory = tempfile::tempdir().unwrap();
         shop::key_file(&directory.path().join("kek"), [7; 32]);
-        let raft: Vec<String> = (0..REPLICAS).map(|_| free_address()).collect();
+        let raft: Vec<String> = (0..REPLICAS).map(|_| free_port().to_string()).collect();
         let mut controllers = Self { running: Vec::new(), directory };
         for replica in 0..REPLICAS {
             let at = |name: &str| controllers.at(replica, name);
@@ -178,10 +178,6 @@ impl Controllers {
             }
         }
     }
-}
-
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// Waits until the split is programmed like this, of its present generation; returns the message.

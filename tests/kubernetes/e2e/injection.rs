@@ -7,9 +7,9 @@ mod clocks;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_kubernetes::{Cluster, ClusterOptions, injector_webhook};
 
-use crate::controller::{Controller, admits, free_port, webhook};
+use crate::controller::{Controller, admits, free_port};
 use crate::shared;
 
 /// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the
@@ -133,10 +133,10 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_belongs_to_them() {
     let webhooks = free_port();
     cluster.apply(NAMESPACES).await.unwrap();
     slip_through(&cluster).await;
-    cluster.apply(&webhook(webhooks)).await.unwrap();
+    cluster.apply(&injector_webhook(webhooks)).await.unwrap();
     let _controller = Controller::start(&cluster, webhooks);
 
-    admits(&cluster, "shop").await;
+    admits(&cluster).await;
     let secrets = get(&cluster, &["-n", "shop", "secrets"]).await;
     assert_eq!(secrets["items"], json!([]), "a dry run has no side effects");
 

@@ -1,20 +1,12 @@
 //! A controller and an API server whose clocks differ: the controller says so, and nothing opens.
 
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_kubernetes::{Cluster, ClusterOptions, injector_webhook};
 
-use super::{NAMESPACES, PATIENCE, PODS};
-use crate::controller::{Controller, free_port, webhook};
+use super::{NAMESPACES, PATIENCE};
+use crate::controller::{Controller, free_port, refusal};
 use crate::shared;
 
 const HOUR: i64 = 3600;
-
-/// What the API server says to a pod of the mesh: `None` if it takes it.
-async fn refusal(cluster: &Cluster) -> Result<Option<String>, String> {
-    let pod = PODS.split("\n---\n").next().unwrap();
-    let applied = cluster.kubectl_with(&["apply", "--dry-run=server", "-f", "-"], pod).await;
-    let applied = applied.map_err(|error| error.chain())?;
-    Ok((!applied.success()).then_some(applied.stderr))
-}
 
 /// Waits until the controller's problems are as wanted.
 async fn problems(cluster: &Cluster, controller: &Controller, words: &str, wanted: bool) {
@@ -36,7 +28,7 @@ async fn a_controller_says_that_its_clock_is_not_that_of_the_api_server() {
         let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
         let webhooks = free_port();
         cluster.apply(NAMESPACES).await.unwrap();
-        cluster.apply(&webhook(webhooks)).await.unwrap();
+        cluster.apply(&injector_webhook(webhooks)).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let clock = directory.path().join("clock");
         std::fs::write(&clock, format!("{ahead} 0 0")).unwrap();

@@ -130,12 +130,17 @@ async fn ended(first_process: i32) {
     }
 }
 
-/// Whether a line of `/proc/PID/stat` is of a process that is not a zombie yet. Its command line would not
-/// say so: that is empty as soon as the memory is gone, which is before the namespace is.
+/// Whether a line of `/proc/PID/stat` is of a process of which any thread runs. Its command line would not
+/// say so: that is empty as soon as the memory is gone, which is before the namespace is. Nor does the state
+/// alone: it is that of the first thread, which may be a zombie while another one, as the last of the
+/// process, still waits for the end of the namespace.
 fn runs(stat: &str) -> bool {
-    // The name of the program, in parentheses, may hold any character.
-    let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
-    !state.is_empty() && !state.starts_with(['Z', 'X'])
+    // The name of the program, in parentheses, may hold any character. After it come the state, which
+    // proc_pid_stat(5) numbers 3, and in field 20 the number of threads.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let first_ended = fields.first().is_none_or(|state| ["Z", "X"].contains(state));
+    let threads = fields.get(17).and_then(|threads| threads.parse().ok()).unwrap_or(0_u32);
+    !first_ended || threads > 1
 }
 
 /// Reads words from the owner; the channel closes with standard input.
@@ -223,12 +228,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_runs_until_it_is_a_zombie() {
+    fn a_process_runs_until_its_last_thread_has_ended() {
         for (stat, expected) in [
-            ("7 (pid1) S 1 7 7 0 -1", true),
-            ("7 (a) Z (b) D 1 7 7", true),
-            ("7 (pid1) Z 1 7 7 0 -1", false),
-            ("7 (pid1) X 0 0 0", false),
+            ("7 (pid1) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 4 0", true),
+            ("7 (a) Z (b) D 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0", true),
+            ("7 (pid1) Z 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0", true),
+            ("7 (pid1) Z 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0", false),
+            ("7 (pid1) X 0 0 0 0 -1 4 0 0 0 0 0 0 0 0 20 0 0 0", false),
             ("", false),
         ] {
             assert_eq!(runs(stat), expected, "{stat}");

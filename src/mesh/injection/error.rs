@@ -7,8 +7,8 @@ use crate::interception::{InterceptionError, PROXY_UID};
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InjectionError {
-    /// It is no Pod with containers.
-    #[error("it is not a Pod with spec.containers")]
+    /// It is no Pod with containers, or the sidecar is the only one.
+    #[error("it is not a Pod with a container of its own in spec.containers")]
     NotAPod,
     /// Its author uses a name that the sidecar needs.
     #[error("the name {name} is that of a {what} of the sidecar; give yours another name")]

@@ -110,11 +110,13 @@ fn is_injected(pod: &Value) -> bool {
 fn check_names(pod: &Value) -> Result<(), InjectionError> {
     let spec = pod["spec"].as_object().ok_or(InjectionError::NotAPod)?;
     let listed = |list: &str| spec.get(list).and_then(Value::as_array).into_iter().flatten();
+    if is_injected(pod) {
+        // Its sidecar alone is no Pod: a native sidecar leaves this list, and the API server refuses it empty.
+        let own = listed("containers").any(|container| container["name"] != ENVOY);
+        return if own { Ok(()) } else { Err(InjectionError::NotAPod) };
+    }
     if listed("containers").next().is_none() {
         return Err(InjectionError::NotAPod);
-    }
-    if is_injected(pod) {
-        return Ok(());
     }
     let containers = || listed("containers").chain(listed("initContainers"));
     for name in [ENVOY, INIT] {

@@ -97,6 +97,20 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
 }
 
+/// Found by the fuzz target `pods`: the Pod was accepted without a container, once its sidecar had left the list.
+#[test]
+fn a_sidecar_without_an_application_is_refused() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let plain = Settings { native: false, ..settings() };
+    for injected in [&plain, &settings()].map(|settings| inject(&pod, site(false), settings).unwrap()) {
+        let mut alone = injected;
+        alone["spec"]["containers"] = json!([{"name": "envoy", "image": "envoy"}]);
+        for settings in [&plain, &settings()] {
+            assert_eq!(inject(&alone, site(false), settings), Err(InjectionError::NotAPod));
+        }
+    }
+}
+
 #[test]
 fn what_the_api_server_and_other_webhooks_add_to_the_sidecar_stays() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});

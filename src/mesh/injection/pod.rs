@@ -111,7 +111,7 @@ fn check_names(pod: &Value) -> Result<(), InjectionError> {
     let spec = pod["spec"].as_object().ok_or(InjectionError::NotAPod)?;
     let listed = |list: &str| spec.get(list).and_then(Value::as_array).into_iter().flatten();
     if is_injected(pod) {
-        // Its sidecar alone is no Pod: a native sidecar leaves this list, and the API server refuses it empty.
+        // Its sidecar alone is no Pod: a native one leaves this list, and the API server refuses it empty.
         let own = listed("containers").any(|container| container["name"] != ENVOY);
         return if own { Ok(()) } else { Err(InjectionError::NotAPod) };
     }

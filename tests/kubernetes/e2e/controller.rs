@@ -36,7 +36,7 @@ pub(crate) async fn admits(cluster: &Cluster) {
 }
 
 /// A program that is killed when this is dropped, and when the thread ends that started it.
-fn process(program: &Path) -> Command {
+pub(crate) fn process(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null());
     command
@@ -51,17 +51,22 @@ pub(crate) struct Controller {
 impl Controller {
     /// Starts a controller whose webhooks are at this address.
     pub(crate) fn start(cluster: &Cluster, webhooks: SocketAddr) -> Self {
-        Self::start_by(process(&beside("smc").unwrap()), cluster, webhooks)
+        Self::with(&[], cluster, webhooks)
+    }
+
+    /// As [`Self::start`], with more arguments.
+    pub(crate) fn with(arguments: &[&str], cluster: &Cluster, webhooks: SocketAddr) -> Self {
+        Self::start_by(process(&beside("smc").unwrap()), arguments, cluster, webhooks)
     }
 
     /// As [`Self::start`], with the clock that is in a file (`smc-wrong-clock`).
     pub(crate) fn with_clock(clock: &Path, cluster: &Cluster, webhooks: SocketAddr) -> Self {
         let mut program = process(&beside("smc-wrong-clock").unwrap());
         program.env("SMC_TEST_CLOCK", clock);
-        Self::start_by(program, cluster, webhooks)
+        Self::start_by(program, &[], cluster, webhooks)
     }
 
-    fn start_by(mut program: Command, cluster: &Cluster, webhooks: SocketAddr) -> Self {
+    fn start_by(mut program: Command, arguments: &[&str], cluster: &Cluster, webhooks: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
@@ -77,10 +82,19 @@ impl Controller {
             .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
             .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
             .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
+            .args(arguments)
             .stderr(log)
             .spawn()
             .unwrap();
         Self { process, directory }
+    }
+
+    /// Its resident memory, in MiB.
+    pub(crate) fn memory_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        kib / 1024
     }
 
     /// What `smc ARGUMENTS` prints, asked of this controller, whatever its verdict.

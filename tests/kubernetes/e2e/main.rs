@@ -26,6 +26,7 @@ mod osm;
 mod programmed;
 mod rejection;
 mod rights;
+mod scale;
 mod shared;
 mod sidecars;
 mod source;

@@ -1,0 +1,229 @@
+//! Thousands of pods at once: Deployments make them, the injector gives each a sidecar, and kwok says of them
+//! what a kubelet would. Then nearly all go.
+//!
+//! No container runs, so this shows the controller's part alone: injection, Secrets, the mesh, and what is
+//! released afterwards.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, ListParams, PartialObjectMeta};
+use serde_json::Value;
+use smc_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
+
+use crate::controller::{Controller, admits, free_port, process};
+use crate::shared;
+
+/// Namespaces, the Deployments of each, and the pods of each Deployment.
+///
+/// Services with many more pods test Kubernetes instead: it writes all endpoints of a Service whenever one of its
+/// pods becomes ready.
+const NAMESPACES: [&str; 4] = ["shop", "books", "orders", "mail"];
+const DEPLOYMENTS: usize = 10;
+const PODS: usize = 50;
+
+/// The most memory of the controller, which is the goal of the issue for 10,000 pods.
+const MEMORY_MIB: u64 = 300;
+
+/// How often a step is looked at: what is counted grows with the pods.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long each step may take. Beside nothing else, the longest takes some 30 s.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A node of kwok, on which the pods are from the beginning: there is no scheduler.
+const NODE: &str = r"
+apiVersion: v1
+kind: Node
+metadata: { name: fake, annotations: { kwok.x-k8s.io/node: fake } }
+status: { allocatable: { cpu: '1000', memory: 4Ti, pods: '10000' } }
+";
+
+const NAMESPACE: &str = r"
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: TENANT, labels: { openservicemesh.io/monitored-by: smc } }
+";
+
+const DEPLOYMENT: &str = r"
+---
+apiVersion: v1
+kind: Service
+metadata: { name: STORE, namespace: TENANT }
+spec: { selector: { app: STORE }, ports: [{ name: http, port: 80, targetPort: 8080 }] }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: STORE, namespace: TENANT }
+spec:
+  replicas: 0
+  selector: { matchLabels: { app: STORE } }
+  template:
+    metadata: { labels: { app: STORE } }
+    spec:
+      nodeName: fake
+      containers:
+        - name: app
+          image: store:1
+          ports: [{ name: http, containerPort: 8080 }]
+          readinessProbe: { httpGet: { port: http, path: /healthz } }
+";
+
+/// The namespaces, and their Services and Deployments, which have no pods yet.
+fn objects() -> String {
+    let in_namespace = |namespace: &str| {
+        let deployment = |number| DEPLOYMENT.replace("STORE", &format!("store-{number}"));
+        let all: String = (0..DEPLOYMENTS).map(deployment).collect();
+        format!("{NAMESPACE}{all}").replace("TENANT", namespace)
+    };
+    NAMESPACES.map(in_namespace).concat()
+}
+
+/// The program that stands in for kubelets. It ends when this is dropped.
+struct Kwok(Child);
+
+impl Kwok {
+    fn start(programs: &Programs, cluster: &Cluster) -> Self {
+        let kwok = process(&programs.find("kwok").unwrap())
+            .arg("--kubeconfig")
+            .arg(cluster.kubeconfig())
+            .args(["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=10.64.0.1/16"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(kwok.unwrap())
+    }
+}
+
+impl Drop for Kwok {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The mesh, and what happens to it.
+struct Scene {
+    cluster: Cluster,
+    controller: Controller,
+}
+
+impl Scene {
+    async fn scale(&self, replicas: usize) {
+        for namespace in NAMESPACES {
+            let scale = ["scale", "-n", namespace, "deployment", "--all", &format!("--replicas={replicas}")];
+            let scaled = self.cluster.kubectl(&scale).await.unwrap();
+            assert!(scaled.success(), "{scaled:?}");
+        }
+    }
+
+    /// Waits until something has become `wanted`, and returns how long that took.
+    async fn becomes(&self, what: &str, wanted: usize, count: impl AsyncFn(&Self) -> usize) -> Duration {
+        let start = Instant::now();
+        loop {
+            let found = count(self).await;
+            if found == wanted {
+                return start.elapsed();
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {found} of {wanted}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Replicas that are ready, by the status of the Deployments, which are much fewer than the pods.
+    async fn ready(&self) -> usize {
+        let deployments: Api<Deployment> = Api::all(self.cluster.client().await.unwrap());
+        let deployments = deployments.list(&ListParams::default()).await.unwrap();
+        let ready = deployments.items.into_iter().filter_map(|one| one.status?.ready_replicas);
+        ready.map(|ready| usize::try_from(ready).unwrap()).sum()
+    }
+
+    /// The metadata of all objects of a kind that these labels select.
+    async fn metadata<K>(&self, labels: &str) -> Vec<PartialObjectMeta<K>>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug,
+        K: serde::de::DeserializeOwned,
+    {
+        let all: Api<K> = Api::all(self.cluster.client().await.unwrap());
+        all.list_metadata(&ListParams::default().labels(labels)).await.unwrap().items
+    }
+
+    /// Pods with the label of a proxy.
+    async fn injected(&self) -> usize {
+        self.metadata::<Pod>("app,osm-proxy-uuid").await.len()
+    }
+
+    /// Secrets of sidecars.
+    async fn secrets(&self) -> Vec<PartialObjectMeta<Secret>> {
+        self.metadata::<Secret>("app.kubernetes.io/managed-by=smc").await
+    }
+
+    /// Secrets of sidecars whose owner is a pod.
+    async fn owned_secrets(&self) -> usize {
+        let secrets = self.secrets().await;
+        let owners = secrets.iter().filter_map(|secret| secret.metadata.owner_references.as_ref());
+        owners.filter(|owners| owners.iter().any(|owner| owner.kind == "Pod")).count()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.controller.smc(&[arguments, &["-o", "json"]].concat()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Endpoints of all services, as the controller has them.
+    async fn endpoints(&self) -> usize {
+        let services = self.json(&["mesh", "services"]);
+        let ports = services["services"].as_array().into_iter().flatten();
+        let ports = ports.flat_map(|service| service["ports"].as_array().into_iter().flatten());
+        ports.map(|port| port["endpoints"].as_array().map_or(0, Vec::len)).sum()
+    }
+
+    /// Certificates that no proxy has used yet: those of all sidecars, since none runs.
+    async fn certificates(&self) -> usize {
+        let status = self.json(&["ca", "status"]);
+        usize::try_from(status["proxy_certificates_unclaimed"].as_u64().unwrap()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
+    let Some(programs) = shared::programs() else { return };
+    let cluster = Cluster::start(ClusterOptions::api_only(programs.clone())).await.unwrap();
+    let webhooks = free_port();
+    cluster.apply(&format!("{NODE}{}", objects())).await.unwrap();
+    cluster.apply(&injector_webhook(webhooks)).await.unwrap();
+    let _kwok = Kwok::start(&programs, &cluster);
+    let controller = Controller::with(&["--release-grace", "10s"], &cluster, webhooks);
+    // A Deployment whose pods are refused waits longer and longer.
+    admits(&cluster).await;
+    let scene = Scene { cluster, controller };
+    let deployments = NAMESPACES.len() * DEPLOYMENTS;
+
+    let all = deployments * PODS;
+    scene.scale(PODS).await;
+    let ready = scene.becomes("ready replicas", all, Scene::ready).await;
+    assert_eq!(scene.injected().await, all, "each pod has a sidecar");
+    let known = scene.becomes("endpoints", all, Scene::endpoints).await;
+    let owned = scene.becomes("Secrets that belong to pods", all, Scene::owned_secrets).await;
+    assert_eq!(scene.secrets().await.len(), all, "one Secret for each sidecar");
+    assert_eq!(scene.certificates().await, all, "one certificate for each sidecar");
+    let memory = scene.controller.memory_mib();
+    assert!(memory <= MEMORY_MIB, "{memory} MiB");
+
+    // One pod of each stays: a mesh that has lost its last pod releases no certificate.
+    scene.scale(1).await;
+    let gone = scene.becomes("endpoints", deployments, Scene::endpoints).await;
+    let deleted = scene.becomes("Secrets", deployments, async |scene| scene.secrets().await.len()).await;
+    let released = scene.becomes("certificates", deployments, Scene::certificates).await;
+    assert_eq!(scene.owned_secrets().await, deployments, "those that stay keep their Secrets");
+    eprintln!(
+        "{all} pods: ready after {ready:?}, endpoints {known:?} and owners {owned:?} later, {memory} MiB; \
+         gone after {gone:?}, Secrets {deleted:?} and certificates {released:?} later"
+    );
+    scene.cluster.stop().await.unwrap();
+}

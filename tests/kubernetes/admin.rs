@@ -67,6 +67,19 @@ impl Admin {
         Err(ClusterError::Command { command: "kubectl apply".to_owned(), problem })
     }
 
+    /// Waits until the Pods among these manifests are ready, for a minute and a half at most.
+    pub async fn pods_ready(&self, manifests: &str) -> Result<(), ClusterError> {
+        let is_pod = |manifest: &&str| manifest.lines().any(|line| line == "kind: Pod");
+        let pods: Vec<_> = manifests.split("---\n").filter(is_pod).collect();
+        let wait = ["wait", "--for=condition=Ready", "--timeout=90s", "-f", "-"];
+        let output = self.kubectl_with(&wait, &pods.join("---\n")).await?;
+        if output.success() {
+            return Ok(());
+        }
+        let problem = output.stderr.trim().to_owned();
+        Err(ClusterError::Command { command: "kubectl wait".to_owned(), problem })
+    }
+
     /// Runs helm.
     pub async fn helm(&self, args: &[&str]) -> Result<Output, ClusterError> {
         let mut helm = command(self.programs.find("helm")?);

@@ -307,7 +307,8 @@ async fn mesh(args: MeshArgs) -> Result<(), ClusterError> {
         Some(kubeconfig) => Admin::new(kubeconfig, args.cluster.programs()),
         None => Admin::clone(&*args.cluster.find().await?),
     };
-    install(&admin, args.install).await
+    install(&admin, args.install).await?;
+    print(&format!("up\n{}", admin.kubectl_line()?))
 }
 
 async fn install(admin: &Admin, args: InstallArgs) -> Result<(), ClusterError> {
@@ -315,7 +316,9 @@ async fn install(admin: &Admin, args: InstallArgs) -> Result<(), ClusterError> {
     print("installing SMC")?;
     admin.install_mesh(&MeshOptions { charts, image, envoy: envoy_image, replicas, values }).await?;
     print("creating the bookstore")?;
-    admin.apply(&bookstore(&manifests, &bookstore_image)?).await
+    let bookstore = bookstore(&manifests, &bookstore_image)?;
+    admin.apply(&bookstore).await?;
+    admin.pods_ready(&bookstore).await
 }
 
 /// The images whose programs are there: those of SMC, Envoy and the applications.

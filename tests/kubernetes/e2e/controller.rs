@@ -35,7 +35,7 @@ pub(crate) async fn admits(cluster: &Cluster) {
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
-/// A program that is killed when this is dropped, and when the thread ends that started it.
+/// A program that is killed when the thread ends that started it, so also with a killed test.
 pub(crate) fn process(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null());

@@ -4,7 +4,6 @@
 //! The controllers are processes of the host, and the proxies are clients of one of them.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use smc::admin::client::{self, Client};
@@ -17,7 +16,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::controller::free_port;
+use crate::controller::{free_port, process};
 use crate::programmed::{PATIENCE, wait_programmed};
 use crate::shared;
 
@@ -108,7 +107,7 @@ impl Controllers {
             let at = |name: &str| controllers.at(replica, name);
             std::fs::create_dir(at("")).unwrap();
             let log = std::fs::File::create(at("log")).unwrap();
-            let mut command = Command::new(beside("smc").unwrap());
+            let mut command = Command::from(process(&beside("smc").unwrap()));
             command
                 .args(["controller", "--kubernetes", "--kubeconfig"])
                 .arg(cluster.kubeconfig())
@@ -125,7 +124,7 @@ impl Controllers {
             for (id, address) in raft.iter().enumerate() {
                 command.arg(format!("--initial-member={id}={address}"));
             }
-            let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+            let child = command.stdout(log.try_clone().unwrap()).stderr(log);
             controllers.running.push(Some(child.kill_on_drop(true).spawn().unwrap()));
         }
         controllers

@@ -1,12 +1,13 @@
 //! Owns a controller that runs as a process of the host and serves the webhooks of a cluster without a node.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::process::Stdio;
 use std::time::Duration;
 
 use smc_kubernetes::{Cluster, beside};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+
+use crate::controller::process;
 
 /// The control plane's namespace, of which the definition of TrafficSplit speaks.
 const NAMESPACE: &str = "smc-system";
@@ -27,7 +28,7 @@ impl ControlPlane {
         cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
-        let controller = Command::new(beside("smc").unwrap())
+        let controller = Command::from(process(&beside("smc").unwrap()))
             .arg("controller")
             .arg("--kubernetes")
             .arg("--data-dir")
@@ -40,7 +41,6 @@ impl ControlPlane {
             .arg(format!("{address}:{port}"))
             .arg("--kubeconfig")
             .arg(cluster.kubeconfig())
-            .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .kill_on_drop(true)

@@ -89,6 +89,11 @@ impl Controller {
         Self { process, directory }
     }
 
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
     /// Its resident memory, in MiB.
     pub(crate) fn memory_mib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();

@@ -13,14 +13,12 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, ListParams, PartialObjectMeta};
 use serde_json::Value;
 use smc_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
+use tempfile::NamedTempFile;
 
 use crate::controller::{Controller, admits, free_port, process};
 use crate::shared;
 
 /// Namespaces, the Deployments of each, and the pods of each Deployment.
-///
-/// Services with many more pods test Kubernetes instead: it writes all endpoints of a Service whenever one of its
-/// pods becomes ready.
 const NAMESPACES: [&str; 4] = ["shop", "books", "orders", "mail"];
 const DEPLOYMENTS: usize = 10;
 const PODS: usize = 50;
@@ -84,32 +82,39 @@ fn objects() -> String {
 }
 
 /// The program that stands in for kubelets. It ends when this is dropped.
-struct Kwok(Child);
+struct Kwok {
+    process: Child,
+    log: NamedTempFile,
+}
 
 impl Kwok {
     fn start(programs: &Programs, cluster: &Cluster) -> Self {
+        let log = NamedTempFile::new().unwrap();
         let kwok = process(&programs.find("kwok").unwrap())
             .arg("--kubeconfig")
             .arg(cluster.kubeconfig())
             .args(["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=10.64.0.1/16"])
+            // Without a lease the node is heard of too rarely, and then all its pods count as not ready.
+            .arg("--node-lease-duration-seconds=40")
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log.reopen().unwrap())
             .spawn();
-        Self(kwok.unwrap())
+        Self { process: kwok.unwrap(), log }
     }
 }
 
 impl Drop for Kwok {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 /// The mesh, and what happens to it.
 struct Scene {
     cluster: Cluster,
+    kwok: Kwok,
     controller: Controller,
 }
 
@@ -130,9 +135,22 @@ impl Scene {
             if found == wanted {
                 return start.elapsed();
             }
-            assert!(start.elapsed() < PATIENCE, "{what}: {found} of {wanted}");
+            if start.elapsed() >= PATIENCE {
+                panic!("{what}: {found} of {wanted}\n{}", self.state().await);
+            }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// What went wrong, for a person: the last warnings of the cluster, and the ends of the logs.
+    async fn state(&self) -> String {
+        let events = ["get", "events", "-A", "--field-selector=type=Warning", "--sort-by=.lastTimestamp"];
+        let events =
+            self.cluster.kubectl(&events).await.map_or_else(|error| error.chain(), |events| events.stdout);
+        let last =
+            |text: &str| text.lines().rev().take(20).map(|line| format!("{line}\n")).collect::<String>();
+        let kwok = std::fs::read_to_string(self.kwok.log.path()).unwrap();
+        format!("{}\n{}\n{}", last(&events), last(&kwok), last(&self.controller.log()))
     }
 
     /// Replicas that are ready, by the status of the Deployments, which are much fewer than the pods.
@@ -197,11 +215,11 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     let webhooks = free_port();
     cluster.apply(&format!("{NODE}{}", objects())).await.unwrap();
     cluster.apply(&injector_webhook(webhooks)).await.unwrap();
-    let _kwok = Kwok::start(&programs, &cluster);
+    let kwok = Kwok::start(&programs, &cluster);
     let controller = Controller::with(&["--release-grace", "10s"], &cluster, webhooks);
     // A Deployment whose pods are refused waits longer and longer.
     admits(&cluster).await;
-    let scene = Scene { cluster, controller };
+    let scene = Scene { cluster, kwok, controller };
     let deployments = NAMESPACES.len() * DEPLOYMENTS;
 
     let all = deployments * PODS;

@@ -97,7 +97,7 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
 }
 
-/// Found by the fuzz target `pods`: the Pod was accepted without a container, its sidecar having left the list.
+/// Found by the fuzz target `pods`: the Pod was accepted, without a container once its sidecar had moved.
 #[test]
 fn a_sidecar_without_an_application_is_refused() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});

@@ -5,7 +5,7 @@
 //! released afterwards.
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,6 +14,7 @@ use kube::api::{Api, ListParams, PartialObjectMeta};
 use serde_json::Value;
 use smc_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
 use tempfile::NamedTempFile;
+use tokio::time::Instant;
 
 use crate::controller::{Controller, admits, free_port, process};
 use crate::shared;
@@ -135,9 +136,7 @@ impl Scene {
             if found == wanted {
                 return start.elapsed();
             }
-            if start.elapsed() >= PATIENCE {
-                panic!("{what}: {found} of {wanted}\n{}", self.state().await);
-            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {found} of {wanted}\n{}", self.state().await);
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -147,8 +146,7 @@ impl Scene {
         let events = ["get", "events", "-A", "--field-selector=type=Warning", "--sort-by=.lastTimestamp"];
         let events =
             self.cluster.kubectl(&events).await.map_or_else(|error| error.chain(), |events| events.stdout);
-        let last =
-            |text: &str| text.lines().rev().take(20).map(|line| format!("{line}\n")).collect::<String>();
+        let last = |text: &str| text.lines().rev().take(20).collect::<Vec<_>>().join("\n");
         let kwok = std::fs::read_to_string(self.kwok.log.path()).unwrap();
         format!("{}\n{}\n{}", last(&events), last(&kwok), last(&self.controller.log()))
     }
@@ -194,7 +192,7 @@ impl Scene {
     }
 
     /// Endpoints of all services, as the controller has them.
-    async fn endpoints(&self) -> usize {
+    fn endpoints(&self) -> usize {
         let services = self.json(&["mesh", "services"]);
         let ports = services["services"].as_array().into_iter().flatten();
         let ports = ports.flat_map(|service| service["ports"].as_array().into_iter().flatten());
@@ -202,7 +200,7 @@ impl Scene {
     }
 
     /// Certificates that no proxy has used yet: those of all sidecars, since none runs.
-    async fn certificates(&self) -> usize {
+    fn certificates(&self) -> usize {
         let status = self.json(&["ca", "status"]);
         usize::try_from(status["proxy_certificates_unclaimed"].as_u64().unwrap()).unwrap()
     }
@@ -226,18 +224,18 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     scene.scale(PODS).await;
     let ready = scene.becomes("ready replicas", all, Scene::ready).await;
     assert_eq!(scene.injected().await, all, "each pod has a sidecar");
-    let known = scene.becomes("endpoints", all, Scene::endpoints).await;
+    let known = scene.becomes("endpoints", all, async |scene| scene.endpoints()).await;
     let owned = scene.becomes("Secrets that belong to pods", all, Scene::owned_secrets).await;
     assert_eq!(scene.secrets().await.len(), all, "one Secret for each sidecar");
-    assert_eq!(scene.certificates().await, all, "one certificate for each sidecar");
+    assert_eq!(scene.certificates(), all, "one certificate for each sidecar");
     let memory = scene.controller.memory_mib();
     assert!(memory <= MEMORY_MIB, "{memory} MiB");
 
     // One pod of each stays: a mesh that has lost its last pod releases no certificate.
     scene.scale(1).await;
-    let gone = scene.becomes("endpoints", deployments, Scene::endpoints).await;
+    let gone = scene.becomes("endpoints", deployments, async |scene| scene.endpoints()).await;
     let deleted = scene.becomes("Secrets", deployments, async |scene| scene.secrets().await.len()).await;
-    let released = scene.becomes("certificates", deployments, Scene::certificates).await;
+    let released = scene.becomes("certificates", deployments, async |scene| scene.certificates()).await;
     assert_eq!(scene.owned_secrets().await, deployments, "those that stay keep their Secrets");
     eprintln!(
         "{all} pods: ready after {ready:?}, endpoints {known:?} and owners {owned:?} later, {memory} MiB; \

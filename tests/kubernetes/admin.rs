@@ -59,12 +59,7 @@ impl Admin {
     /// Applies YAML or JSON on the server's side, and fails if the server refuses any of it.
     pub async fn apply(&self, manifests: &str) -> Result<(), ClusterError> {
         let args = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        let output = self.kubectl_with(&args, manifests).await?;
-        if output.success() {
-            return Ok(());
-        }
-        let problem = output.stderr.trim().to_owned();
-        Err(ClusterError::Command { command: "kubectl apply".to_owned(), problem })
+        self.kubectl_with(&args, manifests).await?.require("kubectl apply")
     }
 
     /// Waits until the Pods among these manifests are ready, for a minute and a half at most.
@@ -72,12 +67,7 @@ impl Admin {
         let is_pod = |manifest: &&str| manifest.lines().any(|line| line == "kind: Pod");
         let pods: Vec<_> = manifests.split("---\n").filter(is_pod).collect();
         let wait = ["wait", "--for=condition=Ready", "--timeout=90s", "-f", "-"];
-        let output = self.kubectl_with(&wait, &pods.join("---\n")).await?;
-        if output.success() {
-            return Ok(());
-        }
-        let problem = output.stderr.trim().to_owned();
-        Err(ClusterError::Command { command: "kubectl wait".to_owned(), problem })
+        self.kubectl_with(&wait, &pods.join("---\n")).await?.require("kubectl wait")
     }
 
     /// Runs helm.

@@ -26,6 +26,14 @@ impl Output {
     pub fn success(&self) -> bool {
         self.status == 0
     }
+
+    /// The failure of `command`, if this is the output of one that failed, with what it said about it.
+    pub(crate) fn require(&self, command: impl Into<String>) -> Result<(), ClusterError> {
+        if self.success() {
+            return Ok(());
+        }
+        Err(ClusterError::Command { command: command.into(), problem: self.stderr.trim().to_owned() })
+    }
 }
 
 /// A command without the environment of the host.

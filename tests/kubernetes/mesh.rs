@@ -49,12 +49,7 @@ impl Admin {
 
     async fn run_helm(&self, args: &[&str]) -> Result<(), ClusterError> {
         let namespaced = [args, &["--namespace", MESH_NAMESPACE, "--create-namespace"]].concat();
-        let output = self.helm(&namespaced).await?;
-        if output.success() {
-            return Ok(());
-        }
-        let command = format!("helm {}", args.join(" "));
-        Err(ClusterError::Command { command, problem: output.stderr.trim().to_owned() })
+        self.helm(&namespaced).await?.require(format!("helm {}", args.join(" ")))
     }
 }
 

@@ -42,9 +42,20 @@ pub(crate) fn process(program: &Path) -> Command {
     command
 }
 
+/// A running program. It ends when this is dropped.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A controller beside the cluster. It ends when this is dropped.
 pub(crate) struct Controller {
-    process: Child,
+    process: Process,
     directory: TempDir,
 }
 
@@ -86,7 +97,7 @@ impl Controller {
             .stderr(log)
             .spawn()
             .unwrap();
-        Self { process, directory }
+        Self { process: Process(process), directory }
     }
 
     /// What it has logged.
@@ -96,7 +107,7 @@ impl Controller {
 
     /// Its resident memory, in MiB.
     pub(crate) fn memory_mib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
         kib / 1024
@@ -111,13 +122,5 @@ impl Controller {
             return Err(format!("{output:?}"));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -1,22 +1,23 @@
-//! Thousands of pods at once: Deployments make them, the injector gives each a sidecar, and kwok says of them
-//! what a kubelet would. Then nearly all go.
+//! Thousands of pods at once: Deployments make them, the injector gives each a sidecar, and kwok reports them
+//! as a kubelet does. Then nearly all go.
 //!
 //! No container runs, so this shows the controller's part alone: injection, Secrets, the mesh, and what is
 //! released afterwards.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
 use kube::api::{Api, ListParams, PartialObjectMeta};
 use serde_json::Value;
 use smc_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
 use tempfile::NamedTempFile;
 use tokio::time::Instant;
 
-use crate::controller::{Controller, admits, free_port, process};
+use crate::controller::{Controller, Process, admits, free_port, process};
 use crate::shared;
 
 /// Namespaces, the Deployments of each, and the pods of each Deployment.
@@ -30,7 +31,7 @@ const MEMORY_MIB: u64 = 300;
 /// How often a step is looked at: what is counted grows with the pods.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long each step may take. Beside nothing else, the longest takes some 30 s.
+/// How long each step may take. The longest takes some 50 s, also beside other tests.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A node of kwok, on which the pods are from the beginning: there is no scheduler.
@@ -84,7 +85,7 @@ fn objects() -> String {
 
 /// The program that stands in for kubelets. It ends when this is dropped.
 struct Kwok {
-    process: Child,
+    _process: Process,
     log: NamedTempFile,
 }
 
@@ -100,21 +101,14 @@ impl Kwok {
             .stdout(Stdio::null())
             .stderr(log.reopen().unwrap())
             .spawn();
-        Self { process: kwok.unwrap(), log }
-    }
-}
-
-impl Drop for Kwok {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Self { _process: Process(kwok.unwrap()), log }
     }
 }
 
 /// The mesh, and what happens to it.
 struct Scene {
     cluster: Cluster,
+    client: Client,
     kwok: Kwok,
     controller: Controller,
 }
@@ -153,7 +147,7 @@ impl Scene {
 
     /// Replicas that are ready, by the status of the Deployments, which are much fewer than the pods.
     async fn ready(&self) -> usize {
-        let deployments: Api<Deployment> = Api::all(self.cluster.client().await.unwrap());
+        let deployments: Api<Deployment> = Api::all(self.client.clone());
         let deployments = deployments.list(&ListParams::default()).await.unwrap();
         let ready = deployments.items.into_iter().filter_map(|one| one.status?.ready_replicas);
         ready.map(|ready| usize::try_from(ready).unwrap()).sum()
@@ -165,7 +159,7 @@ impl Scene {
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug,
         K: serde::de::DeserializeOwned,
     {
-        let all: Api<K> = Api::all(self.cluster.client().await.unwrap());
+        let all: Api<K> = Api::all(self.client.clone());
         all.list_metadata(&ListParams::default().labels(labels)).await.unwrap().items
     }
 
@@ -217,7 +211,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     let controller = Controller::with(&["--release-grace", "10s"], &cluster, webhooks);
     // A Deployment whose pods are refused waits longer and longer.
     admits(&cluster).await;
-    let scene = Scene { cluster, kwok, controller };
+    let client = cluster.client().await.unwrap();
+    let scene = Scene { cluster, client, kwok, controller };
     let deployments = NAMESPACES.len() * DEPLOYMENTS;
 
     let all = deployments * PODS;

@@ -203,7 +203,7 @@ fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
                 variant,
                 inbound_connections: bootstrap::INBOUND_CONNECTIONS,
             };
-            std::fs::write(&path, bootstrap.json().to_string()).unwrap();
+            std::fs::write(&path, serde_json::to_string(&bootstrap).unwrap()).unwrap();
             if let Err(said) = judge(&path) {
                 panic!("Envoy refuses the bootstrap for {addresses:?} over {variant:?}:\n{said}");
             }

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber};
+use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber, TrustBundle};
 use smc_mesh::bootstrap::{Bootstrap, Controllers};
 use smc_mesh::session::Variant;
 use smc_types::ids::{ProxyName, ServiceAccountId};
 
-use crate::ca::{CaError, Issuer};
+use crate::ca::{CaError, IssuedProxy, Issuer};
 
 /// The workload to enrol, and what its Envoy is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +25,35 @@ pub(crate) struct Applicant {
 }
 
 /// An enrolled workload.
-#[derive(Clone)]
-pub(crate) struct Enrolled {
-    /// The Envoy bootstrap, with the only copy of the proxy's private key.
-    pub(crate) bootstrap: Value,
+pub(crate) struct Enrolled<'a> {
+    enroller: &'a Enroller,
+    applicant: &'a Applicant,
+    /// The certificate, with the only copy of the proxy's private key.
+    issued: IssuedProxy,
+    roots: TrustBundle,
+}
+
+impl Enrolled<'_> {
     /// The serial number of the proxy certificate.
-    pub(crate) serial: SerialNumber,
+    pub(crate) fn serial(&self) -> &SerialNumber {
+        &self.issued.serial
+    }
+
+    /// The Envoy bootstrap.
+    pub(crate) fn bootstrap(&self) -> Bootstrap<'_> {
+        let Applicant { proxy, account, variant } = self.applicant;
+        Bootstrap {
+            proxy,
+            account,
+            controllers: &self.enroller.controllers,
+            controller_name: &self.enroller.controller_name,
+            chain_pem: &self.issued.chain_pem,
+            key_pem: &self.issued.key_pem,
+            roots_pem: &self.roots.pem,
+            variant: *variant,
+            inbound_connections: self.enroller.inbound_connections,
+        }
+    }
 }
 
 /// Enrols workloads with one issuer.
@@ -57,22 +79,10 @@ impl Enroller {
         Self { issuer, controllers, controller_name: CONTROLLER_IDENTITY.to_owned(), inbound_connections }
     }
 
-    /// Issues a proxy certificate and renders the bootstrap. Each call issues another certificate.
-    pub(crate) async fn enroll(&self, applicant: &Applicant) -> Result<Enrolled, CaError> {
-        let Applicant { proxy, account, variant } = applicant;
-        let issued = self.issuer.issue_proxy(proxy, account).await?;
-        let bootstrap = Bootstrap {
-            proxy,
-            account,
-            controllers: &self.controllers,
-            controller_name: &self.controller_name,
-            chain_pem: &issued.chain_pem,
-            key_pem: &issued.key_pem,
-            roots_pem: &self.issuer.bundle().pem,
-            variant: *variant,
-            inbound_connections: self.inbound_connections,
-        };
-        Ok(Enrolled { bootstrap: bootstrap.json(), serial: issued.serial })
+    /// Issues a proxy certificate. Each call issues another one.
+    pub(crate) async fn enroll<'a>(&'a self, applicant: &'a Applicant) -> Result<Enrolled<'a>, CaError> {
+        let issued = self.issuer.issue_proxy(&applicant.proxy, &applicant.account).await?;
+        Ok(Enrolled { enroller: self, applicant, issued, roots: self.issuer.bundle() })
     }
 }
 
@@ -112,8 +122,8 @@ mod tests {
         let issued = issuer.proxies.lock().unwrap().clone();
         let [(proxy, account, certificate)] = issued.as_slice() else { panic!("{issued:?}") };
         assert_eq!((proxy, account), (&applicant.proxy, &applicant.account));
-        assert_eq!(enrolled.serial, certificate.serial);
-        let bootstrap = enrolled.bootstrap;
+        assert_eq!(enrolled.serial(), &certificate.serial);
+        let bootstrap = serde_json::to_value(enrolled.bootstrap()).unwrap();
         assert_eq!(bootstrap["node"]["id"], applicant.proxy.to_string());
         let tls = &bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"]["common_tls_context"];
         let own = &tls["tls_certificates"][0];
@@ -128,7 +138,9 @@ mod tests {
     async fn the_variant_of_the_envoy_decides_the_api_type() {
         let (_, enroller) = enroller();
         for (variant, api) in [(Variant::Delta, "DELTA_GRPC"), (Variant::Sotw, "GRPC")] {
-            let bootstrap = enroller.enroll(&applicant(variant)).await.unwrap().bootstrap;
+            let applicant = applicant(variant);
+            let enrolled = enroller.enroll(&applicant).await.unwrap();
+            let bootstrap = serde_json::to_value(enrolled.bootstrap()).unwrap();
             assert_eq!(bootstrap["dynamic_resources"]["ads_config"]["api_type"], api);
         }
     }
@@ -138,6 +150,6 @@ mod tests {
         let (_, enroller) = enroller();
         let applicant = applicant(Variant::Delta);
         let first = enroller.enroll(&applicant).await.unwrap();
-        assert_ne!(first.serial, enroller.enroll(&applicant).await.unwrap().serial);
+        assert_ne!(first.serial(), enroller.enroll(&applicant).await.unwrap().serial());
     }
 }

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 use crate::interception::ADMIN_PORT;
 use crate::names;
+use crate::object::object;
 use crate::session::Variant;
 use crate::shard::ring::Ring;
 use crate::shard::{CONNECT_TIMEOUT, EJECTION_SWEEP, ejection};
@@ -75,7 +76,8 @@ impl Controllers {
     }
 }
 
-/// The values in a bootstrap. Has no `Debug`, because it holds a private key.
+/// The values in a bootstrap, whose JSON this serializes to. The JSON holds the private key, so a file of it
+/// must not be readable by other users. Has no `Debug` for the same reason.
 #[derive(Clone, Copy)]
 pub struct Bootstrap<'a> {
     /// The proxy: its node id, and the Common Name of its certificate.
@@ -98,26 +100,25 @@ pub struct Bootstrap<'a> {
     pub inbound_connections: u32,
 }
 
-impl Bootstrap<'_> {
-    /// The bootstrap as JSON. It holds the private key, so a file of it must not be readable by other users.
-    pub fn json(&self) -> Value {
-        let ads = json!({ "ads": {}, "resource_api_version": "V3" });
-        json!({
+impl Serialize for Bootstrap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ads = object! { "ads": {}, "resource_api_version": "V3" };
+        let bootstrap = object! {
             "node": {
                 "id": self.proxy.to_string(),
                 "cluster": format!("{}.{}", self.account.name(), self.account.namespace()),
             },
             // The statistics listener reads from here.
             "admin": { "address": socket_address("127.0.0.1", ADMIN_PORT) },
-            "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": ads, "lds_config": ads },
+            "dynamic_resources": { "ads_config": self.ads_config(), "cds_config": &ads, "lds_config": &ads },
             "static_resources": { "clusters": [self.controller_cluster()] },
             "layered_runtime": {
                 "layers": [{
                     "name": "smc",
                     "static_layer": {
                         RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE,
-                        connection_limit_key(names::INBOUND_LISTENER): self.inbound_connections,
-                        connection_limit_key(names::PROMETHEUS_LISTENER): STATISTICS_CONNECTIONS,
+                        (connection_limit_key(names::INBOUND_LISTENER)): self.inbound_connections,
+                        (connection_limit_key(names::PROMETHEUS_LISTENER)): STATISTICS_CONNECTIONS,
                     },
                 }],
             },
@@ -132,11 +133,14 @@ impl Bootstrap<'_> {
                     },
                 }],
             },
-        })
+        };
+        bootstrap.serialize(serializer)
     }
+}
 
-    fn ads_config(&self) -> Value {
-        json!({
+impl Bootstrap<'_> {
+    fn ads_config(&self) -> impl Serialize {
+        object! {
             // Envoy accepts the AGGREGATED_ types in cds_config only, and refuses them here.
             "api_type": match self.variant {
                 Variant::Delta => "DELTA_GRPC",
@@ -153,28 +157,36 @@ impl Bootstrap<'_> {
                     "retry_policy": { "retry_back_off": { "base_interval": "0.005s", "max_interval": "1s" } },
                 },
             }],
-        })
+        }
     }
 
-    fn controller_cluster(&self) -> Value {
+    fn controller_cluster(&self) -> impl Serialize {
         let mut addresses = self.controllers.addresses.values();
         let named = addresses.any(|controller| matches!(controller.host, Host::Name(_)));
-        let kind = if named { "STRICT_DNS" } else { "STATIC" };
+        let resolved = named.then(|| {
+            object! {
+                // The default, AUTO, uses IPv6 alone where a name has such addresses, and fails if the
+                // replica listens on IPv4.
+                "dns_lookup_family": "V4_PREFERRED",
+                "dns_refresh_rate": seconds(DNS_REFRESH),
+                "dns_failure_refresh_rate": { "base_interval": "1s", "max_interval": "5s" },
+            }
+        });
         // One replica at each priority: Envoy fails over to the next when it has ejected all before it.
-        let endpoints: Vec<_> = self
-            .controllers
-            .in_order(self.proxy.uuid)
-            .enumerate()
+        let in_order = self.controllers.in_order(self.proxy.uuid).enumerate();
+        let endpoints: Vec<_> = in_order
             .map(|(priority, controller)| {
-                let address = socket_address(&controller.host.to_string(), controller.port);
-                json!({ "priority": priority, "lb_endpoints": [{ "endpoint": { "address": address } }] })
+                let address = socket_address(controller.host.to_string(), controller.port);
+                object! { "priority": priority, "lb_endpoints": [{ "endpoint": { "address": address } }] }
             })
             .collect();
-        let mut cluster = json!({
+        let count = endpoints.len();
+        object! {
             "name": CONTROLLER_CLUSTER,
-            "type": kind,
+            "type": if named { "STRICT_DNS" } else { "STATIC" },
+            ..resolved,
             "connect_timeout": seconds(CONNECT_TIMEOUT),
-            "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": &endpoints },
+            "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": endpoints },
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -197,33 +209,19 @@ impl Bootstrap<'_> {
                 "consecutive_local_origin_failure": 1,
                 "enforcing_consecutive_local_origin_failure": 100,
                 "enforcing_local_origin_success_rate": 0,
-                "base_ejection_time": seconds(ejection(endpoints.len())),
-                "max_ejection_time": seconds(ejection(endpoints.len())),
-                "max_ejection_percent": all_but_one(endpoints.len()),
+                "base_ejection_time": seconds(ejection(count)),
+                "max_ejection_time": seconds(ejection(count)),
+                "max_ejection_percent": all_but_one(count),
             },
             // By default Envoy applies a second ejection within a second only when that second is over, and
             // tries the ejected address again until then.
             "common_lb_config": { "update_merge_window": "0s" },
-            "transport_socket": {
-                "name": "envoy.transport_sockets.tls",
-                "typed_config": self.tls(),
-            },
-        });
-        if kind == "STRICT_DNS"
-            && let Some(fields) = cluster.as_object_mut()
-        {
-            // The default, AUTO, uses IPv6 alone where a name has such addresses, and fails if the replica
-            // listens on IPv4.
-            fields.insert("dns_lookup_family".to_owned(), json!("V4_PREFERRED"));
-            fields.insert("dns_refresh_rate".to_owned(), json!(seconds(DNS_REFRESH)));
-            let retries = json!({ "base_interval": "1s", "max_interval": "5s" });
-            fields.insert("dns_failure_refresh_rate".to_owned(), retries);
+            "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": self.tls() },
         }
-        cluster
     }
 
-    fn tls(&self) -> Value {
-        json!({
+    fn tls(&self) -> impl Serialize {
+        object! {
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
             "sni": self.controller_name,
             "common_tls_context": {
@@ -239,12 +237,12 @@ impl Bootstrap<'_> {
                 }],
                 "validation_context": {
                     "trusted_ca": { "inline_string": self.roots_pem },
-                    "match_typed_subject_alt_names": [
-                        { "san_type": "DNS", "matcher": { "exact": self.controller_name } },
-                    ],
+                    "match_typed_subject_alt_names": [{
+                        "san_type": "DNS", "matcher": { "exact": self.controller_name },
+                    }],
                 },
             },
-        })
+        }
     }
 }
 
@@ -260,14 +258,16 @@ fn all_but_one(addresses: usize) -> usize {
     (others * 100).div_ceil(addresses.max(1))
 }
 
-fn socket_address(host: &str, port: u16) -> Value {
-    json!({ "socket_address": { "address": host, "port_value": port } })
+fn socket_address(host: impl Serialize, port: u16) -> impl Serialize {
+    object! { "socket_address": { "address": host, "port_value": port } }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
     use smc_types::ids::WorkloadId;
+
+    use super::*;
 
     fn made(controller: &str, variant: Variant) -> Value {
         made_for(&BTreeMap::from([(ReplicaId(0), controller.parse().unwrap())]), variant)
@@ -275,7 +275,7 @@ mod tests {
 
     fn made_for(controllers: &BTreeMap<ReplicaId, HostPort>, variant: Variant) -> Value {
         let workload = WorkloadId::new("bookstore", "v1").unwrap();
-        Bootstrap {
+        let bootstrap = Bootstrap {
             proxy: &ProxyName::new(ProxyUuid::derived(&workload), "bookstore").unwrap(),
             account: &ServiceAccountId::new("bookstore", "store").unwrap(),
             controllers: &Controllers::new(controllers.clone()),
@@ -285,8 +285,8 @@ mod tests {
             roots_pem: "ROOTS",
             variant,
             inbound_connections: 100,
-        }
-        .json()
+        };
+        serde_json::to_value(bootstrap).unwrap()
     }
 
     #[test]

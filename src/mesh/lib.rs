@@ -19,6 +19,7 @@ pub mod interception;
 pub mod lint;
 pub mod machine_files;
 pub mod names;
+mod object;
 pub mod policy;
 pub mod resource;
 pub mod revision;

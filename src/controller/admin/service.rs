@@ -174,10 +174,11 @@ impl Admin for AdminService {
         };
         let applicant = Applicant { proxy: workload.proxy, account: workload.account, variant };
         let enrolled = enroller.enroll(&applicant).await.map_err(|error| authority(&error))?;
-        info!(workload = request.workload, serial = %enrolled.serial, "proxy certificate issued");
-        let serial = enrolled.serial.to_string();
+        info!(workload = request.workload, serial = %enrolled.serial(), "proxy certificate issued");
+        let serial = enrolled.serial().to_string();
         let proxy = applicant.proxy.to_string();
-        let bootstrap = format!("{:#}\n", enrolled.bootstrap);
+        let bootstrap = serde_json::to_string_pretty(&enrolled.bootstrap());
+        let bootstrap = bootstrap.map_err(|error| Status::internal(error.to_string()))? + "\n";
         Ok(Response::new(pb::BootstrapResponse { bootstrap, serial, proxy }))
     }
 

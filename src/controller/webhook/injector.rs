@@ -222,9 +222,8 @@ impl Injector {
         let applicant = Applicant { proxy: proxy.clone(), account, variant: Variant::Delta };
         let enrolled = self.enroller.enroll(&applicant).await.map_err(|error| causes(&error))?;
         // Without white space, which the API server and etcd would have to carry.
-        bootstrap_secret::create(&self.client, proxy, enrolled.bootstrap.to_string())
-            .await
-            .map_err(|error| causes(&error))
+        let bootstrap = serde_json::to_string(&enrolled.bootstrap()).map_err(|error| error.to_string())?;
+        bootstrap_secret::create(&self.client, proxy, bootstrap).await.map_err(|error| causes(&error))
     }
 
     /// A random UUID (RFC 9562 §5.4).

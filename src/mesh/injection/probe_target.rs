@@ -37,6 +37,16 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// The port of the application.
+    pub(super) fn port(&self) -> u16 {
+        match self {
+            Self::Http { port, .. }
+            | Self::Https { port, .. }
+            | Self::Tcp { port }
+            | Self::Grpc { port, .. } => *port,
+        }
+    }
+
     /// The path, and the query if there is one, at which the sidecar answers. It consists of characters that
     /// an HTTP client sends as they are.
     pub(super) fn path(&self) -> String {

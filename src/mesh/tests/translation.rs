@@ -338,7 +338,7 @@ fn the_statistics_come_from_the_admin_address_in_the_bootstrap() {
         variant: Variant::Delta,
         inbound_connections: 1,
     };
-    let admin = &bootstrap.json()["admin"]["address"]["socket_address"];
+    let admin = &serde_json::to_value(bootstrap).unwrap()["admin"]["address"]["socket_address"];
     assert_eq!(admin["address"], source.address);
     let Some(PortSpecifier::PortValue(port)) = source.port_specifier else { panic!("no port") };
     assert_eq!(admin["port_value"], port);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use smc::admin::client::{self, Client};
+use smc_testkit::memory::memory_kib;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -97,9 +98,7 @@ impl Controller {
     /// The value of `field` in `/proc/PID/status`, in KiB.
     pub fn memory_kib(&self, field: &str) -> Result<u64> {
         let id = self.child.id().ok_or("the controller has ended")?;
-        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        Ok(value.ok_or("no such field")?.trim().trim_end_matches(" kB").parse()?)
+        Ok(memory_kib(id, field)?)
     }
 
     /// The processor time that it has used, of all threads, in steps of 10 ms.

@@ -106,7 +106,7 @@ async fn replicas_restart_and_health_answers_while_strangers_hold_sockets() {
 
 /// The most memory that a connection may take whose peer has not proved itself, in KiB, with some room for
 /// other allocators. Measured: 15 to 18, without optimisation.
-const HALF_A_HANDSHAKE: usize = 30;
+const HALF_A_HANDSHAKE: u64 = 30;
 
 /// A ClientHello that says it is as long as rustls takes one, and stops after so many bytes.
 fn half_a_hello(bytes: usize) -> Vec<u8> {
@@ -122,7 +122,7 @@ fn half_a_hello(bytes: usize) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_that_stops_in_its_handshake_holds_little_memory() {
-    const CONNECTIONS: usize = 2000;
+    const CONNECTIONS: u64 = 2000;
     let replicas = Replicas::start(1, Random::seed() & 0xffff).await;
     let before = replicas.memory(0);
     let mut each = Vec::new();

@@ -19,6 +19,7 @@ use smc_host::env::Env;
 use smc_host::env::fixed::SeededEntropy;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::eventually::{self, Patience};
+use smc_testkit::memory::memory_kib;
 use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -204,11 +205,9 @@ impl Replicas {
     }
 
     /// The resident memory of a replica's process, in KiB (`VmRSS`, proc(5)).
-    pub(crate) fn memory(&self, replica: u64) -> usize {
+    pub(crate) fn memory(&self, replica: u64) -> u64 {
         let pid = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].as_ref().unwrap().id();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        memory_kib(pid, "VmRSS").unwrap()
     }
 
     /// The number of lines in a replica's log.

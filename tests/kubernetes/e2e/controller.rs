@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use smc_kubernetes::{Cluster, beside};
+use smc_testkit::memory::memory_kib;
 use tempfile::TempDir;
 
 /// How long a controller may take until the API server trusts it. The leader looks every ten seconds.
@@ -107,10 +108,7 @@ impl Controller {
 
     /// Its resident memory, in MiB.
     pub(crate) fn memory_mib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-        kib / 1024
+        memory_kib(self.process.0.id(), "VmRSS").unwrap() / 1024
     }
 
     /// What `smc ARGUMENTS` prints, asked of this controller, whatever its verdict.

@@ -54,6 +54,17 @@ impl Drop for Process {
     }
 }
 
+/// The arguments of a controller that serves the webhooks at an address, where the API server reaches it without
+/// a Service.
+fn of_webhooks(address: SocketAddr) -> [String; 4] {
+    [
+        format!("--webhook-listen={address}"),
+        format!("--webhook-address={address}"),
+        "--init-image=smc:test".to_owned(),
+        "--envoy-image=envoy:test".to_owned(),
+    ]
+}
+
 /// A controller beside the cluster. It ends when this is dropped.
 pub(crate) struct Controller {
     process: Process,
@@ -68,17 +79,22 @@ impl Controller {
 
     /// As [`Self::start`], with more arguments.
     pub(crate) fn with(arguments: &[&str], cluster: &Cluster, webhooks: SocketAddr) -> Self {
-        Self::start_by(process(&beside("smc").unwrap()), arguments, cluster, webhooks)
+        Self::start_by(process(&beside("smc").unwrap()), cluster, &of_webhooks(webhooks), arguments)
+    }
+
+    /// Starts a controller that has these arguments alone besides those that all have.
+    pub(crate) fn with_alone(arguments: &[String], cluster: &Cluster) -> Self {
+        Self::start_by(process(&beside("smc").unwrap()), cluster, arguments, &[])
     }
 
     /// As [`Self::start`], with the clock that is in a file (`smc-wrong-clock`).
     pub(crate) fn with_clock(clock: &Path, cluster: &Cluster, webhooks: SocketAddr) -> Self {
         let mut program = process(&beside("smc-wrong-clock").unwrap());
         program.env("SMC_TEST_CLOCK", clock);
-        Self::start_by(program, &[], cluster, webhooks)
+        Self::start_by(program, cluster, &of_webhooks(webhooks), &[])
     }
 
-    fn start_by(mut program: Command, arguments: &[&str], cluster: &Cluster, webhooks: SocketAddr) -> Self {
+    fn start_by(mut program: Command, cluster: &Cluster, arguments: &[String], more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
@@ -92,9 +108,8 @@ impl Controller {
             .arg("--admin-socket")
             .arg(path("admin.sock"))
             .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
-            .args(["--webhook-listen", &webhooks.to_string(), "--webhook-address", &webhooks.to_string()])
-            .args(["--init-image", "smc:test", "--envoy-image", "envoy:test"])
             .args(arguments)
+            .args(more)
             .stderr(log)
             .spawn()
             .unwrap();

@@ -124,7 +124,7 @@ async fn splits_are_converted_objects_judged_and_statuses_written() {
     every_version_says_the_same(&cluster, &declared).await;
     the_webhook_names_the_field_and_the_reason(&cluster).await;
     statuses_say_what_is_in_effect(&cluster).await;
-    control_plane.stop().await;
+    drop(control_plane);
     cluster.stop().await.unwrap();
 }
 

@@ -65,6 +65,6 @@ async fn a_first_start_converts_what_it_waits_for() {
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
     let converted = get(&cluster, "trafficsplits", "old").await;
     assert_eq!(converted["spec"]["backends"][0]["weight"], 70, "{converted}");
-    control_plane.stop().await;
+    drop(control_plane);
     cluster.stop().await.unwrap();
 }

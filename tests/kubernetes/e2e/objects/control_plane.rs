@@ -3,50 +3,27 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, beside};
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use smc_kubernetes::Cluster;
 
-use crate::controller::process;
+use crate::controller::Controller;
 
 /// The control plane's namespace, of which the definition of TrafficSplit speaks.
 const NAMESPACE: &str = "smc-system";
 
 /// A running controller. It ends with this value.
 pub(super) struct ControlPlane {
-    controller: Child,
-    directory: TempDir,
+    controller: Controller,
 }
 
 impl ControlPlane {
     /// Starts a controller whose mesh is that of the API server, with `declared`, and tells the API server
     /// where its webhooks are.
     pub(super) async fn start(cluster: &Cluster, declared: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
         cluster.apply(declared).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let (address, port) = address();
         cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
-        let path = |name: &str| directory.path().join(name);
-        let log = std::fs::File::create(path("log")).unwrap();
-        let controller = Command::from(process(&beside("smc").unwrap()))
-            .arg("controller")
-            .arg("--kubernetes")
-            .arg("--data-dir")
-            .arg(path("data"))
-            .arg("--kek-file")
-            .arg(path("kek"))
-            .arg("--create-kek")
-            .args(["--mesh-namespace", NAMESPACE, "--xds-listen", "127.0.0.1:0"])
-            .arg("--webhook-listen")
-            .arg(format!("{address}:{port}"))
-            .arg("--kubeconfig")
-            .arg(cluster.kubeconfig())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        Self { controller, directory }
+        let listen = format!("--webhook-listen={address}:{port}");
+        Self { controller: Controller::with_alone(&[listen], cluster) }
     }
 
     /// Waits until the API server trusts the webhooks: until it converts an object.
@@ -60,15 +37,7 @@ impl ControlPlane {
             if applied.success() { Ok(()) } else { Err(applied.stderr) }
         };
         let waited = cluster.wait("the webhooks", Duration::from_mins(1), tried).await;
-        waited.unwrap_or_else(|error| {
-            let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            panic!("{}\n{log}", error.chain())
-        });
-    }
-
-    /// Ends the controller.
-    pub(super) async fn stop(mut self) {
-        self.controller.kill().await.unwrap();
+        waited.unwrap_or_else(|error| panic!("{}\n{}", error.chain(), self.controller.log()));
     }
 }
 

@@ -163,13 +163,21 @@ impl Bootstrap<'_> {
     fn controller_cluster(&self) -> impl Serialize {
         let mut addresses = self.controllers.addresses.values();
         let named = addresses.any(|controller| matches!(controller.host, Host::Name(_)));
+        let addressed = (!named).then_some(object! { "type": "STATIC" });
+        // What `"type": "STRICT_DNS"` was, whose fields Envoy 1.40 calls deprecated.
         let resolved = named.then(|| {
             object! {
-                // The default, AUTO, uses IPv6 alone where a name has such addresses, and fails if the
-                // replica listens on IPv4.
-                "dns_lookup_family": "V4_PREFERRED",
-                "dns_refresh_rate": seconds(DNS_REFRESH),
-                "dns_failure_refresh_rate": { "base_interval": "1s", "max_interval": "5s" },
+                "cluster_type": {
+                    "name": "envoy.clusters.dns",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
+                        // The default, AUTO, uses IPv6 alone where a name has such addresses, and fails if
+                        // the replica listens on IPv4.
+                        "dns_lookup_family": "V4_PREFERRED",
+                        "dns_refresh_rate": seconds(DNS_REFRESH),
+                        "dns_failure_refresh_rate": { "base_interval": "1s", "max_interval": "5s" },
+                    },
+                },
             }
         });
         // One replica at each priority: Envoy fails over to the next when it has ejected all before it.
@@ -183,7 +191,7 @@ impl Bootstrap<'_> {
         let count = endpoints.len();
         object! {
             "name": CONTROLLER_CLUSTER,
-            "type": if named { "STRICT_DNS" } else { "STATIC" },
+            ..addressed,
             ..resolved,
             "connect_timeout": seconds(CONNECT_TIMEOUT),
             "load_assignment": { "cluster_name": CONTROLLER_CLUSTER, "endpoints": endpoints },
@@ -292,13 +300,14 @@ mod tests {
     #[test]
     fn an_address_is_static_and_a_name_is_resolved() {
         for (address, kind, family, refresh) in [
-            ("10.0.0.1:5", "STATIC", Value::Null, Value::Null),
-            ("controller:5", "STRICT_DNS", json!("V4_PREFERRED"), json!("30s")),
+            ("10.0.0.1:5", json!("STATIC"), Value::Null, Value::Null),
+            ("controller:5", Value::Null, json!("V4_PREFERRED"), json!("30s")),
         ] {
             let cluster = &made(address, Variant::Delta)["static_resources"]["clusters"][0];
             assert_eq!(cluster["type"], kind);
-            assert_eq!(cluster["dns_lookup_family"], family);
-            assert_eq!(cluster["dns_refresh_rate"], refresh);
+            let resolved = &cluster["cluster_type"]["typed_config"];
+            assert_eq!(resolved["dns_lookup_family"], family);
+            assert_eq!(resolved["dns_refresh_rate"], refresh);
         }
     }
 
@@ -331,7 +340,10 @@ mod tests {
         let mixed = [(ReplicaId(0), "smc-0:1"), (ReplicaId(1), "10.0.0.1:1")];
         let mixed = mixed.map(|(replica, address)| (replica, address.parse().unwrap())).into();
         let bootstrap = made_for(&mixed, Variant::Delta);
-        assert_eq!(bootstrap["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
+        assert_eq!(
+            bootstrap["static_resources"]["clusters"][0]["cluster_type"]["name"],
+            "envoy.clusters.dns"
+        );
     }
 
     /// Strangers are not known before the handshake ends, and must not use up what the application needs.

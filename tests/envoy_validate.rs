@@ -142,7 +142,8 @@ fn certificates() -> (String, String, String) {
     (root_certificate, chain, key.serialize_pem())
 }
 
-/// What Envoy says of a bootstrap: `Err` with its words if it refuses it, or if a field is going to be removed.
+/// What Envoy says of a bootstrap: `Err` with its words if it refuses it, or if a field is going to be
+/// removed.
 fn judge(bootstrap: &Path) -> Result<(), String> {
     #[expect(clippy::disallowed_methods, reason = "where make put Envoy")]
     let envoy = std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");

@@ -3,8 +3,8 @@
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
 //! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
 //! hostile ones ([`hostile`]), the reading of Envoy's log ([`envoy_log`]), of the report about [`shards`] and
-//! of a process's [`memory`], and the wait for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is
-//! wrong: a test fails then, which is what it is for.
+//! of a process's [`memory`], and the wait for what is to come ([`mod@eventually`]). Asserts nothing itself.
+//! Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,

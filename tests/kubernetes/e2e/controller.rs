@@ -54,8 +54,8 @@ impl Drop for Process {
     }
 }
 
-/// The arguments of a controller that serves the webhooks at an address, where the API server reaches it without
-/// a Service.
+/// The arguments of a controller that serves the webhooks at an address, where the API server reaches it
+/// without a Service.
 fn of_webhooks(address: SocketAddr) -> [String; 4] {
     [
         format!("--webhook-listen={address}"),

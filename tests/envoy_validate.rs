@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{
     Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap::StaticResources, runtime_layer::LayerSpecifier,
@@ -28,7 +29,9 @@ use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use serde_json::json;
 use smc_authority::pki::CONTROLLER_IDENTITY;
+use smc_mesh::api::osm::LocalProxyMode;
 use smc_mesh::api::smi;
+use smc_mesh::injection::{self, Settings, Site};
 use smc_mesh::resource::ResourceType;
 use smc_mesh::served_state::View;
 use smc_mesh::session::Variant;
@@ -175,7 +178,7 @@ fn envoy_takes_every_snapshot_of_every_mesh() {
             let view = view(&compiler, pod).unwrap_or_else(|| panic!("{}: {pod} has a snapshot", mesh.name));
             assert_eq!(lint::lint(&view), []);
             if let Err(said) = judge_snapshot(&static_bootstrap(&view)) {
-                panic!("{}: Envoy refuses the snapshot of {pod}:\n{said}", mesh.name);
+                panic!("{}: Envoy refuses or deprecates the snapshot of {pod}:\n{said}", mesh.name);
             }
         }
     }
@@ -208,8 +211,44 @@ fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
             };
             std::fs::write(&path, serde_json::to_string(&bootstrap).unwrap()).unwrap();
             if let Err(said) = judge(&path) {
-                panic!("Envoy refuses the bootstrap for {addresses:?} over {variant:?}:\n{said}");
+                panic!(
+                    "Envoy refuses or deprecates the bootstrap for {addresses:?} over {variant:?}:\n{said}"
+                );
             }
+        }
+    }
+}
+
+#[test]
+fn envoy_takes_the_configuration_of_every_kind_of_probe() {
+    let pod = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"containers": [
+        {"name": "a", "image": "a", "livenessProbe": {"httpGet": {"port": 8080, "path": "/a$b"}},
+            "readinessProbe": {"httpGet": {"port": 8443, "scheme": "HTTPS"}},
+            "startupProbe": {"grpc": {"port": 9000, "service": "shop.Store"}}},
+        {"name": "b", "image": "b", "livenessProbe": {"tcpSocket": {"port": 5432}}},
+    ]}});
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("probes.json");
+    for local_proxy_mode in [LocalProxyMode::Localhost, LocalProxyMode::PodIp] {
+        let settings = Settings {
+            envoy_image: "envoy:1".to_owned(),
+            init_image: "smc:1".to_owned(),
+            native: true,
+            local_proxy_mode,
+            sidecar: Arc::default(),
+        };
+        let site = Site { uuid: ProxyUuid::derived(&"shop/a".parse().unwrap()), metrics: false };
+        let pod = injection::inject(&pod, site, &settings).unwrap();
+        let arguments = pod["spec"]["initContainers"][1]["args"].as_array().unwrap();
+        let named = arguments.iter().position(|argument| argument == "--config-yaml").unwrap();
+        // As the kubelet replaces it.
+        let text = arguments[named + 1].as_str().unwrap().replace("$(POD_IP)", "10.0.0.1").replace("$$", "$");
+        assert!(text.contains("/a$b") && text.contains("smc-probe-grpc-9000-shop.Store"), "{text}");
+        std::fs::write(&path, text).unwrap();
+        if let Err(said) = judge(&path) {
+            panic!(
+                "Envoy refuses or deprecates the configuration of probes with {local_proxy_mode:?}:\n{said}"
+            );
         }
     }
 }

@@ -164,7 +164,8 @@ impl Bootstrap<'_> {
         let mut addresses = self.controllers.addresses.values();
         let named = addresses.any(|controller| matches!(controller.host, Host::Name(_)));
         let addressed = (!named).then_some(object! { "type": "STATIC" });
-        // What `"type": "STRICT_DNS"` was, whose fields Envoy 1.40 calls deprecated.
+        // Each address of a name is an endpoint of its own, as in a cluster of the type `STRICT_DNS`, whose
+        // fields Envoy 1.40 calls deprecated: `all_addresses_in_single_endpoint` stays unset.
         let resolved = named.then(|| {
             object! {
                 "cluster_type": {
@@ -299,15 +300,18 @@ mod tests {
 
     #[test]
     fn an_address_is_static_and_a_name_is_resolved() {
-        for (address, kind, family, refresh) in [
-            ("10.0.0.1:5", json!("STATIC"), Value::Null, Value::Null),
-            ("controller:5", Value::Null, json!("V4_PREFERRED"), json!("30s")),
-        ] {
+        let dns = json!({
+            "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
+            "dns_lookup_family": "V4_PREFERRED",
+            "dns_refresh_rate": "30s",
+            "dns_failure_refresh_rate": { "base_interval": "1s", "max_interval": "5s" },
+        });
+        for (address, kind, resolved) in
+            [("10.0.0.1:5", json!("STATIC"), Value::Null), ("controller:5", Value::Null, dns)]
+        {
             let cluster = &made(address, Variant::Delta)["static_resources"]["clusters"][0];
             assert_eq!(cluster["type"], kind);
-            let resolved = &cluster["cluster_type"]["typed_config"];
-            assert_eq!(resolved["dns_lookup_family"], family);
-            assert_eq!(resolved["dns_refresh_rate"], refresh);
+            assert_eq!(cluster["cluster_type"]["typed_config"], resolved);
         }
     }
 

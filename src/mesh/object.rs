@@ -61,7 +61,8 @@ impl<F: Fields> Serialize for Object<F> {
     }
 }
 
-/// The JSON. Fails for a key that is no text and for a value that refuses; SMC's objects have neither.
+/// The JSON. Fails, and `to_string` panics, for a key that is no text and for a value that refuses; SMC's
+/// objects have neither.
 impl<F: Fields> fmt::Display for Object<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
@@ -70,7 +71,7 @@ impl<F: Fields> fmt::Display for Object<F> {
 
 /// An [`Object`] as `json!` has it: `object! { "key": value, KEY: value, (expression): value }`. A value is
 /// an expression, an object in braces, or a list of one such object in brackets. `..fields` adds the fields
-/// of another object, or of none (`Option`).
+/// of another object, or of none (`Option`). A key that is given twice is written twice.
 macro_rules! object {
     (@fields) => { () };
     (@fields .. $more:expr $(, $($rest:tt)*)?) => {
@@ -88,6 +89,7 @@ macro_rules! object {
     (@field $key:tt, $value:expr, $($rest:tt)*) => {
         ($crate::object::Field($key, $value), $crate::object::object!(@fields $($rest)*))
     };
+    (@ $($wrong:tt)*) => { compile_error!(concat!("not a field of an object: ", stringify!($($wrong)*))) };
     ($($fields:tt)*) => { $crate::object::Object($crate::object::object!(@fields $($fields)*)) };
 }
 pub(crate) use object;

@@ -70,9 +70,12 @@ type Probed<'a> = (&'a Target, Timing);
 fn listener(targets: &Targets) -> impl Serialize {
     let ready = route(READY_PATH.to_owned(), READY_PATH.to_owned(), READY_PATH, "smc-admin".to_owned());
     let passed_on = targets.keys().filter(|target| !is_checked(target)).map(|target| {
+        // No target that is checked is among these.
         let prefix = match target {
             Target::Https { port, .. } => format!("/https/{port}/"),
-            other => format!("/http/{}/", other.port()),
+            Target::Http { port, .. } | Target::Tcp { port } | Target::Grpc { port, .. } => {
+                format!("/http/{port}/")
+            }
         };
         route(target.path(), prefix, "/", cluster_name(target))
     });
@@ -128,7 +131,10 @@ fn filter(checked: Option<&Target>) -> impl Serialize {
 }
 
 fn is_checked(target: &Target) -> bool {
-    matches!(target, Target::Tcp { .. } | Target::Grpc { .. })
+    match target {
+        Target::Http { .. } | Target::Https { .. } => false,
+        Target::Tcp { .. } | Target::Grpc { .. } => true,
+    }
 }
 
 /// A route for the one request `GET path`, whose `prefix` is replaced.
@@ -215,7 +221,7 @@ fn health_check(target: &Target, timing: Timing) -> impl Fields {
     let (interval, timeout) = (format!("{}s", timing.interval), format!("{}s", timing.timeout));
     let grpc = match target {
         Target::Grpc { service, .. } => Some(service),
-        _ => None,
+        Target::Http { .. } | Target::Https { .. } | Target::Tcp { .. } => None,
     };
     object! {
         "health_checks": [{

@@ -58,8 +58,12 @@ impl Target {
         }
     }
 
-    /// Reads such a path.
+    /// Reads such a path, as [`Self::path`] writes it. One with characters that are not sent as they are is
+    /// none.
     pub(super) fn from_path(text: &str) -> Option<Self> {
+        if encoded(text) != text {
+            return None;
+        }
         let (kind, rest) = text.strip_prefix('/')?.split_once('/')?;
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (port, rest) = rest.split_at(end);
@@ -129,6 +133,10 @@ mod tests {
             "/grpc/1",
             "/udp/1",
             "http/8080/",
+            // No client sends these, and the sidecar's configuration takes what a path says as it is.
+            "/http/8080/a b",
+            "/http/8080/\\u0001",
+            "/grpc/1/\"",
         ] {
             assert_eq!(Target::from_path(path), None, "{path}");
         }

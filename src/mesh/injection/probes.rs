@@ -56,11 +56,7 @@ fn rewrite_one(
     targets: &mut Targets,
 ) {
     let Some(target) = target(probe, ports) else { return };
-    let (Target::Http { port, .. }
-    | Target::Https { port, .. }
-    | Target::Tcp { port }
-    | Target::Grpc { port, .. }) = target;
-    if !intercepted(port) {
+    if !intercepted(target.port()) {
         return;
     }
     let seconds = |name: &str| probe.get(name).and_then(Value::as_u64).filter(|seconds| *seconds > 0);

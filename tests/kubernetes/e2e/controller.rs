@@ -1,11 +1,11 @@
-//! A controller that runs beside an API server without a node, on the loopback interface.
+//! A controller that runs beside an API server without a node.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, beside};
+use smc_kubernetes::{Cluster, MESH_NAMESPACE, beside};
 use smc_testkit::memory::memory_kib;
 use tempfile::TempDir;
 
@@ -79,22 +79,28 @@ impl Controller {
 
     /// As [`Self::start`], with more arguments.
     pub(crate) fn with(arguments: &[&str], cluster: &Cluster, webhooks: SocketAddr) -> Self {
-        Self::start_by(process(&beside("smc").unwrap()), cluster, &of_webhooks(webhooks), arguments)
+        let more = arguments.iter().map(|argument| (*argument).to_owned());
+        let arguments = of_webhooks(webhooks).into_iter().chain(more);
+        Self::start_by(process(&beside("smc").unwrap()), cluster, arguments)
     }
 
-    /// Starts a controller that has these arguments alone besides those that all have.
-    pub(crate) fn with_alone(arguments: &[String], cluster: &Cluster) -> Self {
-        Self::start_by(process(&beside("smc").unwrap()), cluster, arguments, &[])
+    /// Starts a controller that has one argument besides those that all have.
+    pub(crate) fn with_alone(argument: String, cluster: &Cluster) -> Self {
+        Self::start_by(process(&beside("smc").unwrap()), cluster, [argument])
     }
 
     /// As [`Self::start`], with the clock that is in a file (`smc-wrong-clock`).
     pub(crate) fn with_clock(clock: &Path, cluster: &Cluster, webhooks: SocketAddr) -> Self {
         let mut program = process(&beside("smc-wrong-clock").unwrap());
         program.env("SMC_TEST_CLOCK", clock);
-        Self::start_by(program, cluster, &of_webhooks(webhooks), &[])
+        Self::start_by(program, cluster, of_webhooks(webhooks))
     }
 
-    fn start_by(mut program: Command, cluster: &Cluster, arguments: &[String], more: &[&str]) -> Self {
+    fn start_by(
+        mut program: Command,
+        cluster: &Cluster,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let log = std::fs::File::create(path("log")).unwrap();
@@ -107,9 +113,8 @@ impl Controller {
             .arg(path("kek"))
             .arg("--admin-socket")
             .arg(path("admin.sock"))
-            .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", "smc-system"])
+            .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", MESH_NAMESPACE])
             .args(arguments)
-            .args(more)
             .stderr(log)
             .spawn()
             .unwrap();

@@ -26,6 +26,14 @@ pub(crate) fn blue_controllers() -> String {
     format!("system:serviceaccount:{BLUE}:smc-controller")
 }
 
+/// What `smc` says on this machine when it refuses.
+async fn refusal(cluster: &Cluster, args: &[&str]) -> String {
+    let mut smc = Command::new(beside("smc").unwrap());
+    let output = smc.args(args).arg("--kubeconfig").arg(cluster.kubeconfig()).output().await.unwrap();
+    assert!(!output.status.success(), "smc {}", args.join(" "));
+    String::from_utf8(output.stderr).unwrap()
+}
+
 /// Runs `smc` on this machine as a person does, with the flags that name the second mesh.
 async fn smc(cluster: &Cluster, args: &[&str]) -> String {
     let mut smc = Command::new(beside("smc").unwrap());
@@ -116,6 +124,14 @@ async fn the_second_is_replaced_under_traffic(cluster: &Cluster, install: &[&str
     let before = root(cluster).await;
     let mut steady = Steady::of(cluster, "blue-shop/client").await;
     steady.start();
+    for command in ["upgrade", "uninstall"] {
+        let said = refusal(cluster, &[command, "--mesh-namespace", BLUE]).await;
+        assert!(said.contains("use --mesh-name blue"), "{said}");
+        let said = refusal(cluster, &[command]).await;
+        assert!(said.contains(&format!("use `helm {command} smc`")), "{said}");
+    }
+    let rendered = smc(cluster, &["upgrade", "--dry-run"]).await;
+    assert!(rendered.contains("--envoy-image=envoy:v"), "the repository that is used: {rendered}");
     cluster.import(Image::smc(NEXT_IMAGE, &beside("smc").unwrap())).await.unwrap();
     smc(cluster, &["upgrade", "--image", NEXT_IMAGE, "--envoy-image", ENVOY_IMAGE]).await;
     let image = "jsonpath={.items[*].spec.containers[0].image}";

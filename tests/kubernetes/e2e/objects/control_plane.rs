@@ -3,12 +3,9 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use smc_kubernetes::Cluster;
+use smc_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::controller::Controller;
-
-/// The control plane's namespace, of which the definition of TrafficSplit speaks.
-const NAMESPACE: &str = "smc-system";
 
 /// A running controller. It ends with this value.
 pub(super) struct ControlPlane {
@@ -23,7 +20,7 @@ impl ControlPlane {
         let (address, port) = address();
         cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
         let listen = format!("--webhook-listen={address}:{port}");
-        Self { controller: Controller::with_alone(&[listen], cluster) }
+        Self { controller: Controller::with_alone(listen, cluster) }
     }
 
     /// Waits until the API server trusts the webhooks: until it converts an object.
@@ -58,12 +55,12 @@ fn webhooks(address: Ipv4Addr, port: u16) -> String {
         format!(
             "apiVersion: v1
 kind: Service
-metadata: {{ name: {name}, namespace: {NAMESPACE} }}
+metadata: {{ name: {name}, namespace: {MESH_NAMESPACE} }}
 spec: {{ ports: [{{ port: 443, targetPort: {port} }}] }}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {{ name: {name}, namespace: {NAMESPACE}, labels: {{ kubernetes.io/service-name: {name} }} }}
+metadata: {{ name: {name}, namespace: {MESH_NAMESPACE}, labels: {{ kubernetes.io/service-name: {name} }} }}
 addressType: IPv4
 ports: [{{ port: {port} }}]
 endpoints: [{{ addresses: [\"{address}\"], conditions: {{ ready: true }} }}]
@@ -75,7 +72,7 @@ endpoints: [{{ addresses: [\"{address}\"], conditions: {{ ready: true }} }}]
     format!(
         "apiVersion: v1
 kind: Namespace
-metadata: {{ name: {NAMESPACE} }}
+metadata: {{ name: {MESH_NAMESPACE} }}
 ---
 {webhook}{conversion}apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -86,7 +83,7 @@ webhooks:
     sideEffects: None
     failurePolicy: Fail
     matchPolicy: Equivalent
-    clientConfig: {{ service: {{ name: smc-webhook, namespace: {NAMESPACE}, path: /validate }} }}
+    clientConfig: {{ service: {{ name: smc-webhook, namespace: {MESH_NAMESPACE}, path: /validate }} }}
     rules:
       - apiGroups: [access.smi-spec.io, specs.smi-spec.io, split.smi-spec.io, config.openservicemesh.io,
           policy.openservicemesh.io]

@@ -7,4 +7,5 @@ pub mod apply;
 pub mod check;
 pub mod controllers;
 pub mod manifests;
+pub mod ownership;
 pub mod settings;

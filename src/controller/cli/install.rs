@@ -13,7 +13,8 @@ use super::output::{self, print_progress};
 use super::{Outcome, Verdict, duration};
 use crate::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
 use crate::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
-use crate::install::settings::{Disks, ENVOY_IMAGE, Settings, converting, default_image};
+use crate::install::ownership;
+use crate::install::settings::{Disks, Settings, converting};
 use crate::stateful_set::MAX_REPLICAS;
 
 /// The pause between two looks at what is waited for.
@@ -35,12 +36,13 @@ pub(super) struct WhereArgs {
 /// What may be chosen at an installation and at each upgrade.
 #[derive(Debug, Args)]
 struct ImageArgs {
-    /// The image of the controllers, and of the init containers of sidecars
-    #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
-    image: String,
-    /// The image of the sidecars' Envoy
-    #[arg(long, value_name = "IMAGE", default_value = ENVOY_IMAGE)]
-    envoy_image: String,
+    /// The image of the controllers, and of the init containers of sidecars [default: that of this version,
+    /// of an upgrade from the repository that is used]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// The image of the sidecars' Envoy [default: as with --image]
+    #[arg(long, value_name = "IMAGE")]
+    envoy_image: Option<String>,
     /// Print the objects as YAML, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -135,16 +137,25 @@ impl InstallArgs {
         } else {
             Disks::Persistent { size: self.storage_size.clone(), class: self.storage_class.clone() }
         };
-        Ok(Settings {
+        Ok(self.images.chosen(Settings {
             trust_domain: self.trust_domain.to_string(),
-            image: self.images.image.clone(),
-            envoy_image: self.images.envoy_image.clone(),
             high_availability: self.ha,
             replicas: self.replicas,
             max_replicas: self.max_replicas,
             disks,
             ..self.place.settings()
-        })
+        }))
+    }
+}
+
+impl ImageArgs {
+    /// `settings` with the images that are named.
+    fn chosen(&self, settings: Settings) -> Settings {
+        Settings {
+            image: self.image.clone().unwrap_or(settings.image),
+            envoy_image: self.envoy_image.clone().unwrap_or(settings.envoy_image),
+            ..settings
+        }
     }
 }
 
@@ -213,14 +224,11 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     let Some(set) = cluster.find(&args.place.set()).await? else {
         return Err(InstallError::NotThere(args.place.mesh_namespace).into());
     };
+    ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "upgrade")?;
     let injector = cluster.find(&args.place.injector()).await?;
-    let chosen = Settings {
-        image: args.images.image.clone(),
-        envoy_image: args.images.envoy_image.clone(),
-        converting: converter(&cluster, &args.place.mesh_namespace).await?,
-        ..args.place.settings()
-    };
-    let objects = all_objects(&chosen.continued(&set, injector.as_ref()))?;
+    let converting = converter(&cluster, &args.place.mesh_namespace).await?;
+    let installed = args.place.settings().continued(&set, injector.as_ref());
+    let objects = all_objects(&args.images.chosen(Settings { converting, ..installed }))?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
@@ -302,6 +310,10 @@ async fn wait_until_gone(
 
 pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     let cluster = Cluster::new(args.place.kube.client().await?);
+    // An uninstallation that broke off has left none.
+    if let Some(set) = cluster.find(&args.place.set()).await? {
+        ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "uninstall")?;
+    }
     let mut objects = chart_objects(&args.place.settings())?;
     objects.retain(|object| !is_kept(object));
     // What calls the controllers goes before them, so that no pod waits for an answer.

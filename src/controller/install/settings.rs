@@ -66,8 +66,9 @@ impl Settings {
     }
 
     /// The settings of the installation that `set`, its StatefulSet, and `injector`, its
-    /// MutatingWebhookConfiguration, show, with the images of this version. What cannot be changed stays as
-    /// it was, and so does the number of replicas, which `kubectl scale` changes as well.
+    /// MutatingWebhookConfiguration, show, with the images of this version, from the repositories of those
+    /// that it has. What cannot be changed stays as it was, and so does the number of replicas, which
+    /// `kubectl scale` changes as well.
     #[must_use]
     pub fn continued(mut self, set: &Value, injector: Option<&Value>) -> Self {
         if let Some(domain) = argument(set, "--trust-domain=") {
@@ -75,6 +76,12 @@ impl Settings {
         }
         if let Some(max) = argument(set, "--max-replicas=").and_then(|max| max.parse().ok()) {
             self.max_replicas = max;
+        }
+        if let Some(installed) = text(set, "/spec/template/spec/containers/0/image") {
+            self.image = from_repository(&installed, &self.image);
+        }
+        if let Some(installed) = argument(set, "--envoy-image=") {
+            self.envoy_image = from_repository(&installed, &self.envoy_image);
         }
         self.replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).or(self.replicas);
         let claim = set.pointer("/spec/volumeClaimTemplates/0/spec");
@@ -97,9 +104,31 @@ pub fn converting(definition: &Value) -> Option<MeshNamespace> {
     MeshNamespace::new(&namespace).ok()
 }
 
+/// The version of `wanted`, an image, in the repository of `installed`: a registry of one's own has copies
+/// under the tags of the originals.
+fn from_repository(installed: &str, wanted: &str) -> String {
+    let version = wanted.strip_prefix(repository(wanted)).unwrap_or_default();
+    format!("{}{version}", repository(installed))
+}
+
+/// An image without its tag and digest (<https://github.com/opencontainers/distribution-spec>): a colon
+/// before the last slash is that of a port.
+fn repository(image: &str) -> &str {
+    let untagged = image.split_once('@').map_or(image, |(named, _)| named);
+    let name = untagged.rfind('/').map_or(0, |slash| slash + 1);
+    untagged[name..].find(':').map_or(untagged, |colon| &untagged[..name + colon])
+}
+
 /// The image of this version.
 pub fn default_image() -> String {
     concat!("smc:", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// The Secret with the key-encryption key of the controllers.
+pub fn key_secret(set: &Value) -> &str {
+    let volumes = set.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+    let key = volumes.into_iter().flatten().find(|volume| volume["name"] == "kek");
+    key.and_then(|volume| volume["secret"]["secretName"].as_str()).unwrap_or("smc-kek")
 }
 
 /// The argument of the controller that begins with `flag`.
@@ -113,4 +142,23 @@ pub fn argument(set: &Value, flag: &str) -> Option<String> {
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
     value.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_of_this_version_comes_from_the_repository_that_is_used() {
+        for (installed, expected) in [
+            ("smc:0.0.9", "smc:0.1.0"),
+            ("smc", "smc:0.1.0"),
+            ("registry.example:5000/mesh/smc:0.0.9", "registry.example:5000/mesh/smc:0.1.0"),
+            ("registry.example:5000/smc", "registry.example:5000/smc:0.1.0"),
+            ("registry.example/smc@sha256:0a", "registry.example/smc:0.1.0"),
+            ("registry.example/smc:0.0.9@sha256:0a", "registry.example/smc:0.1.0"),
+        ] {
+            assert_eq!(from_repository(installed, "docker.io/library/smc:0.1.0"), expected, "{installed:?}");
+        }
+    }
 }

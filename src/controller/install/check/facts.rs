@@ -21,6 +21,7 @@ use crate::admin::client::{CALL_TIMEOUT, Client};
 use crate::crds::{DefinitionError, definitions};
 use crate::install::apply::Cluster;
 use crate::install::controllers::{Controllers, SELECTOR};
+use crate::install::settings::key_secret;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
 const CREATED: [(&str, &str, bool); 14] = [
@@ -141,9 +142,9 @@ pub async fn gather(
     facts.validator = found(cluster, &validator).await;
     facts.denied = denied(cluster, namespace).await;
     facts.default_storage_class = default_storage_class(cluster).await;
-    if facts.set.is_some() {
+    if let Some(set) = &facts.set {
         facts.pods = controllers(cluster, namespace).await;
-        facts.key = key(cluster, namespace).await;
+        facts.key = key(cluster, namespace, set).await;
         facts.group = group(cluster, namespace).await;
         (facts.mesh_namespaces, facts.pods_without_sidecar) = members(cluster, mesh).await;
     }
@@ -199,10 +200,10 @@ async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Value>
     listed.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect()
 }
 
-async fn key(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
+async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Option<bool> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace.as_str());
     // Its metadata alone: the key is no business of this program.
-    secrets.get_metadata_opt("smc-kek").await.ok().map(|found| found.is_some())
+    secrets.get_metadata_opt(key_secret(set)).await.ok().map(|found| found.is_some())
 }
 
 async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {

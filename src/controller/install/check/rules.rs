@@ -6,13 +6,10 @@ use serde_json::Value;
 
 use super::facts::{Facts, Group};
 use crate::install::apply::rollout;
-use crate::install::settings::argument;
+use crate::install::settings::{argument, key_secret};
 
 /// The oldest Kubernetes that SMC works with: `preStop.sleep` of the chart, and what the sources list.
 const OLDEST: (u64, u64) = (1, 30);
-
-/// Since then a sidecar is an init container that stays, and Jobs end by themselves.
-const NATIVE_SIDECARS: (u64, u64) = (1, 33);
 
 /// The last days of a CA certificate that a person should hear of: two months, as SMC renews long before.
 const CA_WARNING_SECONDS: i64 = 60 * 24 * 3600;
@@ -79,7 +76,7 @@ pub fn before(facts: &Facts) -> Vec<Check> {
     let taken = taken.map(|other| {
         format!("the mesh {} is that of the namespace {other}; use another --mesh-name", facts.mesh)
     });
-    checks.push(check(BEFORE, "the name of the mesh is free", "two-meshes", unless(taken)));
+    checks.push(check(BEFORE, "the name of the mesh is free", "two-meshes-in-one-cluster", unless(taken)));
     let storage = match facts.default_storage_class {
         Some(true) => Verdict::Pass,
         Some(false) => {
@@ -125,11 +122,6 @@ fn kubernetes(facts: &Facts) -> Vec<Check> {
         Some(found) if found < OLDEST => {
             Verdict::Failure(format!("it is {version}; SMC needs {}.{} or newer", OLDEST.0, OLDEST.1))
         }
-        Some(found) if found < NATIVE_SIDECARS => Verdict::Warning(format!(
-            "it is {version}; before {}.{} a sidecar is an ordinary container, and a Job with one does not end by \
-             itself",
-            NATIVE_SIDECARS.0, NATIVE_SIDECARS.1
-        )),
         Some(_) => Verdict::Pass,
         None => Verdict::Warning(format!("its version {version:?} cannot be read")),
     };
@@ -169,7 +161,10 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         (!not_served.is_empty()).then(|| format!("{} is not established", not_served.join(", ")));
     let key = match facts.key {
         Some(true) => Verdict::Pass,
-        Some(false) => Verdict::Failure(format!("the Secret {}/smc-kek is missing", facts.namespace)),
+        Some(false) => {
+            let name = key_secret(set);
+            Verdict::Failure(format!("the Secret {}/{name} is missing", facts.namespace))
+        }
         None => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
     };
     let mesh = argument(set, "--mesh-name=").filter(|name| *name != facts.mesh);
@@ -178,7 +173,12 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         check(CONFIGURATION, "the custom resources are defined", "custom-resources", unless(missing)),
         check(CONFIGURATION, "the custom resources are served", "custom-resources", unless(not_served)),
         check(CONFIGURATION, "there is a key-encryption key", "key-encryption-key", key),
-        check(CONFIGURATION, "the mesh has the name that is asked for", "two-meshes", unless(mesh)),
+        check(
+            CONFIGURATION,
+            "the mesh has the name that is asked for",
+            "two-meshes-in-one-cluster",
+            unless(mesh),
+        ),
     ]
 }
 

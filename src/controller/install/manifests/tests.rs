@@ -5,6 +5,8 @@ use std::process::Command;
 use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::*;
+use crate::install::ownership;
+use crate::install::settings::{ENVOY_IMAGE, default_image};
 
 fn settings() -> Settings {
     Settings::new(MeshName::default(), MeshNamespace::new("smc-system").unwrap())
@@ -100,6 +102,8 @@ fn an_upgrade_finds_the_choices_of_the_installation() {
         max_replicas: 6,
         disks: Disks::Persistent { size: "5Gi".to_owned(), class: Some("fast".to_owned()) },
         high_availability: true,
+        image: default_image().replace("smc:", "registry.example:5000/smc:"),
+        envoy_image: ENVOY_IMAGE.replace("docker.io", "registry.example:5000"),
         ..settings()
     };
     for chosen in [chosen.clone(), Settings { disks: Disks::Ephemeral, high_availability: false, ..chosen }] {
@@ -108,6 +112,23 @@ fn an_upgrade_finds_the_choices_of_the_installation() {
         let injector = objects.get("MutatingWebhookConfiguration /smc-injector-smc");
         assert_eq!(settings().continued(set, injector), chosen);
     }
+}
+
+#[test]
+fn an_installation_of_another_mesh_or_of_helms_is_left_alone() {
+    let set = &by_name(chart_objects(&settings()).unwrap())["StatefulSet smc-system/smc-controller"];
+    let refusal = |set: &Value, mesh: &str| {
+        let Settings { namespace, .. } = settings();
+        let checked = ownership::check(set, &MeshName::new(mesh).unwrap(), &namespace, "upgrade");
+        checked.err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(set, "smc"), None);
+    let other = "the mesh in smc-system is smc: use --mesh-name smc";
+    assert_eq!(refusal(set, "blue").as_deref(), Some(other));
+    let mut helms = set.clone();
+    helms["metadata"]["annotations"] = json!({ "meta.helm.sh/release-name": "mesh" });
+    let helm = "helm installed SMC in smc-system, as the release mesh: use `helm upgrade mesh`";
+    assert_eq!(refusal(&helms, "smc").as_deref(), Some(helm));
 }
 
 /// `deploy/smc.yaml` and `deploy/smc-ha.yaml`. `SMC_GOLDEN=write` writes them again.

@@ -1,0 +1,54 @@
+//! Whether an installation is the one that a command means.
+//!
+//! Owns the reasons to leave it alone: objects of another mesh would be made beside it, with selectors that
+//! find none of its pods, and helm would take back what it did not write.
+
+use serde_json::Value;
+use smc_types::ids::{MeshName, MeshNamespace};
+use thiserror::Error;
+
+use super::settings::argument;
+
+/// Where helm writes the name of the release that an object belongs to.
+const HELM_RELEASE: &str = "/metadata/annotations/meta.helm.sh~1release-name";
+
+/// The installation is not that of the command. Trying again does not help.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OwnershipError {
+    /// The mesh has another name.
+    #[error("the mesh in {namespace} is {installed}: use --mesh-name {installed}")]
+    OtherMesh {
+        /// The namespace of the control plane.
+        namespace: MeshNamespace,
+        /// The name of its mesh.
+        installed: String,
+    },
+    /// Helm keeps the record of it.
+    #[error("helm installed SMC in {namespace}, as the release {release}: use `helm {instead} {release}`")]
+    Helm {
+        /// The namespace of the control plane.
+        namespace: MeshNamespace,
+        /// The release.
+        release: String,
+        /// The command of helm.
+        instead: &'static str,
+    },
+}
+
+/// Refuses an installation in `namespace`, of which `set` is the StatefulSet, unless it is that of `mesh` and
+/// not helm's. `instead` is what helm calls the command.
+pub fn check(
+    set: &Value,
+    mesh: &MeshName,
+    namespace: &MeshNamespace,
+    instead: &'static str,
+) -> Result<(), OwnershipError> {
+    if let Some(release) = set.pointer(HELM_RELEASE).and_then(Value::as_str) {
+        let (namespace, release) = (namespace.clone(), release.to_owned());
+        return Err(OwnershipError::Helm { namespace, release, instead });
+    }
+    match argument(set, "--mesh-name=").filter(|installed| *installed != mesh.to_string()) {
+        Some(installed) => Err(OwnershipError::OtherMesh { namespace: namespace.clone(), installed }),
+        None => Ok(()),
+    }
+}

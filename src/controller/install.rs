@@ -1,7 +1,8 @@
 //! Installing SMC into a cluster, and judging whether it works there.
 //!
 //! Owns the objects of an installation ([`manifests`]), which are those of the chart `charts/smc`, how they
-//! are applied ([`apply`]), and the checks of `smc check` ([`check`]).
+//! are applied ([`apply`]), which installations are left alone ([`ownership`]), and the checks of `smc check`
+//! ([`check`]).
 
 pub mod apply;
 pub mod check;

@@ -47,8 +47,13 @@ pub fn check(
         let (namespace, release) = (namespace.clone(), release.to_owned());
         return Err(OwnershipError::Helm { namespace, release, instead });
     }
-    match argument(set, "--mesh-name=").filter(|installed| *installed != mesh.to_string()) {
+    match other_mesh(set, mesh.as_str()) {
         Some(installed) => Err(OwnershipError::OtherMesh { namespace: namespace.clone(), installed }),
         None => Ok(()),
     }
+}
+
+/// The name of the mesh of `set`, a StatefulSet, if it is not `mesh`.
+pub fn other_mesh(set: &Value, mesh: &str) -> Option<String> {
+    argument(set, "--mesh-name=").filter(|installed| installed != mesh)
 }

@@ -69,15 +69,13 @@ type Probed<'a> = (&'a Target, Timing);
 
 fn listener(targets: &Targets) -> impl Serialize {
     let ready = route(READY_PATH.to_owned(), READY_PATH.to_owned(), READY_PATH, "smc-admin".to_owned());
-    let passed_on = targets.keys().filter(|target| !is_checked(target)).map(|target| {
-        // No target that is checked is among these.
+    let passed_on = targets.keys().filter_map(|target| {
         let prefix = match target {
+            Target::Http { port, .. } => format!("/http/{port}/"),
             Target::Https { port, .. } => format!("/https/{port}/"),
-            Target::Http { port, .. } | Target::Tcp { port } | Target::Grpc { port, .. } => {
-                format!("/http/{port}/")
-            }
+            Target::Tcp { .. } | Target::Grpc { .. } => return None,
         };
-        route(target.path(), prefix, "/", cluster_name(target))
+        Some(route(target.path(), prefix, "/", cluster_name(target)))
     });
     let routes: Vec<_> = std::iter::once(ready).chain(passed_on).collect();
     let checks = targets.keys().filter(|target| is_checked(target)).map(Some);

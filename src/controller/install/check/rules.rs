@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::facts::{Facts, Group};
 use crate::install::apply::rollout;
-use crate::install::settings::{argument, key_secret};
+use crate::install::ownership::other_mesh;
+use crate::install::settings::key_secret;
 
 /// The oldest Kubernetes that SMC works with: `preStop.sleep` of the chart, and what the sources list.
 const OLDEST: (u64, u64) = (1, 30);
@@ -167,7 +168,7 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         }
         None => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
     };
-    let mesh = argument(set, "--mesh-name=").filter(|name| *name != facts.mesh);
+    let mesh = other_mesh(set, &facts.mesh);
     let mesh = mesh.map(|name| format!("the mesh of {} is {name}; use --mesh-name {name}", facts.namespace));
     vec![
         check(CONFIGURATION, "the custom resources are defined", "custom-resources", unless(missing)),

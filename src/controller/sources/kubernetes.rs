@@ -18,13 +18,17 @@ mod clock_offset;
 mod failure;
 mod follow;
 mod keep;
+mod kept;
 mod last_known;
 mod lines;
 mod look;
 mod message;
 mod metrics;
+mod object;
+mod paging;
 mod reader;
 mod resources;
+mod shallow;
 mod store;
 
 use std::collections::BTreeMap;

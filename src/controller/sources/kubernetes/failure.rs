@@ -45,6 +45,11 @@ pub(super) enum Failure {
     },
     /// The answer cannot be read.
     Malformed(String),
+    /// A page of a list is longer than what is read.
+    TooLarge {
+        /// The number of objects that it was asked for.
+        limit: usize,
+    },
 }
 
 /// Why a kind cannot be read, as problems say it. Says the same while the reason stays the same.
@@ -86,6 +91,7 @@ impl fmt::Display for Failure {
                 write!(f, "status {code} {reason}: {}", truncated(message, 300))
             }
             Self::Malformed(error) => write!(f, "unreadable: {error}"),
+            Self::TooLarge { limit } => write!(f, "a page of at most {limit} objects is too large"),
         }
     }
 }
@@ -103,7 +109,7 @@ impl Failure {
     pub(super) fn keeps_version(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::NoAnswer => true,
-            Self::Malformed(_) | Self::Endless => false,
+            Self::Malformed(_) | Self::TooLarge { .. } | Self::Endless => false,
             Self::Refused { status, .. } => match status.code {
                 401 | 403 | 429 => true,
                 504 => !status.message.contains("resource version"),
@@ -126,7 +132,7 @@ impl Failure {
     pub(super) fn trouble(&self) -> Option<Trouble> {
         match self {
             Self::Unreachable(_) | Self::NoAnswer | Self::Endless => Some(Trouble::Unreachable),
-            Self::Malformed(_) => Some(Trouble::Malformed),
+            Self::Malformed(_) | Self::TooLarge { .. } => Some(Trouble::Malformed),
             Self::Refused { status, .. } => match status.code {
                 401 => Some(Trouble::Unauthorized),
                 403 => Some(Trouble::Forbidden),
@@ -182,6 +188,7 @@ mod tests {
             (Failure::NoAnswer, true, Some(Trouble::Unreachable)),
             (Failure::Endless, false, Some(Trouble::Unreachable)),
             (Failure::Malformed("x".to_owned()), false, Some(Trouble::Malformed)),
+            (Failure::TooLarge { limit: 1 }, false, Some(Trouble::Malformed)),
             (refused(400, "a"), false, Some(Trouble::Refused("status 400, a".to_owned()))),
             (refused(401, ""), true, Some(Trouble::Unauthorized)),
             (refused(403, ""), true, Some(Trouble::Forbidden)),

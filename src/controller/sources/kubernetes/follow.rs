@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use smc_host::env::Env;
 use smc_host::timer::until;
 use smc_types::object_ref::Kind;
@@ -20,9 +19,11 @@ use super::keep::{self, Keep};
 use super::lines::{Line, Lines};
 use super::message::{self, Event};
 use super::metrics::SourceMetrics;
+use super::object::Object;
+use super::paging::PageLimit;
 use super::reader::{PAUSE_LIMIT, Reader};
 use super::resources::{Extent, Place, Resource, extent};
-use super::store::{Change, Ended, Scope, Version};
+use super::store::{Change, Content, Ended, Scope, Version};
 
 /// How long a watch may say nothing before it is opened again, from the version that it has come to. An API
 /// server sends a bookmark every minute, unless there is no newer version at all; a connection that was lost
@@ -313,7 +314,7 @@ impl Follower {
             };
             self.progressed();
             match self.event(&line)? {
-                None => complete = false,
+                None | Some(Event::Unnamed) => complete = false,
                 Some(Event::Applied(object)) => self.object(resource, object, Change::Listed).await?,
                 Some(Event::Deleted(object)) => self.object(resource, object, Change::Deleted).await?,
                 Some(Event::Bookmark { version, initial_end: true }) => {
@@ -338,9 +339,18 @@ impl Follower {
     ) -> Result<Ended, Stop> {
         self.send(Change::ListBegun).await?;
         let (mut next, mut version) = (None::<String>, None);
+        let (mut limit, mut complete) = (PageLimit::new(), true);
         loop {
-            let page = self.shared.reader.page(path, next.as_deref(), self.keep).await?;
+            let page = match self.shared.reader.page(path, next.as_deref(), limit.get(), "").await {
+                Err(Failure::TooLarge { .. }) if limit.too_large() => continue,
+                page => page?,
+            };
+            limit.fitted();
             self.progressed();
+            if page.unnamed > 0 {
+                warn!(kind = %self.kind, count = page.unnamed, "objects without a readable name; skipped");
+                complete = false;
+            }
             for object in page.items {
                 self.object(resource, object, Change::Listed).await?;
             }
@@ -348,7 +358,7 @@ impl Follower {
             let version = version.get_or_insert(page.version);
             next = page.next;
             if next.is_none() {
-                let ended = Ended { version: Version::new(version), complete: true };
+                let ended = Ended { version: Version::new(version), complete };
                 *resume = Some(version.clone());
                 return Ok(ended);
             }
@@ -400,7 +410,7 @@ impl Follower {
             };
             self.progressed();
             match self.event(&line)? {
-                None => {}
+                None | Some(Event::Unnamed) => {}
                 Some(Event::Applied(object)) => {
                     remember(resume, &object);
                     self.object(resource, object, Change::Applied).await?;
@@ -443,8 +453,11 @@ impl Follower {
     fn event(&self, line: &Line) -> Result<Option<Event>, Failure> {
         match line {
             Line::Text(text) => {
-                let event = message::event(text, self.keep);
-                event.map(Some).map_err(|error| Failure::Malformed(error.to_string()))
+                let event = message::event(text).map_err(|error| Failure::Malformed(error.to_string()))?;
+                if event == Event::Unnamed {
+                    warn!(kind = %self.kind, "an event of an object without a readable name; skipped");
+                }
+                Ok(Some(event))
             }
             Line::TooLong => {
                 warn!(kind = %self.kind, "an object is too long to be read; it stays as it was");
@@ -453,18 +466,16 @@ impl Follower {
         }
     }
 
-    /// Hands an object on, with its version and kind: the items of a list omit them.
+    /// Hands an object on.
     async fn object(
         &self,
         resource: &Resource,
-        mut object: Value,
-        change: impl FnOnce(Value) -> Change,
+        object: Object,
+        change: impl FnOnce(Content) -> Change,
     ) -> Result<(), SourceEnded> {
-        if let Some(fields) = object.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), resource.api_version.as_str().into());
-            fields.insert("kind".to_owned(), self.kind.as_str().into());
-        }
-        self.send(change(object)).await
+        let read = object.read(self.keep, &resource.api_version, self.kind);
+        let content = read.map_err(|why| (object.read_name(&resource.api_version, self.kind), why));
+        self.send(change(content)).await
     }
 
     fn progressed(&mut self) {
@@ -479,8 +490,8 @@ impl Follower {
 }
 
 /// Takes note of the version that a watch has come to.
-fn remember(resume: &mut Option<String>, object: &Value) {
-    if let Some(version) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        *resume = Some(version.to_owned());
+fn remember(resume: &mut Option<String>, object: &Object) {
+    if !object.version().is_empty() {
+        *resume = Some(object.version().to_owned());
     }
 }

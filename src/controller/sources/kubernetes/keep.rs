@@ -1,12 +1,8 @@
 //! What is kept of an object as it arrives: the fields that the mesh reads.
 //!
 //! Owns the fields of each kind. The rest (managed fields, status, volumes, environment) is skipped while the
-//! text is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
+//! object is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
 use smc_types::object_ref::Kind;
 
 use crate::decode::core::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PROXY_UUID_LABEL};
@@ -136,14 +132,17 @@ pub(super) fn of(kind: Kind) -> &'static Keep {
 
 impl Keep {
     /// The part of a field's value that is kept; `None` if the field is skipped.
-    fn field(&self, name: &str) -> Option<&Self> {
+    pub(super) fn field(&self, name: &[u8]) -> Option<&Self> {
         match self {
-            Self::Fields(fields) => fields.iter().find(|(kept, _)| *kept == name).map(|(_, keep)| keep),
+            Self::Fields(fields) => {
+                fields.iter().find(|(kept, _)| kept.as_bytes() == name).map(|(_, keep)| keep)
+            }
             Self::All | Self::Items(_) => Some(&All),
         }
     }
 
-    fn item(&self) -> &Self {
+    /// The part of an element's value that is kept.
+    pub(super) fn item(&self) -> &Self {
         match self {
             Self::Items(item) => item,
             Self::All | Self::Fields(_) => &All,
@@ -151,81 +150,15 @@ impl Keep {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Keep {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &Keep {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = sequence.next_element_seed(self.item())? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(name) = map.next_key::<String>()? {
-            match self.field(&name) {
-                Some(keep) => {
-                    let value = map.next_value_seed(keep)?;
-                    fields.insert(name, value);
-                }
-                None => _ = map.next_value::<IgnoredAny>()?,
-            }
-        }
-        Ok(Value::Object(fields))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
+    use super::super::kept::read;
     use super::*;
 
     fn kept(kind: Kind, object: &Value) -> Value {
-        let text = object.to_string();
-        of(kind).deserialize(&mut serde_json::Deserializer::from_str(&text)).unwrap()
+        read(object.to_string().as_bytes(), of(kind)).unwrap()
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! What an API server says: events of a watch, pages of a list, refusals.
 //!
-//! Owns their form. Pure: bytes in, values out. Of objects, only what [`Keep`] names is read.
+//! Owns their form. Pure: bytes in, values out. A message is taken apart before any of its objects is read,
+//! so that no object decides whether another one arrives.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::value::RawValue;
 
-use super::keep::Keep;
+use super::object::Object;
+use super::shallow::{fields, text};
 
 /// The annotation of the bookmark that ends the first objects of a streaming list (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -16,9 +20,9 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Event {
     /// An object was added, or is another now.
-    Applied(Value),
+    Applied(Object),
     /// An object is gone; this is what it was.
-    Deleted(Value),
+    Deleted(Object),
     /// Nothing up to this version is missing. It may end the first objects of a streaming list.
     Bookmark {
         /// The version.
@@ -28,6 +32,8 @@ pub(super) enum Event {
     },
     /// The watch cannot go on.
     Error(Status),
+    /// An event of an object that has no readable name.
+    Unnamed,
 }
 
 /// A refusal of the API server (`v1` Status).
@@ -49,175 +55,107 @@ pub(super) struct Page {
     /// What the next page is asked for with, if there is one.
     pub(super) next: Option<String>,
     /// The objects.
-    pub(super) items: Vec<Value>,
+    pub(super) items: Vec<Object>,
+    /// How many objects have no readable name.
+    pub(super) unnamed: usize,
 }
 
-static STATUS: Keep = Keep::Fields(&[("code", Keep::All), ("reason", Keep::All), ("message", Keep::All)]);
-static BOOKMARK: Keep = Keep::Fields(&[(
-    "metadata",
-    Keep::Fields(&[
-        ("resourceVersion", Keep::All),
-        ("annotations", Keep::Fields(&[(INITIAL_EVENTS_END, Keep::All)])),
-    ]),
-)]);
-static LIST: Keep = Keep::Fields(&[("resourceVersion", Keep::All), ("continue", Keep::All)]);
+/// An event as it is written. Its fields may be in any order.
+#[derive(Deserialize)]
+struct WatchEvent<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
 
-/// Reads an event of a watch of objects of which `keep` is kept.
-pub(super) fn event(line: &[u8], keep: &Keep) -> Result<Event, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(line);
-    let (kind, object) = EventSeed(keep).deserialize(&mut json)?;
-    json.end()?;
-    match kind.as_str() {
-        "ADDED" | "MODIFIED" => Ok(Event::Applied(object)),
-        "DELETED" => Ok(Event::Deleted(object)),
-        "BOOKMARK" => {
-            let end = object.pointer("/metadata/annotations").and_then(|all| all.get(INITIAL_EVENTS_END));
-            let version = text(&object, "/metadata/resourceVersion").to_owned();
-            Ok(Event::Bookmark { version, initial_end: end.and_then(Value::as_str) == Some("true") })
+/// A list as it is written.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+    /// `null` is an empty list. What has no items is no list: it would remove every object.
+    #[serde(borrow, deserialize_with = "items")]
+    items: Vec<&'a RawValue>,
+}
+
+fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads an event of a watch.
+pub(super) fn event(line: &Bytes) -> Result<Event, serde_json::Error> {
+    as_text(line, |line, json| {
+        let WatchEvent { kind, object } = serde_json::from_str(json)?;
+        let named = |event: fn(Object) -> Event| Object::new(line, object).map_or(Event::Unnamed, event);
+        match &*kind {
+            "ADDED" | "MODIFIED" => Ok(named(Event::Applied)),
+            "DELETED" => Ok(named(Event::Deleted)),
+            "BOOKMARK" => bookmark(object.get()),
+            "ERROR" => Ok(Event::Error(read_status(object.get()))),
+            other => Err(serde_json::Error::custom(format!("an event of the unknown type {other:?}"))),
         }
-        "ERROR" => Ok(Event::Error(read_status(&object))),
-        other => Err(serde_json::Error::custom(format!("an event of the unknown type {other:?}"))),
-    }
+    })
 }
 
-/// Reads a page of a list of objects of which `keep` is kept.
-pub(super) fn page(body: &[u8], keep: &Keep) -> Result<Page, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let page = PageSeed(keep).deserialize(&mut json)?;
-    json.end()?;
-    Ok(page)
+/// Reads a page of a list.
+pub(super) fn page(body: &Bytes) -> Result<Page, serde_json::Error> {
+    as_text(body, |body, json| {
+        let list: List<'_> = serde_json::from_str(json)?;
+        let [version, next] = fields(list.metadata.get(), None, ["resourceVersion", "continue"]);
+        let version = text(version).filter(|version| !version.is_empty());
+        let version = version.ok_or_else(|| serde_json::Error::custom("a list without a resourceVersion"))?;
+        let next = text(next).filter(|next| !next.is_empty());
+        let items: Vec<Object> = list.items.iter().filter_map(|item| Object::new(body, item)).collect();
+        let unnamed = list.items.len() - items.len();
+        Ok(Page { version, next, items, unnamed })
+    })
+}
+
+/// Reads the version of a list, and nothing else of it.
+pub(super) fn list_version(body: &Bytes) -> Result<String, serde_json::Error> {
+    as_text(body, |_, json| {
+        let [version] = fields(json, Some("metadata"), ["resourceVersion"]);
+        let version = text(version).filter(|version| !version.is_empty());
+        version.ok_or_else(|| serde_json::Error::custom("a list without a resourceVersion"))
+    })
 }
 
 /// Reads the body of a refusal, which may be anything: proxies send text.
 pub(super) fn status(code: u16, body: &[u8]) -> Status {
-    match STATUS.deserialize(&mut serde_json::Deserializer::from_slice(body)) {
-        Ok(value @ Value::Object(_)) => Status { code, ..read_status(&value) },
-        _ => Status { code, ..Status::default() },
-    }
+    Status { code, ..std::str::from_utf8(body).map(read_status).unwrap_or_default() }
 }
 
-fn read_status(value: &Value) -> Status {
-    let code = value.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+fn bookmark(object: &str) -> Result<Event, serde_json::Error> {
+    let [version, annotations] = fields(object, Some("metadata"), ["resourceVersion", "annotations"]);
+    let version = text(version).filter(|version| !version.is_empty());
+    let version = version.ok_or_else(|| serde_json::Error::custom("a bookmark without a resourceVersion"))?;
+    let end = annotations.and_then(|all| fields(all.get(), None, [INITIAL_EVENTS_END])[0]);
+    Ok(Event::Bookmark { version, initial_end: text(end).as_deref() == Some("true") })
+}
+
+fn read_status(object: &str) -> Status {
+    let [code, reason, message] = fields(object, None, ["code", "reason", "message"]);
+    let code = code.and_then(|code| serde_json::from_str(code.get()).ok());
     Status {
         code: code.unwrap_or_default(),
-        reason: text(value, "/reason").to_owned(),
-        message: text(value, "/message").to_owned(),
+        reason: text(reason).unwrap_or_default(),
+        message: text(message).unwrap_or_default(),
     }
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// An event's type, and its object. The API server writes the type first.
-struct EventSeed<'a>(&'a Keep);
-
-impl<'de> DeserializeSeed<'de> for EventSeed<'_> {
-    type Value = (String, Value);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
+/// Hands a message to `read` as bytes and as text. Bytes that are no UTF-8 are replaced first, as Kubernetes'
+/// own reader does it: they are then the matter of the one object that they are in.
+fn as_text<T>(
+    message: &Bytes,
+    read: impl FnOnce(&Bytes, &str) -> Result<T, serde_json::Error>,
+) -> Result<T, serde_json::Error> {
+    if let Ok(json) = std::str::from_utf8(message) {
+        return read(message, json);
     }
-}
-
-impl<'de> Visitor<'de> for EventSeed<'_> {
-    type Value = (String, Value);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a watch event")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kind: Option<String> = None;
-        let mut object = None;
-        while let Some(name) = map.next_key::<String>()? {
-            match (name.as_str(), kind.as_deref()) {
-                ("type", _) => kind = Some(map.next_value()?),
-                ("object", Some("BOOKMARK")) => object = Some(map.next_value_seed(&BOOKMARK)?),
-                ("object", Some("ERROR")) => object = Some(map.next_value_seed(&STATUS)?),
-                ("object", Some(_)) => object = Some(map.next_value_seed(self.0)?),
-                _ => _ = map.next_value::<IgnoredAny>()?,
-            }
-        }
-        kind.zip(object).ok_or_else(|| A::Error::custom("an event without type and object"))
-    }
-}
-
-struct PageSeed<'a>(&'a Keep);
-
-impl<'de> DeserializeSeed<'de> for PageSeed<'_> {
-    type Value = Page;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Page, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for PageSeed<'_> {
-    type Value = Page;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page, A::Error> {
-        let mut page = Page { version: String::new(), next: None, items: Vec::new() };
-        let mut listed = false;
-        while let Some(name) = map.next_key::<String>()? {
-            match name.as_str() {
-                "metadata" => {
-                    let metadata = map.next_value_seed(&LIST)?;
-                    text(&metadata, "/resourceVersion").clone_into(&mut page.version);
-                    page.next = Some(text(&metadata, "/continue").to_owned()).filter(|next| !next.is_empty());
-                }
-                "items" => {
-                    listed = true;
-                    match map.next_value_seed(Items(self.0))? {
-                        Value::Array(items) => page.items = items,
-                        Value::Null => {}
-                        _ => return Err(A::Error::custom("items is no list")),
-                    }
-                }
-                _ => _ = map.next_value::<IgnoredAny>()?,
-            }
-        }
-        // What is no list must not be taken for an empty one: it would remove every object.
-        if !listed || page.version.is_empty() {
-            return Err(A::Error::custom("not a list with a resourceVersion and items"));
-        }
-        Ok(page)
-    }
-}
-
-/// The items of a list.
-struct Items<'a>(&'a Keep);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = sequence.next_element_seed(self.0)? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
+    let replaced = Bytes::from(String::from_utf8_lossy(message).into_owned());
+    let json = std::str::from_utf8(&replaced).map_err(serde_json::Error::custom)?;
+    read(&replaced, json)
 }
 
 #[cfg(test)]
@@ -228,36 +166,55 @@ mod tests {
     use super::super::keep;
     use super::*;
 
-    fn read(text: &str) -> Option<Event> {
-        event(text.as_bytes(), keep::of(Kind::ServiceAccount)).ok()
+    /// An event in words.
+    fn read(text: &str) -> Option<String> {
+        let at = |object: &Object| format!("{}/{} {}", object.namespace(), object.name(), object.version());
+        Some(match event(&Bytes::from(text.to_owned())).ok()? {
+            Event::Applied(object) => format!("applied {}", at(&object)),
+            Event::Deleted(object) => format!("deleted {}", at(&object)),
+            Event::Bookmark { version, initial_end } => format!("bookmark {version} {initial_end}"),
+            Event::Error(status) => format!("{} {} {}", status.code, status.reason, status.message),
+            Event::Unnamed => "unnamed".to_owned(),
+        })
+    }
+
+    fn read_page(text: &str) -> Option<(String, Option<String>, usize, usize)> {
+        let page = page(&Bytes::from(text.to_owned())).ok()?;
+        Some((page.version, page.next, page.items.len(), page.unnamed))
     }
 
     #[test]
     fn events_of_a_watch_are_read() {
-        let named = json!({"metadata": {"name": "a", "resourceVersion": "5"}});
-        let object =
-            r#""object":{"kind":"ServiceAccount","metadata":{"name":"a","resourceVersion":"5","uid":"u"}}"#;
+        let object = r#""object":{"kind":"ServiceAccount","metadata":{"name":"a","resourceVersion":"5"}}"#;
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         for (text, expected) in [
-            (format!(r#"{{"type":"ADDED",{object}}}"#), Event::Applied(named.clone())),
-            (format!(r#"{{"type":"MODIFIED",{object}}}"#), Event::Applied(named.clone())),
-            (format!(r#"{{"type":"DELETED",{object}}}"#), Event::Deleted(named)),
+            (format!(r#"{{"type":"ADDED",{object}}}"#), "applied /a 5"),
+            (format!(r#"{{{object},"type":"MODIFIED"}}"#), "applied /a 5"),
+            (format!(r#"{{"type":"DELETED",{object}}}"#), "deleted /a 5"),
+            (
+                format!(r#"{{"type":"ADDED","object":{{"x":{deep},"metadata":{{"labels":{deep},"name":"a"}}}}}}"#),
+                "applied /a ",
+            ),
             (
                 r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#.to_owned(),
-                Event::Bookmark { version: "9".to_owned(), initial_end: false },
+                "bookmark 9 false",
             ),
             (
-                r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9",
-                    "annotations":{"k8s.io/initial-events-end":"true"}}}}"#
+                r#"{"object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},
+                    "resourceVersion":"9"}},"type":"BOOKMARK"}"#
                     .to_owned(),
-                Event::Bookmark { version: "9".to_owned(), initial_end: true },
+                "bookmark 9 true",
             ),
             (
-                r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#
+                r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"old"}}"#
                     .to_owned(),
-                Event::Error(Status { code: 410, reason: "Expired".to_owned(), message: "too old".to_owned() }),
+                "410 Expired old",
             ),
+            (r#"{"type":"ERROR","object":[]}"#.to_owned(), "0  "),
+            (r#"{"type":"ADDED","object":{}}"#.to_owned(), "unnamed"),
+            (r#"{"type":"DELETED","object":7}"#.to_owned(), "unnamed"),
         ] {
-            assert_eq!(read(&text), Some(expected), "{text}");
+            assert_eq!(read(&text).as_deref(), Some(expected), "{}", text.get(..90).unwrap_or(&text));
         }
     }
 
@@ -269,29 +226,53 @@ mod tests {
             "7",
             r#"{"type":"ADDED"}"#,
             r#"{"object":{}}"#,
+            r#"{"type":7,"object":{}}"#,
             r#"{"type":"MOVED","object":{}}"#,
             r#"{"type":"ADDED","object":{}}x"#,
             r#"{"type":"ADDED","object":{"#,
+            r#"{"type":"BOOKMARK","object":{}}"#,
         ] {
             assert_eq!(read(text), None, "{text}");
         }
-        for text in
-            ["{}", r#"{"items":[]}"#, r#"{"metadata":{"resourceVersion":"1"}}"#, r#"{"items":7}"#, "[]"]
-        {
-            assert!(page(text.as_bytes(), keep::of(Kind::Pod)).is_err(), "{text}");
+        for text in [
+            "{}",
+            "[]",
+            r#"{"items":[]}"#,
+            r#"{"metadata":{},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":""},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":"1"}}"#,
+            r#"{"metadata":{"resourceVersion":"1"},"items":7}"#,
+            r#"{"metadata":{"resourceVersion":"1"},"items":[{]}"#,
+            r#"{"metadata":{"resourceVersion":"1"},"items":[]}]"#,
+        ] {
+            assert_eq!(read_page(text), None, "{text}");
         }
     }
 
     #[test]
     fn a_page_names_its_version_and_the_next_page() {
         let text = r#"{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"more"},
-            "items":[{"metadata":{"name":"a"},"status":{"phase":"Running"}}]}"#;
-        let items = vec![json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}})];
-        let expected = Page { version: "9".to_owned(), next: Some("more".to_owned()), items };
-        assert_eq!(page(text.as_bytes(), keep::of(Kind::Pod)).unwrap(), expected);
-        let empty = r#"{"metadata":{"resourceVersion":"9","continue":""},"items":null}"#;
-        let expected = Page { version: "9".to_owned(), next: None, items: Vec::new() };
-        assert_eq!(page(empty.as_bytes(), keep::of(Kind::Pod)).unwrap(), expected);
+            "items":[{"metadata":{"name":"a"},"status":{"phase":"Running"}}, {"metadata":{}}, 7]}"#;
+        assert_eq!(read_page(text), Some(("9".to_owned(), Some("more".to_owned()), 1, 2)));
+        // Custom resources are listed so.
+        let empty = r#"{"apiVersion":"v1","items":null,"metadata":{"resourceVersion":"9","continue":""}}"#;
+        assert_eq!(read_page(empty), Some(("9".to_owned(), None, 0, 0)));
+        for text in [text, empty] {
+            assert_eq!(list_version(&Bytes::from(text)).unwrap(), "9");
+        }
+        assert!(list_version(&Bytes::from("{}")).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_the_matter_of_one_object() {
+        let body = b"{\"metadata\":{\"resourceVersion\":\"9\"},\"items\":[
+            {\"metadata\":{\"name\":\"a\"}}, {\"metadata\":{\"name\":\"b\"},\"spec\":\"\xff\"}]}";
+        let page = page(&Bytes::from(&body[..])).unwrap();
+        let specs = page.items.iter().map(|item| {
+            let value = item.read(keep::of(Kind::TrafficTarget), "v", Kind::TrafficTarget).unwrap();
+            value.get("spec").cloned()
+        });
+        assert_eq!(specs.collect::<Vec<_>>(), [None, Some(json!("\u{fffd}"))]);
     }
 
     #[test]
@@ -301,8 +282,8 @@ mod tests {
             status(403, br#"{"kind":"Status","code":403,"reason":"Forbidden","message":"no"}"#),
             expected
         );
-        for body in ["", "<html>", "7", "null"] {
-            assert_eq!(status(502, body.as_bytes()), Status { code: 502, ..Status::default() });
+        for body in [&b""[..], b"<html>", b"7", b"null", b"\xff"] {
+            assert_eq!(status(502, body), Status { code: 502, ..Status::default() });
         }
     }
 }

@@ -11,8 +11,7 @@ use smc_types::time::Timestamp;
 use tokio::time::timeout;
 
 use super::failure::Failure;
-use super::keep::Keep;
-use super::lines::Lines;
+use super::lines::{Lines, MAX_LINE_BYTES};
 use super::message::{self, Page};
 use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
 
@@ -23,11 +22,15 @@ const HEAD_LIMIT: Duration = Duration::from_secs(20);
 /// How long a body that has an end may pause.
 pub(super) const PAUSE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Objects of a page of a list.
-const PAGE_OBJECTS: usize = 500;
+/// Bytes of a page of several objects: 500 of 16 KiB each, and a pod has some 8. All kinds may be listed at
+/// once, so this counts 17 times. A page that is larger is asked for in smaller ones.
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes of a page, and of any other body that is held as a whole: 500 objects of 128 KiB each.
-const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of a page of one object: as a line of a watch, of which that object is the most part.
+const MAX_OBJECT_PAGE_BYTES: usize = MAX_LINE_BYTES;
+
+/// Bytes of what an API server says that it serves. A group takes some 300 bytes, a resource less than 1 KiB.
+const MAX_DISCOVERY_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes of a refusal that are read.
 const MAX_STATUS_BYTES: usize = 64 * 1024;
@@ -37,30 +40,36 @@ const MAX_STATUS_BYTES: usize = 64 * 1024;
 pub(super) struct Reader(pub(super) Arc<dyn ApiServer>);
 
 impl Reader {
-    /// The whole body at `path`.
-    pub(super) async fn body(&self, path: &str) -> Result<Bytes, Failure> {
-        Ok(self.dated_body(path).await?.0)
-    }
-
-    /// The whole body at `path`, and the time by the API server's clock, if it says so.
+    /// The whole body of discovery at `path`, and the time by the API server's clock, if it says so.
     pub(super) async fn dated_body(&self, path: &str) -> Result<(Bytes, Option<Timestamp>), Failure> {
         let answer = self.open(path).await?;
         let date = answer.date;
-        let body = read_body(answer, MAX_BODY_BYTES).await?.ok_or_else(|| {
-            Failure::Malformed(format!("{path} is longer than {} MiB", MAX_BODY_BYTES / 1024 / 1024))
+        let body = read_body(answer, MAX_DISCOVERY_BYTES).await?.ok_or_else(|| {
+            Failure::Malformed(format!("{path} is longer than {} MiB", MAX_DISCOVERY_BYTES / 1024 / 1024))
         })?;
         Ok((body, date))
     }
 
-    /// A page of the list at `path`: the first one, or the one after.
-    pub(super) async fn page(&self, path: &str, next: Option<&str>, keep: &Keep) -> Result<Page, Failure> {
-        let mut path = format!("{path}?limit={PAGE_OBJECTS}");
-        if let Some(next) = next {
-            path.push_str("&continue=");
-            path.push_str(&encoded(next));
-        }
-        let body = self.body(&path).await?;
-        message::page(&body, keep).map_err(|error| Failure::Malformed(error.to_string()))
+    /// A page of at most `limit` objects of the list at `path`: the first one, of the version that `query` asks
+    /// for (such as `resourceVersion=5&resourceVersionMatch=Exact`), or the one after, which continues it.
+    pub(super) async fn page(
+        &self,
+        path: &str,
+        next: Option<&str>,
+        limit: usize,
+        query: &str,
+    ) -> Result<Page, Failure> {
+        let answer = self.open(&page_path(path, next, limit, query)).await?;
+        let max = if limit > 1 { MAX_PAGE_BYTES } else { MAX_OBJECT_PAGE_BYTES };
+        let body = read_body(answer, max).await?.ok_or(Failure::TooLarge { limit })?;
+        message::page(&body).map_err(|error| Failure::Malformed(error.to_string()))
+    }
+
+    /// The version of the list at `path` as it is now: a consistent read, of one object at most.
+    pub(super) async fn head_version(&self, path: &str) -> Result<String, Failure> {
+        let answer = self.open(&page_path(path, None, 1, "")).await?;
+        let body = read_body(answer, MAX_OBJECT_PAGE_BYTES).await?.ok_or(Failure::TooLarge { limit: 1 })?;
+        message::list_version(&body).map_err(|error| Failure::Malformed(error.to_string()))
     }
 
     /// The events at `path` after this version. The API server ends the watch after `seconds`.
@@ -112,6 +121,16 @@ async fn read_body(mut answer: Answer, max: usize) -> Result<Option<Bytes>, Fail
     }
 }
 
+/// The path of a page of the list at `path`. What is asked for with `next` has a version already, and an API
+/// server refuses another one beside it.
+fn page_path(path: &str, next: Option<&str>, limit: usize, query: &str) -> String {
+    match next {
+        Some(next) => format!("{path}?limit={limit}&continue={}", encoded(next)),
+        None if query.is_empty() => format!("{path}?limit={limit}"),
+        None => format!("{path}?limit={limit}&{query}"),
+    }
+}
+
 /// A value of a query (RFC 3986).
 fn encoded(text: &str) -> String {
     let mut encoded = String::new();
@@ -132,6 +151,18 @@ fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_is_of_one_version_whatever_its_size() {
+        let exact = "resourceVersion=5&resourceVersionMatch=Exact";
+        for (next, query, expected) in [
+            (None, "", "/api/v1/pods?limit=7"),
+            (None, exact, "/api/v1/pods?limit=7&resourceVersion=5&resourceVersionMatch=Exact"),
+            (Some("a/b="), exact, "/api/v1/pods?limit=7&continue=a%2Fb%3D"),
+        ] {
+            assert_eq!(page_path("/api/v1/pods", next, 7, query), expected);
+        }
+    }
 
     #[test]
     fn a_value_of_a_query_is_encoded() {

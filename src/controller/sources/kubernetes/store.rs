@@ -24,12 +24,13 @@ use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::revision::Revision;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::{Kind, ObjectRef};
-use smc_types::problem::Problem;
+use smc_types::problem::{Problem, Subject};
 
 use self::collection::{Collection, Known, Look};
 use self::problems::Findings;
 pub(super) use self::version::Version;
 use super::failure::Trouble;
+use super::kept::Unreadable;
 use super::resources::{Extent, extent};
 use crate::decode::Rules;
 use crate::decode::kinds::{self, Meaning};
@@ -45,21 +46,24 @@ const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
 /// The namespaces of the mesh. The number differs each time that a namespace enters.
 pub(super) type Scope = BTreeMap<String, u64>;
 
+/// An object; of one that cannot be read, its name and version, and the reason.
+pub(super) type Content = Result<Value, (Value, Unreadable)>;
+
 /// What was learnt about one kind.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     /// A list begins.
     ListBegun,
     /// The list names this object.
-    Listed(Value),
+    Listed(Content),
     /// The list ends. It was of all objects, which were in these namespaces of the mesh.
     ListEnded(Ended, Arc<Scope>),
     /// The list ends. It was of one namespace, which entered the mesh with this number.
     NamespaceEnded(Ended, String, u64),
     /// An object is new, or is another now.
-    Applied(Value),
+    Applied(Content),
     /// An object is gone.
-    Deleted(Value),
+    Deleted(Content),
     /// The API server does not serve the kind in a version that is read, but in these.
     Missing(BTreeSet<String>),
     /// The kind cannot be read now; `None` if it can be again.
@@ -189,16 +193,17 @@ impl Store {
                 self.end_namespace(kind, ended, &namespace, entry);
             }
             Change::Applied(object) => {
-                if self.is_news(kind, &object) {
+                if self.is_news(kind, value(&object)) {
                     self.upsert(kind, object);
                 }
             }
             Change::Deleted(object) => {
-                if self.is_news(kind, &object)
-                    && let Some(reference) = reference(&object)
+                let object = value(&object);
+                if self.is_news(kind, object)
+                    && let Some(reference) = reference(object)
                 {
                     if self.holds(kind, &reference) {
-                        self.latest = self.latest.max(Version::of(&object).number());
+                        self.latest = self.latest.max(Version::of(object).number());
                     }
                     self.remove(kind, &reference);
                 }
@@ -236,7 +241,11 @@ impl Store {
         news
     }
 
-    fn upsert(&mut self, kind: Kind, mut object: Value) {
+    fn upsert(&mut self, kind: Kind, content: Content) {
+        let (mut object, unreadable) = match content {
+            Ok(object) => (object, None),
+            Err((object, unreadable)) => (object, Some(unreadable)),
+        };
         let Some((reader, reference)) = named(&object) else {
             // An API server accepts no such name.
             return;
@@ -249,7 +258,8 @@ impl Store {
             metadata.remove("resourceVersion");
             metadata.remove("generation");
         }
-        let json = canonical::write(&object, MAX_OBJECT_BYTES);
+        // What cannot be read is not kept: the last known mesh is what was in effect.
+        let json = unreadable.is_none().then(|| canonical::write(&object, MAX_OBJECT_BYTES)).flatten();
         let Some(collection) = self.kinds.get_mut(&kind) else { return };
         let list = collection.list;
         if let Some(known) = collection.objects.get_mut(&reference) {
@@ -267,7 +277,13 @@ impl Store {
             collection.objects.insert(reference.clone(), Known { list, json });
         }
         self.latest = self.latest.max(version.number());
-        let (object, problems) = kinds::convert(reader, &reference, &object, &self.rules);
+        let (object, problems) = match unreadable {
+            None => kinds::convert(reader, &reference, &object, &self.rules),
+            Some(why) => {
+                let subject = Subject::Object(reference.clone());
+                (None, vec![Problem::error(subject, "", why.to_string())])
+            }
+        };
         match &object {
             Some(Object::Namespace(namespace)) if namespace.monitored => self.enter(&namespace.name.clone()),
             _ if kind == Kind::Namespace => return self.remove(kind, &reference),
@@ -524,6 +540,12 @@ impl Store {
             synced: true,
             revision: Some(revision),
         })
+    }
+}
+
+fn value(content: &Content) -> &Value {
+    match content {
+        Ok(object) | Err((object, _)) => object,
     }
 }
 

@@ -74,7 +74,7 @@ impl Mesh {
         let scope = self.scope();
         self.store.apply(kind, Change::ListBegun);
         for object in objects {
-            self.store.apply(kind, Change::Listed(object.clone()));
+            self.store.apply(kind, Change::Listed(Ok(object.clone())));
         }
         self.store.apply(kind, Change::ListEnded(ended(version), scope));
     }
@@ -84,17 +84,17 @@ impl Mesh {
         let entry = self.scope().get(namespace).copied().unwrap_or_default();
         self.store.apply(kind, Change::ListBegun);
         for object in objects {
-            self.store.apply(kind, Change::Listed(object.clone()));
+            self.store.apply(kind, Change::Listed(Ok(object.clone())));
         }
         self.store.apply(kind, Change::NamespaceEnded(ended(version), namespace.to_owned(), entry));
     }
 
     fn applied(&mut self, kind: Kind, object: Value) {
-        self.store.apply(kind, Change::Applied(object));
+        self.store.apply(kind, Change::Applied(Ok(object)));
     }
 
     fn deleted(&mut self, kind: Kind, object: Value) {
-        self.store.apply(kind, Change::Deleted(object));
+        self.store.apply(kind, Change::Deleted(Ok(object)));
     }
 
     /// The events of the next batch: `+` for an object, `-` for one that is gone. `None` without a batch, and

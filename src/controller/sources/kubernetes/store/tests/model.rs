@@ -58,7 +58,7 @@ impl Cluster {
                 self.version += 1;
                 self.namespaces.insert(at, (ours, self.version));
                 let object = namespace_object(NAMESPACES[at], mesh_name(ours), self.version);
-                self.history.push((Kind::Namespace, Change::Applied(object)));
+                self.history.push((Kind::Namespace, Change::Applied(Ok(object))));
             }
             Step::Namespace(at, None) => {
                 // As in Kubernetes, its objects go first.
@@ -68,7 +68,7 @@ impl Cluster {
                 if let Some((ours, _)) = self.namespaces.remove(&at) {
                     self.version += 1;
                     let object = namespace_object(NAMESPACES[at], mesh_name(ours), self.version);
-                    self.history.push((Kind::Namespace, Change::Deleted(object)));
+                    self.history.push((Kind::Namespace, Change::Deleted(Ok(object))));
                 }
             }
             Step::Account(at, number, true) => {
@@ -76,14 +76,14 @@ impl Cluster {
                     self.version += 1;
                     self.accounts.insert((at, number), self.version);
                     let object = account(&name(at, number), self.version);
-                    self.history.push((Kind::ServiceAccount, Change::Applied(object)));
+                    self.history.push((Kind::ServiceAccount, Change::Applied(Ok(object))));
                 }
             }
             Step::Account(at, number, false) => {
                 if self.accounts.remove(&(at, number)).is_some() {
                     self.version += 1;
                     let object = account(&name(at, number), self.version);
-                    self.history.push((Kind::ServiceAccount, Change::Deleted(object)));
+                    self.history.push((Kind::ServiceAccount, Change::Deleted(Ok(object))));
                 }
             }
             Step::Deliver => {
@@ -117,7 +117,7 @@ impl Cluster {
                 self.step(&Step::Deliver, mesh, sent);
                 mesh.store.apply(Kind::ServiceAccount, Change::ListBegun);
                 for object in self.accounts(None).into_iter().take(2) {
-                    mesh.store.apply(Kind::ServiceAccount, Change::Listed(object));
+                    mesh.store.apply(Kind::ServiceAccount, Change::Listed(Ok(object)));
                 }
             }
             Step::Enter => {

@@ -17,10 +17,15 @@ use super::keep::Keep;
 /// compares and drops a value later may use the stack for each level; `serde_json` itself refuses 128.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// Values of one object. The largest that means something, an `EndpointSlice` of 1,000 endpoints, has some
-/// 20,000. An object of one field, `{"":0}`, is two values in 7 bytes of text and some 650 bytes of memory:
-/// 100,000 values take 33 MiB at most.
-pub(super) const MAX_VALUES: usize = 100_000;
+/// Values of one object, where an object within counts as [`OBJECT_VALUES`]. The largest that mean something
+/// are an `EndpointSlice` of 1,000 endpoints, with 50,000, and an `HTTPRouteGroup` of 8,192 headers, with
+/// 120,000. A value takes 32 bytes, and up to 120 in small lists and with its name in large objects: 200,000
+/// take 24 MiB at most.
+pub(super) const MAX_VALUES: usize = 200_000;
+
+/// What an object counts: its memory has room for eleven fields from the start. `{"":0}` is 7 bytes of text
+/// and 650 of memory.
+pub(super) const OBJECT_VALUES: usize = 12;
 
 /// Bytes of text of one object, the names of fields included: the most that an API server takes.
 pub(super) const MAX_TEXT_BYTES: usize = 3 * 1024 * 1024;
@@ -32,10 +37,16 @@ pub(super) enum Unreadable {
     #[error("nested deeper than {MAX_DEPTH} levels; the object has no effect until it is flatter")]
     TooDeep,
     /// It has too much text.
-    #[error("its text is longer than {} MiB; the object has no effect until it is shorter", MAX_TEXT_BYTES / 1024 / 1024)]
+    #[error(
+        "its text is longer than {} MiB; the object has no effect until it is shorter",
+        MAX_TEXT_BYTES / 1024 / 1024
+    )]
     TooLong,
     /// It has too many values.
-    #[error("has more than {MAX_VALUES} values; the object has no effect until it has fewer")]
+    #[error(
+        "has more than {MAX_VALUES} values (an object within counts as {OBJECT_VALUES}); the object has no \
+         effect until it has fewer"
+    )]
     TooManyValues,
     /// It has what no value is made of, such as a number that no double holds.
     #[error("{0}; the object has no effect until that is corrected")]
@@ -61,8 +72,8 @@ struct Spent {
 }
 
 impl Spent {
-    fn value<E: Error>(&self) -> Result<(), E> {
-        self.values.set(self.values.get() + 1);
+    fn values<E: Error>(&self, count: usize) -> Result<(), E> {
+        self.values.set(self.values.get() + count);
         if self.values.get() > MAX_VALUES { Err(self.refuse(Unreadable::TooManyValues)) } else { Ok(()) }
     }
 
@@ -88,9 +99,9 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// One level down.
-    fn enter<E: Error>(self) -> Result<Self, E> {
-        self.spent.value()?;
+    /// One level down, in a list or an object that counts as so many values.
+    fn enter<E: Error>(self, count: usize) -> Result<Self, E> {
+        self.spent.values(count)?;
         if self.depth == MAX_DEPTH {
             return Err(self.spent.refuse(Unreadable::TooDeep));
         }
@@ -114,33 +125,33 @@ impl<'de> Visitor<'de> for Reading<'_> {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        self.spent.value().map(|()| Value::Bool(value))
+        self.spent.values(1).map(|()| Value::Bool(value))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        self.spent.value().map(|()| Value::Number(value.into()))
+        self.spent.values(1).map(|()| Value::Number(value.into()))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        self.spent.value().map(|()| Value::Number(value.into()))
+        self.spent.values(1).map(|()| Value::Number(value.into()))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        self.spent.value().map(|()| Number::from_f64(value).map_or(Value::Null, Value::Number))
+        self.spent.values(1).map(|()| Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        self.spent.value()?;
+        self.spent.values(1)?;
         self.spent.text(value.as_bytes())?;
         Ok(Value::String(value.to_owned()))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        self.spent.value().map(|()| Value::Null)
+        self.spent.values(1).map(|()| Value::Null)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
-        let item = Reading { keep: self.keep.item(), ..self.enter()? };
+        let item = Reading { keep: self.keep.item(), ..self.enter(1)? };
         let mut items = Vec::new();
         while let Some(value) = sequence.next_element_seed(item)? {
             items.push(value);
@@ -149,7 +160,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let within = self.enter()?;
+        let within = self.enter(OBJECT_VALUES)?;
         let mut fields = Map::new();
         while let Some(field) = map.next_key_seed(Name(self))? {
             match field.map(|(name, keep)| (fields.entry(name), keep)) {

@@ -192,7 +192,7 @@ mod tests {
             (format!(r#"{{{object},"type":"MODIFIED"}}"#), "applied /a 5"),
             (format!(r#"{{"type":"DELETED",{object}}}"#), "deleted /a 5"),
             (
-                format!(r#"{{"type":"ADDED","object":{{"x":{deep},"metadata":{{"labels":{deep},"name":"a"}}}}}}"#),
+                format!(r#"{{"object":{{"x":{deep},"metadata":{{"x":{deep},"name":"a"}}}},"type":"ADDED"}}"#),
                 "applied /a ",
             ),
             (

@@ -21,7 +21,7 @@ impl PageLimit {
     }
 
     /// Takes note that a page came whole. Grows by an eighth, so that among large objects one page in six or
-    /// so is asked for in vain; from one object to 500 within 45 pages.
+    /// so is asked for in vain; from one object to 500 within 50 pages.
     pub(super) fn fitted(&mut self) {
         self.0 = (self.0 + (self.0 / 8).max(1)).min(MOST);
     }
@@ -59,7 +59,7 @@ mod tests {
             assert!(limit.get() > before && limit.get() <= before + (before / 8).max(1));
             pages += 1;
         }
-        assert!(pages <= 45, "{pages}");
+        assert!(pages <= 50, "{pages}");
         limit.fitted();
         assert_eq!(limit, PageLimit::new());
     }

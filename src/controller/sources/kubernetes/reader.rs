@@ -50,8 +50,9 @@ impl Reader {
         Ok((body, date))
     }
 
-    /// A page of at most `limit` objects of the list at `path`: the first one, of the version that `query` asks
-    /// for (such as `resourceVersion=5&resourceVersionMatch=Exact`), or the one after, which continues it.
+    /// A page of at most `limit` objects of the list at `path`: the first one, of the version that `query`
+    /// asks for (such as `resourceVersion=5&resourceVersionMatch=Exact`), or the one after, which continues
+    /// it.
     pub(super) async fn page(
         &self,
         path: &str,

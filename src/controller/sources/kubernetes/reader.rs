@@ -151,7 +151,48 @@ fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
     use super::*;
+
+    /// Answers every request with a list of this many bytes, in pieces.
+    struct Long(usize);
+
+    impl ApiServer for Long {
+        fn get(&self, _: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
+            let (head, tail) = (r#"{"metadata":{"resourceVersion":"9"},"items":["#, "]}");
+            let spaces = Bytes::from(" ".repeat(self.0 - head.len() - tail.len()));
+            let middle = (0..spaces.len()).step_by(100_000);
+            let middle = middle.map(move |from| spaces.slice(from..spaces.len().min(from + 100_000)));
+            let pieces = std::iter::once(Bytes::from(head)).chain(middle).chain([Bytes::from(tail)]);
+            let body = futures_util::stream::iter(pieces.map(Ok)).boxed();
+            std::future::ready(Ok(Answer { status: 200, retry_after: None, date: None, body })).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_too_large_by_the_number_of_its_objects() {
+        for (bytes, limit, too_large) in [
+            (MAX_PAGE_BYTES, 500, false),
+            (MAX_PAGE_BYTES + 1, 500, true),
+            (MAX_PAGE_BYTES + 1, 2, true),
+            (MAX_PAGE_BYTES + 1, 1, false),
+            (MAX_OBJECT_PAGE_BYTES, 1, false),
+            (MAX_OBJECT_PAGE_BYTES + 1, 1, true),
+        ] {
+            let reader = Reader(Arc::new(Long(bytes)));
+            match reader.page("/api/v1/pods", None, limit, "").await {
+                Err(Failure::TooLarge { limit: of }) => assert!(too_large && of == limit, "{bytes} {limit}"),
+                page => {
+                    assert_eq!(page.unwrap().version, "9");
+                    assert!(!too_large, "{bytes} {limit}");
+                }
+            }
+            let version = reader.head_version("/api/v1/pods").await;
+            assert_eq!(version.ok().as_deref(), (bytes <= MAX_OBJECT_PAGE_BYTES).then_some("9"));
+        }
+    }
 
     #[test]
     fn a_page_is_of_one_version_whatever_its_size() {

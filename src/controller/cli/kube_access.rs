@@ -40,7 +40,8 @@ pub(super) enum KubeAccessError {
 }
 
 impl KubeArgs {
-    /// A client of the cluster. Does not connect yet.
+    /// A client of the cluster. Does not connect yet. Speaks HTTP/1.1 only, as kube's own client does:
+    /// programs in pods are run over WebSockets, to which an API server upgrades no HTTP/2 connection.
     pub(super) async fn client(&self) -> Result<Client, KubeAccessError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match (&self.kubeconfig, &self.context) {
@@ -59,5 +60,20 @@ impl KubeArgs {
         let mut config = config.map_err(|error| KubeAccessError::Config(Box::new(error)))?;
         config.connect_timeout = Some(CONNECT);
         Client::try_from(config).map_err(|error| KubeAccessError::Client(Box::new(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::client::stand_in::TlsServer;
+
+    #[tokio::test]
+    async fn what_runs_programs_in_pods_speaks_http_1() {
+        let server = TlsServer::start(&["h2", "http/1.1"]).await;
+        let args = KubeArgs { kubeconfig: Some(server.kubeconfig()), context: None };
+        let request = http::Request::get("/version").body(kube::client::Body::empty()).unwrap();
+        args.client().await.unwrap().send(request).await.unwrap();
+        assert_eq!(server.book.versions(), [("HTTP/1.1".to_owned(), 1)].into());
     }
 }

@@ -147,7 +147,7 @@ fn directly(config: &Config) -> Result<Client, kube::Error> {
     Ok(stack(config, config.auth_layer()?, Some(config.extra_headers_layer()?), connector))
 }
 
-/// kube's own client, which knows proxies, and HTTP/1.1 only.
+/// kube's own client, which knows proxies where it is built with them, and HTTP/1.1 only.
 fn by_proxy(mut config: Config) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_LIMIT);
     config.read_timeout = Some(READ_LIMIT);

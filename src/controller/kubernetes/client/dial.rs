@@ -5,8 +5,6 @@
 //! (ALPN). A surplus connection would stay: the request that asked for it keeps it as long as its
 //! response lasts, and a watch lasts.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,9 +14,10 @@ use futures_util::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::connect::Connection;
 use smc_host::sync::lock;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower::{BoxError, Service};
 
 /// How long one attempt has precedence. Then another one may begin beside it, so that a packet that
@@ -40,6 +39,11 @@ enum Made {
 /// a result when it failed or was given up.
 type Attempt = watch::Receiver<Option<Made>>;
 
+/// The pool has a connection for the request already, or that connection broke at once.
+#[derive(Debug, Error)]
+#[error("another request made the connection")]
+struct Superfluous;
+
 /// Whose turn it is.
 enum Turn {
     /// The caller's own: it says what its attempt came to.
@@ -49,9 +53,8 @@ enum Turn {
 }
 
 /// A connector that waits for an attempt of another request. When that comes to a connection for
-/// all requests, the pool hands it out to those that wait, and what waits here has become
-/// superfluous: it waits on until it is dropped, or until the limit of an attempt, which the caller
-/// sets, ends it. When the attempt fails, the next one has its turn.
+/// all requests, the pool hands it out to those that wait, and what waits here is superfluous. When
+/// the attempt fails, the next one has its turn.
 pub(super) struct Dial<C> {
     connector: C,
     current: Arc<Mutex<Option<Attempt>>>,
@@ -71,7 +74,8 @@ impl<C> Dial<C> {
     /// Whose turn it is. An attempt that is `past` its precedence counts no more.
     fn turn(&self, past: Option<&Attempt>) -> Turn {
         let mut current = lock(&self.current);
-        let under_way = |attempt: &&Attempt| attempt.has_changed().is_ok() && attempt.borrow().is_none();
+        // Its sender is gone once it has ended in any way.
+        let under_way = |attempt: &&Attempt| attempt.has_changed().is_ok();
         match current.as_ref().filter(under_way) {
             Some(attempt) if !past.is_some_and(|past| past.same_channel(attempt)) => {
                 Turn::Others(attempt.clone())
@@ -84,22 +88,26 @@ impl<C> Dial<C> {
         }
     }
 
-    /// Waits until the caller may connect. Does not return when a connection of another request
-    /// will do.
-    async fn wait(&self) -> Option<watch::Sender<Option<Made>>> {
+    /// Waits until the caller may connect, with a place to say what came of it if others wait for
+    /// that.
+    async fn wait(&self) -> Result<Option<watch::Sender<Option<Made>>>, Superfluous> {
         let mut past = None;
         loop {
             let mut attempt = match self.turn(past.as_ref()) {
-                Turn::Own(sender) => return Some(sender),
+                Turn::Own(sender) => return Ok(Some(sender)),
                 Turn::Others(attempt) => attempt,
             };
             let made = timeout(PRECEDENCE, attempt.wait_for(Option::is_some)).await;
             // The guard of the value would keep the sender from setting another.
             let made = made.map(|made| made.map(|made| *made));
             match made {
-                Ok(Ok(Some(Made::Shared))) => match pending::<Infallible>().await {},
+                Ok(Ok(Some(Made::Shared))) => {
+                    // Not before the pool has handed it out, which it does at once.
+                    sleep(PRECEDENCE).await;
+                    return Err(Superfluous);
+                }
                 // Each request needs a connection of its own, and knows it now.
-                Ok(Ok(_)) => return None,
+                Ok(Ok(_)) => return Ok(None),
                 Ok(Err(_failed)) => {}
                 Err(_elapsed) => past = Some(attempt),
             }
@@ -132,7 +140,7 @@ where
             current: Arc::clone(&self.current),
         };
         async move {
-            let turn = dial.wait().await;
+            let turn = dial.wait().await?;
             let connection = dial.connector.call(uri).await.map_err(Into::into)?;
             if let Some(turn) = turn {
                 let shared = connection.connected().is_negotiated_h2();

@@ -175,6 +175,8 @@ pub(super) enum Fate {
     Refused,
     /// Nothing answers, for ever.
     Hangs,
+    /// It stands, and breaks in the same moment.
+    Breaks,
 }
 
 /// A connection that stands.
@@ -231,6 +233,7 @@ impl Wire {
         match fate {
             Some(Fate::Refused) => return Err(io::ErrorKind::ConnectionRefused.into()),
             Some(Fate::Hangs) => pending().await,
+            Some(Fate::Breaks) => return Ok(TokioIo::new(duplex(1).0)),
             None => {}
         }
         let ((near, mut near_end), (mut far_end, far)) = (duplex(64 << 10), duplex(64 << 10));

@@ -79,6 +79,20 @@ async fn an_attempt_that_hangs_holds_up_the_others_for_two_seconds() {
     assert_eq!(wire.book.connections(), 2);
 }
 
+/// As that of a load balancer without a server behind it.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_at_once_is_not_waited_for() {
+    let (wire, client) = wired();
+    for _ in 0..3 {
+        wire.fates([Fate::Breaks]);
+        let (answered, took) = burst(&client).await;
+        assert!(answered < 20 && took <= Duration::from_millis(2200), "{answered}, {took:?}");
+        assert_eq!(burst(&client).await.0, 20);
+        wire.cut();
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_fails_all_requests_in_time() {
     let (wire, client) = wired();

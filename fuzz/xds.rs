@@ -7,9 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use smc_mesh::resource::ResourceType;
+use smc_mesh::revision::{Revision, Versions};
 use smc_mesh::served_state::{Changed, View};
 use smc_mesh::session::{MAX_HELD_BYTES, Request, Scope, Session, Step, Variant};
 use smc_testkit::mesh::{self, meshes};
+use smc_types::object_ref::Kind;
 
 use crate::split::Rest;
 
@@ -103,6 +105,11 @@ fn views() -> &'static [View] {
             views.extend(mesh::view(&compiler, pod));
         }
         views.truncate(8);
-        views
+        // Each has seen a change of one kind more than the one before.
+        let later = |(number, view): (usize, View)| {
+            let changed: Versions = Kind::ALL.iter().take(number + 1).map(|kind| (*kind, 7)).collect();
+            view.at(Revision { known: changed.clone(), changed })
+        };
+        views.into_iter().enumerate().map(later).collect()
     })
 }

@@ -32,14 +32,6 @@ enum Trouble {
     Forgets,
 }
 
-impl Trouble {
-    /// Not while watches stay open and catch up one by one: a replica does not notice that one of them is
-    /// behind the others for some milliseconds, and gives a deleted service back (docs/known-gaps.md).
-    fn allows_deletions(self) -> bool {
-        self != Self::Lags
-    }
-}
-
 #[test]
 fn replicas_that_watch_an_api_server_are_restarted_in_turn() {
     run_all(Trouble::None);
@@ -96,7 +88,7 @@ async fn story(world: World, trouble: Trouble, seed: u64) -> turmoil::Result {
         trace.note("operator", format!("{trouble:?}: the API server of replica {}", (moving + 1) % 3));
         begin_trouble(&world, troubled, trouble);
         world.declare_service(&format!("within-{round}"));
-        if round > 0 && trouble.allows_deletions() {
+        if round > 0 {
             world.delete_service(&format!("before-{}", round - 1));
         }
         // A proxy of a replica that reads the change has it, and goes to one that may not have read it.

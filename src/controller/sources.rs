@@ -48,7 +48,7 @@ pub struct Batch {
     /// Whether the source has sent its whole state at least once. Until then the mesh is incomplete and no
     /// proxy is served from it. Once true it stays true.
     pub synced: bool,
-    /// How far the source has come with this batch; `None` if its revisions cannot be compared with those of
+    /// How far the source has come with this batch; `None` if its versions cannot be compared with those of
     /// other replicas.
     pub revision: Option<Revision>,
 }

@@ -1,53 +1,113 @@
-//! How far a source has come, and what of it a resource version says to other replicas.
+//! How far a source has come with each kind, and what of it a resource version says to other replicas.
 //!
-//! Owns the suffix of a version on the wire: `<content hash>@<revision>`. The hash decides whether the
-//! client holds what a replica would send. The revision tells a replica that lags behind that the client has
-//! been sent something newer, so that no client goes back in time. A source without comparable revisions,
-//! such as a directory, gives none, and its versions have no suffix.
+//! Owns the version of a resource on the wire: `<content hash>@<versions>` ([`suffix`]). The hash decides
+//! whether the client holds what a replica would send. The versions tell a replica that lags behind that
+//! the client has been sent something newer, so that no client goes back in time. Each kind is compared by
+//! itself: a source follows each with a watch of its own, and one of them may lag while the others do not.
+//! A source without comparable versions, such as a directory, gives none, and its resources have no suffix.
 
-use std::str::FromStr;
+mod suffix;
+
+use std::fmt;
+
+use smc_types::object_ref::Kind;
 
 use crate::resource::{InvalidVersion, Version};
 
-/// What stands between the hash and the revision.
-const MARK: char = '@';
+/// A version of the platform for each kind; 0 where there is none. All replicas of a mesh see the same
+/// platform, and the versions of a kind only grow, so those of two replicas can be compared.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Versions([u64; Kind::ALL.len()]);
 
-/// How far a source has come, in the numbers of its platform. All replicas of a mesh see the same platform,
-/// and the numbers only grow, so those of two replicas can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Revision {
-    /// The highest revision of a change that the source has sent.
-    pub changed: u64,
-    /// All changes up to here, as far as the source can tell, have been sent. Less than `changed` while the
-    /// source knows that it may have missed another change.
-    pub known: u64,
-}
+impl Versions {
+    /// The version of this kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
 
-impl Revision {
-    /// The suffix of the versions that are sent now; `None` before the first change.
-    pub(crate) fn suffix(self) -> Option<String> {
-        (self.changed > 0).then(|| format!("{MARK}{}", self.changed))
+    /// Sets the version of this kind, also to an earlier one.
+    pub fn set(&mut self, kind: Kind, version: u64) {
+        self.0[kind as usize] = version;
+    }
+
+    /// Raises the version of this kind to at least this one.
+    pub fn raise(&mut self, kind: Kind, version: u64) {
+        self.set(kind, self.of(kind).max(version));
+    }
+
+    /// Raises the version of each kind to at least that in `other`.
+    pub fn raise_all(&mut self, other: &Self) {
+        for (version, other) in self.0.iter_mut().zip(other.0) {
+            *version = (*version).max(other);
+        }
+    }
+
+    /// Returns true if these are of every kind at least as far as `other`.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).all(|(version, other)| *version >= other)
+    }
+
+    /// Returns true if there is no version of any kind.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The kinds that have a version, with it.
+    pub fn each(&self) -> impl Iterator<Item = (Kind, u64)> {
+        Kind::ALL.iter().copied().zip(self.0).filter(|(_, version)| *version > 0)
     }
 }
 
-/// A version as a client states it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stated {
-    /// The content that the client holds.
-    pub(crate) version: Version,
-    /// The revision that the replica had come to which sent it; 0 if it said none.
-    pub(crate) revision: u64,
+impl FromIterator<(Kind, u64)> for Versions {
+    fn from_iter<T: IntoIterator<Item = (Kind, u64)>>(versions: T) -> Self {
+        let mut all = Self::default();
+        versions.into_iter().for_each(|(kind, version)| all.raise(kind, version));
+        all
+    }
 }
 
-impl FromStr for Stated {
-    type Err = InvalidVersion;
+impl fmt::Debug for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.each()).finish()
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, InvalidVersion> {
-        let (version, revision) = match text.split_once(MARK) {
-            Some((version, revision)) => (version, revision.parse().map_err(|_| InvalidVersion)?),
-            None => (text, 0),
-        };
-        Ok(Self { version: version.parse()?, revision })
+/// How far a source has come, in the versions of its platform.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Revision {
+    /// Of each kind, the highest version of a change that the source has sent.
+    pub changed: Versions,
+    /// Of each kind, all changes up to here have been sent, as far as the source can tell. Less than
+    /// `changed` while the source knows that it may have missed another change. Of a kind that the platform
+    /// does not serve, as far as that is known: proxies may hold versions from when it did.
+    pub known: Versions,
+}
+
+impl Revision {
+    /// The suffix of the versions that are sent now; empty before the first change.
+    pub(crate) fn suffix(&self) -> String {
+        suffix::write(&self.changed)
+    }
+}
+
+/// Reads the versions that a client states, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Stated<'a> {
+    /// The suffix that was read last. Most resources of a client were sent in a few responses, so the next
+    /// one often has the same.
+    latest: Option<&'a str>,
+}
+
+impl<'a> Stated<'a> {
+    /// The content that the client holds. Raises `newest` to how far the replica had come that sent it.
+    pub(crate) fn read(&mut self, text: &'a str, newest: &mut Versions) -> Result<Version, InvalidVersion> {
+        let Some((version, suffix)) = text.split_once(suffix::MARK) else { return text.parse() };
+        let version = version.parse()?;
+        if self.latest != Some(suffix) {
+            newest.raise_all(&suffix::read(suffix)?);
+            self.latest = Some(suffix);
+        }
+        Ok(version)
     }
 }
 
@@ -55,20 +115,74 @@ impl FromStr for Stated {
 mod tests {
     use super::*;
 
+    fn versions(of: &[(Kind, u64)]) -> Versions {
+        of.iter().copied().collect()
+    }
+
     #[test]
-    fn a_version_is_read_with_and_without_its_revision() {
-        let version = Version::of(b"content");
-        for (suffix, revision) in [("", Some(0)), ("@7", Some(7)), ("@", None), ("@x", None), ("@7@8", None)]
-        {
-            let stated = format!("{version}{suffix}").parse::<Stated>();
-            assert_eq!(stated.ok(), revision.map(|revision| Stated { version, revision }), "{suffix}");
+    fn versions_cover_others_if_they_are_as_far_of_every_kind() {
+        let (pod, split) = (Kind::Pod, Kind::TrafficSplit);
+        let some = versions(&[(pod, 5), (split, 7)]);
+        for (other, covered) in [
+            (&[][..], true),
+            (&[(pod, 5)], true),
+            (&[(pod, 5), (split, 7)], true),
+            (&[(pod, 6)], false),
+            (&[(pod, 1), (split, 8)], false),
+            (&[(Kind::Service, 1)], false),
+        ] {
+            assert_eq!(some.covers(&versions(other)), covered, "{other:?}");
         }
     }
 
     #[test]
-    fn what_is_known_without_a_change_is_not_said_to_others() {
-        for (changed, known, suffix) in [(0, 9, None), (7, 9, Some("@7")), (12, 9, Some("@12"))] {
-            assert_eq!(Revision { changed, known }.suffix().as_deref(), suffix);
+    fn versions_are_raised_and_set() {
+        let mut some = versions(&[(Kind::Pod, 5)]);
+        assert!(!some.is_empty() && Versions::default().is_empty());
+        some.raise(Kind::Pod, 3);
+        some.raise(Kind::Service, 1);
+        assert_eq!(some, versions(&[(Kind::Pod, 5), (Kind::Service, 1)]));
+        some.raise_all(&versions(&[(Kind::Pod, 8), (Kind::Egress, 2)]));
+        some.set(Kind::Service, 0);
+        assert_eq!(some, versions(&[(Kind::Pod, 8), (Kind::Egress, 2)]));
+        assert_eq!(format!("{some:?}"), "{Pod: 8, Egress: 2}");
+    }
+
+    #[test]
+    fn what_is_known_is_not_said_to_others_and_what_changed_is() {
+        let known = versions(&[(Kind::Pod, 9)]);
+        assert_eq!(Revision { changed: Versions::default(), known: known.clone() }.suffix(), "");
+        assert_eq!(Revision { changed: versions(&[(Kind::Pod, 7)]), known }.suffix(), "@P7");
+    }
+
+    #[test]
+    fn a_stated_version_is_read_with_and_without_its_suffix() {
+        let version = Version::of(b"content");
+        for (suffix, read) in [
+            ("", Some(Versions::default())),
+            ("@P7", Some(versions(&[(Kind::Pod, 7)]))),
+            ("@1234567", Some(Versions::default())),
+            ("@", None),
+            ("@p7", None),
+            ("@P7@P8", None),
+        ] {
+            let (text, mut newest) = (format!("{version}{suffix}"), Versions::default());
+            let stated = Stated::default().read(&text, &mut newest);
+            assert_eq!(stated, read.as_ref().map(|_| version).ok_or(InvalidVersion), "{suffix}");
+            assert_eq!(newest, read.unwrap_or_default(), "{suffix}");
         }
+        let (mut newest, hash) = (Versions::default(), "0".repeat(31));
+        assert_eq!(Stated::default().read(&format!("{hash}@P7"), &mut newest), Err(InvalidVersion));
+        assert!(newest.is_empty(), "SMC never said so");
+    }
+
+    #[test]
+    fn the_newest_of_all_stated_versions_counts_for_each_kind() {
+        let version = Version::of(b"content");
+        let texts = ["@P7", "@P7", "@P3S4", "@x", "@P7", ""].map(|suffix| format!("{version}{suffix}"));
+        let (mut stated, mut newest) = (Stated::default(), Versions::default());
+        let read = texts.each_ref().map(|text| stated.read(text, &mut newest).is_ok());
+        assert_eq!(read, [true, true, true, false, true, true]);
+        assert_eq!(newest, versions(&[(Kind::Pod, 7), (Kind::Service, 7)]));
     }
 }

@@ -97,8 +97,8 @@ pub struct ServedState {
     pub endpoints: OrdMap<Arc<str>, Arc<Resource>>,
     /// The proxies in the mesh, by name.
     pub proxies: OrdMap<ProxyName, KnownProxy>,
-    /// How far the source has come; `None` if its revisions cannot be compared with those of other replicas.
-    pub revision: Option<Revision>,
+    /// How far the source has come; `None` if its versions cannot be compared with those of other replicas.
+    pub revision: Option<Arc<Revision>>,
     /// The latest changes, oldest first. The last one led to `generation`.
     history: Vector<Arc<Changes>>,
 }
@@ -122,7 +122,7 @@ impl ServedState {
             class: Arc::clone(class),
             snapshot: Arc::clone(snapshot),
             endpoints: self.endpoints.clone(),
-            revision: self.revision,
+            revision: self.revision.clone(),
         })
     }
 
@@ -163,7 +163,7 @@ pub struct View {
     pub class: Arc<ProxyClass>,
     snapshot: Arc<Snapshot>,
     endpoints: OrdMap<Arc<str>, Arc<Resource>>,
-    revision: Option<Revision>,
+    revision: Option<Arc<Revision>>,
 }
 
 impl View {
@@ -179,12 +179,12 @@ impl View {
     /// The same view of a source that has come this far.
     #[must_use]
     pub fn at(self, revision: Revision) -> Self {
-        Self { revision: Some(revision), ..self }
+        Self { revision: Some(Arc::new(revision)), ..self }
     }
 
     /// How far the source had come.
-    pub fn revision(&self) -> Option<Revision> {
-        self.revision
+    pub fn revision(&self) -> Option<&Revision> {
+        self.revision.as_deref()
     }
 
     /// The resource of this type and name, if the proxy is served it.

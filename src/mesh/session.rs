@@ -56,6 +56,7 @@ use self::delta::DeltaState;
 use self::sotw::SotwState;
 use self::stream_state::StreamState;
 use crate::resource::ResourceType;
+use crate::revision::Versions;
 use crate::served_state::{Changed, View};
 
 /// A variant of the protocol. The gRPC method decides which one a stream speaks.
@@ -169,8 +170,8 @@ impl Session {
     }
 
     /// Returns true if the client holds newer content than the view has, and something is not sent because of
-    /// it: this replica lags behind another one ([`crate::revision`]). A newer view ends that, and so does
-    /// [`Session::on_reached`].
+    /// it: this replica lags behind another one, with some kind of object ([`crate::revision`]). A newer view
+    /// ends that, and so do [`Session::on_reached`] and [`Session::give_up`].
     pub fn holds_back(&self) -> bool {
         match &self.0 {
             Inner::Sotw(stream) => stream.holds_back(),
@@ -178,12 +179,19 @@ impl Session {
         }
     }
 
-    /// Takes note that the source has come this far and the view is as before. `u64::MAX` ends the wait for
-    /// a replica that does not catch up.
-    pub fn on_reached(&mut self, revision: u64) -> Step {
+    /// Takes note that all changes up to these versions are known and the view is as before.
+    pub fn on_reached(&mut self, known: &Versions) -> Step {
         match &mut self.0 {
-            Inner::Sotw(stream) => stream.on_reached(revision),
-            Inner::Delta(stream) => stream.on_reached(revision),
+            Inner::Sotw(stream) => stream.on_reached(known),
+            Inner::Delta(stream) => stream.on_reached(known),
+        }
+    }
+
+    /// Ends the wait for a replica that does not catch up, for as long as the stream lasts.
+    pub fn give_up(&mut self) -> Step {
+        match &mut self.0 {
+            Inner::Sotw(stream) => stream.give_up(),
+            Inner::Delta(stream) => stream.give_up(),
         }
     }
 

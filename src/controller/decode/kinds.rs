@@ -273,6 +273,15 @@ pub(crate) fn reference(reader: Reader, value: &Value) -> Result<ObjectRef, Unna
     })
 }
 
+/// The object of this kind, namespace and name.
+pub(crate) fn named(kind: Kind, namespace: &str, name: &str) -> Result<ObjectRef, InvalidName> {
+    let namespace = Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty());
+    kubernetes::object_ref(
+        kind,
+        &ObjectMeta { name: Some(name.to_owned()), namespace, ..ObjectMeta::default() },
+    )
+}
+
 /// Reads the object that `reference` names; `None` if it is refused and must have no effect.
 pub(crate) fn convert(
     reader: Reader,

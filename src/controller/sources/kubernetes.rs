@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! look (what is served) ─places→ follow, one for each kind ─changes→ store ─→ Batch
-//!                                    ↑                         ├→ last_known (on disk)
-//!                                    └─── scope (namespaces) ──┘
+//! probe (which version) ──────────────│──────────────────────────→ │ ├→ last_known (on disk)
+//!                                     └── scope (namespaces), epoch ┘
 //! ```
 //!
 //! Every kind is watched in the whole cluster, and what is of no namespace of the mesh is dropped as it
@@ -26,6 +26,7 @@ mod message;
 mod metrics;
 mod object;
 mod paging;
+mod probe;
 mod reader;
 mod resources;
 mod shallow;
@@ -35,6 +36,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -53,8 +55,9 @@ use self::follow::{Follower, Shared};
 use self::last_known::{LastKnown, Unusable, pause_after};
 use self::look::Looker;
 use self::metrics::SourceMetrics;
+use self::probe::{Position, Probe};
 use self::reader::Reader;
-use self::store::{Change, Scope, Store};
+use self::store::{Change, Scope, Store, WentBack};
 use super::{Batch, Source, SourceError};
 use crate::decode::Rules;
 use crate::decode::kinds::readable;
@@ -155,9 +158,12 @@ impl Source for KubernetesSource {
 /// The running source. Dropping it ends its tasks.
 struct Running {
     store: Store,
-    changes: mpsc::Receiver<(Kind, Change)>,
+    changes: mpsc::Receiver<(Kind, u64, Change)>,
     scope: watch::Sender<Option<Arc<Scope>>>,
-    failing: watch::Receiver<bool>,
+    epoch: watch::Sender<u64>,
+    position: watch::Sender<Position>,
+    /// Whether the API server answers.
+    reachable: watch::Receiver<bool>,
     /// The problem of clocks that differ.
     clocks: watch::Receiver<Option<Problem>>,
     tasks: JoinSet<()>,
@@ -209,30 +215,41 @@ impl Running {
         let store = Store::new(rules.clone(), mesh_namespace.clone(), kinds.iter().copied());
         let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
         let (places_sender, places) = watch::channel(BTreeMap::new());
-        let (failing_sender, failing) = watch::channel(false);
+        let (reachable_sender, reachable) = watch::channel(true);
         let (clocks_sender, clocks) = watch::channel(None);
-        let (scope_sender, scope) = watch::channel(None);
+        let ((scope_sender, scope), (epoch_sender, epoch)) = (watch::channel(None), watch::channel(0));
         let (sender, changes) = mpsc::channel(CHANGES);
-        let (reader, look_again, reached) = (Reader(api), Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (reader, look_again) = (Reader(api), Arc::new(Notify::new()));
         let mut tasks = JoinSet::new();
         let looker = Looker {
             reader: reader.clone(),
             mesh_namespace,
             places: places_sender,
-            failing: failing_sender,
             clocks: clocks_sender,
             again: Arc::clone(&look_again),
-            reached: Arc::clone(&reached),
+            reachable: reachable.clone(),
             env: env.clone(),
         };
         tasks.spawn(looker.run());
+        let (position_sender, position) = watch::channel(Position::default());
+        let probe = Probe {
+            reader: reader.clone(),
+            places: places.clone(),
+            position,
+            changes: sender.clone(),
+            reachable: reachable_sender,
+            env: env.clone(),
+        };
+        tasks.spawn(probe.run());
         let metrics_of_kinds = metrics.clone();
         let shared = Shared {
             reader,
             places,
             look_again,
-            reached,
             scope,
+            epoch,
+            reachable: reachable.clone(),
+            streams: Arc::new(AtomicBool::new(true)),
             changes: sender,
             env,
             metrics: metrics_of_kinds,
@@ -247,7 +264,9 @@ impl Running {
             store,
             changes,
             scope: scope_sender,
-            failing,
+            epoch: epoch_sender,
+            position: position_sender,
+            reachable,
             clocks,
             tasks,
             metrics,
@@ -283,9 +302,9 @@ impl Running {
                         room.send(batch);
                     }
                 }
-                changed = self.failing.changed() => {
+                changed = self.reachable.changed() => {
                     if changed.is_ok() {
-                        self.store.set_silent(*self.failing.borrow_and_update());
+                        self.store.set_silent(!*self.reachable.borrow_and_update());
                         self.report();
                     }
                 }
@@ -304,11 +323,18 @@ impl Running {
         }
     }
 
-    fn apply(&mut self, changes: &mut Vec<(Kind, Change)>) {
-        for (kind, change) in changes.drain(..) {
-            self.store.apply(kind, change);
+    fn apply(&mut self, changes: &mut Vec<(Kind, u64, Change)>) {
+        for (kind, epoch, change) in changes.drain(..) {
+            self.store.apply(kind, epoch, change);
+        }
+        if let Some(WentBack { from, to }) = self.store.take_went_back() {
+            self.metrics.went_back();
+            warn!(from, to, "the API server went back to an older state; everything is listed again");
         }
         self.publish_scope();
+        let epoch = self.store.epoch();
+        self.epoch.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
+        self.position.send_replace(Position { epoch, furthest: self.store.furthest() });
         self.report();
     }
 

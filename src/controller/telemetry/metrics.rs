@@ -49,6 +49,7 @@ pub struct Metrics {
     source_heard: Gauge,
     source_lists: Counters,
     source_watches: Counters,
+    source_restored: Counter,
     clock_offset: Gauge,
     clock_agrees: Gauge,
     injections: Counters,
@@ -89,6 +90,7 @@ impl Metrics {
             source_heard: Gauge::default(),
             source_lists: Counters::default(),
             source_watches: Counters::default(),
+            source_restored: Counter::default(),
             clock_offset: Gauge::default(),
             clock_agrees: Gauge::default(),
             injections: Counters::default(),
@@ -146,6 +148,9 @@ impl Metrics {
         registry.register("source_relists", help, self.source_lists.clone());
         let help = "Watches of the Kubernetes API after the first one, by kind";
         registry.register("source_watch_restarts", help, self.source_watches.clone());
+        let help =
+            "Times that the Kubernetes API went back to an older state, after which everything is listed";
+        registry.register("source_restored", help, self.source_restored.clone());
     }
 
     /// The OpenMetrics text.
@@ -248,6 +253,10 @@ impl Metrics {
 
     pub(crate) fn source_watched_again(&self, kind: &'static str) {
         self.source_watches.get_or_create(&[("kind", kind)]).inc();
+    }
+
+    pub(crate) fn source_went_back(&self) {
+        self.source_restored.inc();
     }
 
     pub(crate) fn clock(&self, offset: i64, agrees: bool) {

@@ -262,12 +262,12 @@ impl Driver {
             progress.behind_since = None;
             self.context.metrics.held_back("gave_up");
             warn!(proxy = %stream.admission.workload, "the proxy holds newer resources, and is sent these");
-            return stream.state().session.on_reached(u64::MAX);
+            return stream.state().session.give_up();
         }
-        let known = progress.served.borrow().as_ref().and_then(|served| served.revision);
-        known.map_or_else(
+        let revision = progress.served.borrow().as_ref().and_then(|served| served.revision.clone());
+        revision.map_or_else(
             || progress.unchanged(),
-            |revision| stream.state().session.on_reached(revision.known),
+            |revision| stream.state().session.on_reached(&revision.known),
         )
     }
 

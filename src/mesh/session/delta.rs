@@ -40,7 +40,7 @@ use super::type_state::{Begun, ClusterProgress, Context, Outgoing, SendPolicy, T
 use super::work::Work;
 use super::{Response, Variant};
 use crate::resource::{Resource, ResourceType, Version};
-use crate::revision::{Revision, Stated};
+use crate::revision::Revision;
 use crate::served_state::View;
 
 /// The name that subscribes to everything.
@@ -149,12 +149,11 @@ impl TypeState for DeltaState {
         Begun { verdict: None, lists: &[NameList::Held, NameList::Subscribed] }
     }
 
-    fn take_in(&mut self, list: NameList, name: &str, version: &str, context: &Context<'_>) {
+    fn take_in(&mut self, list: NameList, name: &str, held: Option<Version>, context: &Context<'_>) {
         self.work.add(1);
         match list {
             NameList::Held => {
-                let held =
-                    version.parse().map_or(Held::UnknownVersion, |Stated { version, .. }| Held::At(version));
+                let held = held.map_or(Held::UnknownVersion, Held::At);
                 self.entries.insert(self.intern(name, context), Entry { subscribed: false, held });
             }
             NameList::Subscribed if context.first => self.subscribe_first(name, context),
@@ -244,7 +243,7 @@ impl TypeState for DeltaState {
             variant: Variant::Delta,
             kind: self.kind,
             version: String::new(),
-            suffix: view.revision().and_then(Revision::suffix).unwrap_or_default(),
+            suffix: view.revision().map(Revision::suffix).unwrap_or_default(),
             nonce: nonce.to_string(),
             resources,
             removed,

@@ -21,14 +21,14 @@ pub const MAX_HELD_BYTES: usize = 16 << 20;
 /// version held.
 pub const NAME_OVERHEAD: usize = 64;
 
-/// The largest request accepted on a stream, in encoded bytes: a resume with 30,000 names of 100 bytes, three
-/// times the largest mesh we have numbers for. Such a request names every resource of one type that the
-/// proxy holds, with its version, and once more to subscribe to it.
+/// The largest request accepted on a stream, in encoded bytes: a resume with 29,000 names of 100 bytes,
+/// almost three times the largest mesh we have numbers for. Such a request names every resource of one
+/// type that the proxy holds, with its version, and once more to subscribe to it.
 pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// How many bytes of requests that are not yet handled, complete or not, a replica holds for one proxy, on
 /// all its streams together: two of the largest requests. A proxy with separate streams that resumes in a
-/// mesh of 10,000 services sends 12 MB at once.
+/// mesh of 10,000 services sends 14 MB at once.
 pub const MAX_UNHANDLED_BYTES: usize = 2 * MAX_REQUEST_BYTES;
 
 /// The longest resource name, in bytes. The longest that translation makes joins two namespaced names

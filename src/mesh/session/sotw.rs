@@ -249,7 +249,7 @@ impl TypeState for SotwState {
         Begun { verdict, lists: &[NameList::Subscribed] }
     }
 
-    fn take_in(&mut self, _: NameList, name: &str, _: &str, context: &Context<'_>) {
+    fn take_in(&mut self, _: NameList, name: &str, _: Option<Version>, context: &Context<'_>) {
         self.work.add(1);
         let Some(coming) = &mut self.coming else { return };
         if name == WILDCARD {

@@ -13,7 +13,7 @@ use super::status::{RejectedResource, TypeStatus};
 use super::type_state::{Begun, ClusterProgress, Context, SendPolicy, TypeState};
 use super::{Event, ProtocolError, Response, Scope, Step, Verdict};
 use crate::resource::ResourceType;
-use crate::revision::Stated;
+use crate::revision::{Stated, Versions};
 use crate::served_state::{Changed, View};
 
 /// How many type URLs that SMC does not serve are remembered, to report each once. Envoy has about a
@@ -37,6 +37,13 @@ struct Intake {
     position: usize,
 }
 
+/// How far the source is known to have come, beyond what the view says.
+enum Reached {
+    Known(Versions),
+    /// It does not come as far as what the client holds. The view is served all the same.
+    GivenUp,
+}
+
 pub(super) struct StreamState<T> {
     scope: Scope,
     /// The latest view. Kept, because an answer may come much later and lead to the next response.
@@ -47,10 +54,9 @@ pub(super) struct StreamState<T> {
     has_answered: bool,
     /// The types of which the client stated, in its first request, that it holds resources.
     resumed: [bool; ResourceType::ALL.len()],
-    /// The highest revision of what the client stated to hold: a replica that had come so far sent it.
-    newest_held: u64,
-    /// How far the source is known to have come, beyond what the view says.
-    reached: u64,
+    /// The highest versions in what the client stated to hold: replicas that had come so far sent it.
+    newest_held: Versions,
+    reached: Reached,
     /// The number of answers to CDS that a listener or route has waited for.
     waited: u8,
     /// A listener or route waits for clusters now.
@@ -71,8 +77,8 @@ impl<T: TypeState> StreamState<T> {
             nonce: 0,
             has_answered: false,
             resumed: [false; ResourceType::ALL.len()],
-            newest_held: 0,
-            reached: 0,
+            newest_held: Versions::default(),
+            reached: Reached::Known(Versions::default()),
             waited: 0,
             held_back: false,
             unknown_types: Vec::new(),
@@ -204,15 +210,16 @@ impl<T: TypeState> StreamState<T> {
                 && !self.of_type(ResourceType::Cluster).registered(),
         };
         let state = &mut self.types[index(kind)];
+        let mut stated = Stated::default();
         let mut taken = 0;
         while let Some(&list) = intake.lists.first() {
             let mut names = intake.request.names(list, intake.position);
             for (name, version) in names.by_ref().take(limit - taken) {
-                if list == NameList::Held {
-                    let revision = version.parse().map_or(0, |Stated { revision, .. }| revision);
-                    self.newest_held = self.newest_held.max(revision);
-                }
-                state.take_in(list, name, version, &context);
+                let held = match list {
+                    NameList::Held => stated.read(version, &mut self.newest_held).ok(),
+                    NameList::Subscribed | NameList::Unsubscribed => None,
+                };
+                state.take_in(list, name, held, &context);
                 taken += 1;
             }
             let position = names.position();
@@ -258,9 +265,15 @@ impl<T: TypeState> StreamState<T> {
         if self.asked { work } else { 0 }
     }
 
-    /// Returns true if the client holds newer content than the view has. Secrets do not come from a source.
+    /// Returns true if the client holds newer content than the view has, of any kind of object. Secrets
+    /// do not come from a source.
     fn is_behind(&self, view: &View) -> bool {
-        view.revision().is_some_and(|revision| revision.known.max(self.reached) < self.newest_held)
+        let (Some(revision), Reached::Known(reached)) = (view.revision(), &self.reached) else {
+            return false;
+        };
+        let mut known = revision.known.clone();
+        known.raise_all(reached);
+        !known.covers(&self.newest_held)
     }
 
     pub(super) fn holds_back(&self) -> bool {
@@ -272,8 +285,15 @@ impl<T: TypeState> StreamState<T> {
         behind && ResourceType::ALL.into_iter().any(holds)
     }
 
-    pub(super) fn on_reached(&mut self, revision: u64) -> Step {
-        self.reached = self.reached.max(revision);
+    pub(super) fn on_reached(&mut self, known: &Versions) -> Step {
+        if let Reached::Known(reached) = &mut self.reached {
+            reached.raise_all(known);
+        }
+        self.settled_step()
+    }
+
+    pub(super) fn give_up(&mut self) -> Step {
+        self.reached = Reached::GivenUp;
         self.settled_step()
     }
 

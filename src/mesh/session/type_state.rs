@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::request::{NameList, Request};
 use super::status::TypeStatus;
 use super::{Response, Verdict};
-use crate::resource::ResourceType;
+use crate::resource::{ResourceType, Version};
 use crate::served_state::View;
 
 /// How many resources per type a client may keep that the view no longer has, while their removal waits
@@ -30,8 +30,9 @@ pub(super) trait TypeState {
     /// from another stream.
     fn begin(&mut self, request: &Request) -> Begun;
 
-    /// Takes in one name of a list, and its version if the list has versions.
-    fn take_in(&mut self, list: NameList, name: &str, version: &str, context: &Context<'_>);
+    /// Takes in one name of a list. `held` is the version that the client holds, if the list has versions and
+    /// SMC knows this one.
+    fn take_in(&mut self, list: NameList, name: &str, held: Option<Version>, context: &Context<'_>);
 
     /// Ends a request, when all its names are taken in.
     fn finish(&mut self, request: &Request, context: &Context<'_>);

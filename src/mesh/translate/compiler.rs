@@ -152,7 +152,9 @@ impl Compiler {
                     self.certificates.remove(&account);
                 }
                 // Streams keep the old state. The clone shares everything with it.
-                Input::Revision(revision) => Arc::make_mut(&mut self.served).revision = Some(revision),
+                Input::Revision(revision) => {
+                    Arc::make_mut(&mut self.served).revision = Some(Arc::new(revision));
+                }
             }
         }
         (!affected.is_empty() || !certified.is_empty()) && self.recompute(&affected, &certified)

@@ -39,6 +39,9 @@ use super::{Protocol, over};
 /// What the endless answers consist of.
 pub(crate) const CHUNK: usize = 16 << 10;
 
+/// A body, piece by piece.
+type Frames = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+
 /// What was asked for, in which version of HTTP, and with which headers.
 type Asked = (String, Version, HeaderMap);
 
@@ -85,10 +88,7 @@ impl Book {
 
     /// `/endless` begins to answer and goes no further, `/flood` never stops, `/bytes/N` has N
     /// chunks.
-    fn answer(
-        &self,
-        request: &Request<Incoming>,
-    ) -> Response<StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>> {
+    fn answer(&self, request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
         let path = request.uri().path().to_owned();
         let chunk = || Bytes::from_static(&[b'x'; CHUNK]);
         let chunks: BoxStream<'static, Bytes> = match path.split_once("/bytes/") {

@@ -36,6 +36,8 @@ pub(super) enum Failure {
     NoAnswer,
     /// A streaming list did not end: the server does not know such lists, or hangs.
     Endless,
+    /// The API server, or what is between, ended an answer before its end.
+    CutShort,
     /// The API server refused.
     Refused {
         /// How it refused.
@@ -87,6 +89,7 @@ impl fmt::Display for Failure {
             Self::Unreachable(error) => write!(f, "{}", smc_types::causes::causes(error)),
             Self::NoAnswer => f.write_str("no answer in time"),
             Self::Endless => f.write_str("the list did not end in time"),
+            Self::CutShort => f.write_str("the answer ended before its end"),
             Self::Refused { status: Status { code, reason, message }, .. } => {
                 write!(f, "status {code} {reason}: {}", truncated(message, 300))
             }
@@ -104,18 +107,16 @@ impl Failure {
         }
     }
 
-    /// Whether a watch may go on from the version that it has come to. Otherwise everything is listed again:
-    /// the version is too old (410) or unknown (400, 404, a server that was set back), or there is none.
+    /// Whether a watch may go on from the version that it has come to: the API server asks to be left
+    /// alone for a while, and nothing else has happened. After anything else it may be another one, or
+    /// another history.
     pub(super) fn keeps_version(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::NoAnswer => true,
-            Self::Malformed(_) | Self::TooLarge { .. } | Self::Endless => false,
-            Self::Refused { status, .. } => match status.code {
-                401 | 403 | 429 => true,
-                504 => !status.message.contains("resource version"),
-                code => code >= 500,
-            },
-        }
+        self.code() == Some(429)
+    }
+
+    /// Whether the API server did not answer.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NoAnswer | Self::Endless | Self::CutShort)
     }
 
     /// Whether the API server does not know the resource.
@@ -123,15 +124,23 @@ impl Failure {
         self.code() == Some(404)
     }
 
-    /// Whether a streaming list was refused as such: an older server, or an older etcd below it.
+    /// Whether a streaming list was refused as such, by an older server, which refuses that of every kind.
     pub(super) fn refuses_streaming(&self) -> bool {
-        matches!(self, Self::Endless) || matches!(self.code(), Some(400 | 422 | 500))
+        matches!(self, Self::Endless) || matches!(self.code(), Some(400 | 422))
+    }
+
+    /// Whether the list of this kind is better asked for in pages: a server that fails to stream it (as
+    /// over an older etcd) may still page it.
+    pub(super) fn fails_streaming(&self) -> bool {
+        self.refuses_streaming() || self.code() == Some(500)
     }
 
     /// What is reported of it; `None` if it is nothing to report, however often it happens.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         match self {
-            Self::Unreachable(_) | Self::NoAnswer | Self::Endless => Some(Trouble::Unreachable),
+            Self::Unreachable(_) | Self::NoAnswer | Self::Endless | Self::CutShort => {
+                Some(Trouble::Unreachable)
+            }
             Self::Malformed(_) | Self::TooLarge { .. } => Some(Trouble::Malformed),
             Self::Refused { status, .. } => match status.code {
                 401 => Some(Trouble::Unauthorized),
@@ -184,20 +193,21 @@ mod tests {
         let broken = || Failure::Unreachable(Unreachable("broken".into()));
         let too_large = "Too large resource version: 9, current: 5";
         for (failure, keeps_version, trouble) in [
-            (broken(), true, Some(Trouble::Unreachable)),
-            (Failure::NoAnswer, true, Some(Trouble::Unreachable)),
+            (broken(), false, Some(Trouble::Unreachable)),
+            (Failure::NoAnswer, false, Some(Trouble::Unreachable)),
             (Failure::Endless, false, Some(Trouble::Unreachable)),
+            (Failure::CutShort, false, Some(Trouble::Unreachable)),
             (Failure::Malformed("x".to_owned()), false, Some(Trouble::Malformed)),
             (Failure::TooLarge { limit: 1 }, false, Some(Trouble::Malformed)),
             (refused(400, "a"), false, Some(Trouble::Refused("status 400, a".to_owned()))),
-            (refused(401, ""), true, Some(Trouble::Unauthorized)),
-            (refused(403, ""), true, Some(Trouble::Forbidden)),
+            (refused(401, ""), false, Some(Trouble::Unauthorized)),
+            (refused(403, ""), false, Some(Trouble::Forbidden)),
             (refused(404, ""), false, None),
             (refused(410, ""), false, None),
             (refused(429, "slow"), true, Some(Trouble::Refused("status 429, slow".to_owned()))),
-            (refused(500, "a"), true, Some(Trouble::Refused("status 500, a".to_owned()))),
-            (refused(503, "a"), true, Some(Trouble::Refused("status 503, a".to_owned()))),
-            (refused(504, "a"), true, Some(Trouble::Refused("status 504, a".to_owned()))),
+            (refused(500, "a"), false, Some(Trouble::Refused("status 500, a".to_owned()))),
+            (refused(503, "a"), false, Some(Trouble::Refused("status 503, a".to_owned()))),
+            (refused(504, "a"), false, Some(Trouble::Refused("status 504, a".to_owned()))),
             (refused(504, too_large), false, Some(Trouble::Refused(format!("status 504, {too_large}")))),
         ] {
             assert_eq!(failure.keeps_version(), keeps_version, "{failure}");

@@ -1,45 +1,44 @@
 //! One kind of the API server, listed and watched for ever.
 //!
-//! Owns the order of requests: list, watch, list a namespace that entered the mesh, and again after a
+//! Owns the order of requests: list, watch, read a namespace that entered the mesh, and again after a
 //! failure. What a failure means is decided in `failure`, what an object means in `store`.
+//!
+//! A watch goes on from the version that another one has come to only if that one ended in order, and the API
+//! server is not at an earlier version. After anything else the API server may be another one, over an etcd
+//! that was restored in between, so everything is listed.
+
+mod listing;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use smc_host::env::Env;
-use smc_host::timer::until;
-use smc_types::object_ref::Kind;
+use smc_types::object_ref::{Kind, ObjectRef};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::failure::{self, Failure, REPORTED_AFTER};
 use super::keep::{self, Keep};
-use super::lines::{Line, Lines};
-use super::message::{self, Event};
 use super::metrics::SourceMetrics;
 use super::object::Object;
 use super::paging::PageLimit;
-use super::reader::{PAUSE_LIMIT, Reader};
+use super::reader::Reader;
 use super::resources::{Extent, Place, Resource, extent};
-use super::store::{Change, Content, Ended, Scope, Version};
+use super::store::{Arrived, Change, Scope, Version};
+use crate::decode::kinds;
 
-/// How long a watch may say nothing before it is opened again, from the version that it has come to. An API
-/// server sends a bookmark every minute, unless there is no newer version at all; a connection that was lost
-/// without a word, or a server that hangs, is silent too.
-const SILENCE: Duration = Duration::from_secs(100);
+/// Followers that wait for an API server come back within this time when it answers again.
+const RETURN_WITHIN: Duration = Duration::from_millis(300);
 
-/// How long watches may say nothing before everything is listed again.
-const LONG_SILENCE: Duration = Duration::from_mins(10);
+/// The longest wait of a follower that did not reach the API server, while the API server answers others.
+const MAX_WAIT_IF_REACHABLE: Duration = Duration::from_secs(1);
 
-/// A watch that was just opened has said what there was when it has been quiet for so long, or has been open
-/// for so long where the kind is never quiet.
-const QUIET: Duration = Duration::from_millis(100);
-const MOST_UNTIL_QUIET: Duration = Duration::from_secs(2);
-
-/// Followers that wait for an API server come back within this time when another one has reached it.
-const RETURN_WITHIN: Duration = Duration::from_secs(1);
+/// A session that lasted so long is no failed attempt, whatever ended it.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// How long a watch is asked for, in seconds, and how much longer it may be: kinds and replicas that began
 /// together do not come back together.
@@ -55,12 +54,16 @@ pub(super) struct Shared {
     pub(super) places: watch::Receiver<BTreeMap<Kind, Place>>,
     /// Asks for another look at where kinds are.
     pub(super) look_again: Arc<Notify>,
-    /// The namespaces of the mesh, once they are known.
+    /// The namespaces of the mesh, once they are known to their end.
     pub(super) scope: watch::Receiver<Option<Arc<Scope>>>,
-    /// The API server can be reached again.
-    pub(super) reached: Arc<Notify>,
-    /// Takes what is learnt.
-    pub(super) changes: mpsc::Sender<(Kind, Change)>,
+    /// The number of the order to list everything.
+    pub(super) epoch: watch::Receiver<u64>,
+    /// Whether the API server answers, as far as is known.
+    pub(super) reachable: watch::Receiver<bool>,
+    /// Whether it can stream lists at all, as far as is known.
+    pub(super) streams: Arc<AtomicBool>,
+    /// Takes what is learnt, with the epoch at which the reading began.
+    pub(super) changes: mpsc::Sender<(Kind, u64, Change)>,
     /// Draws the jitter of waits.
     pub(super) env: Env,
     /// Counts.
@@ -72,26 +75,27 @@ pub(super) struct Follower {
     kind: Kind,
     keep: &'static Keep,
     shared: Shared,
-    /// The namespaces that were listed since they entered.
-    listed: Scope,
-    /// Whether the API server can stream lists, as far as is known.
+    /// The order to list that the present session follows.
+    epoch: u64,
+    /// The namespaces that this kind is read in.
+    following: Arc<Scope>,
+    /// Whether the API server streams lists of this kind, as far as is known.
     streaming: bool,
+    /// Whether a list is asked for before the namespaces are known.
+    eager: bool,
+    pages: PageLimit,
     lists: u64,
     watches: u64,
-    /// Whether the API server has said anything in this session.
-    progressed: bool,
     /// When the API server said something last.
     heard: Instant,
     failing_since: Option<Instant>,
     reported: Option<failure::Trouble>,
-    /// Whether changes arrive as they happen, as far as is known.
-    followed: bool,
 }
 
 /// The source has ended.
 struct SourceEnded;
 
-/// Why a session ended.
+/// Why a session ended before its end.
 enum Stop {
     Failed(Failure),
     SourceEnded,
@@ -109,6 +113,15 @@ impl From<SourceEnded> for Stop {
     }
 }
 
+/// How the next session begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Next {
+    /// With a list.
+    List,
+    /// With a watch from this version.
+    Watch(String),
+}
+
 impl Follower {
     /// Follows this kind.
     pub(super) fn new(kind: Kind, shared: Shared) -> Self {
@@ -116,15 +129,16 @@ impl Follower {
             kind,
             keep: keep::of(kind),
             shared,
-            listed: Scope::new(),
+            epoch: 0,
+            following: Arc::default(),
             streaming: true,
+            eager: true,
+            pages: PageLimit::new(),
             lists: 0,
             watches: 0,
-            progressed: false,
             heard: Instant::now(),
             failing_since: None,
             reported: None,
-            followed: false,
         }
     }
 
@@ -158,51 +172,62 @@ impl Follower {
 
     /// Follows a resource until the source ends.
     async fn follow(&mut self, resource: &Resource) {
-        let (mut resume, mut attempt) = (None, 0);
-        // Another resource may have been followed before.
-        if self.set_followed(false).await.is_err() {
-            return;
-        }
+        let (mut next, mut attempt, mut unreachable) = (Next::List, 0, false);
         loop {
-            self.progressed = false;
-            let stop = self.session(resource, &mut resume).await;
-            if self.progressed {
+            let epoch = *self.shared.epoch.borrow_and_update();
+            if std::mem::replace(&mut self.epoch, epoch) != epoch {
+                next = Next::List;
+            }
+            let began = Instant::now();
+            let ended = self.session(resource, next.clone()).await;
+            let fails = matches!(&ended, Err(Stop::Failed(failure)) if failure.is_unreachable());
+            let turned = std::mem::replace(&mut unreachable, fails) != fails;
+            // What an API server refuses when it is back is a beginning, however long it was away.
+            if turned || began.elapsed() >= LASTING {
                 attempt = 0;
             }
             let random = self.shared.env.random_u64().unwrap_or_default();
-            let wait = match stop {
-                Ok(()) => failure::reopen(if self.progressed { 0 } else { attempt + 1 }, random),
+            match ended {
+                Ok(after) => {
+                    next = after;
+                    self.wait(failure::reopen(attempt, random), random, false).await;
+                }
                 Err(Stop::SourceEnded) => return,
                 Err(Stop::Failed(failure)) => {
                     debug!(kind = %self.kind, %failure, attempt, "reading from the API server broke off");
                     if !failure.keeps_version() {
-                        resume = None;
+                        next = Next::List;
                     }
                     if failure.is_missing() {
                         self.shared.look_again.notify_one();
                     }
-                    if self.set_followed(false).await.is_err() || self.report(&failure).await.is_err() {
+                    if self.report(&failure).await.is_err() {
                         return;
                     }
-                    failure.wait(attempt, random)
+                    self.wait(failure.wait(attempt, random), random, unreachable).await;
                 }
-            };
+            }
             attempt = attempt.saturating_add(1);
-            self.wait(wait, random).await;
         }
     }
 
-    /// Waits, but not much longer than until another follower has reached the API server.
-    async fn wait(&self, wait: Duration, random: u64) {
+    /// Waits. After an attempt that did not reach the API server, not much longer than until it answers.
+    async fn wait(&mut self, wait: Duration, random: u64, unreachable: bool) {
         if wait.is_zero() {
             return;
         }
-        let soon =
-            RETURN_WITHIN.mul_f64(f64::from(u32::try_from(random % 1000).unwrap_or_default()) / 1000.0);
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = self.shared.reached.notified(), if wait > RETURN_WITHIN => sleep(soon).await,
+        let share = f64::from(u32::try_from(random % 1000).unwrap_or_default()) / 1000.0;
+        let reachable = *self.shared.reachable.borrow_and_update();
+        if unreachable && reachable {
+            return sleep(wait.min(MAX_WAIT_IF_REACHABLE)).await;
         }
+        // It ends only if the source does.
+        let answers = async { self.shared.reachable.wait_for(|reachable| *reachable).await.is_ok() };
+        tokio::select! {
+            () = sleep(wait) => return,
+            _ = answers, if unreachable => {}
+        }
+        sleep(RETURN_WITHIN.mul_f64(share)).await;
     }
 
     /// Reports a failure that lasts.
@@ -221,9 +246,7 @@ impl Follower {
 
     /// Takes note that reading works.
     async fn works(&mut self) -> Result<(), SourceEnded> {
-        if self.failing_since.take().is_some() {
-            self.shared.reached.notify_waiters();
-        }
+        self.failing_since = None;
         if self.reported.take().is_none() {
             return Ok(());
         }
@@ -231,267 +254,56 @@ impl Follower {
         self.send(Change::Trouble(None)).await
     }
 
-    async fn set_followed(&mut self, followed: bool) -> Result<(), SourceEnded> {
-        if std::mem::replace(&mut self.followed, followed) == followed {
-            return Ok(());
-        }
-        self.send(Change::Followed(followed)).await
-    }
-
-    /// Lists if there is no version to go on from, then watches until the watch ends in order.
-    async fn session(&mut self, resource: &Resource, resume: &mut Option<String>) -> Result<(), Stop> {
-        let scope = self.scope().await?;
+    /// Lists, or goes on from a version, and watches until the watch ends in order. Returns how to go on.
+    async fn session(&mut self, resource: &Resource, next: Next) -> Result<Next, Stop> {
         let seconds = WATCH_SECONDS + self.shared.env.random_u64().unwrap_or_default() % WATCH_SPREAD;
-        let path = resource.path();
         self.watches += 1;
         if self.watches > 1 {
             self.shared.metrics.watched_again(self.kind);
         }
-        let mut lines = if let Some(version) = resume.as_deref() {
-            self.shared.reader.watch(&path, version, seconds).await?
-        } else {
-            self.lists += 1;
-            if self.lists > 1 {
-                self.shared.metrics.listed_again(self.kind);
-            }
-            if self.streaming {
-                match self.stream(resource, seconds, &scope, resume).await? {
-                    Some(lines) => lines,
-                    None => return Ok(()),
+        let opened = Instant::now();
+        let begun = match next {
+            Next::Watch(version) => self.resume(resource, version, seconds).await?,
+            Next::List => {
+                self.lists += 1;
+                if self.lists > 1 {
+                    self.shared.metrics.listed_again(self.kind);
                 }
-            } else {
-                let ended = self.list(resource, &path, resume).await?;
-                self.listed = (*scope).clone();
-                self.send(Change::ListEnded(ended, scope)).await?;
-                let version = resume.clone().unwrap_or_default();
-                self.shared.reader.watch(&path, &version, seconds).await?
+                self.list(resource, seconds).await?
             }
         };
+        let Some((mut lines, version)) = begun else { return Ok(Next::List) };
         self.works().await?;
-        self.watch(resource, &mut lines, resume).await
+        let ends = opened + Duration::from_secs(seconds);
+        self.watch(resource, &mut lines, version, ends).await
     }
 
-    /// Lists by a watch that begins with all objects. Returns the rest of the watch; `None` if the list
-    /// shall be read in pages instead.
-    async fn stream(
-        &mut self,
-        resource: &Resource,
-        seconds: u64,
-        scope: &Arc<Scope>,
-        resume: &mut Option<String>,
-    ) -> Result<Option<Lines>, Stop> {
-        let outcome = self.stream_list(resource, seconds, resume).await;
-        match outcome {
-            Ok((lines, ended)) => {
-                self.listed = (**scope).clone();
-                self.send(Change::ListEnded(ended, Arc::clone(scope))).await?;
-                Ok(Some(lines))
-            }
-            Err(Stop::Failed(failure)) if failure.refuses_streaming() => {
-                debug!(kind = %self.kind, %failure, "lists are read in pages, since they cannot be streamed");
-                self.streaming = false;
-                self.progressed = true;
-                Ok(None)
-            }
-            Err(stop) => Err(stop),
-        }
-    }
-
-    async fn stream_list(
-        &mut self,
-        resource: &Resource,
-        seconds: u64,
-        resume: &mut Option<String>,
-    ) -> Result<(Lines, Ended), Stop> {
-        let mut lines = self.shared.reader.streaming_list(&resource.path(), seconds).await?;
-        self.send(Change::ListBegun).await?;
-        let mut complete = true;
-        loop {
-            let line = match timeout(PAUSE_LIMIT, lines.next()).await {
-                Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
-                Ok(None) => return Err(Failure::Malformed("the list broke off".to_owned()).into()),
-                Err(_) => return Err(Failure::Endless.into()),
-            };
-            self.progressed();
-            match self.event(&line)? {
-                None | Some(Event::Unnamed) => complete = false,
-                Some(Event::Applied(object)) => self.object(resource, object, Change::Listed).await?,
-                Some(Event::Deleted(object)) => self.object(resource, object, Change::Deleted).await?,
-                Some(Event::Bookmark { version, initial_end: true }) => {
-                    let ended = Ended { version: Version::new(&version), complete };
-                    *resume = Some(version);
-                    return Ok((lines, ended));
-                }
-                Some(Event::Bookmark { .. }) => {}
-                Some(Event::Error(status)) => {
-                    return Err(Failure::Refused { status, retry_after: None }.into());
-                }
-            }
-        }
-    }
-
-    /// Lists in pages.
-    async fn list(
-        &mut self,
-        resource: &Resource,
-        path: &str,
-        resume: &mut Option<String>,
-    ) -> Result<Ended, Stop> {
-        self.send(Change::ListBegun).await?;
-        let (mut next, mut version) = (None::<String>, None);
-        let (mut limit, mut complete) = (PageLimit::new(), true);
-        loop {
-            let page = match self.shared.reader.page(path, next.as_deref(), limit.get(), "").await {
-                Err(Failure::TooLarge { .. }) if limit.too_large() => continue,
-                page => page?,
-            };
-            limit.fitted();
-            self.progressed();
-            if page.unnamed > 0 {
-                warn!(kind = %self.kind, count = page.unnamed, "objects without a readable name; skipped");
-                complete = false;
-            }
-            for object in page.items {
-                self.object(resource, object, Change::Listed).await?;
-            }
-            // The pages are of one version, that of the first.
-            let version = version.get_or_insert(page.version);
-            next = page.next;
-            if next.is_none() {
-                let ended = Ended { version: Version::new(version), complete };
-                *resume = Some(version.clone());
-                return Ok(ended);
-            }
-        }
-    }
-
-    /// Reads events until the watch ends in order, and lists namespaces that enter the mesh.
-    async fn watch(
-        &mut self,
-        resource: &Resource,
-        lines: &mut Lines,
-        resume: &mut Option<String>,
-    ) -> Result<(), Stop> {
-        let mut scope = self.shared.scope.clone();
-        let follows_scope = extent(self.kind) == Extent::Mesh;
-        let opened = Instant::now();
-        loop {
-            while let Some((namespace, entry)) = self.unlisted() {
-                // Between two events: what the watch says meanwhile waits, and is compared with the list.
-                let ended = self.list(resource, &resource.path_in(&namespace), &mut None).await?;
-                self.listed.insert(namespace.clone(), entry);
-                self.send(Change::NamespaceEnded(ended, namespace, entry)).await?;
-            }
-            let quiet_at = (Instant::now() + QUIET).min(opened + MOST_UNTIL_QUIET);
-            let line = tokio::select! {
-                changed = scope.changed(), if follows_scope => {
-                    changed.map_err(|_| SourceEnded)?;
-                    continue;
-                }
-                line = timeout(SILENCE, lines.next()) => line,
-                () = until((!self.followed).then_some(quiet_at)) => {
-                    self.set_followed(true).await?;
-                    continue;
-                }
-            };
-            let line = match line {
-                Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
-                Ok(None) => return Ok(()),
-                Err(_) => {
-                    debug!(kind = %self.kind, "a watch is silent; it is opened again");
-                    if self.heard.elapsed() >= LONG_SILENCE {
-                        self.heard = Instant::now();
-                        *resume = None;
-                    }
-                    // It is no failure: opening it again shows whether the API server answers.
-                    self.progressed = true;
-                    return Ok(());
-                }
-            };
-            self.progressed();
-            match self.event(&line)? {
-                None | Some(Event::Unnamed) => {}
-                Some(Event::Applied(object)) => {
-                    remember(resume, &object);
-                    self.object(resource, object, Change::Applied).await?;
-                }
-                Some(Event::Deleted(object)) => {
-                    remember(resume, &object);
-                    self.object(resource, object, Change::Deleted).await?;
-                }
-                Some(Event::Bookmark { version, .. }) => *resume = Some(version),
-                Some(Event::Error(status)) => {
-                    return Err(Failure::Refused { status, retry_after: None }.into());
-                }
-            }
-        }
-    }
-
-    /// A namespace of the mesh in which this kind was not listed since it entered.
-    fn unlisted(&mut self) -> Option<(String, u64)> {
-        if extent(self.kind) != Extent::Mesh {
+    /// The name and version of an object; `None` if it is of no namespace that this kind is read in, or has a
+    /// name that no API server accepts.
+    fn named(&self, object: &Object) -> Option<(ObjectRef, Version)> {
+        if extent(self.kind) == Extent::Mesh && !self.following.contains_key(object.namespace()) {
             return None;
         }
-        let scope = self.shared.scope.borrow().clone()?;
-        self.listed.retain(|namespace, _| scope.contains_key(namespace));
-        let mut unlisted =
-            scope.iter().filter(|(namespace, entry)| self.listed.get(*namespace) != Some(entry));
-        unlisted.next().map(|(namespace, entry)| (namespace.clone(), *entry))
+        let reference = kinds::named(self.kind, object.namespace(), object.name()).ok()?;
+        Some((reference, Version::new(object.version())))
     }
 
-    /// The namespaces of the mesh, once they are known; for a kind that is not read by namespace, none.
-    async fn scope(&mut self) -> Result<Arc<Scope>, SourceEnded> {
-        if extent(self.kind) != Extent::Mesh {
-            return Ok(Arc::default());
-        }
-        let mut scope = self.shared.scope.clone();
-        let known = scope.wait_for(Option::is_some).await.map_err(|_| SourceEnded)?;
-        Ok(known.clone().unwrap_or_default())
+    /// An object as the store takes it. It is decoded by itself, and only if it is of the mesh.
+    fn arrived(&self, resource: &Resource, object: &Object) -> Option<Arrived> {
+        let (reference, version) = self.named(object)?;
+        let content = object.read(self.keep, &resource.api_version, self.kind);
+        Some(Arrived { reference, version, content })
     }
 
-    /// The event on a line; `None` for a line that is too long, which is an object that cannot be read.
-    fn event(&self, line: &Line) -> Result<Option<Event>, Failure> {
-        match line {
-            Line::Text(text) => {
-                let event = message::event(text).map_err(|error| Failure::Malformed(error.to_string()))?;
-                if event == Event::Unnamed {
-                    warn!(kind = %self.kind, "an event of an object without a readable name; skipped");
-                }
-                Ok(Some(event))
-            }
-            Line::TooLong => {
-                warn!(kind = %self.kind, "an object is too long to be read; it stays as it was");
-                Ok(None)
-            }
-        }
-    }
-
-    /// Hands an object on.
-    async fn object(
-        &self,
-        resource: &Resource,
-        object: Object,
-        change: impl FnOnce(Content) -> Change,
-    ) -> Result<(), SourceEnded> {
-        let read = object.read(self.keep, &resource.api_version, self.kind);
-        let content = read.map_err(|why| (object.read_name(&resource.api_version, self.kind), why));
-        self.send(change(content)).await
-    }
-
-    fn progressed(&mut self) {
-        self.progressed = true;
+    fn heard(&mut self) {
         self.heard = Instant::now();
         self.shared.metrics.heard(self.shared.env.now());
     }
 
     async fn send(&self, change: Change) -> Result<(), SourceEnded> {
-        self.shared.changes.send((self.kind, change)).await.map_err(|_| SourceEnded)
+        self.shared.changes.send((self.kind, self.epoch, change)).await.map_err(|_| SourceEnded)
     }
 }
 
-/// Takes note of the version that a watch has come to.
-fn remember(resume: &mut Option<String>, object: &Object) {
-    if !object.version().is_empty() {
-        *resume = Some(object.version().to_owned());
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! Owns the fields of each kind. The rest (managed fields, status, volumes, environment) is skipped while the
 //! object is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
 
+use smc_mesh::injection::METRICS_ANNOTATION;
 use smc_types::object_ref::Kind;
 
 use crate::decode::core::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PROXY_UUID_LABEL};
@@ -31,7 +32,7 @@ static NAMESPACE: Keep = Fields(&[(
     Fields(&[
         ("name", All),
         ("labels", Fields(&[(MONITORED_BY_LABEL, All), (IGNORE_LABEL, All)])),
-        ANNOTATIONS,
+        ("annotations", Fields(&[(INJECTION_ANNOTATION, All), (METRICS_ANNOTATION, All)])),
         VERSION,
     ]),
 )]);
@@ -189,6 +190,10 @@ mod tests {
             "status": {"conditions": []}});
         let expected = json!({"metadata": {"name": "a"}, "spec": {"any": [1, 2.5, null, true]}});
         assert_eq!(kept(Kind::TrafficTarget, &target), expected);
+        let namespace =
+            json!({"metadata": {"name": "a", "annotations": {METRICS_ANNOTATION: "enabled", "x": "y"}}});
+        let expected = json!({"metadata": {"name": "a", "annotations": {METRICS_ANNOTATION: "enabled"}}});
+        assert_eq!(kept(Kind::Namespace, &namespace), expected, "pods of the namespace are scraped by it");
         // What the identity and the readiness of a machine depend on is not only its spec.
         let machine = json!({"metadata": {"name": "a", "namespace": "b", "generation": 3,
             "labels": {PROXY_UUID_LABEL: "u", "app": "a"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},

@@ -20,10 +20,10 @@ use tracing::debug;
 use super::clock_offset;
 use super::failure::Failure;
 use super::reader::Reader;
-use super::resources::{Place, Places, Served, base};
+use super::resources::{Place, Places, Served, base, choose};
 use crate::decode::kinds::{Readable, readable};
 
-/// How often to look; an API server that hangs is noticed so. Costs some ten small requests.
+/// How often to look. Costs some ten small requests.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How often to look while a kind is missing: a definition that is installed takes effect within this time.
@@ -43,14 +43,12 @@ pub(super) struct Looker {
     pub(super) mesh_namespace: MeshNamespace,
     /// Takes the places.
     pub(super) places: watch::Sender<BTreeMap<Kind, Place>>,
-    /// Whether the API server failed to answer the latest looks.
-    pub(super) failing: watch::Sender<bool>,
     /// Takes the problem of clocks that differ.
     pub(super) clocks: watch::Sender<Option<Problem>>,
     /// Another look is wanted soon.
     pub(super) again: Arc<Notify>,
-    /// The API server can be reached again.
-    pub(super) reached: Arc<Notify>,
+    /// Whether the API server answers, as far as is known.
+    pub(super) reachable: watch::Receiver<bool>,
     /// Draws the jitter of waits.
     pub(super) env: Env,
 }
@@ -97,18 +95,17 @@ impl ListedResource {
 
 impl Looker {
     /// Looks for ever, until the receiver of places is gone.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let readable = readable();
         let (mut places, mut attempt) = (Places::default(), 0);
         while !self.places.is_closed() {
             let random = self.env.random_u64().unwrap_or_default();
             let wait = match self.look(&readable).await {
                 Ok(served) => {
-                    if std::mem::take(&mut attempt) > 0 {
-                        self.reached.notify_waiters();
-                    }
-                    places.looked(&readable, &served, &self.mesh_namespace, Instant::now());
-                    self.failing.send_if_modified(|failing| std::mem::replace(failing, false));
+                    attempt = 0;
+                    let lacks = readable.iter().any(|of| choose(of, &served, &self.mesh_namespace).is_none());
+                    let whole = !lacks || self.says_whole().await;
+                    places.looked(&readable, &served, whole, &self.mesh_namespace, Instant::now());
                     self.places.send_if_modified(|known| {
                         let differ = known != places.known();
                         if differ {
@@ -125,15 +122,12 @@ impl Looker {
                 Err(failure) => {
                     debug!(%failure, attempt, "cannot ask the API server what it serves");
                     attempt += 1;
-                    if attempt > 1 {
-                        self.failing.send_if_modified(|failing| !std::mem::replace(failing, true));
-                    }
                     failure.wait(attempt, random)
                 }
             };
             tokio::select! {
                 () = sleep(wait) => {}
-                () = self.reached.notified(), if attempt > 0 => sleep(LOOK_SOON).await,
+                Ok(()) = self.reachable.changed(), if attempt > 0 => {}
                 () = self.again.notified(), if attempt == 0 => sleep(LOOK_SOON).await,
             }
         }
@@ -167,6 +161,16 @@ impl Looker {
             served.insert(version, whole.map(|resource| (resource.kind, resource.name)).collect());
         }
         Ok(served)
+    }
+
+    /// Whether the API server serves all that it will. One that has just started may not know all custom
+    /// resources yet, and says so; one that does not say counts as one that does.
+    async fn says_whole(&self) -> bool {
+        match timeout(LOOK_LIMIT, self.reader.dated_body("/readyz")).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(Failure::Refused { status, .. })) => matches!(status.code, 401..=404),
+            Ok(Err(_)) | Err(_) => false,
+        }
     }
 
     /// What is at `path`, and the time by the API server's clock.

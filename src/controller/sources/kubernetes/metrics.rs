@@ -24,6 +24,13 @@ impl SourceMetrics {
         }
     }
 
+    /// The API server went back to an older state.
+    pub(super) fn went_back(&self) {
+        if let Some(metrics) = &self.0 {
+            metrics.source_went_back();
+        }
+    }
+
     /// The API server said something.
     pub(super) fn heard(&self, now: Timestamp) {
         if let Some(metrics) = &self.0 {

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use smc_types::object_ref::Kind;
 
 use super::keep::Keep;
@@ -66,12 +66,6 @@ impl Object {
             fields.insert("kind".to_owned(), kind.as_str().into());
         }
         Ok(value)
-    }
-
-    /// As [`Self::read`], but only what names it and its version.
-    pub(super) fn read_name(&self, api_version: &str, kind: Kind) -> Value {
-        json!({"apiVersion": api_version, "kind": kind.as_str(), "metadata": {
-            "name": &*self.name, "namespace": &*self.namespace, "resourceVersion": &*self.version}})
     }
 }
 

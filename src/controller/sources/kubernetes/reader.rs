@@ -122,6 +122,11 @@ async fn read_body(mut answer: Answer, max: usize) -> Result<Option<Bytes>, Fail
     }
 }
 
+/// The query of a list as it was at this version.
+pub(super) fn exact(version: &str) -> String {
+    format!("resourceVersion={}&resourceVersionMatch=Exact", encoded(version))
+}
+
 /// The path of a page of the list at `path`. What is asked for with `next` has a version already, and an API
 /// server refuses another one beside it.
 fn page_path(path: &str, next: Option<&str>, limit: usize, query: &str) -> String {
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_page_is_of_one_version_whatever_its_size() {
-        let exact = "resourceVersion=5&resourceVersionMatch=Exact";
+        let exact = &*exact("5");
         for (next, query, expected) in [
             (None, "", "/api/v1/pods?limit=7"),
             (None, exact, "/api/v1/pods?limit=7&resourceVersion=5&resourceVersionMatch=Exact"),

@@ -133,11 +133,13 @@ impl Places {
         self.known.values().any(|place| matches!(place, Place::Missing(_)))
     }
 
-    /// Takes note of a look at `now`.
+    /// Takes note of a look at `now`. What the API server does not serve is missing only if it says
+    /// that it serves the `whole` of what it knows.
     pub(super) fn looked(
         &mut self,
         readable: &[Readable],
         served: &Served,
+        whole: bool,
         mesh_namespace: &MeshNamespace,
         now: Instant,
     ) {
@@ -146,6 +148,10 @@ impl Places {
             if let Some(resource) = choose(readable, served, mesh_namespace) {
                 self.missing_since.remove(&kind);
                 self.known.insert(kind, Place::Served(resource));
+                continue;
+            }
+            if !whole && !matches!(self.known.get(&kind), Some(Place::Missing(_))) {
+                self.missing_since.insert(kind, now);
                 continue;
             }
             let others = served
@@ -214,7 +220,9 @@ mod tests {
         let other = served(&[("split.smi-spec.io/v1beta1", "TrafficSplit", "trafficsplits")]);
         let (mut places, start) = (Places::default(), Instant::now());
         let mut look = |second: u64, served: &Served| {
-            places.looked(&all, served, &MeshNamespace::default(), start + Duration::from_secs(second));
+            // Until the third second, it says that it is not ready.
+            let now = start + Duration::from_secs(second);
+            places.looked(&all, served, second > 2, &MeshNamespace::default(), now);
             let missing = match places.known().get(&Kind::TrafficSplit) {
                 None => "unknown".to_owned(),
                 Some(Place::Served(_)) => "served".to_owned(),
@@ -225,8 +233,10 @@ mod tests {
         let missing = |others: &str, doubtful| (format!("missing {{{others}}}"), doubtful);
         assert_eq!(look(0, &Served::new()), ("unknown".to_owned(), true));
         assert_eq!(look(1, &Served::new()), ("unknown".to_owned(), true));
-        assert_eq!(look(2, &Served::new()), missing("", false));
-        assert_eq!(look(3, &other), missing("\"split.smi-spec.io/v1beta1\"", false));
+        assert_eq!(look(2, &Served::new()), ("unknown".to_owned(), true));
+        assert_eq!(look(3, &Served::new()), ("unknown".to_owned(), true));
+        assert_eq!(look(4, &Served::new()), missing("", false));
+        assert_eq!(look(5, &other), missing("\"split.smi-spec.io/v1beta1\"", false));
         assert_eq!(look(10, &there), ("served".to_owned(), false));
         assert_eq!(look(20, &Served::new()), ("served".to_owned(), true));
         assert_eq!(look(30, &there), ("served".to_owned(), false));

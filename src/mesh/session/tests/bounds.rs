@@ -57,9 +57,12 @@ fn a_mesh_of_5000_services_takes_a_quarter_of_the_bound() {
 }
 
 #[test]
-fn a_resume_with_30000_names_of_100_bytes_fits_into_a_request() {
-    let names = names(0, 30_000, 100);
-    let initial_resource_versions = names.iter().map(|name| (name.clone(), "0".repeat(32))).collect();
+fn a_resume_with_29000_names_of_100_bytes_fits_into_a_request() {
+    let names = names(0, 29_000, 100);
+    // With the longest suffix that eight kinds have at ten million changes.
+    let version = format!("{}@{}", "0".repeat(32), "N10000S10000A10000P10000E10000T1000H1000C1000");
+    assert_eq!(version.len(), 32 + 46);
+    let initial_resource_versions = names.iter().map(|name| (name.clone(), version.clone())).collect();
     let request = DeltaDiscoveryRequest { initial_resource_versions, ..asking(EDS, names) };
     for scope in [Scope::Aggregated, Scope::Only(EDS)] {
         assert!(request.encoded_len() < MAX_REQUEST_BYTES, "{}", request.encoded_len());

@@ -155,7 +155,7 @@ fn good() -> impl Strategy<Value = Item> {
     })
 }
 
-/// A value that somebody may write into a field.
+/// A value that an author may write into a field.
 fn hostile_value() -> impl Strategy<Value = String> {
     let odd = [
         "7",

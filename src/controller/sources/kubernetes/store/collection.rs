@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_mesh::catalog::Object;
+use smc_types::object_ref::ObjectRef;
+use smc_types::problem::Problem;
 
 use super::Version;
 use crate::sources::kubernetes::failure::Trouble;
@@ -25,14 +27,17 @@ pub(super) struct Collection {
     pub(super) look: Look,
     /// The version up to which everything is known.
     pub(super) version: Version,
-    /// As `version`, of namespaces that were listed later.
-    pub(super) later: BTreeMap<String, Version>,
+    /// The highest version of a history that the API server has left.
+    pub(super) left: Version,
     /// The number of the latest list.
     pub(super) list: u64,
+    /// The order to list that the latest list followed.
+    pub(super) epoch: u64,
+    /// What the list that is being read says and what is not known yet; `None` without such a list. It takes
+    /// effect as one, at its end.
+    pub(super) listing: Option<BTreeMap<ObjectRef, Read>>,
     pub(super) objects: BTreeMap<ObjectRef, Known>,
     pub(super) trouble: Option<Trouble>,
-    /// Whether its changes arrive as they happen.
-    pub(super) followed: bool,
 }
 
 impl Collection {
@@ -40,18 +45,35 @@ impl Collection {
         Self {
             look: Look::None,
             version: Version::NONE,
-            later: BTreeMap::new(),
+            left: Version::NONE,
             list: 0,
+            epoch: 0,
+            listing: None,
             objects: BTreeMap::new(),
             trouble: None,
-            followed: false,
         }
     }
 
-    /// Whether an event of this version in this namespace is news.
-    pub(super) fn is_news(&self, version: Version, namespace: &str) -> bool {
-        let listed = self.later.get(namespace).copied().unwrap_or(Version::NONE);
-        !version.is_known_at(self.version) && !version.is_known_at(listed)
+    /// Takes note of an event or bookmark of this version, before which nothing is missing. Returns
+    /// whether it is later than everything that is known; otherwise the API server repeats itself. A
+    /// version that is no number is always news.
+    pub(super) fn reach(&mut self, version: Version) -> bool {
+        let news = version == Version::NONE || self.version < version;
+        self.version = self.version.max(version);
+        news
+    }
+
+    /// Forgets where the API server was, since it went back, and what was read half.
+    pub(super) fn leave_history(&mut self) {
+        self.left = self.left.max(self.version);
+        self.version = Version::NONE;
+        self.listing = None;
+    }
+
+    /// The version up to which replicas may count on what is said of this kind. What belongs to a
+    /// history that the API server has left is void, so it counts as known.
+    pub(super) fn known(&self) -> u64 {
+        self.version.max(self.left).number()
     }
 }
 
@@ -60,16 +82,17 @@ impl Collection {
 pub(super) struct Known {
     /// The number of the list that named it last.
     pub(super) list: u64,
-    /// Its own JSON; `None` if that is too long.
+    /// Its own JSON; `None` if that is too long, or cannot be read.
     pub(super) json: Option<Arc<str>>,
 }
 
-/// The version up to which all kinds are known together, where `latest` is that of the latest change: as far
-/// as all of them were listed, or a change has come; but no further than a kind that is not followed.
-pub(super) fn known(kinds: &BTreeMap<Kind, Collection>, latest: u64) -> u64 {
-    let served = || kinds.values().filter(|kind| !matches!(kind.look, Look::Missing(_)));
-    let version = |kind: &Collection| kind.version.number();
-    let listed = served().map(version).min().unwrap_or_default();
-    let lost = served().filter(|kind| !kind.followed).map(version).min();
-    latest.max(listed).min(lost.unwrap_or(u64::MAX))
+/// An object as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) version: Version,
+    /// As of [`Known`].
+    pub(super) json: Option<Arc<str>>,
+    /// `None` if it must have no effect.
+    pub(super) object: Option<Object>,
+    pub(super) problems: Vec<Problem>,
 }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 
+use super::history::WentBack;
 use super::{Look, Store};
 use crate::decode::kinds::readable;
 use crate::sources::kubernetes::failure::Trouble;
@@ -65,7 +66,7 @@ impl Store {
     /// One problem for each reason why kinds cannot be read.
     fn troubles(&self) -> Vec<Problem> {
         let mut kinds: BTreeMap<&Trouble, Vec<Kind>> = BTreeMap::new();
-        if self.standing.silent {
+        if self.silent {
             kinds.insert(&Trouble::Unreachable, Vec::new());
         }
         for (kind, collection) in &self.kinds {
@@ -120,6 +121,13 @@ impl Store {
                 names(&unread)
             );
             problems.push(Problem::error(Subject::ApiServer, "", message));
+        }
+        if let Some(WentBack { from, to }) = self.history.went_back() {
+            let message = format!(
+                "went back to an older state: it had come to version {from}, and then named version {to}, as after \
+                 a restored backup of etcd; everything is listed again, and what it has now is served"
+            );
+            problems.push(Problem::warning(Subject::ApiServer, "", message));
         }
         if self.standing.overflowed {
             let message = format!("has more than {} objects of the mesh; others have no effect", self.limit);

@@ -1,0 +1,96 @@
+//! Asks the API server again and again which version it is at.
+//!
+//! Owns the requests and when they are made. An answer shows that the API server can be reached, and its
+//! version whether it went back to an older state, also while all watches stay open and say nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use smc_host::env::Env;
+use smc_types::object_ref::Kind;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use super::failure::Failure;
+use super::reader::Reader;
+use super::resources::Place;
+use super::store::{Change, Version};
+
+/// How often to ask: what goes back is to be noticed within two seconds. One request for one object,
+/// which the API server answers from memory in half a millisecond.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long an answer may take. Longer, and the API server counts as one that does not answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What is asked for before anything is known: every replica may list the namespaces.
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// How far the API server has come, as far as is known: the order to list that readers follow, and the
+/// kind with which it has come furthest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Position {
+    /// The number of the order.
+    pub(super) epoch: u64,
+    /// The kind and its version.
+    pub(super) furthest: Option<(Kind, Version)>,
+}
+
+/// Asks the API server which version it is at.
+pub(super) struct Probe {
+    /// Asks the API server.
+    pub(super) reader: Reader,
+    /// Where each kind is.
+    pub(super) places: watch::Receiver<BTreeMap<Kind, Place>>,
+    /// How far the API server has come.
+    pub(super) position: watch::Receiver<Position>,
+    /// Takes that it went back.
+    pub(super) changes: mpsc::Sender<(Kind, u64, Change)>,
+    /// Takes whether the API server answers.
+    pub(super) reachable: watch::Sender<bool>,
+    /// Draws the jitter of waits.
+    pub(super) env: Env,
+}
+
+impl Probe {
+    /// Asks for ever, until the receiver of changes is gone.
+    pub(super) async fn run(self) {
+        // A connection that has just broken is no sign that the next one fails.
+        let mut failed = false;
+        while !self.changes.is_closed() {
+            let answer = timeout(LIMIT, self.ask()).await.unwrap_or(Err(Failure::NoAnswer));
+            let answers = !answer.as_ref().is_err_and(Failure::is_unreachable);
+            let reachable = answers || !failed;
+            failed = !answers;
+            self.reachable.send_if_modified(|known| std::mem::replace(known, reachable) != reachable);
+            match answer {
+                Ok(Some(went_back)) => {
+                    if self.changes.send(went_back).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => {}
+                Err(failure) => debug!(%failure, "the API server does not say which version it is at"),
+            }
+            // Replicas that began together do not ask together.
+            let spread = self.env.random_u64().unwrap_or_default() % 200;
+            sleep(ASK_EVERY.saturating_sub(Duration::from_millis(spread))).await;
+        }
+    }
+
+    /// Asks for the version of the kind with which the API server has come furthest: versions of one
+    /// kind can be compared. Returns what follows if it is not as far any more.
+    async fn ask(&self) -> Result<Option<(Kind, u64, Change)>, Failure> {
+        // What is known before the request is asked, the answer cannot lack.
+        let Position { epoch, furthest } = *self.position.borrow();
+        let place = furthest.and_then(|(kind, _)| self.places.borrow().get(&kind).cloned());
+        let (path, furthest) = match place {
+            Some(Place::Served(resource)) => (resource.path(), furthest),
+            Some(Place::Missing(_)) | None => (NAMESPACES.to_owned(), None),
+        };
+        let version = Version::new(&self.reader.head_version(&path).await?);
+        let went_back = furthest.filter(|(_, known)| version.is_before(*known));
+        Ok(went_back.map(|(kind, _)| (kind, epoch, Change::WentBack(version))))
+    }
+}

@@ -26,6 +26,7 @@ pub mod envoy;
 pub mod faults;
 pub mod kubernetes;
 pub mod mesh;
+pub mod model_api;
 pub mod network;
 pub mod oracle;
 pub mod packets;

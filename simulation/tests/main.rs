@@ -12,3 +12,4 @@ mod power;
 mod proxies;
 mod scaling;
 mod seeds;
+mod source;

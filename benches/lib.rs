@@ -1,8 +1,8 @@
 //! Shared by the benchmarks: a deterministic mesh of any size, and the real controller as a process.
 //!
-//! Service *i* is in namespace `n<i mod 10>` and has one port and its own identity. Proxies are distributed
-//! over the services in turn. The identity of service *i* may call the `reach` services after it, by an HTTP
-//! route.
+//! Service *i* is in namespace `n<i mod 10>` (or modulo another number of namespaces), and has one port and
+//! its own identity. Proxies are distributed over the services in turn. The identity of service *i* may call
+//! the `reach` services after it, by an HTTP route.
 
 pub mod bootstraps;
 pub mod controller;

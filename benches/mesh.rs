@@ -10,12 +10,15 @@ use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::Input;
 use smc_types::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 
-const NAMESPACES: usize = 10;
+/// Namespaces of a mesh, where their number is not what is measured.
+pub const NAMESPACES: usize = 10;
 const PORT: u16 = 8080;
 
 /// A mesh of some size.
 #[derive(Debug, Clone, Copy)]
 pub struct Mesh {
+    /// Namespaces, over which the services are distributed in turn.
+    pub namespaces: usize,
     /// Services, each with its own identity.
     pub services: usize,
     /// Proxies, distributed over the services.
@@ -27,20 +30,20 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    fn namespace(i: usize) -> String {
-        format!("n{}", i % NAMESPACES)
+    fn namespace(&self, i: usize) -> String {
+        format!("n{}", i % self.namespaces)
     }
 
     /// The identity of service `i`, and its name.
     pub fn account(&self, i: usize) -> Result<ServiceAccountId, InvalidName> {
         let i = i % self.services;
-        ServiceAccountId::new(&Self::namespace(i), &format!("s{i}"))
+        ServiceAccountId::new(&self.namespace(i), &format!("s{i}"))
     }
 
     /// Service `i`.
     pub fn service(&self, i: usize) -> Result<ServiceId, InvalidName> {
         let i = i % self.services;
-        ServiceId::new(&Self::namespace(i), &format!("s{i}"))
+        ServiceId::new(&self.namespace(i), &format!("s{i}"))
     }
 
     /// The service of which proxy `p` is an endpoint.
@@ -50,7 +53,7 @@ impl Mesh {
 
     /// The pod of proxy `p`.
     pub fn workload(&self, p: usize) -> Result<WorkloadId, InvalidName> {
-        WorkloadId::new(&Self::namespace(self.service_of(p)), &format!("p{p}"))
+        WorkloadId::new(&self.namespace(self.service_of(p)), &format!("p{p}"))
     }
 
     /// The address of proxy `p`'s pod, the same in both forms of the mesh.
@@ -84,8 +87,8 @@ impl Mesh {
     /// All objects as events.
     pub fn events(&self) -> Result<Vec<SourceEvent>, InvalidName> {
         let mut events = Vec::new();
-        for n in 0..NAMESPACES {
-            let name = Self::namespace(n);
+        for n in 0..self.namespaces {
+            let name = self.namespace(n);
             let namespace =
                 Namespace { name: name.clone(), monitored: true, injection: None, metrics: false };
             events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
@@ -140,7 +143,7 @@ impl Mesh {
     }
 
     fn target(&self, i: usize) -> Result<TrafficTarget, InvalidName> {
-        let namespace = Self::namespace(i);
+        let namespace = self.namespace(i);
         Ok(TrafficTarget {
             id: NamespacedName::new(&namespace, &format!("s{i}"))?,
             destination: self.account(i)?,
@@ -165,7 +168,7 @@ impl Mesh {
             // Writing to a string cannot fail.
             let _ = text.write_fmt(args);
         };
-        for n in 0..NAMESPACES {
+        for n in 0..self.namespaces {
             add(format_args!(
                 "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: n{n}, labels: \
                  {{openservicemesh.io/monitored-by: smc}}}}\n---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: \
@@ -173,7 +176,7 @@ impl Mesh {
             ));
         }
         for i in 0..self.services {
-            let (namespace, ip) = (Self::namespace(i), Self::cluster_ip(i));
+            let (namespace, ip) = (self.namespace(i), Self::cluster_ip(i));
             add(format_args!(
                 "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{i}, namespace: {namespace}}}\nspec: \
                  {{clusterIP: {ip}, clusterIPs: [{ip}], selector: {{app: s{i}}}, ports: [{{name: http, port: \
@@ -183,7 +186,7 @@ impl Mesh {
                  any}}]\n  sources:\n"
             ));
             for caller in self.callers(i) {
-                let namespace = Self::namespace(caller);
+                let namespace = self.namespace(caller);
                 add(format_args!(
                     "    - {{kind: ServiceAccount, name: s{caller}, namespace: {namespace}}}\n"
                 ));
@@ -195,7 +198,7 @@ impl Mesh {
     /// The pod of proxy `p` as YAML.
     pub fn pod_yaml(&self, p: usize, ready: bool) -> String {
         let i = self.service_of(p);
-        let (namespace, ip) = (Self::namespace(i), Self::pod_ip(p));
+        let (namespace, ip) = (self.namespace(i), Self::pod_ip(p));
         let ready = if ready { "True" } else { "False" };
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{p}, namespace: {namespace}, labels: {{app: \

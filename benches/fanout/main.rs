@@ -27,7 +27,7 @@ use clap::{Parser, ValueEnum};
 use nix::sys::resource::{getrlimit, setrlimit};
 use serde_json::{Map, Value};
 use smc_benches::controller::Controller;
-use smc_benches::mesh::Mesh;
+use smc_benches::mesh::{Mesh, NAMESPACES};
 use smc_benches::{Result, percentile};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_types::ids::TrustDomain;
@@ -75,7 +75,13 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let (_, hard) = getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
     setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard)?;
-    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach, hub: false };
+    let mesh = Mesh {
+        namespaces: NAMESPACES,
+        services: args.services,
+        proxies: args.proxies,
+        reach: args.reach,
+        hub: false,
+    };
     let wanted = |part| args.parts.is_empty() || args.parts.contains(&part);
     let mut report = Map::new();
     for (key, value) in [

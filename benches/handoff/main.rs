@@ -11,7 +11,6 @@
 
 mod fleet;
 mod group;
-mod relay;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,13 +20,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 use smc_benches::bootstraps::bootstraps;
-use smc_benches::mesh::Mesh;
+use smc_benches::mesh::{Mesh, NAMESPACES};
 use smc_benches::{Result, percentile_ms};
+use smc_testkit::relay::Relay;
 use tokio::time::{Instant, sleep};
 
 use fleet::Fleet;
 use group::{FOUNDERS, Group};
-use relay::Relay;
 
 /// How long an update may take to reach a sidecar before it counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
@@ -82,7 +81,13 @@ fn main() -> Result<()> {
 }
 
 async fn measure(args: &Args) -> Result<Map<String, Value>> {
-    let mesh = Mesh { services: args.services, proxies: args.proxies, reach: args.reach, hub: false };
+    let mesh = Mesh {
+        namespaces: NAMESPACES,
+        services: args.services,
+        proxies: args.proxies,
+        reach: args.reach,
+        hub: false,
+    };
     let mut group = Group::start(mesh).await?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
     let bootstraps = bootstraps(group.client(0).await?, mesh, &proxies).await?;
@@ -208,7 +213,8 @@ async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, V
     let victim = 0;
     let address = &group.xds[victim];
     let relay = Relay::start(address).await?;
-    let (fleet, _) = Fleet::start(bootstraps, &group.xds, Some((address, &relay.address))).await?;
+    let (fleet, _) =
+        Fleet::start(bootstraps, &group.xds, Some((address, &relay.address.to_string()))).await?;
     fleet.at_home(FOUNDERS).await?;
     let start = Instant::now();
     relay.fall_silent();

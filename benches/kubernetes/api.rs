@@ -4,8 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use smc::crds::definitions;
@@ -16,7 +15,6 @@ use smc_kubernetes::{Cluster, ClusterOptions, Programs};
 use smc_types::ids::{MeshNamespace, ProxyUuid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// The control plane's namespace.
@@ -25,12 +23,14 @@ pub(crate) const CONTROL_PLANE: &str = "smc-system";
 /// The node of all pods: the controller manager makes no endpoints of pods without one.
 const NODE: &str = "bench";
 
-/// Requests at once while objects are created. The API server takes 200 writes at once by default.
-const TOGETHER: usize = 48;
-
 /// Starts etcd, an API server and a controller manager, with SMC's definitions.
 pub(crate) async fn api_server(programs: &Programs) -> Result<Cluster> {
-    let cluster = Cluster::start(ClusterOptions::api_only(programs.clone())).await.map_err(|e| e.chain())?;
+    api_server_with(ClusterOptions::api_only(programs.clone())).await
+}
+
+/// As [`api_server`], with other options.
+pub(crate) async fn api_server_with(options: ClusterOptions) -> Result<Cluster> {
+    let cluster = Cluster::start(options).await.map_err(|error| error.chain())?;
     let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {CONTROL_PLANE}}}}}");
     let definitions = definitions(&MeshNamespace::new(CONTROL_PLANE)?)?;
     let mut texts = vec![namespace];
@@ -46,11 +46,11 @@ pub(crate) async fn api_server(programs: &Programs) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// A controller over the API server, with all its files in `directory`.
-pub(crate) fn controller(cluster: &Cluster, directory: &Path, flags: &[String]) -> Result<Controller> {
+/// A controller over the API server of a kubeconfig, with all its files in `directory`.
+pub(crate) fn controller(kubeconfig: &Path, directory: &Path, flags: &[String]) -> Result<Controller> {
     let mut all = vec![
         "--kubernetes".to_owned(),
-        format!("--kubeconfig={}", cluster.kubeconfig().display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
         format!("--mesh-namespace={CONTROL_PLANE}"),
         "--xds-listen=127.0.0.1:0".to_owned(),
     ];
@@ -80,49 +80,9 @@ pub(crate) async fn ready(address: SocketAddr) -> Result<()> {
     Err("the controller is not ready in time".into())
 }
 
-/// Creates all objects, many at once. Of an object with a status, the status is written as well.
-pub(crate) async fn create_all(client: &Client, objects: Vec<Value>) -> Result<()> {
-    let mut objects = objects.into_iter();
-    let mut running = JoinSet::new();
-    loop {
-        while running.len() < TOGETHER
-            && let Some(object) = objects.next()
-        {
-            running.spawn(create(client.clone(), object));
-        }
-        match running.join_next().await {
-            Some(created) => created??,
-            None => return Ok(()),
-        }
-    }
-}
-
-/// Creates one object, and writes its status if it has one.
-pub(crate) async fn create(client: Client, mut object: Value) -> Result<()> {
-    let status = object.as_object_mut().and_then(|object| object.remove("status"));
-    let object: DynamicObject = serde_json::from_value(object)?;
-    let api = api(&client, &object)?;
-    let created = api.create(&PostParams::default(), &object).await?;
-    if let Some(status) = status {
-        let patch = Patch::Merge(json!({ "status": status }));
-        let name = created.metadata.name.unwrap_or_default();
-        api.patch_status(&name, &PatchParams::default(), &patch).await?;
-    }
-    Ok(())
-}
-
 /// The resource of a kind.
 pub(crate) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
-    let types = object.types.clone().ok_or("an object without a kind")?;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    Ok(match &object.metadata.namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    })
 }
 
 /// The objects of `mesh`, as a user would write them: a node and the namespaces, then the accounts, then the

@@ -10,7 +10,7 @@ use smc_benches::bootstraps::credentials;
 use smc_benches::mesh::Mesh;
 use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
-use smc_kubernetes::Programs;
+use smc_kubernetes::{Programs, create_all};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -22,11 +22,12 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh, changes: usize) -> 
     let cluster = api::api_server(programs).await?;
     let client = cluster.client().await.map_err(|error| error.chain())?;
     for objects in api::objects(mesh)? {
-        api::create_all(&client, objects).await?;
+        create_all(&client, objects).await.map_err(|error| error.chain())?;
     }
     let directory = tempfile::tempdir()?;
     let metrics = api::free_port()?;
-    let controller = api::controller(&cluster, directory.path(), &[format!("--metrics-listen={metrics}")])?;
+    let controller =
+        api::controller(&cluster.kubeconfig(), directory.path(), &[format!("--metrics-listen={metrics}")])?;
     api::ready(metrics).await?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
     let credentials = credentials(controller.client().await?, mesh, &proxies).await?;

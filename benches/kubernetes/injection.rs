@@ -22,7 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use smc_benches::controller::PATIENCE;
 use smc_benches::{Result, percentile_ms};
-use smc_kubernetes::{Cluster, Programs, injector_webhook};
+use smc_kubernetes::{Cluster, Programs, create, create_all, injector_webhook};
 use smc_mesh::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -59,7 +59,7 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     let client = cluster.client().await.map_err(|error| error.chain())?;
     let mut namespaces = vec![namespace("plain", None)];
     namespaces.extend((0..NAMESPACES).map(|n| namespace(&format!("b{n}"), Some("smc"))));
-    api::create_all(&client, namespaces).await?;
+    create_all(&client, namespaces).await.map_err(|error| error.chain())?;
     let (webhooks, metrics) = (api::free_port()?, api::free_port()?);
     cluster.apply(&injector_webhook(webhooks)).await.map_err(|e| e.chain())?;
     let directory = tempfile::tempdir()?;
@@ -70,7 +70,7 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
         "--init-image=smc:1".to_owned(),
         "--envoy-image=envoy:1".to_owned(),
     ];
-    let controller = api::controller(&cluster, directory.path(), &flags)?;
+    let controller = api::controller(&cluster.kubeconfig(), directory.path(), &flags)?;
     api::ready(metrics).await?;
     let trust = trust(&client).await?;
     let sender = connect(webhooks, &trust).await?;
@@ -193,7 +193,7 @@ async fn created(cluster: &Cluster, client: &Client, namespace: &str, pods: usiz
             let client = client.clone();
             running.spawn(async move {
                 let start = Instant::now();
-                api::create(client, pod).await.map(|()| start.elapsed())
+                create(client, pod).await.map(|()| start.elapsed())
             });
             begun += 1;
         }

@@ -1,5 +1,5 @@
-//! SMC over a real API server: injection, the first look at a large cluster, the way of a Pod's readiness to
-//! the proxies, and the installation in a whole cluster.
+//! SMC over a real API server: injection, the first look at a large cluster, starts against few and many
+//! namespaces, the way of a Pod's readiness to the proxies, and the installation in a whole cluster.
 //!
 //! `SMC_KUBERNETES=$(tests/setup/kubernetes DIR) cargo bench --bench kubernetes -- --json`; the last line is
 //! one JSON object. `--parts` names some of the parts; `install` needs root and `SMC_ENVOY`.
@@ -10,6 +10,7 @@ mod api;
 mod endpoints;
 mod injection;
 mod install;
+mod start;
 mod sync;
 
 use std::ffi::OsString;
@@ -18,13 +19,14 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use serde_json::{Map, Value};
 use smc_benches::Result;
-use smc_benches::mesh::Mesh;
+use smc_benches::mesh::{Mesh, NAMESPACES};
 use smc_kubernetes::Programs;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Injection,
     Sync,
+    Start,
     Endpoints,
     Install,
 }
@@ -32,7 +34,7 @@ enum Part {
 #[derive(Parser, Debug, Clone)]
 struct Args {
     /// The parts to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "injection,sync,endpoints,install")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "injection,sync,start,endpoints,install")]
     parts: Vec<Part>,
     /// The directories of Kubernetes' programs, as `tests/setup/kubernetes DIR` prints them.
     #[arg(long, env = "SMC_KUBERNETES")]
@@ -52,12 +54,15 @@ struct Args {
     /// Pods of the first look.
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
-    /// Services, and TrafficTargets, of the first look and of the connected proxies.
+    /// Services, and TrafficTargets, of the first look, of the starts and of the connected proxies.
     #[arg(long, default_value_t = 1_000)]
     services: usize,
-    /// Connected proxies.
+    /// Connected proxies, and pods of the starts.
     #[arg(long, default_value_t = 2_000)]
     proxies: usize,
+    /// Starts of a controller, for each number of namespaces.
+    #[arg(long, default_value_t = 10)]
+    starts: usize,
     /// Services that each identity may call.
     #[arg(long, default_value_t = 10)]
     reach: usize,
@@ -88,7 +93,13 @@ fn main() -> Result<()> {
 
 async fn measure(args: &Args) -> Result<Map<String, Value>> {
     let programs = Programs::new(&args.kubernetes);
-    let mesh = |proxies| Mesh { services: args.services, proxies, reach: args.reach, hub: false };
+    let mesh = |proxies| Mesh {
+        namespaces: NAMESPACES,
+        services: args.services,
+        proxies,
+        reach: args.reach,
+        hub: false,
+    };
     let mut report = Map::new();
     for part in &args.parts {
         let figures = match part {
@@ -97,6 +108,7 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
                 injection::measure(&programs, &load).await?
             }
             Part::Sync => sync::measure(&programs, mesh(args.pods)).await?,
+            Part::Start => start::measure(&programs, mesh(args.proxies), args.starts).await?,
             Part::Endpoints => endpoints::measure(&programs, mesh(args.proxies), args.changes).await?,
             Part::Install => {
                 let envoy = args.envoy.as_ref().ok_or("the installation needs --envoy")?;

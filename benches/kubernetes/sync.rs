@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_benches::mesh::Mesh;
-use smc_kubernetes::{Cluster, Programs};
+use smc_kubernetes::{Cluster, Programs, create_all};
 use tokio::time::{Instant, sleep};
 
 use crate::api;
@@ -16,14 +16,15 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh) -> Result<Value> {
     let client = cluster.client().await.map_err(|error| error.chain())?;
     let start = Instant::now();
     for objects in api::objects(mesh)? {
-        api::create_all(&client, objects).await?;
+        create_all(&client, objects).await.map_err(|error| error.chain())?;
     }
     let created = start.elapsed();
     slices(&cluster, mesh.services).await?;
     let directory = tempfile::tempdir()?;
     let metrics = api::free_port()?;
     let start = Instant::now();
-    let controller = api::controller(&cluster, directory.path(), &[format!("--metrics-listen={metrics}")])?;
+    let controller =
+        api::controller(&cluster.kubeconfig(), directory.path(), &[format!("--metrics-listen={metrics}")])?;
     api::ready(metrics).await?;
     let synced = start.elapsed();
     let after_sync = controller.memory_kib("VmRSS")?;
@@ -46,7 +47,7 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh) -> Result<Value> {
 }
 
 /// Waits until the controller manager has made the slices of all services; it makes some twenty a second.
-async fn slices(cluster: &Cluster, services: usize) -> Result<()> {
+pub(crate) async fn slices(cluster: &Cluster, services: usize) -> Result<()> {
     let made = || async {
         let names = ["get", "endpointslices", "-A", "-o", "name"];
         let count = cluster.kubectl(&names).await.map_err(|error| error.chain())?.stdout.lines().count();

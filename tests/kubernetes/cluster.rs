@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,6 +40,7 @@ static CLUSTERS: AtomicU64 = AtomicU64::new(0);
 pub struct Cluster {
     handle: ClusterHandle,
     layout: Layout,
+    has_controller_manager: bool,
     api_server_flags: Vec<String>,
     keeper: Child,
     /// Its end ends the cluster.
@@ -57,8 +59,19 @@ impl Cluster {
     /// Starts a cluster and waits until it can run pods, or answers if it has no node. After an error,
     /// everything that it started is gone.
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
-        let ClusterOptions { name, programs, node, images, mut api_server_flags, audited, wait, keep } =
-            options;
+        let ClusterOptions {
+            name,
+            programs,
+            node,
+            controller_manager,
+            images,
+            mut api_server_flags,
+            audited,
+            wait,
+            keep,
+        } = options;
+        // envtest has none.
+        let has_controller_manager = node || controller_manager && programs.find(CONTROLLER_MANAGER).is_ok();
         let name = name.unwrap_or_else(|| {
             format!("t{}-{}", std::process::id(), CLUSTERS.fetch_add(1, Ordering::Relaxed))
         });
@@ -97,7 +110,8 @@ impl Cluster {
         let host_port = if node { port } else { layout.api_port };
         kubeconfig::write(&state.kubeconfig(), &layout.keys, "admin", host_port)?;
         let handle = ClusterHandle::new(name, state, programs);
-        let cluster = Self { handle, layout, api_server_flags, keeper, lifeline: Some(lifeline) };
+        let lifeline = Some(lifeline);
+        let cluster = Self { handle, layout, has_controller_manager, api_server_flags, keeper, lifeline };
         match cluster.start_components(node, images).await {
             Ok(()) => Ok(cluster),
             Err(error) => {
@@ -120,8 +134,7 @@ impl Cluster {
     async fn start_control_plane(&self, node: bool) -> Result<(), ClusterError> {
         self.start_program("etcd", self.layout.etcd()).await?;
         self.start_api_server().await?;
-        // envtest has none; then pods need no service account.
-        if self.programs().find(CONTROLLER_MANAGER).is_err() && !node {
+        if !self.has_controller_manager {
             return Ok(());
         }
         // Not before: without the roles that the API server makes first, it gives up for good.
@@ -140,13 +153,30 @@ impl Cluster {
     /// Starts the API server, also again after it was killed, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<(), ClusterError> {
         let mut args = self.layout.api_server();
-        if self.programs().find(CONTROLLER_MANAGER).is_err() {
+        if !self.has_controller_manager {
+            // The accounts `default` that pods would need are made by the controller manager.
             args.push("--disable-admission-plugins=ServiceAccount".to_owned());
         }
         args.extend(self.api_server_flags.iter().cloned());
         self.start_program("kube-apiserver", args).await?;
+        self.wait_api_server().await
+    }
+
+    /// Waits until the API server is ready, etcd included.
+    pub(crate) async fn wait_api_server(&self) -> Result<(), ClusterError> {
         let client = self.client().await?;
         self.wait_for("kube-apiserver", "the API server to be ready", || ready(client.clone())).await
+    }
+
+    /// Writes a kubeconfig of the administrator for the API server of a cluster without a node, by way of a
+    /// relay at this port of the loopback interface.
+    pub fn write_kubeconfig(&self, path: &Path, port: u16) -> Result<(), ClusterError> {
+        kubeconfig::write(path, &self.layout.keys, "admin", port)
+    }
+
+    /// The address of the API server in the network of its cluster, which is the host's without a node.
+    pub fn api_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.layout.api_port))
     }
 
     /// Starts a component again that [`ClusterHandle::signal`] has killed.

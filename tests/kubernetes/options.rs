@@ -15,6 +15,8 @@ pub struct ClusterOptions {
     /// Run a node, with containers, virtual IPs and DNS. Needs root. One cluster with a node runs on a
     /// machine at a time.
     pub node: bool,
+    /// Run the controller manager, which makes accounts and endpoints and ends namespaces. A node needs it.
+    pub controller_manager: bool,
     /// Images that the node has.
     pub images: Vec<Image>,
     /// Additional flags of the API server.
@@ -34,6 +36,7 @@ impl ClusterOptions {
             name: None,
             programs,
             node: true,
+            controller_manager: true,
             images,
             api_server_flags: Vec::new(),
             audited: Vec::new(),

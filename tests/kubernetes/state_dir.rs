@@ -129,6 +129,11 @@ impl StateDir {
         self.0.join("images")
     }
 
+    /// etcd's data.
+    pub(crate) fn etcd(&self) -> PathBuf {
+        self.0.join("etcd")
+    }
+
     pub(crate) fn config(&self) -> PathBuf {
         self.0.join("config.json")
     }

@@ -2,8 +2,9 @@
 //!
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
 //! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
-//! hostile ones ([`hostile`]), the reading of Envoy's log ([`envoy_log`]), of the report about [`shards`] and
-//! of a process's [`memory`], and the wait for what is to come ([`mod@eventually`]). Asserts nothing itself.
+//! hostile ones ([`hostile`]), a [`relay`] to a server, the reading of Envoy's log ([`envoy_log`]), of the
+//! report about [`shards`] and of a process's [`memory`], and the wait for what is to come
+//! ([`mod@eventually`]). Asserts nothing itself.
 //! Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
@@ -21,6 +22,7 @@ pub mod hostile;
 pub mod loopback;
 pub mod memory;
 pub mod mesh;
+pub mod relay;
 pub mod shards;
 pub mod shop;
 pub mod subscriptions;

@@ -4,8 +4,14 @@
 //! that can cut its connections while the test goes on changing the cluster.
 
 mod compaction;
+mod every_kind;
 mod gate;
+mod hostile;
+mod hostile_objects;
+mod restored;
 mod watcher;
+mod whole;
+mod world;
 
 use std::time::Duration;
 
@@ -80,8 +86,20 @@ async fn started(programs: Programs) -> Cluster {
 
 /// An API server with additional flags.
 async fn with_flags(programs: Programs, flags: &[&str]) -> Cluster {
-    let mut options = ClusterOptions::api_only(programs);
-    options.api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    with(ClusterOptions { api_server_flags, ..ClusterOptions::api_only(programs) }).await
+}
+
+/// An API server beside which no controller makes objects, with the definitions.
+async fn alone(programs: Programs, flags: &[&str]) -> Cluster {
+    let api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let options = ClusterOptions::api_only(programs);
+    let cluster = with(ClusterOptions { controller_manager: false, api_server_flags, ..options }).await;
+    define(&cluster, |_| true).await;
+    cluster
+}
+
+async fn with(options: ClusterOptions) -> Cluster {
     Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
@@ -110,6 +128,13 @@ async fn reader(cluster: &Cluster) -> Client {
     config.auth_info.impersonate = Some("reader".to_owned());
     config.default_retry = false;
     Client::try_from(config).unwrap()
+}
+
+/// The version that the API server is at.
+async fn version(cluster: &Cluster) -> String {
+    let list = cluster.kubectl(&["get", "--raw", "/api/v1/namespaces/shop/serviceaccounts"]).await.unwrap();
+    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
 async fn kubectl(cluster: &Cluster, args: &[&str]) {
@@ -191,12 +216,12 @@ async fn what_happened_while_watches_were_cut_arrives_though_history_is_gone() {
     let gate = Gate::over(cluster.client().await.unwrap());
     let mut watcher = Watcher::start(gate.clone());
     watcher.gets("ServiceAccount shop/gone").await;
-    // Cut for a moment: the watches go on from where they were.
+    // Cut for a moment: etcd may have been put back meanwhile, so no watch goes on from where it was.
     gate.close();
     cluster.apply(&account("shop/meanwhile")).await.unwrap();
     gate.open();
     watcher.gets("ServiceAccount shop/meanwhile").await;
-    assert_eq!(watcher.metric("smc_source_relists_total{kind=\"ServiceAccount\"}"), 0);
+    assert!(watcher.metric("smc_source_relists_total{kind=\"ServiceAccount\"}") >= 1);
     // Cut while the API server restarts, which forgets the history that a watch would need: 410 Gone.
     gate.close();
     kubectl(&cluster, &["delete", "-n", "shop", "serviceaccount", "gone"]).await;

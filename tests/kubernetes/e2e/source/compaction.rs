@@ -6,7 +6,7 @@ use smc_kubernetes::Cluster;
 
 use crate::shared;
 
-use super::{Gate, NAMESPACES, Watcher, account, define, kubectl, with_flags};
+use super::{Gate, NAMESPACES, Watcher, account, define, kubectl, version, with_flags};
 
 /// How long the API server may take to compact twice. It forgets what it saw at the compaction before.
 const COMPACTED: Duration = Duration::from_mins(2);
@@ -22,13 +22,6 @@ async fn is_compacted(cluster: &Cluster, version: &str) {
     };
     let waited = cluster.wait("etcd to be compacted", COMPACTED, asked).await;
     waited.unwrap_or_else(|error| panic!("{}", error.chain()));
-}
-
-/// The version that the API server is at.
-async fn version(cluster: &Cluster) -> String {
-    let list = cluster.kubectl(&["get", "--raw", "/api/v1/namespaces/shop/serviceaccounts"]).await.unwrap();
-    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
-    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
 /// Without a watch cache, a watch begins in etcd, and cannot begin before its latest compaction.

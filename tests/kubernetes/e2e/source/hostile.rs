@@ -1,0 +1,159 @@
+//! Objects that are hard to read, of every kind, in the mesh and outside of it: each costs itself alone.
+//!
+//! Meanwhile another tenant takes back an object of every kind, and a replica starts.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Request;
+use kube::Client;
+use serde_json::json;
+use smc_kubernetes::{Cluster, create_all};
+use smc_types::object_ref::Kind;
+
+use crate::shared;
+
+use super::every_kind::{in_mesh, in_namespaces, namespace, object, reference};
+use super::hostile_objects::{Hostile, SHAPES, of_metadata, of_shape};
+use super::{Gate, Watcher, alone};
+
+/// How long a change takes, hostile objects or not: two seconds, and what a busy machine adds.
+const USUAL: Duration = Duration::from_secs(5);
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(20);
+
+/// A mesh with a tenant and a running source, and namespaces for what is hostile.
+struct Scene {
+    cluster: Cluster,
+    client: Client,
+    watcher: Watcher,
+    objects: BTreeSet<String>,
+}
+
+impl Scene {
+    async fn begin(flags: &[&str]) -> Option<Self> {
+        let cluster = alone(shared::api_programs()?, flags).await;
+        let client = cluster.client().await.unwrap();
+        let spaces = [("own", json!({})), ("shop", in_mesh()), ("inside", in_mesh()), ("outside", json!({}))];
+        create_all(&client, spaces.map(|(name, labels)| namespace(name, labels)).into()).await.unwrap();
+        create_all(&client, in_namespaces().map(|kind| object(kind, "shop", "kept")).collect())
+            .await
+            .unwrap();
+        let mut objects = BTreeSet::from(["Namespace shop".to_owned(), "Namespace inside".to_owned()]);
+        objects.extend(in_namespaces().map(|kind| reference(kind, "shop", "kept")));
+        let mut watcher = Watcher::start(Gate::over(client.clone()));
+        watcher.becomes_eventually(&objects, "without hostile objects").await;
+        Some(Self { cluster, client, watcher, objects })
+    }
+
+    /// Asserts that these objects harm no other one.
+    async fn is_unharmed_by(&mut self, hostile: &[Hostile], deep: bool, when: &str) {
+        let gone: Vec<_> = in_namespaces().map(|kind| object(kind, "shop", "gone")).collect();
+        create_all(&self.client, gone.clone()).await.unwrap();
+        let mut with = self.objects.clone();
+        with.extend(in_namespaces().map(|kind| reference(kind, "shop", "gone")));
+        self.watcher.becomes_eventually(&with, when).await;
+
+        join_all(hostile.iter().map(|hostile| create(&self.client, hostile))).await;
+        self.watcher.may_have(hostile.iter().map(Hostile::reference));
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": gone});
+        let delete = ["delete", "--grace-period=0", "--force", "-f", "-"];
+        let deleted = self.cluster.kubectl_with(&delete, &list.to_string()).await.unwrap();
+        assert!(deleted.success(), "{when}: {deleted:?}");
+        self.watcher.becomes_within(USUAL, &self.objects, when).await;
+        accounts_for(&mut self.watcher, hostile, deep, when).await;
+
+        let mut fresh = Watcher::start(Gate::over(self.client.clone()));
+        fresh.may_have(hostile.iter().map(Hostile::reference));
+        fresh.first_within(START, when).await;
+        fresh.assert_is(&self.objects, when);
+        accounts_for(&mut fresh, hostile, deep, when).await;
+        fresh.stop().await;
+
+        join_all(hostile.iter().map(|hostile| delete_all(&self.client, hostile.path()))).await;
+        self.watcher.may_have([]);
+        self.watcher.becomes_eventually(&self.objects, when).await;
+    }
+}
+
+/// Asserts that each of the objects in the mesh is read, or is a problem that names it; of one that no reader
+/// with a bound reads, one problem. Those outside of the mesh are nothing.
+async fn accounts_for(watcher: &mut Watcher, hostile: &[Hostile], deep: bool, when: &str) {
+    for hostile in hostile {
+        let name = hostile.reference();
+        if hostile.namespace == "outside" {
+            assert!(!watcher.has(&name) && watcher.problems_of(&name) == 0, "{when}: {name}");
+            continue;
+        }
+        watcher.accounts_within(USUAL, &name, when).await;
+        if deep {
+            assert_eq!(watcher.problems_of(&name), 1, "{when}: {name}: {}", watcher.problems());
+        }
+    }
+}
+
+/// Creates an object. Its text is written and its answer read as they are, since readers have bounds.
+async fn create(client: &Client, hostile: &Hostile) {
+    let request = Request::post(hostile.path()).header("content-type", "application/json");
+    let created = client.request_text(request.body(hostile.text.clone().into_bytes()).unwrap()).await;
+    let short = |error: kube::Error| error.to_string().chars().take(500).collect::<String>();
+    created.unwrap_or_else(|error| panic!("{}: {}", hostile.reference(), short(error)));
+}
+
+/// Deletes all objects at a path, at once.
+async fn delete_all(client: &Client, path: String) {
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+    let request = Request::delete(path).header("content-type", "application/json");
+    client.request_text(request.body(options.to_string().into_bytes()).unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_hard_to_read_costs_itself_alone() {
+    let Some(mut scene) = Scene::begin(&[]).await else { return };
+    for shape in SHAPES {
+        let hostile: Vec<_> =
+            ["outside", "inside"].into_iter().flat_map(|space| of_shape(shape, space)).collect();
+        scene.is_unharmed_by(&hostile, shape.is_deep(), &format!("{shape:?}")).await;
+    }
+    let hostile: Vec<_> = ["outside", "inside"].into_iter().flat_map(of_metadata).collect();
+    scene.is_unharmed_by(&hostile, false, "metadata").await;
+    scene.cluster.stop().await.unwrap();
+}
+
+/// How many objects of what size are more than a page may have.
+const LARGE: usize = 200;
+const LARGE_BYTES: usize = 400 * 1024;
+
+/// Without streaming lists, pages hold 500 objects of any size. Half of these are outside of the mesh.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_large_objects_arrives_in_parts() {
+    let Some(programs) = shared::api_programs() else { return };
+    let cluster = alone(programs, &["--feature-gates=WatchList=false"]).await;
+    let client = cluster.client().await.unwrap();
+    let spaces = [("own", json!({})), ("inside", in_mesh()), ("outside", json!({}))];
+    create_all(&client, spaces.map(|(name, labels)| namespace(name, labels)).into()).await.unwrap();
+    let large = |number: usize| {
+        let space = if number.is_multiple_of(2) { "inside" } else { "outside" };
+        let mut large = object(Kind::Telemetry, space, &format!("large-{number}"));
+        large["spec"]["accessLog"]["openTelemetry"] = json!({"x": "x".repeat(LARGE_BYTES)});
+        large
+    };
+    // A few at once, each of which the API server holds several times.
+    for number in 0..LARGE / 10 {
+        create_all(&client, (0..10).map(|part| large(10 * number + part)).collect()).await.unwrap();
+    }
+    let mut objects: BTreeSet<String> = (0..LARGE)
+        .step_by(2)
+        .map(|number| reference(Kind::Telemetry, "inside", &format!("large-{number}")))
+        .collect();
+    objects.insert("Namespace inside".to_owned());
+    let mut watcher = Watcher::start(Gate::over(client.clone()));
+    watcher.first_within(START, "pages").await;
+    watcher.assert_is(&objects, "pages");
+    create_all(&client, vec![object(Kind::Telemetry, "inside", "late")]).await.unwrap();
+    objects.insert(reference(Kind::Telemetry, "inside", "late"));
+    watcher.becomes_within(USUAL, &objects, "after the pages").await;
+    cluster.stop().await.unwrap();
+}

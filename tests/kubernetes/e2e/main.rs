@@ -25,7 +25,6 @@ mod objects;
 mod osm;
 mod programmed;
 mod rejection;
-mod restarts;
 mod rights;
 mod scale;
 mod shared;

@@ -75,6 +75,8 @@ pub struct Judge {
     run: Run,
     /// What was published over this directory.
     shown: Vec<Shown>,
+    /// When the last run ended that read everything, and thus kept it.
+    ended: Instant,
     /// The moments of a return to an older state that the source need not have noticed yet.
     returned: Option<BTreeMap<Kind, usize>>,
 }
@@ -85,7 +87,8 @@ impl Judge {
         let run = Run { began: Instant::now(), moments: BTreeMap::new(), batches: 0, returned: false };
         let published = kinds().map(|kind| (kind, Published::new())).collect();
         let (problems, cursors, shown) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { server, namespaces, published, problems, cursors, run, shown, returned: None }
+        let ended = run.began;
+        Self { server, namespaces, published, problems, cursors, run, shown, ended, returned: None }
     }
 
     /// A run of the source begins; it has the directory of the one before, or an empty one.
@@ -97,6 +100,13 @@ impl Judge {
         self.run = Run { began: Instant::now(), moments, batches: 0, returned: false };
         self.published.values_mut().for_each(Published::clear);
         self.problems.clear();
+    }
+
+    /// The run ends.
+    pub fn end(&mut self) {
+        if self.shown.iter().any(|shown| shown.kept && shown.at >= self.run.began) {
+            self.ended = Instant::now();
+        }
     }
 
     /// When the run began.
@@ -204,7 +214,7 @@ impl Judge {
             let waited = (now - began).as_millis();
             return Err(Violation::new(Rule::LastKnown, format!("the last known mesh after {waited} ms")));
         }
-        let old = kept.iter().rev().find(|shown| shown.at + COPY_AGE <= began).unwrap_or(first);
+        let old = kept.iter().rev().find(|shown| shown.at + COPY_AGE <= self.ended).unwrap_or(first);
         let unsure = self.shown.iter().any(|shown| shown.at >= old.at && shown.unsure);
         let (moments, withheld) = (old.moments.clone(), old.withheld.clone());
         self.place(&moments, Some(&withheld));

@@ -20,6 +20,9 @@ use super::random::Random;
 use super::resources;
 pub use super::tally::{Asked, Tally};
 
+/// A list for which the cache is behind by so much takes so long that it may be asked for in another way.
+const CACHE_PATIENCE: Duration = Duration::from_secs(20);
+
 /// How the server treats lists that are to be streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streaming {
@@ -245,7 +248,12 @@ impl Server {
 
     /// A kind is further behind for a while.
     pub fn lag(&self, kind: Kind, by: Duration, span: Duration) {
-        self.state().faults.lag(kind, by, Instant::now() + span);
+        let mut state = self.state();
+        state.faults.lag(kind, by, Instant::now() + span);
+        if by >= CACHE_PATIENCE {
+            state.tally.excuse(kind);
+        }
+        drop(state);
         self.wake(kind);
     }
 

@@ -109,7 +109,7 @@ impl<'a> World<'a> {
             running: None,
             runs: 0,
             directory: None,
-            bounds: bounds::Bounds::new(&story.setup),
+            bounds: bounds::Bounds::new(&story.setup, story.namespaces),
             stale_at: BTreeMap::new(),
             traced,
             trace: Vec::new(),
@@ -205,8 +205,13 @@ impl<'a> World<'a> {
     /// When something is due beside steps and batches.
     fn next_due(&self) -> Option<Instant> {
         let stale = self.stale_at.keys().next().copied();
-        let back = self.judge.awaits_return().then(|| self.return_due());
+        let back = self.awaits_return().then(|| self.return_due());
         [stale, back].into_iter().flatten().min()
+    }
+
+    /// Whether there is a source that must notice a return to an older state.
+    fn awaits_return(&self) -> bool {
+        self.running.is_some() && self.judge.awaits_return()
     }
 
     /// When the source must have noticed a return to an older state.
@@ -224,7 +229,7 @@ impl<'a> World<'a> {
             let stale = entry.remove();
             self.check_stale(stale)?;
         }
-        if self.judge.awaits_return() && self.return_due() <= now {
+        if self.awaits_return() && self.return_due() <= now {
             self.note("the return to an older state must have been noticed");
             self.judge.settle_return()?;
         }

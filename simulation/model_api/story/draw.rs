@@ -11,6 +11,9 @@ use crate::model_api::random::Random;
 use crate::model_api::resources::is_custom;
 use crate::model_api::server::{Setup, Streaming};
 
+/// The least time for which an API server and its etcd are away that are given another copy.
+const RESTORE: Duration = Duration::from_secs(3);
+
 /// What a story is about, beside changes. Few at once, so that each is met often, alone and with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Theme {
@@ -162,7 +165,7 @@ fn of_theme(random: &Random, theme: Theme, namespaces: u16) -> Action {
         }
         Theme::Returns => {
             let how = match random.below(4) {
-                0 | 1 => Back::Away(span(random), u8::try_from(random.below(12)).unwrap_or(0)),
+                0 | 1 => Back::Away(span(random).max(RESTORE), u8::try_from(random.below(12)).unwrap_or(0)),
                 2 => Back::Telling,
                 _ => Back::Silent,
             };

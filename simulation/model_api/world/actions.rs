@@ -14,7 +14,7 @@ use crate::model_api::resources::is_custom;
 use crate::model_api::story::{Action, Back, OfWatches};
 
 /// The objects of a kind in a namespace.
-const OBJECTS: u64 = 3;
+pub(super) const OBJECTS: u64 = 3;
 
 /// From when on a source that cannot reach the server says that it is stale, and that gets no answer.
 const STALE_IF_AWAY: Duration = Duration::from_secs(25);
@@ -134,7 +134,7 @@ impl World<'_> {
             self.server.begin(Fault::Away, span);
         }
         self.server.go_back(changes.into(), telling);
-        self.bounds.returned();
+        self.bounds.returned(self.judge.batches() == 0);
         self.judge.went_back();
         if let Back::Away(_, hidden) = how {
             let random = Random::new(u64::from(changes) << 8 | u64::from(hidden));

@@ -1,11 +1,13 @@
 //! The time that the source has, and how often it may ask.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use smc_types::object_ref::Kind;
 use tokio::time::Instant;
 
 use super::World;
+use super::actions::OBJECTS;
 use crate::model_api::judge::{Rule, Violation};
 use crate::model_api::server::{Asked, Server, Setup, Streaming};
 use crate::model_api::tally::Tally;
@@ -31,6 +33,9 @@ const UNDEFINED: Duration = Duration::from_secs(45);
 /// What it has more where lists that should be streamed do not end: that takes 20 s to be noticed.
 const ENDLESS: Duration = Duration::from_secs(25);
 
+/// From this delay of answers on, in milliseconds, two of them and the second between may be 2.5 s apart.
+const SLOW: u64 = 700;
+
 /// The most requests of a start that nothing disturbs, with streamed lists and with pages.
 const START: u32 = 40;
 
@@ -51,9 +56,13 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn new(setup: &Setup) -> Self {
-        let longest = |of: &std::collections::BTreeMap<Kind, u64>| of.values().copied().max().unwrap_or(0);
-        let slow = Duration::from_millis(3 * longest(&setup.delays) + 2 * longest(&setup.lags));
+    pub(super) fn new(setup: &Setup, namespaces: u16) -> Self {
+        // A list in pages may have to begin once more.
+        let pages = match setup.streaming {
+            Streaming::Served => 0,
+            _ => (u64::from(namespaces) * OBJECTS).div_ceil(setup.page.max(1) as u64),
+        };
+        let slow = Duration::from_millis((3 + 2 * pages) * longest(&setup.delays) + 2 * longest(&setup.lags));
         let endless = setup.streaming == Streaming::Ignored;
         Self { slow, endless, rough_until: None, returned_at: None, undefined: false, silent: false }
     }
@@ -73,9 +82,10 @@ impl Bounds {
         self.silent = true;
     }
 
-    /// The server goes back to an older state.
-    pub(super) fn returned(&mut self) {
+    /// The server goes back to an older state. A list that began before waits for what is no more.
+    pub(super) fn returned(&mut self, listing: bool) {
         self.returned_at = Some(Instant::now());
+        self.endless |= listing;
     }
 
     /// The source said what the server has. A watch that is silent for ever may hide the next change as well.
@@ -106,6 +116,10 @@ impl Bounds {
         }
         more
     }
+}
+
+fn longest(of: &BTreeMap<Kind, u64>) -> u64 {
+    of.values().copied().max().unwrap_or(0)
 }
 
 impl Server {
@@ -147,13 +161,18 @@ impl World<'_> {
         let state = self.server.state();
         let tally = &state.tally;
         let minutes = self.judge.began().elapsed().as_secs() / 60 + 1;
+        // Without bookmarks a watch is opened again every 100 s, by a list if answers are too slow to show
+        // that the API server was there all the time.
+        let setup = &self.story.setup;
+        let slow = !setup.bookmarks && longest(&setup.delays) >= SLOW;
+        let silences = if slow { u32::try_from(minutes).unwrap_or(u32::MAX) } else { 0 };
         let several = |what: String| Err(Violation::new(Rule::Requests, what));
         for kind in Kind::ALL {
             // Without the namespaces, no list of another kind is of use.
             let of = |kind: &Kind| tally.excuses.get(kind).copied().unwrap_or_default();
             let excuses = of(kind).max(of(&Kind::Namespace));
             let (lists, watches) = (tally.of(*kind, Asked::List), tally.of(*kind, Asked::Watch));
-            if lists > 1 + 2 * excuses {
+            if lists > 1 + 2 * excuses + silences {
                 return several(format!("{lists} lists of {kind} with {excuses} reasons for more"));
             }
             if u64::from(watches) > 2 * (1 + u64::from(excuses) + minutes) {

@@ -64,6 +64,7 @@ impl World<'_> {
     pub(super) async fn end(&mut self, kill: bool) -> Result<(), Violation> {
         let Some(running) = self.running.take() else { return Ok(()) };
         self.note(if kill { "the source is killed" } else { "the source is asked to end" });
+        self.judge.end();
         self.outcome.requests += u64::from(self.server.state().tally.all());
         if kill {
             running.task.abort();

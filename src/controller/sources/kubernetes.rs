@@ -31,6 +31,7 @@ mod reader;
 mod resources;
 mod shallow;
 mod store;
+mod uptime;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -58,6 +59,7 @@ use self::metrics::SourceMetrics;
 use self::probe::{Position, Probe};
 use self::reader::Reader;
 use self::store::{Change, Scope, Store, WentBack};
+use self::uptime::Uptime;
 use super::{Batch, Source, SourceError};
 use crate::decode::Rules;
 use crate::decode::kinds::readable;
@@ -232,12 +234,14 @@ impl Running {
         };
         tasks.spawn(looker.run());
         let (position_sender, position) = watch::channel(Position::default());
+        let (uptime_sender, uptime) = watch::channel(Uptime::default());
         let probe = Probe {
             reader: reader.clone(),
             places: places.clone(),
             position,
             changes: sender.clone(),
             reachable: reachable_sender,
+            uptime: uptime_sender,
             env: env.clone(),
         };
         tasks.spawn(probe.run());
@@ -249,6 +253,7 @@ impl Running {
             scope,
             epoch,
             reachable: reachable.clone(),
+            uptime,
             streams: Arc::new(AtomicBool::new(true)),
             changes: sender,
             env,

@@ -216,12 +216,12 @@ async fn what_happened_while_watches_were_cut_arrives_though_history_is_gone() {
     let gate = Gate::over(cluster.client().await.unwrap());
     let mut watcher = Watcher::start(gate.clone());
     watcher.gets("ServiceAccount shop/gone").await;
-    // Cut for a moment: etcd may have been put back meanwhile, so no watch goes on from where it was.
+    // Cut for a moment, after which a watch goes on; or a list is due, if a busy machine made it a long
+    // moment.
     gate.close();
     cluster.apply(&account("shop/meanwhile")).await.unwrap();
     gate.open();
     watcher.gets("ServiceAccount shop/meanwhile").await;
-    assert!(watcher.metric("smc_source_relists_total{kind=\"ServiceAccount\"}") >= 1);
     // Cut while the API server restarts, which forgets the history that a watch would need: 410 Gone.
     gate.close();
     kubectl(&cluster, &["delete", "-n", "shop", "serviceaccount", "gone"]).await;

@@ -107,11 +107,11 @@ impl Failure {
         }
     }
 
-    /// Whether a watch may go on from the version that it has come to: the API server asks to be left
-    /// alone for a while, and nothing else has happened. After anything else it may be another one, or
-    /// another history.
+    /// Whether a watch may go on from the version that it has come to, if the API server is still the same: a
+    /// connection was lost, or the API server asks to be left alone for a while. After anything else,
+    /// something may be missing.
     pub(super) fn keeps_version(&self) -> bool {
-        self.code() == Some(429)
+        matches!(self, Self::Unreachable(_) | Self::NoAnswer | Self::CutShort) || self.code() == Some(429)
     }
 
     /// Whether the API server did not answer.
@@ -193,10 +193,10 @@ mod tests {
         let broken = || Failure::Unreachable(Unreachable("broken".into()));
         let too_large = "Too large resource version: 9, current: 5";
         for (failure, keeps_version, trouble) in [
-            (broken(), false, Some(Trouble::Unreachable)),
-            (Failure::NoAnswer, false, Some(Trouble::Unreachable)),
+            (broken(), true, Some(Trouble::Unreachable)),
+            (Failure::NoAnswer, true, Some(Trouble::Unreachable)),
             (Failure::Endless, false, Some(Trouble::Unreachable)),
-            (Failure::CutShort, false, Some(Trouble::Unreachable)),
+            (Failure::CutShort, true, Some(Trouble::Unreachable)),
             (Failure::Malformed("x".to_owned()), false, Some(Trouble::Malformed)),
             (Failure::TooLarge { limit: 1 }, false, Some(Trouble::Malformed)),
             (refused(400, "a"), false, Some(Trouble::Refused("status 400, a".to_owned()))),

@@ -3,9 +3,9 @@
 //! Owns the order of requests: list, watch, read a namespace that entered the mesh, and again after a
 //! failure. What a failure means is decided in `failure`, what an object means in `store`.
 //!
-//! A watch goes on from the version that another one has come to only if that one ended in order, and the API
-//! server is not at an earlier version. After anything else the API server may be another one, over an etcd
-//! that was restored in between, so everything is listed.
+//! A watch goes on from the version that another one has come to only if the API server has answered without
+//! a gap since that one was opened, and is not at an earlier version. Otherwise the API server may be another
+//! one, over an etcd that was restored in between, so everything is listed.
 
 mod listing;
 mod watching;
@@ -29,6 +29,7 @@ use super::paging::PageLimit;
 use super::reader::Reader;
 use super::resources::{Extent, Place, Resource, extent};
 use super::store::{Arrived, Change, Scope, Version};
+use super::uptime::Uptime;
 use crate::decode::kinds;
 
 /// Followers that wait for an API server come back within this time when it answers again.
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     pub(super) epoch: watch::Receiver<u64>,
     /// Whether the API server answers, as far as is known.
     pub(super) reachable: watch::Receiver<bool>,
+    /// Since when it has answered without a gap.
+    pub(super) uptime: watch::Receiver<Uptime>,
     /// Whether it can stream lists at all, as far as is known.
     pub(super) streams: Arc<AtomicBool>,
     /// Takes what is learnt, with the epoch at which the reading began.
@@ -75,6 +78,8 @@ pub(super) struct Follower {
     kind: Kind,
     keep: &'static Keep,
     shared: Shared,
+    /// How the next session begins.
+    next: Next,
     /// The order to list that the present session follows.
     epoch: u64,
     /// The namespaces that this kind is read in.
@@ -113,13 +118,31 @@ impl From<SourceEnded> for Stop {
     }
 }
 
-/// How the next session begins.
+/// How a session begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
     /// With a list.
     List,
-    /// With a watch from this version.
-    Watch(String),
+    /// With a watch that goes on from another one.
+    Watch(Reached),
+}
+
+/// What follows a watch that has ended in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// A watch that goes on.
+    Watch,
+    /// A list.
+    List,
+}
+
+/// What a watch has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reached {
+    /// When it was opened.
+    opened: Instant,
+    /// Everything up to this version is known.
+    version: String,
 }
 
 impl Follower {
@@ -129,6 +152,7 @@ impl Follower {
             kind,
             keep: keep::of(kind),
             shared,
+            next: Next::List,
             epoch: 0,
             following: Arc::default(),
             streaming: true,
@@ -172,14 +196,27 @@ impl Follower {
 
     /// Follows a resource until the source ends.
     async fn follow(&mut self, resource: &Resource) {
-        let (mut next, mut attempt, mut unreachable) = (Next::List, 0, false);
+        self.next = Next::List;
+        let (mut attempt, mut unreachable) = (0, false);
         loop {
             let epoch = *self.shared.epoch.borrow_and_update();
             if std::mem::replace(&mut self.epoch, epoch) != epoch {
-                next = Next::List;
+                self.next = Next::List;
             }
             let began = Instant::now();
-            let ended = self.session(resource, next.clone()).await;
+            let mut orders = self.shared.epoch.clone();
+            let ended = tokio::select! {
+                biased;
+                // What is being read is of a history that the API server has left.
+                ordered = orders.wait_for(|order| *order != epoch) => {
+                    if ordered.is_err() {
+                        return;
+                    }
+                    attempt = 0;
+                    continue;
+                }
+                ended = self.session(resource) => ended,
+            };
             let fails = matches!(&ended, Err(Stop::Failed(failure)) if failure.is_unreachable());
             let turned = std::mem::replace(&mut unreachable, fails) != fails;
             // What an API server refuses when it is back is a beginning, however long it was away.
@@ -188,15 +225,12 @@ impl Follower {
             }
             let random = self.shared.env.random_u64().unwrap_or_default();
             match ended {
-                Ok(after) => {
-                    next = after;
-                    self.wait(failure::reopen(attempt, random), random, false).await;
-                }
+                Ok(()) => self.wait(failure::reopen(attempt, random), random, false).await,
                 Err(Stop::SourceEnded) => return,
                 Err(Stop::Failed(failure)) => {
                     debug!(kind = %self.kind, %failure, attempt, "reading from the API server broke off");
                     if !failure.keeps_version() {
-                        next = Next::List;
+                        self.next = Next::List;
                     }
                     if failure.is_missing() {
                         self.shared.look_again.notify_one();
@@ -254,28 +288,38 @@ impl Follower {
         self.send(Change::Trouble(None)).await
     }
 
-    /// Lists, or goes on from a version, and watches until the watch ends in order. Returns how to go on.
-    async fn session(&mut self, resource: &Resource, next: Next) -> Result<Next, Stop> {
+    /// Lists, or goes on from a version, and watches until the watch ends in order.
+    async fn session(&mut self, resource: &Resource) -> Result<(), Stop> {
         let seconds = WATCH_SECONDS + self.shared.env.random_u64().unwrap_or_default() % WATCH_SPREAD;
         self.watches += 1;
         if self.watches > 1 {
             self.shared.metrics.watched_again(self.kind);
         }
-        let opened = Instant::now();
-        let begun = match next {
-            Next::Watch(version) => self.resume(resource, version, seconds).await?,
-            Next::List => {
-                self.lists += 1;
-                if self.lists > 1 {
-                    self.shared.metrics.listed_again(self.kind);
+        let (opened, mut lines, version) = loop {
+            let opened = Instant::now();
+            let begun = match self.next.clone() {
+                Next::Watch(reached) => self.resume(resource, reached, seconds).await?,
+                Next::List => {
+                    self.lists += 1;
+                    if self.lists > 1 {
+                        self.shared.metrics.listed_again(self.kind);
+                    }
+                    self.list(resource, seconds).await?
                 }
-                self.list(resource, seconds).await?
+            };
+            if let Some((lines, version)) = begun {
+                break (opened, lines, version);
             }
+            // There is another way, which is tried at once.
+            self.next = Next::List;
         };
-        let Some((mut lines, version)) = begun else { return Ok(Next::List) };
         self.works().await?;
+        let mut reached = Reached { opened, version };
         let ends = opened + Duration::from_secs(seconds);
-        self.watch(resource, &mut lines, version, ends).await
+        let ended = self.watch(resource, &mut lines, &mut reached.version, ends).await;
+        let lists = matches!(ended, Ok(Then::List));
+        self.next = if lists { Next::List } else { Next::Watch(reached) };
+        ended.map(|_| ())
     }
 
     /// The name and version of an object; `None` if it is of no namespace that this kind is read in, or has a

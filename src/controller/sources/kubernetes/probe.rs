@@ -9,13 +9,14 @@ use std::time::Duration;
 use smc_host::env::Env;
 use smc_types::object_ref::Kind;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::failure::Failure;
 use super::reader::Reader;
 use super::resources::Place;
 use super::store::{Change, Version};
+use super::uptime::Uptime;
 
 /// How often to ask: what goes back is to be noticed within two seconds. One request for one object,
 /// which the API server answers from memory in half a millisecond.
@@ -24,17 +25,20 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long an answer may take. Longer, and the API server counts as one that does not answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How many kinds are asked for until one may be read.
+const KINDS: usize = 2;
+
 /// What is asked for before anything is known: every replica may list the namespaces.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// How far the API server has come, as far as is known: the order to list that readers follow, and the
-/// kind with which it has come furthest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// version of each kind, the highest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Position {
     /// The number of the order.
     pub(super) epoch: u64,
-    /// The kind and its version.
-    pub(super) furthest: Option<(Kind, Version)>,
+    /// The kinds and their versions.
+    pub(super) furthest: Vec<(Kind, Version)>,
 }
 
 /// Asks the API server which version it is at.
@@ -49,6 +53,8 @@ pub(super) struct Probe {
     pub(super) changes: mpsc::Sender<(Kind, u64, Change)>,
     /// Takes whether the API server answers.
     pub(super) reachable: watch::Sender<bool>,
+    /// Takes since when it has answered without a gap, and has not gone back.
+    pub(super) uptime: watch::Sender<Uptime>,
     /// Draws the jitter of waits.
     pub(super) env: Env,
 }
@@ -59,6 +65,7 @@ impl Probe {
         // A connection that has just broken is no sign that the next one fails.
         let mut failed = false;
         while !self.changes.is_closed() {
+            let asked = Instant::now();
             let answer = timeout(LIMIT, self.ask()).await.unwrap_or(Err(Failure::NoAnswer));
             let answers = !answer.as_ref().is_err_and(Failure::is_unreachable);
             let reachable = answers || !failed;
@@ -66,11 +73,12 @@ impl Probe {
             self.reachable.send_if_modified(|known| std::mem::replace(known, reachable) != reachable);
             match answer {
                 Ok(Some(went_back)) => {
+                    self.uptime.send_replace(Uptime::default());
                     if self.changes.send(went_back).await.is_err() {
                         return;
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => self.uptime.send_modify(|uptime| uptime.answered(asked, Instant::now())),
                 Err(failure) => debug!(%failure, "the API server does not say which version it is at"),
             }
             // Replicas that began together do not ask together.
@@ -79,18 +87,25 @@ impl Probe {
         }
     }
 
-    /// Asks for the version of the kind with which the API server has come furthest: versions of one
-    /// kind can be compared. Returns what follows if it is not as far any more.
+    /// Asks for the version of the kind with which the API server has come furthest: versions of one kind can
+    /// be compared. If that kind may not be read, the next one has to do. Returns what follows if the API
+    /// server is not as far any more.
     async fn ask(&self) -> Result<Option<(Kind, u64, Change)>, Failure> {
         // What is known before the request is asked, the answer cannot lack.
-        let Position { epoch, furthest } = *self.position.borrow();
-        let place = furthest.and_then(|(kind, _)| self.places.borrow().get(&kind).cloned());
-        let (path, furthest) = match place {
-            Some(Place::Served(resource)) => (resource.path(), furthest),
-            Some(Place::Missing(_)) | None => (NAMESPACES.to_owned(), None),
-        };
-        let version = Version::new(&self.reader.head_version(&path).await?);
-        let went_back = furthest.filter(|(_, known)| version.is_before(*known));
-        Ok(went_back.map(|(kind, _)| (kind, epoch, Change::WentBack(version))))
+        let Position { epoch, furthest } = self.position.borrow().clone();
+        for (kind, known) in furthest.into_iter().take(KINDS) {
+            let place = self.places.borrow().get(&kind).cloned();
+            let Some(Place::Served(resource)) = place else { continue };
+            match self.reader.head_version(&resource.path()).await {
+                Err(failure @ Failure::Refused { .. }) => {
+                    debug!(%kind, %failure, "a version cannot be asked for")
+                }
+                version => {
+                    let version = Version::new(&version?);
+                    return Ok(version.is_before(known).then_some((kind, epoch, Change::WentBack(version))));
+                }
+            }
+        }
+        self.reader.head_version(NAMESPACES).await.map(|_| None)
     }
 }

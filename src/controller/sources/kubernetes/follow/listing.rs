@@ -106,7 +106,11 @@ impl Follower {
         // Before the list, so that its objects count.
         Arc::make_mut(&mut self.following).insert(namespace.to_owned(), entry);
         self.send(Change::ListBegun).await?;
-        let (of, complete) = self.pages(resource, &resource.path_in(namespace), &exact(version)).await?;
+        let pages = self.pages(resource, &resource.path_in(namespace), &exact(version)).await;
+        if pages.is_err() {
+            Arc::make_mut(&mut self.following).remove(namespace);
+        }
+        let (of, complete) = pages?;
         let ended = Ended { version: Version::new(&of), complete };
         self.send(Change::NamespaceEnded(ended, namespace.to_owned(), entry)).await?;
         Ok(())

@@ -9,6 +9,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use smc_host::sync::lock;
 use smc_types::ids::MeshNamespace;
+use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::*;
@@ -63,6 +64,7 @@ const OUTSIDE: &str =
     r#"{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"out","resourceVersion":"6"}}}"#;
 const END_AT_7: &str = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
 const AT_9: &str = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#;
+const AT_8: &str = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}"#;
 const HEAD_AT_9: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#;
 const HEAD_AT_8: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[]}"#;
 const GONE: &str = r#"{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}"#;
@@ -76,9 +78,10 @@ struct World {
     scope: watch::Sender<Option<Arc<Scope>>>,
     epoch: watch::Sender<u64>,
     changes: mpsc::Receiver<(Kind, u64, Change)>,
+    uptime: watch::Sender<Uptime>,
     /// They have to live as long as the follower does.
     _senders: (watch::Sender<BTreeMap<Kind, Place>>, watch::Sender<bool>),
-    _task: tokio::task::JoinHandle<()>,
+    tasks: JoinSet<()>,
 }
 
 fn scope(namespaces: &[(&str, u64)]) -> Arc<Scope> {
@@ -96,7 +99,8 @@ impl World {
         let (places_sender, places) = watch::channel(BTreeMap::from([(kind, Place::Served(resource))]));
         let (reachable_sender, reachable) = watch::channel(true);
         let ((scope, scope_receiver), (epoch, epoch_receiver)) = (watch::channel(None), watch::channel(0));
-        let (sender, changes) = mpsc::channel(100);
+        let ((sender, changes), (uptime, uptime_receiver)) =
+            (mpsc::channel(100), watch::channel(Uptime::default()));
         let answers = Mutex::new(answers.iter().copied().collect());
         let script = Arc::new(Script { answers, requests: Mutex::default() });
         let shared = Shared {
@@ -106,13 +110,26 @@ impl World {
             scope: scope_receiver,
             epoch: epoch_receiver,
             reachable,
+            uptime: uptime_receiver,
             streams: Arc::new(AtomicBool::new(true)),
             changes: sender,
             env: Env::system(),
             metrics: SourceMetrics::default(),
         };
-        let task = tokio::spawn(Follower::new(kind, shared).run());
-        Self { script, scope, epoch, changes, _senders: (places_sender, reachable_sender), _task: task }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Follower::new(kind, shared).run());
+        Self { script, scope, epoch, changes, uptime, _senders: (places_sender, reachable_sender), tasks }
+    }
+
+    /// From now on the API server answers without a gap.
+    fn answers(&mut self) {
+        let uptime = self.uptime.clone();
+        self.tasks.spawn(async move {
+            loop {
+                uptime.send_modify(|uptime| uptime.answered(Instant::now(), Instant::now()));
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
     }
 
     /// What is learnt, apart from troubles, until the API server has given all its answers, and has
@@ -161,30 +178,54 @@ async fn a_list_is_asked_for_at_once_and_read_when_the_namespaces_are_known() {
 async fn a_watch_goes_on_only_where_nothing_else_has_happened() {
     let watch_at_9 = "/api/v1/serviceaccounts?watch=true&allowWatchBookmarks=true&resourceVersion=9";
     let head = "/api/v1/serviceaccounts?limit=1";
-    for (ends, later, expected) in [
-        // It ends when it was asked to, and the API server is as far.
-        (IN_ORDER, &[(200, &[HEAD_AT_9][..], Duration::ZERO, End::Ended)][..], &[LIST, head, watch_at_9][..]),
+    let (early, long) = (Duration::from_secs(30), LONG);
+    let at_9: Said = (200, &[HEAD_AT_9], Duration::ZERO, End::Ended);
+    let says = |status| -> Said { (status, &[], Duration::ZERO, End::Ended) };
+    for (ends, same, later, expected) in [
+        // It ends when it was asked to, or early, or its connection breaks, and the API server is as far.
+        (IN_ORDER, true, &[at_9][..], &[LIST, head, watch_at_9][..]),
+        ((200, &[END_AT_7, AT_9][..], early, End::Ended), true, &[at_9], &[LIST, head, watch_at_9]),
+        ((200, &[END_AT_7, AT_9], early, End::Broken), true, &[at_9], &[LIST, head, watch_at_9]),
+        // The API server repeats itself.
+        ((200, &[END_AT_7, AT_9, AT_8], early, End::Broken), true, &[at_9], &[LIST, head, watch_at_9]),
+        // It did not answer for a while, and may be another one.
+        (IN_ORDER, false, &[at_9], &[LIST, head, LIST]),
+        ((200, &[END_AT_7, AT_9], early, End::Ended), false, &[at_9], &[LIST, head, LIST]),
+        ((200, &[END_AT_7, AT_9], early, End::Broken), false, &[at_9], &[LIST, head, LIST]),
         // It went back.
-        (IN_ORDER, &[(200, &[HEAD_AT_8][..], Duration::ZERO, End::Ended)], &[LIST, head, LIST]),
-        // It asks to be left alone for a while.
-        (
-            IN_ORDER,
-            &[(429, &[], Duration::ZERO, End::Ended), (200, &[HEAD_AT_9], Duration::ZERO, End::Ended)],
-            &[LIST, head, head, watch_at_9],
-        ),
-        (IN_ORDER, &[(503, &[], Duration::ZERO, End::Ended)], &[LIST, head, LIST]),
-        (IN_ORDER, &[(403, &[], Duration::ZERO, End::Ended)], &[LIST, head, LIST]),
-        // It ends early, as when an API server ends; its connection breaks; its version is forgotten.
-        ((200, &[END_AT_7, AT_9], Duration::from_secs(30), End::Ended), &[], &[LIST, LIST]),
-        ((200, &[END_AT_7, AT_9], Duration::from_secs(30), End::Broken), &[], &[LIST, LIST]),
-        ((200, &[END_AT_7, AT_9, GONE], LONG, End::Open), &[], &[LIST, LIST]),
-        ((200, &[END_AT_7, "{"], LONG, End::Open), &[], &[LIST, LIST]),
+        (IN_ORDER, true, &[(200, &[HEAD_AT_8], Duration::ZERO, End::Ended)], &[LIST, head, LIST]),
+        // It asks to be left alone for a while, or refuses.
+        (IN_ORDER, true, &[says(429), at_9], &[LIST, head, head, watch_at_9]),
+        (IN_ORDER, true, &[says(503)], &[LIST, head, LIST]),
+        (IN_ORDER, true, &[says(403)], &[LIST, head, LIST]),
+        // Its version is forgotten, or something was not understood.
+        ((200, &[END_AT_7, AT_9, GONE], long, End::Open), true, &[], &[LIST, LIST]),
+        ((200, &[END_AT_7, "{"], long, End::Open), true, &[], &[LIST, LIST]),
+        // The list itself is not whole.
+        ((200, &[ACCOUNT], Duration::from_secs(5), End::Broken), true, &[], &[LIST, LIST]),
     ] {
         let mut world = World::of(&[&[ends], later].concat());
+        if same {
+            world.answers();
+        }
         world.scope.send_replace(Some(scope(&[("shop", 1)])));
         world.learnt().await;
-        assert_eq!(world.requests(expected.len()), expected, "{ends:?} {later:?}");
+        assert_eq!(world.requests(expected.len()), expected, "{ends:?} {same} {later:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_list_breaks_off_is_read_again() {
+    let broken: Said = (200, &[], Duration::ZERO, End::Broken);
+    let head: Said = (200, &[HEAD_AT_9], Duration::ZERO, End::Ended);
+    let page: Said = (200, &[PAGE], Duration::ZERO, End::Ended);
+    let mut world = World::of(&[(200, &[END_AT_7, AT_9], LONG, End::Open), broken, head, IN_ORDER, page]);
+    world.answers();
+    world.scope.send_replace(Some(scope(&[])));
+    sleep(Duration::from_secs(1)).await;
+    world.scope.send_replace(Some(scope(&[("shop", 3)])));
+    let learnt = world.learnt().await;
+    assert!(learnt.contains(&"shop/3 7".to_owned()), "{learnt:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,11 +258,14 @@ async fn many_namespaces_that_enter_cost_one_list() {
 #[tokio::test(start_paused = true)]
 async fn an_order_to_list_is_followed_at_once() {
     let list: Said = (200, &[END_AT_7], LONG, End::Open);
-    let mut world = World::of(&[list, list]);
-    world.scope.send_replace(Some(scope(&[])));
-    sleep(Duration::from_secs(20)).await;
-    world.epoch.send_replace(1);
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(world.requests(9), [LIST, LIST]);
-    assert_eq!(world.learnt().await.last().unwrap(), "ended 7 {} at 1");
+    let unended: Said = (200, &[ACCOUNT], LONG, End::Open);
+    for first in [list, unended] {
+        let mut world = World::of(&[first, list]);
+        world.scope.send_replace(Some(scope(&[])));
+        sleep(Duration::from_secs(15)).await;
+        world.epoch.send_replace(1);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.requests(9), [LIST, LIST]);
+        assert_eq!(world.learnt().await.last().unwrap(), "ended 7 {} at 1");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::{Follower, Next, SourceEnded, Stop};
+use super::{Follower, Reached, SourceEnded, Stop, Then};
 use crate::sources::kubernetes::failure::Failure;
 use crate::sources::kubernetes::lines::Lines;
 use crate::sources::kubernetes::message::Event;
@@ -31,49 +31,48 @@ const EARLY: Duration = Duration::from_secs(2);
 const NAMESPACES: usize = 4;
 
 impl Follower {
-    /// Goes on from a version. `None` if the API server is at an earlier version: it went back, and
-    /// everything has to be listed. The watch itself would be silent.
+    /// Goes on from what another watch has come to. `None` if everything has to be listed: the API server may
+    /// have become another one meanwhile, or is at an earlier version and went back. The watch itself would
+    /// be silent.
     pub(super) async fn resume(
         &mut self,
         resource: &Resource,
-        version: String,
+        Reached { opened, version }: Reached,
         seconds: u64,
     ) -> Result<Option<(Lines, String)>, Stop> {
         let path = resource.path();
         let head = self.shared.reader.head_version(&path).await?;
-        if Version::new(&head).is_before(Version::new(&version)) {
+        let is_same = self.shared.uptime.borrow().covers(opened, Instant::now());
+        if !is_same || Version::new(&head).is_before(Version::new(&version)) {
             return Ok(None);
         }
         let lines = self.shared.reader.watch(&path, &version, seconds).await?;
         Ok(Some((lines, version)))
     }
 
-    /// Reads events until the watch ends, and reads namespaces that enter the mesh.
+    /// Reads events until the watch ends, and reads namespaces that enter the mesh. Takes note of the version
+    /// that the watch has come to.
     pub(super) async fn watch(
         &mut self,
         resource: &Resource,
         lines: &mut Lines,
-        mut version: String,
+        version: &mut String,
         ends: Instant,
-    ) -> Result<Next, Stop> {
+    ) -> Result<Then, Stop> {
         let mut entered = true;
         loop {
             if std::mem::take(&mut entered) {
                 let unread = self.unread();
                 if unread.len() > NAMESPACES {
-                    return Ok(Next::List);
+                    return Ok(Then::List);
                 }
                 // Between two events: what the watch says meanwhile waits.
                 for (namespace, entry) in unread {
-                    self.list_namespace(resource, &namespace, entry, &version).await?;
+                    self.list_namespace(resource, &namespace, entry, version).await?;
                 }
             }
             let line = tokio::select! {
                 biased;
-                changed = self.shared.epoch.changed() => {
-                    changed.map_err(|_| SourceEnded)?;
-                    return Ok(Next::List);
-                }
                 changed = self.shared.scope.changed(), if extent(self.kind) == Extent::Mesh => {
                     changed.map_err(|_| SourceEnded)?;
                     entered = true;
@@ -83,7 +82,7 @@ impl Follower {
             };
             let line = match line {
                 Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
-                Ok(None) if Instant::now() + EARLY >= ends => return Ok(Next::Watch(version)),
+                Ok(None) if Instant::now() + EARLY >= ends => return Ok(Then::Watch),
                 Ok(None) => return Err(Failure::CutShort.into()),
                 Err(_) => {
                     debug!(kind = %self.kind, "a watch is silent; it is opened again");
@@ -92,7 +91,7 @@ impl Follower {
                         self.heard = Instant::now();
                     }
                     // It is no failure: opening it again shows whether the API server answers.
-                    return Ok(if long { Next::List } else { Next::Watch(version) });
+                    return Ok(if long { Then::List } else { Then::Watch });
                 }
             };
             self.heard();
@@ -100,16 +99,16 @@ impl Follower {
                 Event::Unnamed => {}
                 Event::Applied(object) => {
                     let change = self.arrived(resource, &object).map(Change::Applied);
-                    self.pass(&mut version, &object, change).await?;
+                    self.pass(version, &object, change).await?;
                 }
                 Event::Deleted(object) => {
                     let change =
                         self.named(&object).map(|(reference, version)| Change::Deleted(reference, version));
-                    self.pass(&mut version, &object, change).await?;
+                    self.pass(version, &object, change).await?;
                 }
                 Event::Bookmark { version: to, .. } => {
                     self.send(Change::Passed(Version::new(&to))).await?;
-                    version = to;
+                    reach(version, &to);
                 }
                 Event::Error(status) => return Err(Failure::Refused { status, retry_after: None }.into()),
             }
@@ -124,7 +123,7 @@ impl Follower {
         change: Option<Change>,
     ) -> Result<(), SourceEnded> {
         if !object.version().is_empty() {
-            object.version().clone_into(version);
+            reach(version, object.version());
         }
         // An object of another mesh is dropped, and its version counts.
         self.send(change.unwrap_or(Change::Passed(Version::new(object.version())))).await
@@ -141,5 +140,12 @@ impl Follower {
         }
         let unread = scope.iter().filter(|(namespace, _)| !self.following.contains_key(*namespace));
         unread.map(|(namespace, entry)| (namespace.clone(), *entry)).collect()
+    }
+}
+
+/// Takes note of a version. An earlier one is a repetition.
+fn reach(version: &mut String, to: &str) {
+    if !Version::new(to).is_before(Version::new(version)) {
+        to.clone_into(version);
     }
 }

@@ -60,11 +60,13 @@ impl Store {
         std::mem::take(&mut self.history.news).then_some(self.history.went_back).flatten()
     }
 
-    /// The kind with which the API server had come furthest, and how far. If it went back by anything that is
-    /// known here, it is not as far any more.
-    pub(in crate::sources::kubernetes) fn furthest(&self) -> Option<(Kind, Version)> {
+    /// How far the API server had come with each kind, the furthest first. If it went back by anything that
+    /// is known here, it is not as far any more with the first.
+    pub(in crate::sources::kubernetes) fn furthest(&self) -> Vec<(Kind, Version)> {
         let kinds = self.kinds.iter().filter(|(_, of)| of.version != Version::NONE);
-        kinds.max_by_key(|(_, of)| of.version).map(|(kind, of)| (*kind, of.version))
+        let mut kinds: Vec<(Kind, Version)> = kinds.map(|(kind, of)| (*kind, of.version)).collect();
+        kinds.sort_by_key(|(_, version)| std::cmp::Reverse(*version));
+        kinds
     }
 
     /// Takes note that everything of a kind is known up to this version. Returns whether that is news.

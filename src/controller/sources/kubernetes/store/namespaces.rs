@@ -85,10 +85,12 @@ impl Namespaces {
         admitted
     }
 
-    /// A kind needs not be read in any namespace. Returns whether a namespace is no longer withheld by that.
-    pub(super) fn admit_everywhere(&mut self, kind: Kind) -> bool {
-        let waiting: Vec<String> = self.withheld.keys().cloned().collect();
-        waiting.iter().fold(false, |admitted, namespace| self.admit(kind, namespace) | admitted)
+    /// A kind needs not be read in any namespace.
+    pub(super) fn admit_everywhere(&mut self, kind: Kind) {
+        self.withheld.retain(|_, unread| {
+            unread.remove(&kind);
+            !unread.is_empty()
+        });
     }
 
     /// These namespaces are whole, whatever was not read in them.

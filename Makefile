@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo cluster test tidy soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache
+.PHONY: help setup build dist demo cluster test tidy soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -56,6 +56,13 @@ soak: build ## Three replicas, then five, killed, stopped and cut off a hundred 
 	@for replicas in $${SMC_REPLICAS:-3 5}; do \
 	  SMC_REPLICAS=$$replicas SMC_ROUNDS=$${SMC_ROUNDS:-100} \
 	    cargo test $(CARGO_FLAGS) --workspace --test cluster -- --nocapture nothing_acknowledged; \
+	done
+
+restarts: build ## One controller, then three, over a real API server, restarted a hundred times under real Envoys; SMC_ROUNDS, SMC_REPLICAS change one
+	@export SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)); \
+	for replicas in $${SMC_REPLICAS:-1 3}; do \
+	  SMC_REPLICAS=$$replicas SMC_ROUNDS=$${SMC_ROUNDS:-100} \
+	    cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture restarts_of_controllers; \
 	done
 
 simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many

@@ -83,6 +83,8 @@ pub(super) struct Config {
     pub(super) replicas: u16,
     /// Further replicas, which run only once they are started.
     pub(super) absent_replicas: u16,
+    /// The kubeconfig of the API server that the controllers read, instead of the published directory.
+    pub(super) kubeconfig: Option<PathBuf>,
     pub(super) controller_args: Vec<String>,
     pub(super) envoy_args: Vec<String>,
     pub(super) keep_state: bool,

@@ -125,7 +125,10 @@ fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<Stri
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut args: Vec<String> = vec!["controller".to_owned()];
     let mut flag = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
-    flag("--mesh-dir", text(&state.published()));
+    match &config.kubeconfig {
+        Some(kubeconfig) => flag("--kubeconfig", text(kubeconfig)),
+        None => flag("--mesh-dir", text(&state.published())),
+    }
     flag("--data-dir", text(&state.path().join(config::numbered("controller", replica))));
     flag("--kek-file", text(kek));
     flag("--xds-listen", xds(replica).to_string());
@@ -142,6 +145,9 @@ fn args(replica: u16, config: &Config, state: &StateDir, kek: &Path) -> Vec<Stri
         }
     } else {
         args.push("--create-kek".to_owned());
+    }
+    if config.kubeconfig.is_some() {
+        args.push("--kubernetes".to_owned());
     }
     args.extend(config.controller_args.iter().cloned());
     args

@@ -2,7 +2,8 @@
 //! faults.
 
 use std::fs;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use super::control::Request;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
-use super::{LabError, config, cut_off};
+use super::{LabError, config, cut_off, netns};
 
 /// Poll interval of every wait.
 const POLL: Duration = Duration::from_millis(50);
@@ -176,6 +177,19 @@ impl LabHandle {
     /// Pods: all their traffic passes the FORWARD chain.
     pub async fn exec_on_node(&self, argv: &[&str]) -> Result<ExecOutput, LabError> {
         self.collect(None, None, argv, &[]).await
+    }
+
+    /// Listens on this port of the node's loopback interface, so that the controllers reach the caller there.
+    /// Needs root: the socket belongs to the lab's network.
+    pub async fn listen(&self, port: u16) -> Result<TcpListener, LabError> {
+        let socket = self.state.control_socket();
+        let failed = |error: io::Error| LabError::file("connect to", &socket)(error);
+        let supervisor = UnixStream::connect(&socket).await.map_err(failed)?.peer_cred().map_err(failed)?;
+        let pid = supervisor.pid().and_then(|pid| u32::try_from(pid).ok());
+        let pid = pid.ok_or_else(|| LabError::Refused("the lab's processes are not visible".to_owned()))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listened = netns::listen(pid, address).await;
+        listened.map_err(|error| LabError::Refused(format!("listen on {address} in the lab: {error}")))
     }
 
     /// Runs `smc` against the first controller replica.

@@ -34,6 +34,13 @@ pub struct LabOptions {
     /// Further replicas, which every bootstrap names, and which run only once a test starts them. They join
     /// the group then.
     pub absent_replicas: u16,
+    /// Makes the controllers read the mesh from the API server of this kubeconfig. The caller brings there
+    /// what the lab publishes ([`LabHandle::published_dir`]), and makes the API server's address one in the
+    /// lab ([`LabHandle::listen`]).
+    ///
+    /// [`LabHandle::published_dir`]: super::LabHandle::published_dir
+    /// [`LabHandle::listen`]: super::LabHandle::listen
+    pub kubeconfig: Option<PathBuf>,
     /// Additional arguments for `smc controller`.
     pub controller_args: Vec<String>,
     /// Additional arguments for Envoy.
@@ -60,6 +67,7 @@ impl LabOptions {
             dual_stack: false,
             replicas: 1,
             absent_replicas: 0,
+            kubeconfig: None,
             controller_args: Vec::new(),
             envoy_args: Vec::new(),
             keep_state: false,
@@ -102,6 +110,7 @@ impl LabOptions {
             dual_stack: self.dual_stack,
             replicas: self.replicas,
             absent_replicas: self.absent_replicas,
+            kubeconfig: self.kubeconfig.clone(),
             controller_args: self.controller_args.clone(),
             envoy_args: self.envoy_args.clone(),
             keep_state: self.keep_state,

@@ -114,6 +114,7 @@ impl Controller {
             .arg("--admin-socket")
             .arg(path("admin.sock"))
             .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", MESH_NAMESPACE])
+            .args(["--log-level", "info,smc::sources=debug"])
             .args(arguments)
             .stderr(log)
             .spawn()

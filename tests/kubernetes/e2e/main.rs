@@ -25,6 +25,7 @@ mod objects;
 mod osm;
 mod programmed;
 mod rejection;
+mod restarts;
 mod rights;
 mod scale;
 mod shared;

@@ -222,7 +222,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     let known = scene.becomes("endpoints", all, async |scene| scene.endpoints()).await;
     let owned = scene.becomes("Secrets that belong to pods", all, Scene::owned_secrets).await;
     assert_eq!(scene.secrets().await.len(), all, "one Secret for each sidecar");
-    assert_eq!(scene.certificates(), all, "one certificate for each sidecar");
+    let certificates = scene.certificates();
+    assert_eq!(certificates, all, "one certificate for each sidecar\n{}", scene.state().await);
     let memory = scene.controller.memory_mib();
     assert!(memory <= MEMORY_MIB, "{memory} MiB");
 

@@ -116,6 +116,11 @@ impl Envoy {
         Self { name: name.into(), bootstrap: watch::Sender::new(None), received, trace }
     }
 
+    /// From now on, what it held before is not outdated.
+    pub fn forgive(&self) {
+        self.received.send_modify(|received| received.past.clear());
+    }
+
     /// The name of its host, which the trace uses too.
     pub fn name(&self) -> &str {
         &self.name

@@ -2,8 +2,8 @@
 //! disks in memory and randomness from a seed. The same seed gives the same run, down to each message.
 //!
 //! Owns the [`world`]: the [`network`], the [`clock`], [`replica`]s that run [`smc::server::Server`], model
-//! [`envoy`]s, the [`mesh`] that is declared, which replicas get at once or read from model
-//! [`api_server`]s of one [`kubernetes`], and the [`trace`] of a run, down to its [`packets`]. The
+//! [`envoy`]s, the [`mesh`] that is declared, which replicas get at once or read over HTTP from
+//! [`api_server`]s, each a [`model_api`], and the [`trace`] of a run, down to its [`packets`]. The
 //! [`workload`] and the [`faults`] act on it; the [`oracle`] says what must hold.
 //!
 //! Private keys and signatures do not follow from the seed: the cryptographic library uses its own
@@ -24,7 +24,6 @@ pub mod api_server;
 pub mod clock;
 pub mod envoy;
 pub mod faults;
-pub mod kubernetes;
 pub mod mesh;
 pub mod model_api;
 pub mod network;

@@ -25,3 +25,4 @@ pub mod story;
 mod tally;
 mod watching;
 pub mod world;
+mod written;

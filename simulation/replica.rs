@@ -75,7 +75,7 @@ struct Parts {
 }
 
 /// Where a replica reads the mesh.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum MeshOf {
     /// It gets it from the operator, at once.
     Operator(watch::Receiver<String>),
@@ -247,7 +247,7 @@ impl Replica {
             MeshOf::Operator(mesh) => Box::new(DeclaredMesh::new(mesh.clone())),
             MeshOf::ApiServer(api) => {
                 let (api, last_known) =
-                    (Arc::new(api.clone()), self.0.directory.path().join("last-known-mesh"));
+                    (Arc::new(api.client()), self.0.directory.path().join("last-known-mesh"));
                 let (name, namespace) = (MeshName::default(), MeshNamespace::default());
                 let source = KubernetesSource::new(api, name, namespace, last_known, env.clone());
                 Box::new(source.with_files_in_its_tasks())

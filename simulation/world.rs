@@ -7,7 +7,6 @@ use turmoil::{Builder, Sim};
 
 use crate::api_server::ApiServer;
 use crate::envoy::Envoy;
-use crate::kubernetes::Objects;
 use crate::replica::{MeshOf, Replica, Size, host};
 use crate::trace::Trace;
 
@@ -59,15 +58,15 @@ pub struct World {
 enum Mesh {
     /// All replicas get it from the operator.
     Text(watch::Sender<String>),
-    /// As objects of a cluster.
-    Objects(Objects),
+    /// As objects of a cluster, which these API servers serve.
+    Objects(Vec<ApiServer>),
 }
 
 impl Mesh {
     fn declare(&self, text: &str) {
         match self {
             Self::Text(mesh) => mesh.send_modify(|declared| *declared += text),
-            Self::Objects(objects) => objects.apply(text),
+            Self::Objects(api_servers) => api_servers.iter().for_each(|api| api.apply(text)),
         }
     }
 }
@@ -80,7 +79,9 @@ impl World {
 
     /// As [`Self::new`], with Kubernetes: each replica watches an API server of its own.
     pub fn with_kubernetes(sim: &mut Sim<'_>, seed: u64, trace: &Trace) -> Self {
-        Self::of(sim, REPLICAS, Mesh::Objects(Objects::default()), seed, trace)
+        let api = |sim: &mut Sim<'_>, number| ApiServer::new(sim, number, seed.wrapping_add(number));
+        let api_servers = (0..REPLICAS).map(|number| api(sim, number)).collect();
+        Self::of(sim, REPLICAS, Mesh::Objects(api_servers), seed, trace)
     }
 
     /// As [`Self::new`], with a spare replica.
@@ -92,19 +93,14 @@ impl World {
         let size = Size { initial: REPLICAS, most };
         let pods: String = (0..BUYERS).map(|n| pod("buyer", n)).collect();
         mesh.declare(&format!("{INITIAL_MESH}{}{pods}", account("buyer")));
-        let mut api_servers = Vec::new();
-        let mut replica = |id| {
+        let replica = |id: u64| {
             let read = match &mesh {
                 Mesh::Text(mesh) => MeshOf::Operator(mesh.subscribe()),
-                Mesh::Objects(objects) => {
-                    let api_server = ApiServer::new(objects.clone(), seed.wrapping_add(id));
-                    api_servers.push(api_server.clone());
-                    MeshOf::ApiServer(api_server)
-                }
+                Mesh::Objects(api_servers) => MeshOf::ApiServer(api_servers[id as usize].clone()),
             };
             Replica::new(id, size, seed, read, trace.clone())
         };
-        let replicas: Vec<_> = (0..size.initial).map(&mut replica).collect();
+        let replicas: Vec<_> = (0..size.initial).map(replica).collect();
         let spare = (size.initial..size.most).map(replica).next();
         for replica in replicas.iter().chain(&spare) {
             let replica = replica.clone();
@@ -115,6 +111,8 @@ impl World {
             let envoy = envoy.clone();
             sim.host(envoy.name().to_owned(), move || envoy.clone().run());
         }
+        let api_servers =
+            if let Mesh::Objects(api_servers) = &mesh { api_servers.clone() } else { Vec::new() };
         Self { trace: trace.clone(), replicas, spare, buyers, api_servers, mesh }
     }
 
@@ -129,25 +127,25 @@ impl World {
     pub fn declare_service(&self, name: &str) {
         self.mesh.declare(&service(name));
         // Kubernetes' own controller makes it, a moment later.
-        if let Mesh::Objects(objects) = &self.mesh {
-            objects.apply(&slice(name));
-        }
+        self.api_servers.iter().for_each(|api| api.apply(&slice(name)));
     }
 
     /// Deletes a service of the buyers, in a world with Kubernetes.
     pub fn delete_service(&self, name: &str) {
-        if let Mesh::Objects(objects) = &self.mesh {
-            objects.delete(&(service(name) + &slice(name)));
-        }
+        self.api_servers.iter().for_each(|api| api.remove(&(service(name) + &slice(name))));
     }
 
     /// Makes all API servers forget the changes until now, and breaks their connections, so that replicas
     /// must list everything again.
     pub fn compact(&self) {
-        if let Mesh::Objects(objects) = &self.mesh {
-            objects.compact();
-        }
-        self.api_servers.iter().for_each(ApiServer::break_connections);
+        self.api_servers.iter().for_each(ApiServer::forget);
+    }
+
+    /// Puts etcd back to what it was so many changes ago. What proxies were sent before is as good as what
+    /// they are sent afterwards.
+    pub fn put_back(&self, changes: usize) {
+        self.api_servers.iter().for_each(|api| api.put_back(changes));
+        self.buyers.iter().for_each(Envoy::forgive);
     }
 
     /// Calls `change` for each link of a replica: those to the other replicas, and those to all Envoys.

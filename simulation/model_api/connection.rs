@@ -12,7 +12,7 @@ use http::Uri;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use smc::kubernetes::client::{Protocol, over};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tower::Service;
@@ -105,22 +105,32 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let server = self.0.clone();
-        if server.state().faults.holds(Fault::Away, Instant::now()) {
-            return ready(Err(io::ErrorKind::ConnectionRefused.into()));
-        }
         let (near, far) = tokio::io::duplex(BUFFER);
-        let number = server.wires().open();
-        tokio::spawn(async move {
-            let wires = server.wires().clone();
-            wires.run(number, serve(server, far)).await;
-        });
+        let Some(serving) = self.0.accept(far) else {
+            return ready(Err(io::ErrorKind::ConnectionRefused.into()));
+        };
+        tokio::spawn(serving);
         ready(Ok(TokioIo::new(near)))
     }
 }
 
+impl Server {
+    /// Serves a connection until it ends or breaks; `None` if it is refused.
+    pub fn accept<I>(&self, io: I) -> Option<impl Future<Output = ()> + Send + use<I>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if self.state().faults.holds(Fault::Away, Instant::now()) {
+            return None;
+        }
+        let (server, wires) = (self.clone(), self.wires().clone());
+        let number = wires.open();
+        Some(async move { wires.run(number, serve(server, io)).await })
+    }
+}
+
 /// Serves a connection.
-async fn serve(server: Server, io: DuplexStream) {
+async fn serve(server: Server, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let io = TokioIo::new(io);
     let http2 = server.setup().http2;
     let service = service_fn(move |request| {

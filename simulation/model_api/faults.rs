@@ -135,6 +135,11 @@ impl Faults {
         self.until.values().copied().max().max(self.last)
     }
 
+    /// Everything that is wrong ends.
+    pub fn end_all(&mut self, now: Instant) {
+        self.until.values_mut().for_each(|until| *until = now.min(*until));
+    }
+
     /// Forgets refusals of requests that were not made.
     pub fn forget_next(&mut self) {
         self.next.clear();

@@ -31,6 +31,8 @@ pub enum Form {
     Deep(u16),
     /// An object with so many values; it is refused.
     Wide(u16),
+    /// One that a story has written, by number.
+    Written(u32),
 }
 
 /// An object in the store.

@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::{Fault, Refusal};
 use super::history::{Held, Key, OWN, Objects};
-use super::objects::json;
 use super::random::Random;
 use super::resources::{self, Resource};
 use super::routes::{Place, Route, parameters, route};
@@ -113,7 +112,7 @@ pub(super) async fn answer(server: Server, request: Request<Incoming>) -> Respon
 
 async fn find(server: &Server, path: &str, query: &str) -> Result<Answer, Refused> {
     let setup = server.setup();
-    let route = route(path);
+    let route = route(server, path);
     let kind = if let Route::Objects(resource, _) = route { Some(resource.kind) } else { None };
     let parameters = parameters(query);
     let asked = count(server, route, &parameters);
@@ -310,7 +309,7 @@ async fn list(
     for (index, (key, held)) in page.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
         // Writing to a string does not fail.
-        let _ = write!(body, "{comma}{}", json(kind, version, *key, *held, resource.is_custom()));
+        let _ = write!(body, "{comma}{}", server.json(resource, *key, *held, resource.is_custom()));
     }
     body.push_str("]}");
     Ok(body)

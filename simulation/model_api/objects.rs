@@ -108,6 +108,8 @@ fn rest(kind: Kind, key: Key, held: Held) -> String {
             let levels = usize::from(levels);
             format!(r#","spec":{}{}"#, "[".repeat(levels), "]".repeat(levels))
         }
+        // It is not drawn.
+        Form::Written(_) => String::new(),
         Form::Wide(values) => format!(r#","spec":[{}0]"#, r#"{"a":"b"},"#.repeat(usize::from(values))),
     }
 }

@@ -4,9 +4,19 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
+use smc::crds::definitions;
+use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::Kind;
 
-use crate::kubernetes::{self, Objects};
+/// Kubernetes' own kinds.
+const BUILT_IN: [(&str, &str, &str); 5] = [
+    ("v1", "Namespace", "namespaces"),
+    ("v1", "Pod", "pods"),
+    ("v1", "Service", "services"),
+    ("v1", "ServiceAccount", "serviceaccounts"),
+    ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
+];
 
 /// A kind in one version.
 #[derive(Debug)]
@@ -41,14 +51,31 @@ pub(super) fn is_custom(kind: Kind) -> bool {
 /// All resources. Definitions are read once: that takes longer than a story.
 pub(super) fn all() -> &'static [Resource] {
     static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-        let resources = Objects::default().resources().to_vec();
-        let resource = |found: kubernetes::Resource| {
-            let kind = Kind::of_name(&found.kind)?;
-            Some(Resource { kind, api_version: found.api_version.leak(), plural: found.plural.leak() })
-        };
-        resources.into_iter().filter_map(resource).collect()
+        let built_in = BUILT_IN.map(|(version, kind, plural)| (version.into(), kind.into(), plural.into()));
+        built_in.into_iter().chain(custom()).filter_map(resource).collect()
     });
     &RESOURCES
+}
+
+fn resource((api_version, kind, plural): (String, String, String)) -> Option<Resource> {
+    let kind = Kind::of_name(&kind)?;
+    Some(Resource { kind, api_version: api_version.leak(), plural: plural.leak() })
+}
+
+/// The custom resources of SMC: `apiVersion`, kind and plural.
+fn custom() -> impl Iterator<Item = (String, String, String)> {
+    let definitions = definitions(&MeshNamespace::default()).expect("valid definitions");
+    definitions.into_iter().flat_map(|definition| {
+        let spec = definition.as_json()["spec"].clone();
+        let versions = spec["versions"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let served = versions.into_iter().filter(|version| version["served"] == true);
+        let resources = served.map(|version| {
+            let api_version = format!("{}/{}", text(&spec["group"]), text(&version["name"]));
+            (api_version, text(&spec["names"]["kind"]), text(&spec["names"]["plural"]))
+        });
+        resources.collect::<Vec<_>>()
+    })
 }
 
 /// The group of an `apiVersion`; empty for the core group.

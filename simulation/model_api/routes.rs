@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::history::Key;
-use super::objects::namespace_number;
 use super::resources::{self, Resource};
+use super::server::Server;
 
 /// What is at a path.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl Place {
 }
 
 /// What is at a path.
-pub(super) fn route(path: &str) -> Route<'_> {
+pub(super) fn route<'a>(server: &Server, path: &'a str) -> Route<'a> {
     match path {
         "/apis" | "/apis/" => return Route::Groups,
         "/readyz" | "/livez" | "/healthz" | "/version" => return Route::Health,
@@ -59,7 +59,7 @@ pub(super) fn route(path: &str) -> Route<'_> {
         let Some(rest) = rest.strip_prefix('/') else { continue };
         let (place, plural) = match rest.strip_prefix("namespaces/").and_then(|rest| rest.split_once('/')) {
             Some((name, plural)) => {
-                (Some(namespace_number(name).map_or(Place::Unknown, Place::Known)), plural)
+                (Some(server.namespace_number(name).map_or(Place::Unknown, Place::Known)), plural)
             }
             None => (None, rest),
         };

@@ -19,6 +19,7 @@ use super::history::{Form, History, Key};
 use super::random::Random;
 use super::resources;
 pub use super::tally::{Asked, Tally};
+use super::written::Written;
 
 /// A list for which the cache is behind by so much takes so long that it may be asked for in another way.
 const CACHE_PATIENCE: Duration = Duration::from_secs(20);
@@ -79,6 +80,7 @@ struct Shared {
     /// Says that something of a kind changed.
     signals: BTreeMap<Kind, watch::Sender<u64>>,
     wires: Wires,
+    written: Mutex<Written>,
 }
 
 /// What requests and the story share.
@@ -162,7 +164,8 @@ impl Server {
         };
         let state = Mutex::new(state);
         let random = Random::new(seed);
-        Self(Arc::new(Shared { setup, random, clock, state, signals, wires: Wires::default() }))
+        let (wires, written) = (Wires::default(), Mutex::new(Written::new()));
+        Self(Arc::new(Shared { setup, random, clock, state, signals, wires, written }))
     }
 
     /// How it is.
@@ -185,6 +188,10 @@ impl Server {
     /// What requests and the story share.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.0.state)
+    }
+
+    pub(super) fn written(&self) -> MutexGuard<'_, Written> {
+        lock(&self.0.written)
     }
 
     pub(super) fn signal(&self, kind: Kind) -> watch::Receiver<u64> {
@@ -287,6 +294,17 @@ impl Server {
         state.tally.excuse_for(Duration::from_mins(1));
         state.faults.note(Instant::now());
         self.0.wires.lose_all();
+    }
+
+    /// All connections break; new ones work.
+    pub fn break_connections(&self) {
+        self.0.wires.break_all();
+    }
+
+    /// Nothing is wrong any more.
+    pub fn recover(&self) {
+        self.state().faults.end_all(Instant::now());
+        self.wake_all();
     }
 
     /// Forgets the changes so far.

@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::faults::{Command, Fault, Refusal};
 use super::history::{Change, Held, Key, OWN};
 use super::http::{Refused, cut};
-use super::objects::json;
 use super::resources::Resource;
 use super::routes::Place;
 use super::server::{Server, State};
@@ -296,8 +295,8 @@ impl Watch {
 
     fn push_event(&mut self, name: &str, key: Key, held: Held) {
         if Place::has(self.place, key) {
-            let resource = self.resource;
-            self.push(event(name, &json(resource.kind, resource.api_version, key, held, true)));
+            let object = self.server.json(self.resource, key, held, true);
+            self.push(event(name, &object));
         }
     }
 

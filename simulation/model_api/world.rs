@@ -249,16 +249,19 @@ impl<'a> World<'a> {
         let (now, began) = (Instant::now(), self.judge.began());
         let deadline = self.bounds.quiet_until(now, began);
         self.note(format!("quiet; {} s for the source", (deadline - now).as_secs()));
-        while let Err(violation) = self.is_current() {
+        let mut current_since = None;
+        loop {
             let now = Instant::now();
-            if now >= deadline {
-                return Err(violation);
+            match self.is_current() {
+                // What is on its way may still be of before.
+                Err(violation) if now >= deadline => return Err(violation),
+                Err(_) => current_since = None,
+                Ok(()) if now >= *current_since.get_or_insert(now) + STAYS => break,
+                Ok(()) => {}
             }
-            self.run_until((now + LOOK).min(deadline)).await?;
+            self.run_until(now + LOOK).await?;
         }
         self.note("what is published is what there is");
-        self.run_for(STAYS).await?;
-        self.is_current()?;
         self.check_requests()?;
         self.bounds.settled();
         Ok(())

@@ -8,6 +8,7 @@ use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{SOON, eventually};
 use smc_simulation::trace::Trace;
 use smc_simulation::world::World;
+use smc_types::object_ref::Kind;
 use tokio::time::sleep;
 
 use crate::proxies::{self, begin, conclude, settled};
@@ -28,6 +29,8 @@ enum Trouble {
     Away,
     /// That of one replica has not read the latest changes.
     Lags,
+    /// That of one replica has not read the latest changes of one kind.
+    LagsInOneKind,
     /// All forget the changes, and break their connections.
     Forgets,
 }
@@ -45,6 +48,18 @@ fn an_api_server_that_is_away_takes_no_proxy_back() {
 #[test]
 fn an_api_server_that_lags_takes_no_proxy_back() {
     run_all(Trouble::Lags);
+}
+
+#[test]
+fn an_api_server_that_lags_in_one_kind_takes_no_proxy_back() {
+    run_all(Trouble::LagsInOneKind);
+}
+
+#[test]
+fn an_etcd_that_is_put_back_is_followed_by_every_proxy() {
+    for seed in seeds().step_by(4) {
+        proxies::run(seed, &Trace::default(), World::with_kubernetes, put_back);
+    }
 }
 
 #[test]
@@ -111,9 +126,32 @@ fn begin_trouble(world: &World, troubled: &ApiServer, trouble: Trouble) {
     match trouble {
         Trouble::None => {}
         Trouble::Away => troubled.stop(),
-        Trouble::Lags => troubled.lag(),
+        Trouble::Lags => troubled.lag(Kind::ALL),
+        Trouble::LagsInOneKind => troubled.lag(&[Kind::EndpointSlice]),
         Trouble::Forgets => world.compact(),
     }
+}
+
+/// What was made since the copy is gone soon, and what stayed is never missing.
+async fn put_back(world: World) -> turmoil::Result {
+    let (proxies, acknowledged) = begin(&world).await;
+    let hold = |name: &'static str| move || proxies.iter().all(|envoy| envoy.holds_cluster(name));
+    world.declare_service("kept");
+    eventually(SOON, "every proxy has what is copied", hold("kept")).await;
+    world.declare_service("made");
+    eventually(SOON, "every proxy has what was made since", hold("made")).await;
+    // The rest of it arrives with the cluster.
+    sleep(Duration::from_secs(1)).await;
+    // A Service and its EndpointSlice.
+    world.put_back(2);
+    eventually(SOON, "no proxy has what was made since", || {
+        assert!(hold("kept")(), "what stayed is missing");
+        !proxies.iter().any(|envoy| envoy.holds_cluster("made"))
+    })
+    .await;
+    world.declare_service("after");
+    conclude(&world, acknowledged, "after").await;
+    Ok(())
 }
 
 /// A replica ends and starts while its API server is away.

@@ -56,7 +56,7 @@ use self::follow::{Follower, Shared};
 use self::last_known::{LastKnown, Unusable, pause_after};
 use self::look::Looker;
 use self::metrics::SourceMetrics;
-use self::probe::{Position, Probe};
+use self::probe::{Heads, Position, Probe};
 use self::reader::Reader;
 use self::store::{Change, Scope, Store, WentBack};
 use self::uptime::Uptime;
@@ -243,6 +243,7 @@ impl Running {
             reachable: reachable_sender,
             uptime: uptime_sender,
             env: env.clone(),
+            heads: Heads::default(),
         };
         tasks.spawn(probe.run());
         let metrics_of_kinds = metrics.clone();

@@ -57,11 +57,37 @@ pub(super) struct Probe {
     pub(super) uptime: watch::Sender<Uptime>,
     /// Draws the jitter of waits.
     pub(super) env: Env,
+    /// What it was answered.
+    pub(super) heads: Heads,
+}
+
+/// The highest versions that the API server has named of kinds, since an order to list.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    epoch: u64,
+    versions: BTreeMap<Kind, Version>,
+}
+
+impl Heads {
+    /// Takes note of the version of a kind's list. `known` is what its reader has come to. Returns whether
+    /// the API server had come further with the kind.
+    ///
+    /// The version of a list is that of the whole API server. Where no kind has changed that a reader knows
+    /// of, it shows a return all the same; the API server's own watches may be beyond the older state.
+    fn went_back(&mut self, epoch: u64, kind: Kind, known: Version, version: Version) -> bool {
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.versions.clear();
+        }
+        let head = self.versions.entry(kind).or_insert(version);
+        let before = known.max(*head);
+        *head = version.max(*head);
+        version.is_before(before)
+    }
 }
 
 impl Probe {
     /// Asks for ever, until the receiver of changes is gone.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         // A connection that has just broken is no sign that the next one fails.
         let mut failed = false;
         while !self.changes.is_closed() {
@@ -90,7 +116,7 @@ impl Probe {
     /// Asks for the version of the kind with which the API server has come furthest: versions of one kind can
     /// be compared. If that kind may not be read, the next one has to do. Returns what follows if the API
     /// server is not as far any more.
-    async fn ask(&self) -> Result<Option<(Kind, u64, Change)>, Failure> {
+    async fn ask(&mut self) -> Result<Option<(Kind, u64, Change)>, Failure> {
         // What is known before the request is asked, the answer cannot lack.
         let Position { epoch, furthest } = self.position.borrow().clone();
         for (kind, known) in furthest.into_iter().take(KINDS) {
@@ -98,14 +124,47 @@ impl Probe {
             let Some(Place::Served(resource)) = place else { continue };
             match self.reader.head_version(&resource.path()).await {
                 Err(failure @ Failure::Refused { .. }) => {
-                    debug!(%kind, %failure, "a version cannot be asked for")
+                    debug!(%kind, %failure, "a version cannot be asked for");
                 }
-                version => {
-                    let version = Version::new(&version?);
-                    return Ok(version.is_before(known).then_some((kind, epoch, Change::WentBack(version))));
-                }
+                version => return Ok(self.compare(epoch, kind, known, Version::new(&version?))),
             }
         }
-        self.reader.head_version(NAMESPACES).await.map(|_| None)
+        let version = Version::new(&self.reader.head_version(NAMESPACES).await?);
+        Ok(self.compare(epoch, Kind::Namespace, Version::NONE, version))
+    }
+
+    fn compare(
+        &mut self,
+        epoch: u64,
+        kind: Kind,
+        known: Version,
+        version: Version,
+    ) -> Option<(Kind, u64, Change)> {
+        let went_back = self.heads.went_back(epoch, kind, known, version);
+        went_back.then_some((kind, epoch, Change::WentBack(version)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_went_back_if_it_had_come_further_with_the_kind() {
+        let (pod, service) = (Kind::Pod, Kind::Service);
+        let mut heads = Heads::default();
+        for (sentence, epoch, kind, known, version, expected) in [
+            ("it is where the reader is", 0, pod, "5", "5", false),
+            ("it goes on, and the kind does not change", 0, pod, "5", "9", false),
+            ("another kind is compared with itself", 0, service, "3", "7", false),
+            ("it is behind what it said, and not behind the reader", 0, pod, "5", "8", true),
+            ("it is behind the reader", 0, service, "8", "7", true),
+            ("everything is listed again", 1, pod, "", "8", false),
+            ("and it goes back once more", 1, pod, "", "6", true),
+            ("a version that is no number proves nothing", 1, pod, "9", "x", false),
+        ] {
+            let (known, version) = (Version::new(known), Version::new(version));
+            assert_eq!(heads.went_back(epoch, kind, known, version), expected, "{sentence}");
+        }
     }
 }

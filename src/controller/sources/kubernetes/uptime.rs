@@ -65,7 +65,9 @@ mod tests {
             (&[(0, 2600)], 2599, 2600, false),
         ] {
             let mut uptime = Uptime::default();
-            answers.iter().for_each(|(asked, came)| uptime.answered(at(*asked), at(*came)));
+            for (asked, came) in answers {
+                uptime.answered(at(*asked), at(*came));
+            }
             assert_eq!(uptime.covers(at(then), at(now)), same, "{answers:?}, then {then}, now {now}");
         }
     }

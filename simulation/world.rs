@@ -96,7 +96,10 @@ impl World {
         let replica = |id: u64| {
             let read = match &mesh {
                 Mesh::Text(mesh) => MeshOf::Operator(mesh.subscribe()),
-                Mesh::Objects(api_servers) => MeshOf::ApiServer(api_servers[id as usize].clone()),
+                Mesh::Objects(api_servers) => {
+                    let id = usize::try_from(id).expect("few replicas");
+                    MeshOf::ApiServer(api_servers[id].clone())
+                }
             };
             Replica::new(id, size, seed, read, trace.clone())
         };

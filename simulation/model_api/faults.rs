@@ -6,6 +6,9 @@ use std::time::Duration;
 use smc_types::object_ref::Kind;
 use tokio::time::Instant;
 
+/// A definition that is back is seen when the server is asked again what it serves, every half minute.
+const LATELY: Duration = Duration::from_secs(35);
+
 /// What may be wrong for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -88,6 +91,11 @@ impl Faults {
     /// Whether something is wrong at `now`.
     pub fn holds(&self, fault: Fault, now: Instant) -> bool {
         self.ends(fault, now).is_some()
+    }
+
+    /// Whether something is wrong at `now`, or was a moment ago, for which a source may still take it.
+    pub fn held_lately(&self, fault: Fault, now: Instant) -> bool {
+        self.until.get(&fault).is_some_and(|until| *until + LATELY > now)
     }
 
     /// A kind is behind for a while.

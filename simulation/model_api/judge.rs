@@ -354,7 +354,7 @@ fn latest(history: &History) -> BTreeMap<Kind, usize> {
 pub(super) fn listed(state: &State) -> Option<Instant> {
     let now = Instant::now();
     let mut since = now.checked_sub(Duration::from_hours(1)).unwrap_or(now);
-    for kind in Kind::ALL.iter().copied().filter(|kind| state.serves(*kind, now)) {
+    for kind in Kind::ALL.iter().copied().filter(|kind| state.has_served(*kind, now)) {
         since = since.max(*state.tally.listed.get(&kind)?);
     }
     Some(since)

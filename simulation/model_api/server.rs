@@ -142,6 +142,12 @@ impl State {
         self.faults.lags(kind, now).unwrap_or_default().max(usual)
     }
 
+    /// Whether a kind is served, and has been for so long that a source must know it.
+    pub fn has_served(&self, kind: Kind, now: Instant) -> bool {
+        let unknown = resources::is_custom(kind) && self.faults.held_lately(Fault::Unknown, now);
+        !unknown && !self.faults.held_lately(Fault::Gone(kind), now)
+    }
+
     /// Whether a kind is served.
     pub fn serves(&self, kind: Kind, now: Instant) -> bool {
         let unknown = resources::is_custom(kind) && self.faults.holds(Fault::Unknown, now);

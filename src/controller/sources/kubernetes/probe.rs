@@ -18,7 +18,7 @@ use super::resources::Place;
 use super::store::{Change, Version};
 use super::uptime::Uptime;
 
-/// How often to ask: what goes back is to be noticed within two seconds. One request for one object,
+/// How often to ask: what goes back is to be noticed within two seconds. Two requests for one object each,
 /// which the API server answers from memory in half a millisecond.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How many kinds are asked for until one may be read.
 const KINDS: usize = 2;
 
-/// What is asked for before anything is known: every replica may list the namespaces.
+/// Every replica may list the namespaces.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// How far the API server has come, as far as is known: the order to list that readers follow, and the
@@ -113,12 +113,30 @@ impl Probe {
         }
     }
 
-    /// Asks for the version of the kind with which the API server has come furthest: versions of one kind can
-    /// be compared. If that kind may not be read, the next one has to do. Returns what follows if the API
-    /// server is not as far any more.
+    /// Asks for the version of the kind with which the API server has come furthest, and of the namespaces.
+    /// Returns what follows if the API server is not as far any more.
+    ///
+    /// The kind is the one whose reader has come to the highest version; if it may not be read, the next one
+    /// has to do. The version of the namespaces' list is that of the whole API server, and shows a return of
+    /// which no reader knows, or whose kind is not served any more.
     async fn ask(&mut self) -> Result<Option<(Kind, u64, Change)>, Failure> {
         // What is known before the request is asked, the answer cannot lack.
         let Position { epoch, furthest } = self.position.borrow().clone();
+        let (furthest, namespaces) =
+            tokio::join!(self.head_of_furthest(furthest), self.reader.head_version(NAMESPACES));
+        let namespaces = (Kind::Namespace, Version::NONE, Version::new(&namespaces?));
+        let mut answers = furthest?.into_iter().chain([namespaces]);
+        Ok(answers.find_map(|(kind, known, version)| {
+            let went_back = self.heads.went_back(epoch, kind, known, version);
+            went_back.then_some((kind, epoch, Change::WentBack(version)))
+        }))
+    }
+
+    /// The version of the first of these kinds that may be read.
+    async fn head_of_furthest(
+        &self,
+        furthest: Vec<(Kind, Version)>,
+    ) -> Result<Option<(Kind, Version, Version)>, Failure> {
         for (kind, known) in furthest.into_iter().take(KINDS) {
             let place = self.places.borrow().get(&kind).cloned();
             let Some(Place::Served(resource)) = place else { continue };
@@ -126,22 +144,10 @@ impl Probe {
                 Err(failure @ Failure::Refused { .. }) => {
                     debug!(%kind, %failure, "a version cannot be asked for");
                 }
-                version => return Ok(self.compare(epoch, kind, known, Version::new(&version?))),
+                version => return Ok(Some((kind, known, Version::new(&version?)))),
             }
         }
-        let version = Version::new(&self.reader.head_version(NAMESPACES).await?);
-        Ok(self.compare(epoch, Kind::Namespace, Version::NONE, version))
-    }
-
-    fn compare(
-        &mut self,
-        epoch: u64,
-        kind: Kind,
-        known: Version,
-        version: Version,
-    ) -> Option<(Kind, u64, Change)> {
-        let went_back = self.heads.went_back(epoch, kind, known, version);
-        went_back.then_some((kind, epoch, Change::WentBack(version)))
+        Ok(None)
     }
 }
 

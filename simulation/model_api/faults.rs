@@ -53,10 +53,10 @@ pub enum Command {
     Error(u16),
     /// The latest events come again.
     Repeat(u8),
-    /// They say nothing until then, and go on or end; for ever, if there is no time.
+    /// They say nothing for a while, or for ever.
     Silence {
-        /// When it ends.
-        until: Option<Instant>,
+        /// For how long.
+        span: Option<Duration>,
         /// Whether they end then.
         ends: bool,
     },
@@ -72,6 +72,8 @@ pub struct Faults {
     refusing: BTreeMap<Option<Kind>, Refusal>,
     /// Refusals of the next requests.
     next: BTreeMap<Option<Kind>, VecDeque<Refusal>>,
+    /// When one of them came last.
+    refused: Option<Instant>,
     /// When anything was last wrong that is over.
     last: Option<Instant>,
 }
@@ -129,7 +131,13 @@ impl Faults {
         }
         let refusal = self.next.get_mut(&kind)?.pop_front()?;
         self.note(now);
+        self.refused = Some(now);
         Some(refusal)
+    }
+
+    /// When one of the next requests was refused last.
+    pub fn refused(&self) -> Option<Instant> {
+        self.refused
     }
 
     /// Takes note that something was wrong.

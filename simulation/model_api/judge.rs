@@ -148,7 +148,9 @@ impl Judge {
         let touched = self.apply(batch.events)?;
         self.problems = batch.problems;
         self.run.batches += 1;
-        let listed = listed(&self.server.state());
+        let state = self.server.state();
+        let listed = listed(&state, |kind| state.has_served(kind, Instant::now()));
+        drop(state);
         let first = self.run.batches == 1;
         if first {
             self.start(listed)?;
@@ -201,7 +203,11 @@ impl Judge {
         let (now, began) = (Instant::now(), self.run.began);
         let patient = now >= began + PATIENCE;
         let kept: Vec<&Shown> = self.shown.iter().filter(|shown| shown.kept).collect();
-        let on_its_way = listed.is_none_or(|listed| listed + ON_ITS_WAY > now) && patient;
+        let state = self.server.state();
+        // A definition that is back need not have been seen, and may have been.
+        let all = self::listed(&state, |kind| state.serves(kind, now));
+        drop(state);
+        let on_its_way = all.is_none_or(|listed| listed + ON_ITS_WAY > now) && patient;
         if listed.is_some() && (!on_its_way || kept.is_empty()) {
             let moments = self.run.moments.clone();
             self.place(&moments, None);
@@ -350,11 +356,11 @@ fn latest(history: &History) -> BTreeMap<Kind, usize> {
     kinds().map(|kind| (kind, history.all(kind).len() - 1)).collect()
 }
 
-/// Since when every kind that is served was listed in this run, if so.
-pub(super) fn listed(state: &State) -> Option<Instant> {
+/// Since when each of these kinds was listed in this run, if so.
+fn listed(state: &State, of: impl Fn(Kind) -> bool) -> Option<Instant> {
     let now = Instant::now();
     let mut since = now.checked_sub(Duration::from_hours(1)).unwrap_or(now);
-    for kind in Kind::ALL.iter().copied().filter(|kind| state.has_served(*kind, now)) {
+    for kind in Kind::ALL.iter().copied().filter(|kind| of(*kind)) {
         since = since.max(*state.tally.listed.get(&kind)?);
     }
     Some(since)

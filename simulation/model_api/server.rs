@@ -95,7 +95,7 @@ pub struct State {
     /// How far each watch cache has read.
     read: BTreeMap<Kind, u64>,
     /// What happened to watches, by kind.
-    pub(super) commands: BTreeMap<Kind, Vec<Command>>,
+    pub(super) commands: BTreeMap<Kind, Vec<(Instant, Command)>>,
     /// The returns to older states.
     pub(super) returns: Vec<Return>,
     lags: BTreeMap<Kind, u64>,
@@ -284,11 +284,12 @@ impl Server {
     pub fn command(&self, kind: Kind, command: Command) {
         let mut state = self.state();
         state.tally.excuse(kind);
-        state.faults.note(Instant::now());
-        if let Command::Silence { until: Some(until), .. } = command {
-            state.faults.note(until);
+        let now = Instant::now();
+        state.faults.note(now);
+        if let Command::Silence { span: Some(span), .. } = command {
+            state.faults.note(now + span);
         }
-        state.commands.entry(kind).or_default().push(command);
+        state.commands.entry(kind).or_default().push((now, command));
         drop(state);
         self.wake(kind);
     }

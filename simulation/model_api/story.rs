@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smc_types::object_ref::Kind;
 
-use super::faults::Refusal;
+use super::faults::{Command, Refusal};
 use super::server::Setup;
 
 /// A story.
@@ -74,7 +74,7 @@ pub enum Action {
     /// The next requests are refused.
     RefuseNext(Option<Kind>, Refusal, u8),
     /// Something happens to the watches of a kind.
-    Watches(Kind, OfWatches),
+    Watches(Kind, Command),
     /// Connections are refused.
     Away(Duration),
     /// Nothing is said on any connection.
@@ -107,29 +107,6 @@ pub enum Action {
     },
     /// Nothing happens until the source says what the server has.
     Quiet,
-}
-
-/// What happens to the watches of a kind.
-#[derive(Debug, Clone, Copy)]
-pub enum OfWatches {
-    /// They end in order.
-    Close,
-    /// They end in the middle of an object.
-    Cut {
-        /// Whether the connection breaks.
-        abruptly: bool,
-    },
-    /// An event says that they cannot go on.
-    Error(u16),
-    /// The latest events come again.
-    Repeat(u8),
-    /// They say nothing for a while, or for ever.
-    Silence {
-        /// For how long.
-        span: Option<Duration>,
-        /// Whether they end then.
-        ends: bool,
-    },
 }
 
 /// How the server goes back to an older state.

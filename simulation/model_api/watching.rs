@@ -261,9 +261,9 @@ impl Watch {
     fn obey(&mut self, state: &mut State, now: Instant) {
         let kind = self.resource.kind;
         let all = state.commands.get(&kind).map_or(&[][..], Vec::as_slice);
-        let new: Vec<Command> = all.get(self.commands..).unwrap_or_default().to_vec();
+        let new: Vec<(Instant, Command)> = all.get(self.commands..).unwrap_or_default().to_vec();
         self.commands = all.len();
-        for command in new {
+        for (since, command) in new {
             match command {
                 Command::Close => self.end = Some(End::InOrder),
                 Command::Cut { abruptly } => {
@@ -288,7 +288,9 @@ impl Watch {
                         self.push_change(*version, *change);
                     }
                 }
-                Command::Silence { until, ends } => self.silent = Some((until, ends)),
+                Command::Silence { span, ends } => {
+                    self.silent = Some((span.map(|span| since + span), ends));
+                }
             }
         }
     }

@@ -223,6 +223,10 @@ impl<'a> World<'a> {
     /// Checks what is due.
     fn settle(&mut self) -> Result<(), Violation> {
         let now = Instant::now();
+        // The next requests that are refused may come long after the step that says so.
+        if let Some(refused) = self.server.state().faults.refused() {
+            self.bounds.rough(refused);
+        }
         while let Some(entry) = self.stale_at.first_entry()
             && *entry.key() <= now
         {
@@ -285,6 +289,10 @@ impl<'a> World<'a> {
         }
         if let Some(kind) = stale.kind {
             let state = self.server.state();
+            // There are none of a kind whose definition seems to be gone.
+            if !state.has_served(kind, Instant::now()) {
+                return Ok(());
+            }
             let since = state.tally.forbidden.get(&kind);
             if since.is_none_or(|since| since.elapsed() < Duration::from_secs(5)) {
                 return Ok(());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smc_types::object_ref::Kind;
 
-use super::{Action, Back, OfWatches, Step, Story};
-use crate::model_api::faults::Refusal;
+use super::{Action, Back, Step, Story};
+use crate::model_api::faults::{Command, Refusal};
 use crate::model_api::random::Random;
 use crate::model_api::resources::is_custom;
 use crate::model_api::server::{Setup, Streaming};
@@ -139,7 +139,7 @@ fn of_theme(random: &Random, theme: Theme, namespaces: u16) -> Action {
             keeps_directory: random.percent(70),
             pause: Duration::from_millis(*random.one(&[0, 10, 1000, 20_000])),
         },
-        Theme::Watches => Action::Watches(kind(), of_watches(random)),
+        Theme::Watches => Action::Watches(kind(), command(random)),
         Theme::Refusals => {
             let kind = random.percent(80).then(kind);
             if random.percent(60) {
@@ -175,15 +175,15 @@ fn of_theme(random: &Random, theme: Theme, namespaces: u16) -> Action {
     }
 }
 
-fn of_watches(random: &Random) -> OfWatches {
+fn command(random: &Random) -> Command {
     match random.below(12) {
-        0..3 => OfWatches::Close,
-        3..6 => OfWatches::Cut { abruptly: random.percent(60) },
-        6..8 => OfWatches::Error(*random.one(&[410, 410, 500, 504])),
-        8..10 => OfWatches::Repeat(u8::try_from(random.between(1, 5)).unwrap_or(1)),
+        0..3 => Command::Close,
+        3..6 => Command::Cut { abruptly: random.percent(60) },
+        6..8 => Command::Error(*random.one(&[410, 410, 500, 504])),
+        8..10 => Command::Repeat(u8::try_from(random.between(1, 5)).unwrap_or(1)),
         _ => {
             let span = if random.percent(80) { Some(span(random)) } else { None };
-            OfWatches::Silence { span, ends: random.percent(50) }
+            Command::Silence { span, ends: random.percent(50) }
         }
     }
 }

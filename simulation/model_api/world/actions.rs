@@ -11,7 +11,7 @@ use crate::model_api::history::{Form, Key, OWN};
 use crate::model_api::judge::Violation;
 use crate::model_api::random::Random;
 use crate::model_api::resources::is_custom;
-use crate::model_api::story::{Action, Back, OfWatches};
+use crate::model_api::story::{Action, Back};
 
 /// The objects of a kind in a namespace.
 pub(super) const OBJECTS: u64 = 3;
@@ -97,21 +97,11 @@ impl World<'_> {
         }
     }
 
-    fn command(&mut self, kind: Kind, what: OfWatches) {
-        let now = Instant::now();
-        let command = match what {
-            OfWatches::Close => Command::Close,
-            OfWatches::Cut { abruptly } => Command::Cut { abruptly },
-            OfWatches::Error(status) => Command::Error(status),
-            OfWatches::Repeat(count) => Command::Repeat(count),
-            OfWatches::Silence { span, ends } => {
-                if span.is_none() {
-                    self.bounds.silent();
-                }
-                Command::Silence { until: span.map(|span| now + span), ends }
-            }
-        };
-        self.bounds.rough(now);
+    fn command(&mut self, kind: Kind, command: Command) {
+        if let Command::Silence { span: None, .. } = command {
+            self.bounds.silent();
+        }
+        self.bounds.rough(Instant::now());
         self.server.command(kind, command);
     }
 

@@ -40,8 +40,8 @@ const SLOW: u64 = 700;
 const START: u32 = 40;
 
 /// The most requests in a minute that are no lists and no watches, beside those that have a reason: a look at
-/// what is served costs some ten every half minute, and one every second may ask for the version.
-const OTHERS_PER_MINUTE: u64 = 240;
+/// what is served costs some ten every half minute, and three every second may ask for a version.
+const OTHERS_PER_MINUTE: u64 = 300;
 
 /// What is known of the time that the source has.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl World<'_> {
         // Without bookmarks a watch is opened again every 100 s, by a list if answers are too slow to show
         // that the API server was there all the time.
         let setup = &self.story.setup;
-        let slow = !setup.bookmarks && longest(&setup.delays) >= SLOW;
+        let slow = !setup.bookmarks && longest(&setup.delays) + longest(&setup.lags) >= SLOW;
         let silences = if slow { u32::try_from(minutes).unwrap_or(u32::MAX) } else { 0 };
         let several = |what: String| Err(Violation::new(Rule::Requests, what));
         for kind in Kind::ALL {

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::control::Request;
+use super::log_file::read_log;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
 use super::{LabError, config, cut_off, netns};
@@ -249,7 +250,7 @@ impl LabHandle {
         self.ask(&Request::Admin { pod, path }).await
     }
 
-    /// Returns the log of a container, `envoy` or `init` of a Pod, since the Pod's first start.
+    /// Returns the log of a container, `envoy` or `init` of a Pod, its last 16 MiB at least.
     pub fn logs(&self, pod: &str, container: &str) -> Result<String, LabError> {
         let name: NamespacedName = pod.parse()?;
         if NamespacedName::new("x", container).is_err() {
@@ -270,12 +271,12 @@ impl LabHandle {
         Ok(names)
     }
 
-    /// Returns the log of the first controller replica since its first start.
+    /// Returns the log of the first controller replica, its last 16 MiB at least.
     pub fn controller_logs(&self) -> Result<String, LabError> {
         self.controller_logs_of(0)
     }
 
-    /// Returns the log of a controller replica since its first start.
+    /// Returns the log of a controller replica, its last 16 MiB at least.
     pub fn controller_logs_of(&self, replica: u16) -> Result<String, LabError> {
         read_log(&self.state.controller_log(replica))
     }
@@ -356,11 +357,6 @@ fn describe(pods: &[PodInfo]) -> String {
         format!("{name}: running {running}, {restarts} restarts, {problem}")
     });
     unready.collect::<Vec<_>>().join("\n")
-}
-
-fn read_log(path: &Path) -> Result<String, LabError> {
-    let bytes = fs::read(path).map_err(LabError::file("read", path))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn tail(log: &str) -> &str {

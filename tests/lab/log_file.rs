@@ -1,10 +1,14 @@
 //! Owns log files of bounded size.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use tokio::fs::{self, File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStderr, ChildStdout};
+
+use super::LabError;
 
 /// Size at which a file is rotated. The file and its predecessor hold the last 16 to 32 MiB, which
 /// is hours of Envoy at its default level.
@@ -31,9 +35,7 @@ impl LogFile {
     pub(super) async fn append(&mut self, bytes: &[u8]) {
         if self.open.as_ref().is_some_and(|(_, length)| *length >= MAX_BYTES) {
             self.open = None;
-            let mut previous = self.path.clone().into_os_string();
-            previous.push(".1");
-            let _ = fs::rename(&self.path, previous).await;
+            let _ = fs::rename(&self.path, previous(&self.path)).await;
         }
         if self.open.is_none() {
             if let Some(parent) = self.path.parent() {
@@ -89,10 +91,60 @@ impl LogFile {
     }
 }
 
+/// The file's predecessor.
+fn previous(path: &Path) -> PathBuf {
+    let mut previous = path.as_os_str().to_owned();
+    previous.push(".1");
+    previous.into()
+}
+
+/// What a log holds, with its predecessor. A rotation meanwhile repeats nothing.
+pub(super) fn read_log(path: &Path) -> Result<String, LabError> {
+    read_both(path).map_err(LabError::file("read", path))
+}
+
+fn read_both(path: &Path) -> std::io::Result<String> {
+    let mut latest = std::fs::File::open(path)?;
+    let mut bytes = Vec::new();
+    match std::fs::File::open(previous(path)) {
+        Ok(mut previous) => {
+            if previous.metadata()?.ino() != latest.metadata()?.ino() {
+                previous.read_to_end(&mut bytes)?;
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    latest.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Returns the bytes read, 0 at the end. Never completes for a stream that has ended.
 async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
     match source {
         Some(source) => source.read(buffer).await.unwrap_or(0),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_is_read_with_its_predecessor() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("logs/envoy.log");
+        assert!(read_log(&path).is_err());
+        let mut file = LogFile::new(path.clone());
+        let half = vec![b'-'; usize::try_from(MAX_BYTES).unwrap()];
+        file.append(b"forgotten").await;
+        file.append(&half).await;
+        file.append(b"first").await;
+        file.append(&half).await;
+        file.append(b"last").await;
+        let log = read_log(&path).unwrap();
+        assert_eq!((log.find("forgotten"), log.find("first")), (None, Some(0)));
+        assert!(log.ends_with("-last"));
     }
 }

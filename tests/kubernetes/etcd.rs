@@ -37,15 +37,6 @@ impl Cluster {
         self.start_api_server().await
     }
 
-    /// Puts a copy back below a living API server, which every guide to a restore warns of: etcd alone ends
-    /// and starts again. Returns when the API server is ready.
-    pub async fn put_back_below(&self, copy: &EtcdCopy) -> Result<(), ClusterError> {
-        self.end(ETCD).await?;
-        replace(&self.state_dir().etcd(), &copy.0).await?;
-        self.start_again(ETCD).await?;
-        self.wait_api_server().await
-    }
-
     async fn end(&self, component: &str) -> Result<(), ClusterError> {
         // What etcd has acknowledged is in the kernel's hands, whatever ends the process.
         self.signal(component, Signal::SIGKILL).await?;

@@ -1,7 +1,7 @@
 //! The start of a controller against a mesh of few and of many namespaces: until it is ready, until it knows
 //! everything, and what that costs the API server and itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -128,7 +128,12 @@ impl Scene {
     /// How many requests of each verb the API server has recorded.
     fn requests(&self) -> Result<BTreeMap<String, usize>> {
         let mut requests = BTreeMap::new();
+        let mut known = BTreeSet::new();
         for event in self.cluster.audit().map_err(|error| error.chain())? {
+            // A watch is recorded when it begins and when it ends, which may be in the next start.
+            if !known.insert(event["auditID"].as_str().unwrap_or_default().to_owned()) {
+                continue;
+            }
             *requests.entry(event["verb"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
         }
         Ok(requests)

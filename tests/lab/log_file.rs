@@ -14,6 +14,9 @@ use super::LabError;
 /// is hours of Envoy at its default level.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// The bytes of a line from which on it is written in pieces.
+const MAX_REST: usize = 64 * 1024;
+
 /// The most bytes of a last line that are kept.
 const MAX_LINE_BYTES: usize = 300;
 
@@ -60,19 +63,23 @@ impl LogFile {
     }
 
     /// Copies a child's output until the child closes both streams.
-    pub(super) async fn copy(&mut self, mut stdout: Option<ChildStdout>, mut stderr: Option<ChildStderr>) {
-        let (mut out, mut err) = (vec![0; 8192], vec![0; 8192]);
-        while stdout.is_some() || stderr.is_some() {
-            tokio::select! {
-                length = read(&mut stdout, &mut out) => match length {
-                    0 => stdout = None,
-                    length => self.append_output(&out[..length]).await,
-                },
-                length = read(&mut stderr, &mut err) => match length {
-                    0 => stderr = None,
-                    length => self.append_output(&err[..length]).await,
-                },
-            }
+    pub(super) async fn copy(&mut self, stdout: Option<ChildStdout>, stderr: Option<ChildStderr>) {
+        self.copy_lines(stdout, stderr).await;
+    }
+
+    /// Copies two streams, each line in one piece unless it is very long.
+    async fn copy_lines(
+        &mut self,
+        stdout: Option<impl AsyncRead + Unpin>,
+        stderr: Option<impl AsyncRead + Unpin>,
+    ) {
+        let (mut out, mut err) = (Lines::new(stdout), Lines::new(stderr));
+        while out.source.is_some() || err.source.is_some() {
+            let lines = tokio::select! {
+                lines = out.next() => lines,
+                lines = err.next() => lines,
+            };
+            self.append_output(&lines).await;
         }
     }
 
@@ -119,11 +126,38 @@ fn read_both(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the bytes read, 0 at the end. Never completes for a stream that has ended.
-async fn read(source: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
-    match source {
-        Some(source) => source.read(buffer).await.unwrap_or(0),
-        None => std::future::pending().await,
+/// A stream, of which whole lines are read.
+struct Lines<R> {
+    /// `None` at the end.
+    source: Option<R>,
+    /// What was read and is no whole line.
+    rest: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(source: Option<R>) -> Self {
+        Self { source, rest: Vec::new() }
+    }
+
+    /// The next lines, or all that is left at the end or has become long. Never completes for a stream that has
+    /// ended. What was read is kept if this is dropped.
+    async fn next(&mut self) -> Vec<u8> {
+        loop {
+            let Some(source) = &mut self.source else { return std::future::pending().await };
+            let whole = match source.read_buf(&mut self.rest).await {
+                Ok(1..) if self.rest.len() < MAX_REST => {
+                    self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
+                }
+                Ok(1..) => self.rest.len(),
+                Ok(0) | Err(_) => {
+                    self.source = None;
+                    return std::mem::take(&mut self.rest);
+                }
+            };
+            if whole > 0 {
+                return self.rest.drain(..whole).collect();
+            }
+        }
     }
 }
 
@@ -146,5 +180,30 @@ mod tests {
         let log = read_log(&path).unwrap();
         assert_eq!((log.find("forgotten"), log.find("first")), (None, Some(0)));
         assert!(log.ends_with("-last"));
+    }
+    #[tokio::test]
+    async fn lines_of_two_streams_are_not_mixed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("envoy.log");
+        let mut file = LogFile::new(path.clone());
+        let ((mut out, stdout), (mut err, stderr)) = (tokio::io::duplex(64), tokio::io::duplex(64));
+        let write = async {
+            for number in 0..100 {
+                out.write_all(format!("begun {number} ").as_bytes()).await.unwrap();
+                err.write_all(format!("{number}\nlast").as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+                out.write_all(b"ended\n").await.unwrap();
+            }
+            drop((out, err));
+        };
+        tokio::join!(file.copy_lines(Some(stdout), Some(stderr)), write);
+        let log = read_log(&path).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        for number in 0..100 {
+            let (first, second) = (format!("begun {number} ended"), format!("last{number}"));
+            assert!(lines.contains(&first.as_str()), "{first}: {log}");
+            assert!(number == 0 || lines.contains(&second.as_str()), "{second}: {log}");
+        }
+        assert_eq!(lines.len(), 201);
     }
 }

@@ -121,10 +121,13 @@ impl Probe {
     /// which no reader knows, or whose kind is not served any more.
     async fn ask(&mut self) -> Result<Option<(Kind, u64, Change)>, Failure> {
         // What is known before the request is asked, the answer cannot lack.
-        let Position { epoch, furthest } = self.position.borrow().clone();
+        let Position { epoch, mut furthest } = self.position.borrow().clone();
+        // One kind is asked for once: two answers may come in any order.
+        let known = furthest.iter().position(|(kind, _)| *kind == Kind::Namespace);
+        let known = known.map_or(Version::NONE, |at| furthest.remove(at).1);
         let (furthest, namespaces) =
             tokio::join!(self.head_of_furthest(furthest), self.reader.head_version(NAMESPACES));
-        let namespaces = (Kind::Namespace, Version::NONE, Version::new(&namespaces?));
+        let namespaces = (Kind::Namespace, known, Version::new(&namespaces?));
         let mut answers = furthest?.into_iter().chain([namespaces]);
         Ok(answers.find_map(|(kind, known, version)| {
             let went_back = self.heads.went_back(epoch, kind, known, version);

@@ -139,8 +139,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { source, rest: Vec::new() }
     }
 
-    /// The next lines, or all that is left at the end or has become long. Never completes for a stream that has
-    /// ended. What was read is kept if this is dropped.
+    /// The next lines, or all that is left at the end or has become long. Never completes for a stream that
+    /// has ended. What was read is kept if this is dropped.
     async fn next(&mut self) -> Vec<u8> {
         loop {
             let Some(source) = &mut self.source else { return std::future::pending().await };

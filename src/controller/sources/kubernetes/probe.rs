@@ -61,6 +61,16 @@ pub(super) struct Probe {
     pub(super) heads: Heads,
 }
 
+/// An answer.
+#[derive(Debug)]
+struct Head {
+    kind: Kind,
+    /// What the reader of the kind had come to before the request.
+    known: Version,
+    /// The version of the kind's list.
+    version: Version,
+}
+
 /// The highest versions that the API server has named of kinds, since an order to list.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
@@ -69,19 +79,18 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Takes note of the version of a kind's list. `known` is what its reader has come to. Returns whether
-    /// the API server had come further with the kind.
+    /// Takes note of an answer. Returns whether the API server had come further with the kind.
     ///
     /// The version of a list is that of the whole API server. Where no kind has changed that a reader knows
     /// of, it shows a return all the same; the API server's own watches may be beyond the older state.
-    fn went_back(&mut self, epoch: u64, kind: Kind, known: Version, version: Version) -> bool {
+    fn went_back(&mut self, epoch: u64, answer: &Head) -> bool {
         if std::mem::replace(&mut self.epoch, epoch) != epoch {
             self.versions.clear();
         }
-        let head = self.versions.entry(kind).or_insert(version);
-        let before = known.max(*head);
-        *head = version.max(*head);
-        version.is_before(before)
+        let head = self.versions.entry(answer.kind).or_insert(answer.version);
+        let before = answer.known.max(*head);
+        *head = answer.version.max(*head);
+        answer.version.is_before(before)
     }
 }
 
@@ -118,7 +127,7 @@ impl Probe {
     ///
     /// The kind is the one whose reader has come to the highest version; if it may not be read, the next one
     /// has to do. The version of the namespaces' list is that of the whole API server, and shows a return of
-    /// which no reader knows, or whose kind is not served any more.
+    /// which no reader knows, or whose kind is not served any more. One of the two answers is enough.
     async fn ask(&mut self) -> Result<Option<(Kind, u64, Change)>, Failure> {
         // What is known before the request is asked, the answer cannot lack.
         let Position { epoch, mut furthest } = self.position.borrow().clone();
@@ -126,37 +135,116 @@ impl Probe {
         let known = furthest.iter().position(|(kind, _)| *kind == Kind::Namespace);
         let known = known.map_or(Version::NONE, |at| furthest.remove(at).1);
         let (furthest, namespaces) =
-            tokio::join!(self.head_of_furthest(furthest), self.reader.head_version(NAMESPACES));
-        let namespaces = (Kind::Namespace, known, Version::new(&namespaces?));
-        let mut answers = furthest?.into_iter().chain([namespaces]);
-        Ok(answers.find_map(|(kind, known, version)| {
-            let went_back = self.heads.went_back(epoch, kind, known, version);
-            went_back.then_some((kind, epoch, Change::WentBack(version)))
-        }))
+            tokio::join!(self.head_of_furthest(furthest), self.head(Kind::Namespace, known, NAMESPACES));
+        let mut answered = false;
+        for head in [&namespaces, &furthest].into_iter().flatten().flatten() {
+            answered = true;
+            if self.heads.went_back(epoch, head) {
+                return Ok(Some((head.kind, epoch, Change::WentBack(head.version))));
+            }
+        }
+        match namespaces.and(furthest) {
+            Err(failure) if !answered || failure.is_unreachable() => Err(failure),
+            _ => Ok(None),
+        }
     }
 
-    /// The version of the first of these kinds that may be read.
-    async fn head_of_furthest(
-        &self,
-        furthest: Vec<(Kind, Version)>,
-    ) -> Result<Option<(Kind, Version, Version)>, Failure> {
+    /// The version of the first of these kinds that may be read, if one of the first few may.
+    async fn head_of_furthest(&self, furthest: Vec<(Kind, Version)>) -> Result<Option<Head>, Failure> {
+        let mut refused = None;
         for (kind, known) in furthest.into_iter().take(KINDS) {
             let place = self.places.borrow().get(&kind).cloned();
             let Some(Place::Served(resource)) = place else { continue };
-            match self.reader.head_version(&resource.path()).await {
+            match self.head(kind, known, &resource.path()).await {
                 Err(failure @ Failure::Refused { .. }) => {
                     debug!(%kind, %failure, "a version cannot be asked for");
+                    refused = Some(failure);
                 }
-                version => return Ok(Some((kind, known, Version::new(&version?)))),
+                head => return head,
             }
         }
-        Ok(None)
+        refused.map_or(Ok(None), Err)
+    }
+
+    async fn head(&self, kind: Kind, known: Version, path: &str) -> Result<Option<Head>, Failure> {
+        let version = Version::new(&self.reader.head_version(path).await?);
+        Ok(Some(Head { kind, known, version }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use futures_util::stream::{self, StreamExt};
+    use smc_types::ids::MeshNamespace;
+
     use super::*;
+    use crate::decode::kinds::readable;
+    use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
+    use crate::sources::kubernetes::resources::{Served, choose};
+
+    /// What an API server says of the namespaces and of the pods: a version, a status, or nothing.
+    #[derive(Debug, Clone, Copy)]
+    struct Says([Result<u64, Option<u16>>; 2]);
+
+    impl ApiServer for Says {
+        fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
+            let of = usize::from(path.contains("/pods"));
+            let (status, body) = match self.0[of] {
+                Ok(version) => {
+                    (200, format!(r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#))
+                }
+                Err(Some(status)) => (status, String::new()),
+                Err(None) => return async { Err(Unreachable("no connection".into())) }.boxed(),
+            };
+            let body = stream::once(async { Ok(body.into()) }).boxed();
+            async move { Ok(Answer { status, retry_after: None, date: None, body }) }.boxed()
+        }
+    }
+
+    /// A probe that knows of namespaces and pods up to version 8.
+    fn probe(says: Says) -> Probe {
+        let pods = readable().into_iter().find(|readable| readable.kind == Kind::Pod).unwrap();
+        let served = Served::from([("v1".to_owned(), [("Pod".to_owned(), "pods".to_owned())].into())]);
+        let pods = choose(&pods, &served, &MeshNamespace::default()).unwrap();
+        let furthest = [Kind::Pod, Kind::Namespace].map(|kind| (kind, Version::new("8"))).to_vec();
+        Probe {
+            reader: Reader(std::sync::Arc::new(says)),
+            places: watch::channel([(Kind::Pod, Place::Served(pods))].into()).1,
+            position: watch::channel(Position { epoch: 0, furthest }).1,
+            changes: mpsc::channel(1).0,
+            reachable: watch::channel(true).0,
+            uptime: watch::channel(Uptime::default()).0,
+            env: Env::system(),
+            heads: Heads::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn one_answer_is_enough_to_notice_a_return() {
+        let (refused, nothing) = (Err(Some(403)), Err(None));
+        for (sentence, says, expected) in [
+            ("both are as far", [Ok(9), Ok(8)], "as far"),
+            ("the namespaces are behind", [Ok(7), Ok(8)], "Namespace"),
+            ("the pods are behind", [Ok(9), Ok(7)], "Pod"),
+            ("the namespaces may not be read", [refused, Ok(9)], "as far"),
+            ("and the pods are behind", [refused, Ok(7)], "Pod"),
+            ("the pods may not be read", [Ok(9), refused], "as far"),
+            ("and the namespaces are behind", [Ok(7), refused], "Namespace"),
+            ("nothing may be read", [refused, refused], "unknown"),
+            ("one is not answered", [Ok(9), nothing], "unknown"),
+            ("and the other is behind", [Ok(7), nothing], "Namespace"),
+            ("the other one is not answered", [nothing, Ok(7)], "Pod"),
+        ] {
+            let answer = match probe(Says(says)).ask().await {
+                Ok(Some((kind, ..))) => kind.to_string(),
+                Ok(None) => "as far".to_owned(),
+                Err(_) => "unknown".to_owned(),
+            };
+            assert_eq!(answer, expected, "{sentence}");
+        }
+    }
 
     #[test]
     fn an_api_server_went_back_if_it_had_come_further_with_the_kind() {
@@ -172,8 +260,8 @@ mod tests {
             ("and it goes back once more", 1, pod, "", "6", true),
             ("a version that is no number proves nothing", 1, pod, "9", "x", false),
         ] {
-            let (known, version) = (Version::new(known), Version::new(version));
-            assert_eq!(heads.went_back(epoch, kind, known, version), expected, "{sentence}");
+            let head = Head { kind, known: Version::new(known), version: Version::new(version) };
+            assert_eq!(heads.went_back(epoch, &head), expected, "{sentence}");
         }
     }
 }

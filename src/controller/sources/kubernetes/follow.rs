@@ -187,7 +187,11 @@ impl Follower {
             let place = self.shared.places.borrow_and_update().get(&self.kind).cloned();
             match place {
                 Some(Place::Served(resource)) => return Some(resource),
-                Some(Place::Missing(others)) => self.send(Change::Missing(others)).await.ok()?,
+                Some(Place::Missing(others)) => {
+                    // A trouble of the kind ends with it: what was reported is to be reported again.
+                    (self.reported, self.failing_since) = (None, None);
+                    self.send(Change::Missing(others)).await.ok()?;
+                }
                 None => {}
             }
             self.shared.places.changed().await.ok()?;

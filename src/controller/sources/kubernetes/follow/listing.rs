@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::{Follower, SourceEnded, Stop};
@@ -14,6 +15,10 @@ use crate::sources::kubernetes::object::Object;
 use crate::sources::kubernetes::reader::{PAUSE_LIMIT, exact};
 use crate::sources::kubernetes::resources::{Extent, Resource, extent};
 use crate::sources::kubernetes::store::{Change, Ended, Scope, Version};
+
+/// How long a list may be streamed: where the API server does not know such lists, what changes may never
+/// pause. A list that is so long comes in pages as well.
+const STREAM_LIMIT: Duration = Duration::from_mins(1);
 
 impl Follower {
     /// Lists everything. Returns the watch that follows, and its version; `None` if the list has to be asked
@@ -52,6 +57,9 @@ impl Follower {
     async fn stream(&mut self, resource: &Resource, seconds: u64) -> Result<Option<(Lines, String)>, Stop> {
         if !self.eager {
             self.scope().await?;
+            if !self.shared.streams.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
         }
         let mut lines = self.shared.reader.streaming_list(&resource.path(), seconds).await?;
         let Ok(scope) = timeout(PAUSE_LIMIT, self.scope()).await else {
@@ -66,9 +74,10 @@ impl Follower {
             return Ok(None);
         }
         self.send(Change::ListBegun).await?;
-        let mut complete = true;
+        let (mut complete, began) = (true, Instant::now());
         loop {
-            let line = match timeout(PAUSE_LIMIT, lines.next()).await {
+            let until = (Instant::now() + PAUSE_LIMIT).min(began + STREAM_LIMIT);
+            let line = match timeout_at(until, lines.next()).await {
                 Ok(Some(line)) => line.map_err(Failure::Unreachable)?,
                 Ok(None) => return Err(Failure::CutShort.into()),
                 Err(_) => return Err(Failure::Endless.into()),
@@ -83,7 +92,8 @@ impl Follower {
                         self.send(Change::Unlisted(reference)).await?;
                     }
                 }
-                Event::Bookmark { initial_end: false, .. } => {}
+                // The first bookmark of a streamed list is its end (KEP-3157).
+                Event::Bookmark { initial_end: false, .. } => return Err(Failure::Endless.into()),
                 Event::Bookmark { version, initial_end: true } => {
                     let ended = Ended { version: Version::new(&version), complete };
                     self.send(Change::ListEnded(ended, Arc::clone(&self.following))).await?;

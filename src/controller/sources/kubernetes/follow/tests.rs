@@ -1,6 +1,6 @@
 //! What a follower asks for, and in which order, of an API server whose answers are written down.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use tokio::time::timeout_at;
 use super::*;
 use crate::decode::kinds::readable;
 use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
+use crate::sources::kubernetes::failure::Trouble;
 use crate::sources::kubernetes::resources::{Served, choose};
 
 /// How a body ends.
@@ -22,6 +23,8 @@ use crate::sources::kubernetes::resources::{Served, choose};
 enum End {
     /// It stays open, and says nothing more.
     Open,
+    /// Its last line comes again and again.
+    Repeated,
     /// It ends.
     Ended,
     /// Its connection breaks.
@@ -43,9 +46,11 @@ impl ApiServer for Script {
         let Some((status, lines, stays, end)) = lock(&self.answers).pop_front() else {
             return std::future::pending().boxed();
         };
+        let last = Bytes::from(format!("{}\n", lines.last().unwrap_or(&"")));
         let lines = stream::iter(lines.iter().map(|line| Ok(Bytes::from(format!("{line}\n")))));
         let end: BoxStream<'static, Result<Bytes, Unreachable>> = match end {
             End::Open => stream::pending().boxed(),
+            End::Repeated => stream::repeat(last).then(move |line| sleep(stays).map(|()| Ok(line))).boxed(),
             End::Ended => stream::once(sleep(stays)).filter_map(async |()| None).boxed(),
             End::Broken => {
                 stream::once(sleep(stays)).map(|()| Err(Unreachable("the connection broke".into()))).boxed()
@@ -79,8 +84,9 @@ struct World {
     epoch: watch::Sender<u64>,
     changes: mpsc::Receiver<(Kind, u64, Change)>,
     uptime: watch::Sender<Uptime>,
-    /// They have to live as long as the follower does.
-    _senders: (watch::Sender<BTreeMap<Kind, Place>>, watch::Sender<bool>),
+    places: watch::Sender<BTreeMap<Kind, Place>>,
+    /// It has to live as long as the follower does.
+    _reachable: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
@@ -118,7 +124,16 @@ impl World {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(Follower::new(kind, shared).run());
-        Self { script, scope, epoch, changes, uptime, _senders: (places_sender, reachable_sender), tasks }
+        Self {
+            script,
+            scope,
+            epoch,
+            changes,
+            uptime,
+            places: places_sender,
+            _reachable: reachable_sender,
+            tasks,
+        }
     }
 
     /// From now on the API server answers without a gap.
@@ -211,6 +226,42 @@ async fn a_watch_goes_on_only_where_nothing_else_has_happened() {
         world.scope.send_replace(Some(scope(&[("shop", 1)])));
         world.learnt().await;
         assert_eq!(world.requests(expected.len()), expected, "{ends:?} {same} {later:?}");
+    }
+}
+
+/// What older API servers send of a list that is to be streamed: a watch, which has no end of a list.
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_never_ends_is_read_in_pages() {
+    let page = "/api/v1/serviceaccounts?limit=500";
+    for (list, seconds) in [
+        // Nothing more comes.
+        ((200, &[ACCOUNT][..], LONG, End::Open), 21),
+        // A bookmark that does not end the list.
+        ((200, &[ACCOUNT, AT_9], LONG, End::Open), 1),
+        // Objects change, again and again.
+        ((200, &[ACCOUNT], Duration::from_secs(15), End::Repeated), 61),
+    ] {
+        let mut world = World::of(&[list, (200, &[PAGE], Duration::ZERO, End::Ended)]);
+        world.scope.send_replace(Some(scope(&[("shop", 1)])));
+        sleep(Duration::from_secs(seconds)).await;
+        assert_eq!(world.requests(2), [LIST, page], "{list:?}");
+        assert!(world.learnt().await.contains(&"ended 7 {\"shop\": 1} at 0".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trouble_is_said_again_of_a_kind_that_was_missing_meanwhile() {
+    let refused: Said = (403, &[], Duration::ZERO, End::Ended);
+    let mut world = World::of(&[refused; 99]);
+    let places = world.places.clone();
+    let served = places.borrow().clone();
+    for _ in 0..2 {
+        let said = world.changes.recv().await.unwrap().2;
+        assert!(matches!(said, Change::Trouble(Some(Trouble::Forbidden))), "{said:?}");
+        places.send_replace(BTreeMap::from([(Kind::ServiceAccount, Place::Missing(BTreeSet::new()))]));
+        let said = world.changes.recv().await.unwrap().2;
+        assert!(matches!(said, Change::Missing(_)), "{said:?}");
+        places.send_replace(served.clone());
     }
 }
 

@@ -82,7 +82,7 @@ impl Store {
         kinds.into_iter().map(problem).collect()
     }
 
-    /// A problem for each kind that is not served.
+    /// A problem for each kind that is not served. One that is refused is served again.
     fn missing(&self) -> Vec<Problem> {
         let problem = |kind: &Kind, others: &BTreeSet<String>| {
             let readable = readable().into_iter().find(|found| found.kind == *kind)?;
@@ -100,8 +100,8 @@ impl Store {
             Some(Problem::warning(Subject::ApiServer, "", message))
         };
         let missing = |(kind, collection): (&Kind, &super::Collection)| match &collection.look {
-            Look::Missing(others) => problem(kind, others),
-            Look::None | Look::Listed => None,
+            Look::Missing(others) if collection.trouble.is_none() => problem(kind, others),
+            Look::Missing(_) | Look::None | Look::Listed => None,
         };
         self.kinds.iter().filter_map(missing).collect()
     }

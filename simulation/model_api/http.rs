@@ -300,7 +300,7 @@ async fn list(
     let page = &page[..page.len().min(limit)];
     let next = page.last().filter(|_| more).map(|(key, _)| token(at, *key)).unwrap_or_default();
     if !more && (place.is_none() || place == Some(Place::Known(OWN))) {
-        state.tally.listed.entry(kind).or_insert_with(Instant::now);
+        state.note_listed(kind, Instant::now());
     }
     let version = resource.api_version;
     let mut body = format!(

@@ -142,6 +142,12 @@ impl State {
         self.faults.lags(kind, now).unwrap_or_default().max(usual)
     }
 
+    /// A whole list is sent. It does not arrive while connections stand still.
+    pub(super) fn note_listed(&mut self, kind: Kind, now: Instant) {
+        let at = self.faults.ends(Fault::Frozen, now).unwrap_or(now);
+        self.tally.listed.entry(kind).or_insert(at);
+    }
+
     /// Whether a kind is served, and has been for so long that a source must know it.
     pub fn has_served(&self, kind: Kind, now: Instant) -> bool {
         let unknown = resources::is_custom(kind) && self.faults.held_lately(Fault::Unknown, now);
@@ -245,7 +251,10 @@ impl Server {
                 state.faults.begin(Fault::Unknown, until + warming);
                 self.0.wires.break_all();
             }
-            Fault::Frozen => self.0.wires.freeze(until),
+            Fault::Frozen => {
+                self.0.wires.freeze(until);
+                state.tally.delay_lists(now, until);
+            }
             _ => {}
         }
         match fault {

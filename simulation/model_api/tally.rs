@@ -6,6 +6,9 @@ use std::time::Duration;
 use smc_types::object_ref::Kind;
 use tokio::time::Instant;
 
+/// For how long a list may be on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// What a request was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
@@ -50,6 +53,13 @@ impl Tally {
     /// All requests.
     pub fn all(&self) -> u32 {
         self.asked.values().sum::<u32>() + self.others
+    }
+
+    /// Connections stand still until then: what was sent just before may not arrive earlier.
+    pub(super) fn delay_lists(&mut self, now: Instant, until: Instant) {
+        for listed in self.listed.values_mut().filter(|listed| **listed + ON_ITS_WAY > now) {
+            *listed = until;
+        }
     }
 
     /// The server gave a reason to list a kind once more.

@@ -206,7 +206,7 @@ impl Watch {
         if self.list_ends.is_some_and(|version| read >= version) {
             self.list_ends = None;
             if self.place.is_none() || self.place == Some(Place::Known(OWN)) {
-                state.tally.listed.entry(kind).or_insert(now);
+                state.note_listed(kind, now);
             }
             self.push(bookmark(self.resource, self.after, true));
         }

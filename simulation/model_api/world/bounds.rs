@@ -30,8 +30,9 @@ const SILENCE: Duration = Duration::from_secs(110);
 /// What it has more where a definition is gone: it may be missing by mistake.
 const UNDEFINED: Duration = Duration::from_secs(45);
 
-/// What it has more where lists that should be streamed do not end: that takes 20 s to be noticed.
-const ENDLESS: Duration = Duration::from_secs(25);
+/// What it has more where lists that should be streamed do not end: that takes 20 s to be noticed, or a minute
+/// while something changes.
+const ENDLESS: Duration = Duration::from_secs(65);
 
 /// From this delay of answers on, in milliseconds, two of them and the second between may be 2.5 s apart.
 const SLOW: u64 = 700;
@@ -167,11 +168,12 @@ impl World<'_> {
         let state = self.server.state();
         let tally = &state.tally;
         let minutes = self.judge.began().elapsed().as_secs() / 60 + 1;
-        // Without bookmarks a watch is opened again every 100 s, by a list if answers are too slow to show
-        // that the API server was there all the time.
+        // A watch ends after four minutes, and without bookmarks it is opened again every 100 s: by a list if
+        // answers are too slow to show that the API server was there all the time.
         let setup = &self.story.setup;
-        let slow = !setup.bookmarks && longest(&setup.delays) + longest(&setup.lags) >= SLOW;
-        let silences = if slow { u32::try_from(minutes).unwrap_or(u32::MAX) } else { 0 };
+        let slow = longest(&setup.delays) + longest(&setup.lags) >= SLOW;
+        let ends = if setup.bookmarks { minutes / 4 } else { minutes };
+        let silences = if slow { u32::try_from(ends).unwrap_or(u32::MAX) } else { 0 };
         let several = |what: String| Err(Violation::new(Rule::Requests, what));
         for kind in Kind::ALL {
             // Without the namespaces, no list of another kind is of use.

@@ -13,7 +13,7 @@
 
 mod asking;
 mod check_quorum;
-#[cfg(any(test, fuzzing))]
+#[cfg(all(any(test, fuzzing), feature = "rocks"))]
 pub mod fuzzing;
 mod group;
 mod majority_read;
@@ -42,10 +42,12 @@ pub use storage::disk::Failure;
 pub use storage::error::StorageError;
 pub use storage::identity::GroupId;
 pub use storage::memory::MemoryDisk;
+#[cfg(feature = "rocks")]
 pub use storage::rocks::FORMAT_VERSION;
 pub use timing::Timing;
 pub use transport::tls::{GroupSecret, NotDerived, TlsError};
 pub use types::Replica;
 
 #[cfg(test)]
+#[cfg(feature = "rocks")]
 mod tests;

@@ -6,8 +6,11 @@ pub(crate) mod error;
 pub(crate) mod identity;
 pub(crate) mod log;
 pub(crate) mod memory;
+#[cfg(feature = "rocks")]
 pub(crate) mod rocks;
 pub(crate) mod snapshots;
+#[cfg(not(feature = "rocks"))]
+mod without_rocks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +19,10 @@ use crate::storage::database::Database;
 use crate::storage::disk::Disk;
 use crate::storage::error::StorageError;
 use crate::storage::memory::MemoryDisk;
-use crate::storage::rocks::RocksDisk;
+#[cfg(feature = "rocks")]
+pub(crate) use crate::storage::rocks::RocksDisk;
+#[cfg(not(feature = "rocks"))]
+pub(crate) use crate::storage::without_rocks::RocksDisk;
 use smc_types::ids::ReplicaId;
 
 /// Where a replica keeps its log and state.

@@ -2,7 +2,9 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "rocks")]
+use std::path::Path;
+use std::path::PathBuf;
 
 use smc_host::files::FileError;
 use smc_types::ids::ReplicaId;
@@ -67,7 +69,13 @@ pub enum StorageError {
         path: PathBuf,
         /// The cause.
         #[source]
-        source: rocksdb::Error,
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// This program keeps no ledger in a directory.
+    #[error("there can be no ledger in {}: this program is built without RocksDB", .path.display())]
+    WithoutRocksDb {
+        /// The directory.
+        path: PathBuf,
     },
     /// There has been an authority, and its ledger is not here.
     #[error(
@@ -104,6 +112,8 @@ impl From<FileError> for StorageError {
     }
 }
 
+/// What an operation on files is about.
+#[cfg(feature = "rocks")]
 impl StorageError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
@@ -118,14 +128,16 @@ impl StorageError {
                 what: format!("the database cannot {action} it"),
                 source: Some(Box::new(source)),
             },
-            _ => Self::Database { action, path, source },
+            _ => Self::Database { action, path, source: Box::new(source) },
         }
     }
 
     pub(crate) fn corrupt(path: &Path, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), what: what.into(), source: None }
     }
+}
 
+impl StorageError {
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged { what: what.into() }
     }

@@ -3,6 +3,7 @@
 mod admission;
 mod ca_rotation;
 mod clocks;
+mod disk;
 pub(crate) mod fake;
 mod founding;
 mod intercepted;
@@ -56,8 +57,7 @@ async fn ledger(dir: &Path) -> Arc<dyn ReplicatedLedger> {
 pub(crate) async fn group(path: &Path) -> Group {
     let patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };
     eventually(patience, "the ledger", async || {
-        let storage = smc_raft::Storage::Directory(path.to_owned());
-        match Group::alone(ReplicaId(0), storage, &Env::system()).await {
+        match Group::alone(ReplicaId(0), disk::storage(path), &Env::system()).await {
             Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => Err(error),
             started => Ok(started.unwrap()),
         }

@@ -12,7 +12,7 @@ async fn after_a_loss_of_the_ledger_an_operator_must_allow_a_new_founding() {
     let before = test_ca(dir.path()).await.ca.bundle();
     // Closed, and then lost.
     group(&dir.path().join("ledger")).await.stop().await;
-    fs::remove_dir_all(dir.path().join("ledger")).unwrap();
+    disk::lose(&dir.path().join("ledger"));
     let (env, _) = fixed::env(START, 2);
     let note = dir.path().join("kek.founded");
     for _ in 0..2 {
@@ -46,7 +46,7 @@ async fn a_founding_that_was_not_noted_is_noted_at_the_next_start() {
     assert_eq!(test_ca(dir.path()).await.ca.bundle(), before);
     // Closed, and then lost.
     group(&dir.path().join("ledger")).await.stop().await;
-    fs::remove_dir_all(dir.path().join("ledger")).unwrap();
+    disk::lose(&dir.path().join("ledger"));
     let (env, _) = fixed::env(START, 2);
     assert!(open(dir.path(), &env, "cluster.local").await.is_err());
 }

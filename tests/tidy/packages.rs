@@ -1,6 +1,7 @@
 //! Which package may use which (ARCHITECTURE.md, docs/design/packages.md).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use crate::sources::read;
 
@@ -112,4 +113,34 @@ fn no_package_stands_in_the_folder_of_another() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The packages that programs, and with `edges` tests as well, are made of, each with its features.
+fn features(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let tree =
+        ["tree", "--workspace", "--locked", "--offline", "--prefix=none", "--no-dedupe", "--format={p}|{f}"];
+    let output = Command::new("cargo").args(tree).args(["--edges", edges]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        if let Some((package, of)) = line.split_once('|') {
+            // What stands for itself within itself, as its own test does, is marked.
+            let of = of.trim_end_matches(" (*)");
+            features.entry(package.to_owned()).or_default().insert(of.to_owned());
+        }
+    }
+    features
+}
+
+/// Otherwise it is compiled for programs, and once more for programs and tests together.
+#[test]
+fn tests_give_no_feature_to_what_programs_are_made_of() {
+    let (of_programs, of_all) = (features("normal,no-proc-macro"), features("normal,dev,no-proc-macro"));
+    assert!(of_programs.len() > 100, "{of_programs:?}");
+    let differ: Vec<_> = of_programs
+        .iter()
+        .filter(|(package, of)| of_all.get(*package) != Some(of))
+        .map(|(of, _)| of)
+        .collect();
+    assert!(differ.is_empty(), "other features with tests, so name them in [dependencies]: {differ:#?}");
 }

@@ -8,23 +8,27 @@ SHELL := /bin/bash
 SMC_CACHE ?= $(HOME)/.cache/smc
 export CARGO_TARGET_DIR ?= $(SMC_CACHE)/target
 export PATH := $(PATH):/usr/sbin:/sbin:$(HOME)/.cargo/bin
+# The RocksDB of all that is built here. What is shipped compiles its own, and links it statically.
+ROCKSDB := $(shell sed -n '/^name = "librocksdb-sys"$$/,/^version/s/^version = ".*+\(.*\)"$$/\1/p' Cargo.lock)
+export ROCKSDB_LIB_DIR := $(SMC_CACHE)/rocksdb-$(ROCKSDB)
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo cluster test tidy soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
+.PHONY: help setup build dist demo cluster test test-static env quick tidy soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
 
-setup: ## System packages and the pinned Envoy
+setup: ## System packages, RocksDB and the pinned Envoy
 	@tests/setup/system-packages
+	@tests/setup/rocksdb $(SMC_CACHE)
 	@tests/setup/envoy $(SMC_CACHE) >/dev/null
 
 build: setup ## The programs: smc, smc-lab, smc-demo, smc-bookstore
 	@cargo build $(CARGO_FLAGS) --workspace --bins
 
 dist: setup ## The shipped program, dist/smc in the target directory, and its symbols beside it, smc.debug
-	@cargo build --locked --profile dist --package smc --bin smc
+	@env -u ROCKSDB_LIB_DIR cargo build --locked --profile dist --package smc --bin smc
 	@cd $(CARGO_TARGET_DIR)/dist && objcopy --only-keep-debug smc smc.debug \
 	  && objcopy --strip-all --add-gnu-debuglink=smc.debug smc && ls -l smc smc.debug
 
@@ -47,7 +51,19 @@ cluster: build ## A real Kubernetes with SMC and the bookstore in it, until Ctrl
 # Kubernetes is compiled before anything else needs the processors.
 test: setup ## All tests, with real Envoys and a real Kubernetes
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) tests/setup/with-cluster $(SMC_CACHE) \
-	  sh -c 'cargo build $(CARGO_FLAGS) --workspace --bins && cargo test $(CARGO_FLAGS) --workspace --no-fail-fast'
+	  tests/lanes $(CARGO_FLAGS) --workspace
+
+test-static: setup ## The storage tests with RocksDB compiled and linked statically, as in what is shipped
+	@env -u ROCKSDB_LIB_DIR CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/static cargo test $(CARGO_FLAGS) -p smc-raft
+
+env: ## What cargo needs by hand: eval "$$(make env)"
+	@echo "export CARGO_TARGET_DIR='$(CARGO_TARGET_DIR)' ROCKSDB_LIB_DIR='$(ROCKSDB_LIB_DIR)'"
+
+# Without RocksDB (the feature `rocks`), so that no C++ is compiled.
+QUICK := types host authority mesh policy
+quick: ## The tests of the pure packages and of the tree, and a check of the shell with its tests; in a minute
+	@cargo test --locked $(addprefix -p smc-,$(QUICK)) -p smc-tidy --lib --test translation --test memory --test tidy
+	@cargo check --locked -p smc --no-default-features --lib --tests
 
 tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
 	@cargo test $(CARGO_FLAGS) -p smc-tidy
@@ -89,11 +105,13 @@ lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchai
 	@tests/setup/linters
 	@cargo fmt --all --check
 	@cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	@cargo clippy $(CARGO_FLAGS) -p smc --no-default-features --lib --tests -- -D warnings
 
 deny: ## Licences, sources and bans of all dependencies (deny.toml); needs cargo-deny. Not part of CI
 	@cargo deny check licenses bans sources
 
-bench: build ## The benchmarks; see benches/README.md
+bench: setup ## The benchmarks; see benches/README.md
+	@cargo build --locked --profile bench --workspace --bins
 	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) \
 	  cargo bench --locked --workspace
 

@@ -30,8 +30,8 @@ const SILENCE: Duration = Duration::from_secs(110);
 /// What it has more where a definition is gone: it may be missing by mistake.
 const UNDEFINED: Duration = Duration::from_secs(45);
 
-/// What it has more where lists that should be streamed do not end: that takes 20 s to be noticed, or a minute
-/// while something changes.
+/// What it has more where lists that should be streamed do not end: that takes 20 s to be noticed, or a
+/// minute while something changes.
 const ENDLESS: Duration = Duration::from_secs(65);
 
 /// From this delay of answers on, in milliseconds, two of them and the second between may be 2.5 s apart.

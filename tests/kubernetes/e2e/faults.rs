@@ -18,8 +18,8 @@ const GRANT: &str = "traffictarget/caller-to-web";
 const AWAY: Duration = Duration::from_secs(15);
 /// How long it hangs. Longer than the silence after which SMC gives up a watch.
 const HUNG: Duration = Duration::from_secs(40);
-/// How long Kubernetes may take to notice that a node is silent, and to say so in endpoints: its grace is 50 s
-/// (`--node-monitor-grace-period`), and a machine with tests on all its cores has once taken 40 s more.
+/// How long Kubernetes may take to notice that a node is silent, and to say so in endpoints: its grace is
+/// 50 s (`--node-monitor-grace-period`), and a machine with tests on all its cores has once taken 40 s more.
 const NODE_LOST: Duration = Duration::from_mins(3);
 /// Requests that a step has at least, of twenty in a second.
 const LEAST: usize = 50;

@@ -9,15 +9,6 @@ use smc::crds::definitions;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::Kind;
 
-/// Kubernetes' own kinds.
-const BUILT_IN: [(&str, &str, &str); 5] = [
-    ("v1", "Namespace", "namespaces"),
-    ("v1", "Pod", "pods"),
-    ("v1", "Service", "services"),
-    ("v1", "ServiceAccount", "serviceaccounts"),
-    ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
-];
-
 /// A kind in one version.
 #[derive(Debug)]
 pub(super) struct Resource {
@@ -30,7 +21,7 @@ pub(super) struct Resource {
 impl Resource {
     /// Whether it is a custom resource, which is there only while its definition is.
     pub(super) fn is_custom(&self) -> bool {
-        is_custom(self.kind)
+        self.kind.spec().custom
     }
 
     /// What discovery says of it.
@@ -42,17 +33,14 @@ impl Resource {
     }
 }
 
-/// Whether objects of a kind are custom resources.
-pub(super) fn is_custom(kind: Kind) -> bool {
-    use Kind::{EndpointSlice, Namespace, Pod, Service, ServiceAccount};
-    !matches!(kind, Namespace | Service | ServiceAccount | Pod | EndpointSlice)
-}
-
 /// All resources. Definitions are read once: that takes longer than a story.
 pub(super) fn all() -> &'static [Resource] {
     static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-        let built_in = BUILT_IN.map(|(version, kind, plural)| (version.into(), kind.into(), plural.into()));
-        built_in.into_iter().chain(custom()).filter_map(resource).collect()
+        let built_in = Kind::ALL.iter().map(|kind| kind.spec()).filter(|spec| !spec.custom);
+        let built_in = built_in.flat_map(|spec| {
+            spec.api_versions().map(|version| (version, spec.name.to_owned(), spec.plural.to_owned()))
+        });
+        built_in.chain(custom()).filter_map(resource).collect()
     });
     &RESOURCES
 }

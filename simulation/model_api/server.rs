@@ -17,7 +17,6 @@ use super::connection::Wires;
 use super::faults::{Command, Fault, Faults, Refusal};
 use super::history::{Form, History, Key};
 use super::random::Random;
-use super::resources;
 pub use super::tally::{Asked, Tally};
 use super::written::Written;
 
@@ -150,13 +149,13 @@ impl State {
 
     /// Whether a kind is served, and has been for so long that a source must know it.
     pub fn has_served(&self, kind: Kind, now: Instant) -> bool {
-        let unknown = resources::is_custom(kind) && self.faults.held_lately(Fault::Unknown, now);
+        let unknown = kind.spec().custom && self.faults.held_lately(Fault::Unknown, now);
         !unknown && !self.faults.held_lately(Fault::Gone(kind), now)
     }
 
     /// Whether a kind is served.
     pub fn serves(&self, kind: Kind, now: Instant) -> bool {
-        let unknown = resources::is_custom(kind) && self.faults.holds(Fault::Unknown, now);
+        let unknown = kind.spec().custom && self.faults.holds(Fault::Unknown, now);
         !unknown && !self.faults.holds(Fault::Gone(kind), now)
     }
 }

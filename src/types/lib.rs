@@ -1,14 +1,15 @@
 //! The types that every package of SMC shares.
 //!
-//! Owns names and their checks ([`ids`]), network addresses ([`host_port`]), points in time as
-//! numbers ([`time`]), references to the mesh's objects ([`object_ref`]), problems found in them
-//! ([`problem`]), error chains as text ([`causes`]), durations as people write them ([`duration`]) and
-//! bounds on foreign text ([`text`]). Each is a plain value; none does I/O.
+//! Owns names and their checks ([`ids`]), network addresses ([`host_port`]), points in time as numbers
+//! ([`time`]), the kinds of object that are read ([`kind`]), references to objects ([`object_ref`]), problems
+//! found in them ([`problem`]), error chains as text ([`causes`]), durations as people write them
+//! ([`duration`]) and bounds on foreign text ([`text`]). Each is a plain value; none does I/O.
 
 pub mod causes;
 pub mod duration;
 pub mod host_port;
 pub mod ids;
+pub mod kind;
 pub mod object_ref;
 pub mod problem;
 pub mod text;

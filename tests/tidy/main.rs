@@ -8,6 +8,7 @@
 
 mod documents;
 mod files;
+mod matches;
 mod modules;
 mod packages;
 mod prose;

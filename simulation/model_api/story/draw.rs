@@ -8,7 +8,6 @@ use smc_types::object_ref::Kind;
 use super::{Action, Back, Step, Story};
 use crate::model_api::faults::{Command, Refusal};
 use crate::model_api::random::Random;
-use crate::model_api::resources::is_custom;
 use crate::model_api::server::{Setup, Streaming};
 
 /// The least time for which an API server and its etcd are away that are given another copy.
@@ -160,7 +159,7 @@ fn of_theme(random: &Random, theme: Theme, namespaces: u16) -> Action {
         }
         Theme::Rights => Action::Forbid(kind(), span(random)),
         Theme::Definitions => {
-            let custom: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| is_custom(*kind)).collect();
+            let custom: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| kind.spec().custom).collect();
             Action::Undefine(*random.one(&custom), span(random))
         }
         Theme::Returns => {

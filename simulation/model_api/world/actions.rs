@@ -10,7 +10,6 @@ use crate::model_api::faults::{Command, Fault};
 use crate::model_api::history::{Form, Key, OWN};
 use crate::model_api::judge::Violation;
 use crate::model_api::random::Random;
-use crate::model_api::resources::is_custom;
 use crate::model_api::story::{Action, Back};
 
 /// The objects of a kind in a namespace.
@@ -106,7 +105,7 @@ impl World<'_> {
     }
 
     fn undefine(&mut self, kind: Kind, span: Duration) {
-        if !is_custom(kind) {
+        if !kind.spec().custom {
             return;
         }
         let keys: Vec<Key> = self.server.state().history.objects(kind).keys().copied().collect();
@@ -176,7 +175,7 @@ impl World<'_> {
     }
 
     fn be_hostile(&mut self, random: &Random) {
-        let custom: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| is_custom(*kind)).collect();
+        let custom: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| kind.spec().custom).collect();
         let built_in = [Kind::Pod, Kind::Service, Kind::EndpointSlice];
         let (kind, form) = if random.percent(20) {
             (*random.one(&built_in), Form::Refused)

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use smc_types::ids::MeshNamespace;
+use smc_types::kind::{Kind, KindSpec};
 
 use super::*;
 use crate::decode::kinds::{Meaning, meaning};
@@ -75,6 +76,23 @@ fn every_field_has_a_type_and_none_may_be_null() {
             }
         }
     }
+}
+
+#[test]
+fn every_custom_kind_has_a_definition_and_it_says_what_the_kind_says() {
+    let mut kinds: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| kind.spec().custom).collect();
+    for definition in all() {
+        let spec = &definition.as_json()["spec"];
+        let kind = Kind::of_name(spec["names"]["kind"].as_str().unwrap()).unwrap();
+        let KindSpec { group, plural, versions: read, .. } = kind.spec();
+        assert_eq!((&spec["group"], &spec["names"]["plural"]), (&json!(group), &json!(plural)), "{kind}");
+        assert_eq!(definition.name(), format!("{plural}.{group}"));
+        // The first one is stored.
+        let served: Vec<_> = versions(&definition).map(|version| version["name"].as_str().unwrap()).collect();
+        assert_eq!(&served, read, "{kind}");
+        kinds.retain(|of| *of != kind);
+    }
+    assert_eq!(kinds, []);
 }
 
 #[test]

@@ -42,10 +42,6 @@ pub(crate) struct Reader {
 /// One kind that is read.
 struct Row {
     kind: Kind,
-    group: &'static str,
-    versions: &'static [&'static str],
-    /// The versions, as the problem of another version names them.
-    advertised: &'static str,
     read: fn(&mut Target<'_>) -> Option<Object>,
 }
 
@@ -53,26 +49,14 @@ struct Row {
 const READERS: &[Row] = &[
     Row {
         kind: Kind::Namespace,
-        group: "",
-        versions: &["v1"],
-        advertised: "v1",
         read: |target| {
             let mesh = target.rules;
             target.api(|namespace| kubernetes::read_namespace(namespace, mesh)).map(Object::Namespace)
         },
     },
-    Row {
-        kind: Kind::Service,
-        group: "",
-        versions: &["v1"],
-        advertised: "v1",
-        read: |target| target.api(kubernetes::read_service).map(Object::from),
-    },
+    Row { kind: Kind::Service, read: |target| target.api(kubernetes::read_service).map(Object::from) },
     Row {
         kind: Kind::ServiceAccount,
-        group: "",
-        versions: &["v1"],
-        advertised: "v1",
         read: |target| {
             let read = |account: &core::ServiceAccount| kubernetes::service_account(&account.metadata);
             target.api(read).map(Object::ServiceAccount)
@@ -80,9 +64,6 @@ const READERS: &[Row] = &[
     },
     Row {
         kind: Kind::Pod,
-        group: "",
-        versions: &["v1"],
-        advertised: "v1",
         read: |target| {
             let platform = target.rules.platform;
             let read = |pod: &core::Pod| kubernetes::read_pod(pod, platform);
@@ -91,53 +72,21 @@ const READERS: &[Row] = &[
     },
     Row {
         kind: Kind::EndpointSlice,
-        group: "discovery.k8s.io",
-        versions: &["v1"],
-        advertised: "discovery.k8s.io/v1",
         read: |target| target.api(kubernetes::read_endpoint_slice).map(Object::EndpointSlice),
     },
-    Row {
-        kind: Kind::MeshWorkload,
-        group: "mesh.smc.dev",
-        versions: &["v1alpha1"],
-        advertised: "mesh.smc.dev/v1alpha1",
-        read: |target| target.mesh_workload().map(Object::from),
-    },
+    Row { kind: Kind::MeshWorkload, read: |target| target.mesh_workload().map(Object::from) },
     Row {
         kind: Kind::TrafficTarget,
-        group: "access.smi-spec.io",
-        versions: &["v1alpha3"],
-        advertised: "access.smi-spec.io/v1alpha3",
         read: |target| target.custom(smi::read_traffic_target).map(Object::from),
     },
-    // v1alpha3 and v1alpha4 of HTTPRouteGroup have one shape. v1alpha3 of TCPRoute has no ports, and there
-    // is no UDPRoute before v1alpha4.
     Row {
         kind: Kind::HttpRouteGroup,
-        group: "specs.smi-spec.io",
-        versions: &["v1alpha4", "v1alpha3"],
-        advertised: "specs.smi-spec.io/v1alpha4",
         read: |target| target.custom(smi::read_http_route_group).map(Object::HttpRouteGroup),
     },
-    Row {
-        kind: Kind::TcpRoute,
-        group: "specs.smi-spec.io",
-        versions: &["v1alpha4"],
-        advertised: "specs.smi-spec.io/v1alpha4",
-        read: |target| target.custom(smi::read_tcp_route).map(Object::TcpRoute),
-    },
-    Row {
-        kind: Kind::UdpRoute,
-        group: "specs.smi-spec.io",
-        versions: &["v1alpha4"],
-        advertised: "specs.smi-spec.io/v1alpha4",
-        read: |target| target.custom(smi::read_udp_route).map(Object::UdpRoute),
-    },
+    Row { kind: Kind::TcpRoute, read: |target| target.custom(smi::read_tcp_route).map(Object::TcpRoute) },
+    Row { kind: Kind::UdpRoute, read: |target| target.custom(smi::read_udp_route).map(Object::UdpRoute) },
     Row {
         kind: Kind::TrafficSplit,
-        group: "split.smi-spec.io",
-        versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
-        advertised: "split.smi-spec.io/v1alpha1 to v1alpha4",
         read: |target| {
             let version = SplitVersion::named(target.version)?;
             let read = |id, spec| smi::read_traffic_split(id, version, spec);
@@ -146,63 +95,21 @@ const READERS: &[Row] = &[
     },
     Row {
         kind: Kind::MeshConfig,
-        group: "config.openservicemesh.io",
-        // OSM 1.2 serves both.
-        versions: &["v1alpha2", "v1alpha1"],
-        advertised: "config.openservicemesh.io/v1alpha2",
         read: |target| {
             let config = target.custom(read_mesh_config)?;
             let ObjectRef::Namespaced(_, id) = target.reference else { return None };
             Some(Object::MeshConfig(id.clone(), config))
         },
     },
-    policy(Kind::Egress, |target| target.checked(osm::read_egress)),
-    policy(Kind::IngressBackend, |target| target.checked(osm::read_ingress_backend)),
-    policy(Kind::Retry, |target| target.checked(osm::read_retry)),
-    policy(Kind::Telemetry, |target| target.checked(osm::read_telemetry)),
-    policy(Kind::UpstreamTrafficSetting, |target| target.checked(osm::read_upstream_traffic_setting)),
+    Row { kind: Kind::Egress, read: |target| target.checked(osm::read_egress) },
+    Row { kind: Kind::IngressBackend, read: |target| target.checked(osm::read_ingress_backend) },
+    Row { kind: Kind::Retry, read: |target| target.checked(osm::read_retry) },
+    Row { kind: Kind::Telemetry, read: |target| target.checked(osm::read_telemetry) },
+    Row {
+        kind: Kind::UpstreamTrafficSetting,
+        read: |target| target.checked(osm::read_upstream_traffic_setting),
+    },
 ];
-
-/// The row of a kind of OSM's policy group, which is checked and has no effect.
-const fn policy(kind: Kind, read: fn(&mut Target<'_>) -> Option<Object>) -> Row {
-    let group = "policy.openservicemesh.io";
-    Row { kind, group, versions: &["v1alpha1"], advertised: "policy.openservicemesh.io/v1alpha1", read }
-}
-
-/// A kind that is read, and where an API server has it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Readable {
-    /// The kind.
-    pub(crate) kind: Kind,
-    /// Its API group; empty for the core group.
-    pub(crate) group: &'static str,
-    /// The versions that are read, the best first.
-    versions: &'static [&'static str],
-    /// The versions, as a problem names them.
-    pub(crate) advertised: &'static str,
-}
-
-impl Readable {
-    /// The versions that are read as `apiVersion` spells them, the best first.
-    pub(crate) fn api_versions(self) -> impl Iterator<Item = String> {
-        let named = move |version: &&str| match self.group {
-            "" => (*version).to_owned(),
-            group => format!("{group}/{version}"),
-        };
-        self.versions.iter().map(named)
-    }
-}
-
-/// All kinds that are read.
-pub(crate) fn readable() -> Vec<Readable> {
-    let readable = |row: &Row| Readable {
-        kind: row.kind,
-        group: row.group,
-        versions: row.versions,
-        advertised: row.advertised,
-    };
-    READERS.iter().map(readable).collect()
-}
 
 /// Looks up an `apiVersion` and a `kind` in the table of kinds.
 pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
@@ -219,12 +126,12 @@ pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
 
 fn object_meaning(api_version: &str, kind: &str) -> Meaning<'static> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let Some(row) = READERS.iter().find(|row| row.group == group && row.kind.as_str() == kind) else {
-        return Meaning::Foreign;
-    };
-    match row.versions.iter().find(|known| **known == version) {
+    let of_group = |row: &&Row| row.kind.spec().group == group && row.kind.as_str() == kind;
+    let Some(row) = READERS.iter().find(of_group) else { return Meaning::Foreign };
+    let spec = row.kind.spec();
+    match spec.versions.iter().find(|known| **known == version) {
         Some(version) => Meaning::Object(Reader { row, version }),
-        None => Meaning::OtherVersion(row.advertised),
+        None => Meaning::OtherVersion(spec.advertised),
     }
 }
 

@@ -62,7 +62,6 @@ use self::store::{Change, Scope, Store, WentBack};
 use self::uptime::Uptime;
 use super::{Batch, Source, SourceError};
 use crate::decode::Rules;
-use crate::decode::kinds::readable;
 use crate::decode::manifest::Declaration;
 use crate::kubernetes::api::ApiServer;
 use crate::telemetry::Metrics;
@@ -213,8 +212,7 @@ impl Patience {
 impl Running {
     fn start(source: KubernetesSource) -> Self {
         let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics, files } = source;
-        let kinds: Vec<Kind> = readable().into_iter().map(|readable| readable.kind).collect();
-        let store = Store::new(rules.clone(), mesh_namespace.clone(), kinds.iter().copied());
+        let store = Store::new(rules.clone(), mesh_namespace.clone(), Kind::ALL.iter().copied());
         let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
         let (places_sender, places) = watch::channel(BTreeMap::new());
         let (reachable_sender, reachable) = watch::channel(true);
@@ -260,7 +258,7 @@ impl Running {
             env,
             metrics: metrics_of_kinds,
         };
-        for kind in kinds {
+        for kind in Kind::ALL.iter().copied() {
             tasks.spawn(Follower::new(kind, shared.clone()).run());
         }
         let load = last_known.clone();

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::catalog::Object;
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::Enforcement;
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
@@ -247,25 +248,9 @@ fn judge(
 
 /// Whether the mesh enforces the kind.
 fn is_enforced(reference: &ObjectRef) -> bool {
-    let ObjectRef::Namespaced(kind, _) = reference else { return true };
-    match kind {
-        Kind::UdpRoute
-        | Kind::Egress
-        | Kind::IngressBackend
-        | Kind::Retry
-        | Kind::Telemetry
-        | Kind::UpstreamTrafficSetting => false,
-        Kind::Namespace
-        | Kind::Service
-        | Kind::ServiceAccount
-        | Kind::Pod
-        | Kind::EndpointSlice
-        | Kind::MeshWorkload
-        | Kind::TrafficTarget
-        | Kind::HttpRouteGroup
-        | Kind::TcpRoute
-        | Kind::TrafficSplit
-        | Kind::MeshConfig => true,
+    match reference {
+        ObjectRef::Namespace(_) => true,
+        ObjectRef::Namespaced(kind, _) => kind.spec().enforcement == Enforcement::Enforced,
     }
 }
 

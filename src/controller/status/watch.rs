@@ -7,27 +7,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher;
-use kube::{Client, CustomResourceExt};
 use serde_json::Value;
 use smc_host::log_limit::LogLimit;
 use smc_mesh::catalog::Object;
 use smc_types::ids::{MeshName, MeshNamespace};
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::{Extent, Kind, KindSpec};
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 use smc_types::time::Timestamp;
 use tokio::sync::mpsc;
 
 use super::cannot_watch;
 use super::plan::{Tracked, is_ours};
-use crate::crds::access::TrafficTarget;
-use crate::crds::config::MeshConfig;
-use crate::crds::mesh_workload::MeshWorkload;
-use crate::crds::policy::{Egress, IngressBackend, Retry, Telemetry, UpstreamTrafficSetting};
-use crate::crds::specs::{HTTPRouteGroup, TCPRoute, UDPRoute};
-use crate::crds::split::TrafficSplit;
 use crate::crds::status::ObjectStatus;
 use crate::decode::Rules;
 use crate::decode::kinds::{Meaning, convert, meaning, reference};
@@ -47,23 +43,9 @@ pub(super) fn resources() -> Vec<Resource> {
 /// The resource of a kind with a status, in the version that is stored. `None` for kinds of Kubernetes
 /// itself, whose status is not ours.
 pub(super) fn api_resource(kind: Kind) -> Option<ApiResource> {
-    Some(match kind {
-        Kind::Namespace | Kind::Service | Kind::ServiceAccount | Kind::Pod | Kind::EndpointSlice => {
-            return None;
-        }
-        Kind::MeshWorkload => MeshWorkload::api_resource(),
-        Kind::TrafficTarget => TrafficTarget::api_resource(),
-        Kind::HttpRouteGroup => HTTPRouteGroup::api_resource(),
-        Kind::TcpRoute => TCPRoute::api_resource(),
-        Kind::UdpRoute => UDPRoute::api_resource(),
-        Kind::TrafficSplit => TrafficSplit::api_resource(),
-        Kind::MeshConfig => MeshConfig::api_resource(),
-        Kind::Egress => Egress::api_resource(),
-        Kind::IngressBackend => IngressBackend::api_resource(),
-        Kind::Retry => Retry::api_resource(),
-        Kind::Telemetry => Telemetry::api_resource(),
-        Kind::UpstreamTrafficSetting => UpstreamTrafficSetting::api_resource(),
-    })
+    let KindSpec { custom, name, group, versions, plural, .. } = kind.spec();
+    let stored = versions.first().filter(|_| *custom)?;
+    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, stored, name), plural))
 }
 
 /// What a watch says.
@@ -85,9 +67,9 @@ pub(super) async fn watch(
     own: MeshNamespace,
     changes: mpsc::Sender<Change>,
 ) {
-    let api = match resource.kind {
-        Kind::MeshConfig => Api::<DynamicObject>::namespaced_with(client, own.as_str(), &resource.api),
-        _ => Api::all_with(client, &resource.api),
+    let api = match resource.kind.spec().extent {
+        Extent::Own => Api::<DynamicObject>::namespaced_with(client, own.as_str(), &resource.api),
+        Extent::Mesh | Extent::Cluster => Api::all_with(client, &resource.api),
     };
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let failures = LogLimit::default();

@@ -1,9 +1,9 @@
 //! Versions of kinds as text, behind the hash in the version of a resource.
 //!
-//! Owns the letter of each kind and the syntax: `@P2kdS1x`. A letter and a number for each kind that has a
-//! version, the lowest version first; the number is the difference to the version before it, in base 36.
-//! Every resource of every response carries the text, so it is short: eight kinds with versions of seven
-//! digits take 46 bytes at most. Equal versions are equal texts.
+//! Owns the syntax: `@P2kdS1x`. A letter and a number for each kind that has a version, the lowest version
+//! first; the number is the difference to the version before it, in base 36. Every resource of every response
+//! carries the text, so it is short: eight kinds with versions of seven digits take 46 bytes at most. Equal
+//! versions are equal texts.
 //!
 //! A letter that is not known here belongs to a later SMC, and says nothing. Nor does one decimal number for
 //! all kinds, which an earlier SMC wrote.
@@ -28,36 +28,12 @@ const MAX_DIGITS: usize = 13;
 /// The longest text, without the mark: each letter is there once.
 const MAX_LEN: usize = LETTERS * (1 + MAX_DIGITS);
 
-/// The letter of a kind. Proxies keep it for as long as they run, and other versions of SMC read it: a letter
-/// never changes its kind, and that of a kind that is given up is not given to another.
-const fn letter(kind: Kind) -> u8 {
-    match kind {
-        Kind::ServiceAccount => b'A',
-        Kind::TcpRoute => b'C',
-        Kind::TrafficSplit => b'D',
-        Kind::EndpointSlice => b'E',
-        Kind::Egress => b'G',
-        Kind::HttpRouteGroup => b'H',
-        Kind::IngressBackend => b'I',
-        Kind::MeshConfig => b'M',
-        Kind::Namespace => b'N',
-        Kind::Pod => b'P',
-        Kind::Retry => b'R',
-        Kind::Service => b'S',
-        Kind::TrafficTarget => b'T',
-        Kind::UdpRoute => b'U',
-        Kind::MeshWorkload => b'W',
-        Kind::Telemetry => b'Y',
-        Kind::UpstreamTrafficSetting => b'Z',
-    }
-}
-
 /// The kind of each letter.
 const KINDS: [Option<Kind>; LETTERS] = {
     let mut kinds = [None; LETTERS];
     let mut at = 0;
     while at < Kind::ALL.len() {
-        let place = (letter(Kind::ALL[at]) - b'A') as usize;
+        let place = (Kind::ALL[at].spec().letter - b'A') as usize;
         assert!(kinds[place].is_none(), "two kinds have one letter");
         kinds[place] = Some(Kind::ALL[at]);
         at += 1;
@@ -67,7 +43,8 @@ const KINDS: [Option<Kind>; LETTERS] = {
 
 /// Writes versions, with the mark; nothing if there are none.
 pub(super) fn write(versions: &Versions) -> String {
-    let mut sorted: Vec<(u64, u8)> = versions.each().map(|(kind, version)| (version, letter(kind))).collect();
+    let mut sorted: Vec<(u64, u8)> =
+        versions.each().map(|(kind, version)| (version, kind.spec().letter)).collect();
     sorted.sort_unstable();
     let mut text = String::new();
     let mut before = 0;
@@ -159,7 +136,7 @@ mod tests {
              T TrafficTarget, H HTTPRouteGroup, C TCPRoute, U UDPRoute, D TrafficSplit, M MeshConfig, \
              G Egress, I IngressBackend, R Retry, Y Telemetry, Z UpstreamTrafficSetting";
         let letters: Vec<String> =
-            Kind::ALL.iter().map(|kind| format!("{} {kind}", char::from(letter(*kind)))).collect();
+            Kind::ALL.iter().map(|kind| format!("{} {kind}", char::from(kind.spec().letter))).collect();
         assert_eq!(letters.join(", "), pinned);
     }
 

@@ -1,8 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use smc_types::ids::{MeshName, MeshNamespace};
+use smc_types::kind::{Extent, Kind};
 
 use super::*;
 use crate::install::ownership;
@@ -129,6 +130,62 @@ fn an_installation_of_another_mesh_or_of_helms_is_left_alone() {
     helms["metadata"]["annotations"] = json!({ "meta.helm.sh/release-name": "mesh" });
     let helm = "helm installed SMC in smc-system, as the release mesh: use `helm upgrade mesh`";
     assert_eq!(refusal(&helms, "smc").as_deref(), Some(helm));
+}
+
+/// The verbs that a role grants for resources of the groups of kinds, by group and resource.
+fn granted(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+    };
+    let mut granted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                granted.entry((group.clone(), resource)).or_default().extend(texts(&rule["verbs"]));
+            }
+        }
+    }
+    granted
+}
+
+/// What the chart says of kinds follows from `smc_types::kind`: a new kind is a line in each place.
+#[test]
+fn the_roles_and_the_validator_are_those_of_the_kinds() {
+    let objects = by_name(chart_objects(&settings()).unwrap());
+    let roles = [
+        ("ClusterRole /smc-controller-smc", [Extent::Cluster, Extent::Mesh].as_slice()),
+        ("Role smc-system/smc-controller", &[Extent::Own]),
+    ];
+    for (name, extents) in roles {
+        let granted = granted(&objects[name]);
+        let (mut groups, mut resources) = (BTreeSet::new(), BTreeSet::new());
+        for spec in Kind::ALL.iter().map(|kind| kind.spec()) {
+            let (read, status) = (spec.plural.to_owned(), format!("{}/status", spec.plural));
+            let verbs = |resource: &str| {
+                granted.get(&(spec.group.to_owned(), resource.to_owned())).cloned().unwrap_or_default()
+            };
+            if spec.custom {
+                groups.insert(spec.group);
+            }
+            if !extents.contains(&spec.extent) {
+                continue;
+            }
+            let reads = ["list", "watch"].iter().all(|verb| verbs(&read).contains(*verb));
+            assert!(reads, "{name} does not grant to list and watch {read} of {:?}", spec.group);
+            let writes: Vec<_> = verbs(&status).into_iter().collect();
+            assert_eq!(writes, if spec.custom { vec!["patch"] } else { vec![] }, "{name}: {status}");
+            resources.extend([(spec.group, read), (spec.group, status)]);
+        }
+        let others = granted.keys().filter(|(group, resource)| {
+            groups.contains(group.as_str()) && !resources.contains(&(group.as_str(), resource.clone()))
+        });
+        assert_eq!(others.collect::<Vec<_>>(), Vec::<&(String, String)>::new(), "{name} grants more");
+    }
+    let groups: BTreeSet<&str> =
+        Kind::ALL.iter().map(|kind| kind.spec()).filter(|of| of.custom).map(|of| of.group).collect();
+    let validator = &objects["ValidatingWebhookConfiguration /smc-validator-smc"];
+    let rule = validator.pointer("/webhooks/0/rules/0/apiGroups").and_then(Value::as_array).unwrap();
+    assert_eq!(rule.iter().filter_map(Value::as_str).collect::<BTreeSet<_>>(), groups);
 }
 
 /// `deploy/smc.yaml` and `deploy/smc-ha.yaml`. `SMC_GOLDEN=write` writes them again.

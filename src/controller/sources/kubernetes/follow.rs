@@ -16,7 +16,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use smc_host::env::Env;
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::{Extent, Kind};
+use smc_types::object_ref::ObjectRef;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
@@ -27,7 +28,7 @@ use super::metrics::SourceMetrics;
 use super::object::Object;
 use super::paging::PageLimit;
 use super::reader::Reader;
-use super::resources::{Extent, Place, Resource, extent};
+use super::resources::{Place, Resource};
 use super::store::{Arrived, Change, Scope, Version};
 use super::uptime::Uptime;
 use crate::decode::kinds;
@@ -329,7 +330,7 @@ impl Follower {
     /// The name and version of an object; `None` if it is of no namespace that this kind is read in, or has a
     /// name that no API server accepts.
     fn named(&self, object: &Object) -> Option<(ObjectRef, Version)> {
-        if extent(self.kind) == Extent::Mesh && !self.following.contains_key(object.namespace()) {
+        if self.kind.spec().extent == Extent::Mesh && !self.following.contains_key(object.namespace()) {
             return None;
         }
         let reference = kinds::named(self.kind, object.namespace(), object.name()).ok()?;

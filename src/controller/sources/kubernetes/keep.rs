@@ -108,27 +108,19 @@ static CUSTOM: Keep = Fields(&[
     ("spec", All),
 ]);
 
+/// The kinds of which other fields are kept than of all custom resources.
+const OWN_FIELDS: [(Kind, &Keep); 6] = [
+    (Kind::Namespace, &NAMESPACE),
+    (Kind::Service, &SERVICE),
+    (Kind::ServiceAccount, &NAMED),
+    (Kind::Pod, &POD),
+    (Kind::EndpointSlice, &ENDPOINT_SLICE),
+    (Kind::MeshWorkload, &MESH_WORKLOAD),
+];
+
 /// What is kept of an object of this kind.
 pub(super) fn of(kind: Kind) -> &'static Keep {
-    match kind {
-        Kind::Namespace => &NAMESPACE,
-        Kind::Service => &SERVICE,
-        Kind::ServiceAccount => &NAMED,
-        Kind::Pod => &POD,
-        Kind::EndpointSlice => &ENDPOINT_SLICE,
-        Kind::MeshWorkload => &MESH_WORKLOAD,
-        Kind::TrafficTarget
-        | Kind::HttpRouteGroup
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::TrafficSplit
-        | Kind::MeshConfig
-        | Kind::Egress
-        | Kind::IngressBackend
-        | Kind::Retry
-        | Kind::Telemetry
-        | Kind::UpstreamTrafficSetting => &CUSTOM,
-    }
+    OWN_FIELDS.iter().find(|(of, _)| *of == kind).map_or(&CUSTOM, |(_, keep)| keep)
 }
 
 impl Keep {

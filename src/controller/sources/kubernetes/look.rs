@@ -21,7 +21,6 @@ use super::clock_offset;
 use super::failure::Failure;
 use super::reader::Reader;
 use super::resources::{Place, Places, Served, base, choose};
-use crate::decode::kinds::{Readable, readable};
 
 /// How often to look. Costs some ten small requests.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -96,16 +95,16 @@ impl ListedResource {
 impl Looker {
     /// Looks for ever, until the receiver of places is gone.
     pub(super) async fn run(mut self) {
-        let readable = readable();
         let (mut places, mut attempt) = (Places::default(), 0);
         while !self.places.is_closed() {
             let random = self.env.random_u64().unwrap_or_default();
-            let wait = match self.look(&readable).await {
+            let wait = match self.look().await {
                 Ok(served) => {
                     attempt = 0;
-                    let lacks = readable.iter().any(|of| choose(of, &served, &self.mesh_namespace).is_none());
+                    let lacks =
+                        Kind::ALL.iter().any(|of| choose(*of, &served, &self.mesh_namespace).is_none());
                     let whole = !lacks || self.says_whole().await;
-                    places.looked(&readable, &served, whole, &self.mesh_namespace, Instant::now());
+                    places.looked(Kind::ALL, &served, whole, &self.mesh_namespace, Instant::now());
                     self.places.send_if_modified(|known| {
                         let differ = known != places.known();
                         if differ {
@@ -134,8 +133,8 @@ impl Looker {
     }
 
     /// What the API server serves now, of the groups that are read.
-    async fn look(&self, readable: &[Readable]) -> Result<Served, Failure> {
-        let groups: BTreeSet<&str> = readable.iter().map(|readable| readable.group).collect();
+    async fn look(&self) -> Result<Served, Failure> {
+        let groups: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.spec().group).collect();
         let (list, date): (GroupList, _) = self.read("/apis").await?;
         if let Some(date) = date {
             let problem = clock_offset::problem(self.env.now(), date);

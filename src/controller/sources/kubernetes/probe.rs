@@ -180,7 +180,6 @@ mod tests {
     use smc_types::ids::MeshNamespace;
 
     use super::*;
-    use crate::decode::kinds::readable;
     use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
     use crate::sources::kubernetes::resources::{Served, choose};
 
@@ -205,9 +204,8 @@ mod tests {
 
     /// A probe that knows of namespaces and pods up to version 8.
     fn probe(says: Says) -> Probe {
-        let pods = readable().into_iter().find(|readable| readable.kind == Kind::Pod).unwrap();
         let served = Served::from([("v1".to_owned(), [("Pod".to_owned(), "pods".to_owned())].into())]);
-        let pods = choose(&pods, &served, &MeshNamespace::default()).unwrap();
+        let pods = choose(Kind::Pod, &served, &MeshNamespace::default()).unwrap();
         let furthest = [Kind::Pod, Kind::Namespace].map(|kind| (kind, Version::new("8"))).to_vec();
         Probe {
             reader: Reader(std::sync::Arc::new(says)),

@@ -6,10 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use smc_types::ids::MeshNamespace;
-use smc_types::object_ref::Kind;
+use smc_types::kind::{Extent, Kind};
 use tokio::time::Instant;
-
-use crate::decode::kinds::Readable;
 
 /// How long a kind that was never served must be missing before it counts as missing. An API server that has
 /// just started may not know all of its custom resources yet.
@@ -21,40 +19,6 @@ const MISSING_LATER: Duration = Duration::from_secs(30);
 
 /// What an API server serves: the plural names that can be listed and watched, by `apiVersion` and kind.
 pub(super) type Served = BTreeMap<String, BTreeMap<String, String>>;
-
-/// Which objects of a kind the mesh reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Those of the cluster as a whole.
-    Cluster,
-    /// Those in namespaces of the mesh.
-    Mesh,
-    /// Those in the control plane's own namespace.
-    Own,
-}
-
-/// Which objects of this kind the mesh reads.
-pub(super) fn extent(kind: Kind) -> Extent {
-    match kind {
-        Kind::Namespace => Extent::Cluster,
-        Kind::MeshConfig => Extent::Own,
-        Kind::Service
-        | Kind::ServiceAccount
-        | Kind::Pod
-        | Kind::EndpointSlice
-        | Kind::MeshWorkload
-        | Kind::TrafficTarget
-        | Kind::HttpRouteGroup
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::TrafficSplit
-        | Kind::Egress
-        | Kind::IngressBackend
-        | Kind::Retry
-        | Kind::Telemetry
-        | Kind::UpstreamTrafficSetting => Extent::Mesh,
-    }
-}
 
 /// A resource of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,16 +52,12 @@ pub(super) fn base(api_version: &str) -> String {
 }
 
 /// The resource of a kind, in the best version that is served.
-pub(super) fn choose(
-    readable: &Readable,
-    served: &Served,
-    mesh_namespace: &MeshNamespace,
-) -> Option<Resource> {
-    let found = readable.api_versions().find_map(|api_version| {
-        let plural = served.get(&api_version)?.get(readable.kind.as_str())?.clone();
+pub(super) fn choose(kind: Kind, served: &Served, mesh_namespace: &MeshNamespace) -> Option<Resource> {
+    let found = kind.spec().api_versions().find_map(|api_version| {
+        let plural = served.get(&api_version)?.get(kind.as_str())?.clone();
         Some((api_version, plural))
     });
-    let namespace = (extent(readable.kind) == Extent::Own).then(|| mesh_namespace.clone());
+    let namespace = (kind.spec().extent == Extent::Own).then(|| mesh_namespace.clone());
     found.map(|(api_version, plural)| Resource { api_version, plural, namespace })
 }
 
@@ -137,15 +97,14 @@ impl Places {
     /// that it serves the `whole` of what it knows.
     pub(super) fn looked(
         &mut self,
-        readable: &[Readable],
+        kinds: &[Kind],
         served: &Served,
         whole: bool,
         mesh_namespace: &MeshNamespace,
         now: Instant,
     ) {
-        for readable in readable {
-            let kind = readable.kind;
-            if let Some(resource) = choose(readable, served, mesh_namespace) {
+        for kind in kinds.iter().copied() {
+            if let Some(resource) = choose(kind, served, mesh_namespace) {
                 self.missing_since.remove(&kind);
                 self.known.insert(kind, Place::Served(resource));
                 continue;
@@ -154,9 +113,9 @@ impl Places {
                 self.missing_since.insert(kind, now);
                 continue;
             }
-            let others = served
-                .keys()
-                .filter(|version| version.split_once('/').is_some_and(|(group, _)| group == readable.group));
+            let others = served.keys().filter(|version| {
+                version.split_once('/').is_some_and(|(group, _)| group == kind.spec().group)
+            });
             let missing = Place::Missing(others.cloned().collect());
             let wait = match self.known.get(&kind) {
                 Some(Place::Missing(_)) => Duration::ZERO,
@@ -174,7 +133,6 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::kinds::readable;
 
     fn served(resources: &[(&str, &str, &str)]) -> Served {
         let mut served = Served::new();
@@ -185,8 +143,7 @@ mod tests {
     }
 
     fn path(kind: Kind, resources: &[(&str, &str, &str)]) -> Option<String> {
-        let readable = readable().into_iter().find(|readable| readable.kind == kind).unwrap();
-        choose(&readable, &served(resources), &MeshNamespace::new("own").unwrap()).map(|found| found.path())
+        choose(kind, &served(resources), &MeshNamespace::new("own").unwrap()).map(|found| found.path())
     }
 
     #[test]
@@ -214,15 +171,13 @@ mod tests {
 
     #[test]
     fn a_kind_is_missing_only_after_a_while() {
-        let all: Vec<Readable> =
-            readable().into_iter().filter(|found| found.kind == Kind::TrafficSplit).collect();
         let there = served(&[("split.smi-spec.io/v1alpha4", "TrafficSplit", "trafficsplits")]);
         let other = served(&[("split.smi-spec.io/v1beta1", "TrafficSplit", "trafficsplits")]);
         let (mut places, start) = (Places::default(), Instant::now());
         let mut look = |second: u64, served: &Served| {
             // Until the third second, it says that it is not ready.
             let now = start + Duration::from_secs(second);
-            places.looked(&all, served, second > 2, &MeshNamespace::default(), now);
+            places.looked(&[Kind::TrafficSplit], served, second > 2, &MeshNamespace::default(), now);
             let missing = match places.known().get(&Kind::TrafficSplit) {
                 None => "unknown".to_owned(),
                 Some(Place::Served(_)) => "served".to_owned(),

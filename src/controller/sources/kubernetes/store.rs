@@ -32,7 +32,8 @@ use serde_json::Value;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::revision::{Revision, Versions};
 use smc_types::ids::MeshNamespace;
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::{Extent, Kind};
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 
 use self::collection::{Collection, Known, Look, Read};
@@ -44,7 +45,6 @@ use self::problems::Findings;
 pub(super) use self::version::Version;
 use super::failure::Trouble;
 use super::kept::Unreadable;
-use super::resources::{Extent, extent};
 use crate::decode::Rules;
 use crate::decode::kinds::{self, Meaning};
 use crate::decode::manifest::canonical;
@@ -342,7 +342,7 @@ impl Store {
 
     /// Whether objects of this name are of the mesh. Of a Namespace, its labels decide.
     fn is_ours(&self, kind: Kind, reference: &ObjectRef) -> bool {
-        match (extent(kind), reference) {
+        match (kind.spec().extent, reference) {
             (Extent::Cluster, _) => true,
             (Extent::Own, ObjectRef::Namespaced(_, id)) => id.namespace() == self.mesh_namespace.as_str(),
             (Extent::Mesh, ObjectRef::Namespaced(_, id)) => self.namespaces.contains(id.namespace()),
@@ -377,7 +377,7 @@ impl Store {
 
     fn enter(&mut self, namespace: &str) {
         let unread = |(kind, collection): (&Kind, &Collection)| {
-            let reads = extent(*kind) == Extent::Mesh && !matches!(collection.look, Look::Missing(_));
+            let reads = kind.spec().extent == Extent::Mesh && !matches!(collection.look, Look::Missing(_));
             reads.then_some(*kind)
         };
         let unread = self.kinds.iter().filter_map(unread).collect();
@@ -389,7 +389,7 @@ impl Store {
             return;
         }
         let kinds: Vec<Kind> = self.kinds.keys().copied().collect();
-        for kind in kinds.into_iter().filter(|kind| extent(*kind) == Extent::Mesh) {
+        for kind in kinds.into_iter().filter(|kind| kind.spec().extent == Extent::Mesh) {
             self.remove_where(kind, |of| of == namespace);
         }
     }
@@ -429,7 +429,7 @@ impl Store {
     fn is_withheld(&self, reference: &ObjectRef) -> bool {
         let of_mesh = match reference {
             ObjectRef::Namespace(_) => true,
-            ObjectRef::Namespaced(kind, _) => extent(*kind) == Extent::Mesh,
+            ObjectRef::Namespaced(kind, _) => kind.spec().extent == Extent::Mesh,
         };
         of_mesh && self.namespaces.withholds(namespace_of(reference))
     }

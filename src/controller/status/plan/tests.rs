@@ -1,5 +1,6 @@
 //! One object through its life, and each sentence of its status.
 
+use smc_types::kind::Kind;
 use smc_types::problem::Subject;
 
 use super::*;

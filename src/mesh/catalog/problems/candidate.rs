@@ -34,7 +34,14 @@ impl Catalog {
                 );
                 vec![Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message)]
             }
-            _ => Vec::new(),
+            Object::Namespace(_)
+            | Object::Service(_)
+            | Object::ServiceAccount(_)
+            | Object::Workload(_)
+            | Object::EndpointSlice(_)
+            | Object::HttpRouteGroup(_)
+            | Object::TcpRoute(_)
+            | Object::MeshConfig(..) => Vec::new(),
         }
     }
 

@@ -36,21 +36,8 @@ pub(super) fn mesh_config() -> Value {
 }
 
 /// The version in which an author writes objects of this kind.
-pub(super) fn api_version(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Namespace | Kind::Service | Kind::ServiceAccount | Kind::Pod => "v1",
-        Kind::EndpointSlice => "discovery.k8s.io/v1",
-        Kind::MeshWorkload => "mesh.smc.dev/v1alpha1",
-        Kind::TrafficTarget => "access.smi-spec.io/v1alpha3",
-        Kind::HttpRouteGroup | Kind::TcpRoute | Kind::UdpRoute => "specs.smi-spec.io/v1alpha4",
-        Kind::TrafficSplit => "split.smi-spec.io/v1alpha4",
-        Kind::MeshConfig => "config.openservicemesh.io/v1alpha2",
-        Kind::Egress
-        | Kind::IngressBackend
-        | Kind::Retry
-        | Kind::Telemetry
-        | Kind::UpstreamTrafficSetting => "policy.openservicemesh.io/v1alpha1",
-    }
+pub(super) fn api_version(kind: Kind) -> String {
+    kind.spec().api_versions().next().unwrap()
 }
 
 /// An object of this kind in a namespace.

@@ -136,8 +136,8 @@ impl Hostile {
 
     /// The path of all objects of its kind in its namespace.
     pub(super) fn path(&self) -> String {
-        let (group, version) =
-            api_version(self.kind).rsplit_once('/').unwrap_or(("", api_version(self.kind)));
+        let api_version = api_version(self.kind);
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
         let kind = GroupVersionKind::gvk(group, version, self.kind.as_str());
         DynamicObject::url_path(&ApiResource::from_gvk(&kind), Some(&self.namespace))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smc_types::kind::Extent;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -13,7 +14,7 @@ use crate::sources::kubernetes::lines::{Line, Lines};
 use crate::sources::kubernetes::message::{self, Event};
 use crate::sources::kubernetes::object::Object;
 use crate::sources::kubernetes::reader::{PAUSE_LIMIT, exact};
-use crate::sources::kubernetes::resources::{Extent, Resource, extent};
+use crate::sources::kubernetes::resources::Resource;
 use crate::sources::kubernetes::store::{Change, Ended, Scope, Version};
 
 /// How long a list may be streamed: where the API server does not know such lists, what changes may never
@@ -171,7 +172,7 @@ impl Follower {
 
     /// The namespaces of the mesh, once they are known; for a kind that is not read by namespace, none.
     async fn scope(&mut self) -> Result<Arc<Scope>, SourceEnded> {
-        if extent(self.kind) != Extent::Mesh {
+        if self.kind.spec().extent != Extent::Mesh {
             return Ok(Arc::default());
         }
         let known = self.shared.scope.wait_for(Option::is_some).await.map_err(|_| SourceEnded)?;

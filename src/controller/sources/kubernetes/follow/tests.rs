@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::*;
-use crate::decode::kinds::readable;
 use crate::kubernetes::api::{Answer, ApiServer, Unreachable};
 use crate::sources::kubernetes::failure::Trouble;
 use crate::sources::kubernetes::resources::{Served, choose};
@@ -98,10 +97,9 @@ impl World {
     /// A follower of ServiceAccounts.
     fn of(answers: &[Said]) -> Self {
         let kind = Kind::ServiceAccount;
-        let known = readable().into_iter().find(|readable| readable.kind == kind).unwrap();
         let names = [("ServiceAccount".to_owned(), "serviceaccounts".to_owned())];
         let served = Served::from([("v1".to_owned(), BTreeMap::from(names))]);
-        let resource = choose(&known, &served, &MeshNamespace::default()).unwrap();
+        let resource = choose(kind, &served, &MeshNamespace::default()).unwrap();
         let (places_sender, places) = watch::channel(BTreeMap::from([(kind, Place::Served(resource))]));
         let (reachable_sender, reachable) = watch::channel(true);
         let ((scope, scope_receiver), (epoch, epoch_receiver)) = (watch::channel(None), watch::channel(0));

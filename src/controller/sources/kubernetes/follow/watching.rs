@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smc_types::kind::Extent;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -11,7 +12,7 @@ use crate::sources::kubernetes::failure::Failure;
 use crate::sources::kubernetes::lines::Lines;
 use crate::sources::kubernetes::message::Event;
 use crate::sources::kubernetes::object::Object;
-use crate::sources::kubernetes::resources::{Extent, Resource, extent};
+use crate::sources::kubernetes::resources::Resource;
 use crate::sources::kubernetes::store::{Change, Version};
 
 /// How long a watch may say nothing before it is opened again, from the version that it has come to. An API
@@ -73,7 +74,7 @@ impl Follower {
             }
             let line = tokio::select! {
                 biased;
-                changed = self.shared.scope.changed(), if extent(self.kind) == Extent::Mesh => {
+                changed = self.shared.scope.changed(), if self.kind.spec().extent == Extent::Mesh => {
                     changed.map_err(|_| SourceEnded)?;
                     entered = true;
                     continue;
@@ -131,7 +132,7 @@ impl Follower {
 
     /// The namespaces of the mesh in which this kind was not read since they entered.
     fn unread(&mut self) -> Vec<(String, u64)> {
-        if extent(self.kind) != Extent::Mesh {
+        if self.kind.spec().extent != Extent::Mesh {
             return Vec::new();
         }
         let Some(scope) = self.shared.scope.borrow_and_update().clone() else { return Vec::new() };

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::{Extent, Kind};
+use smc_types::object_ref::ObjectRef;
 
 use super::collection::{Look, Read};
 use super::namespaces::Namespaces;
 use super::{Arrived, Ended, Scope, Store, namespace_of};
-use crate::sources::kubernetes::resources::{Extent, extent};
 
 impl Store {
     /// Keeps an object of a list until the list ends, unless it is known as it is.
@@ -55,7 +55,7 @@ impl Store {
             self.namespaces.set_listed();
         }
         // A namespace that entered since the list began is read by itself.
-        let listed = |namespaces: &Namespaces, namespace: &str| match extent(kind) {
+        let listed = |namespaces: &Namespaces, namespace: &str| match kind.spec().extent {
             Extent::Cluster | Extent::Own => true,
             Extent::Mesh => namespaces.is_unchanged(namespace, scope),
         };
@@ -63,7 +63,7 @@ impl Store {
             // No list shows the version of a deletion, which is this one at the latest.
             self.latest.raise(kind, ended.version.number());
         }
-        if extent(kind) == Extent::Mesh {
+        if kind.spec().extent == Extent::Mesh {
             for namespace in scope.keys() {
                 let admits = listed(&self.namespaces, namespace) && self.namespaces.admit(kind, namespace);
                 self.changed |= admits;

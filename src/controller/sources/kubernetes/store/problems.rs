@@ -5,19 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::{Enforcement, Kind, KindSpec};
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};
 
 use super::history::WentBack;
 use super::{Look, Store};
-use crate::decode::kinds::readable;
 use crate::sources::kubernetes::failure::Trouble;
 
 /// Problems of all objects; they are kept in memory, listed and compared.
 const MAX_PROBLEMS: usize = 10_000;
-
-/// The group of kinds that have no effect yet. Without it, nothing is missing.
-const WITHOUT_EFFECT: &str = "policy.openservicemesh.io";
 
 /// The problems of objects, and the list of all.
 #[derive(Debug, Default)]
@@ -85,11 +82,10 @@ impl Store {
     /// A problem for each kind that is not served. One that is refused is served again.
     fn missing(&self) -> Vec<Problem> {
         let problem = |kind: &Kind, others: &BTreeSet<String>| {
-            let readable = readable().into_iter().find(|found| found.kind == *kind)?;
-            if readable.group == WITHOUT_EFFECT {
+            let KindSpec { enforcement, advertised, .. } = kind.spec();
+            if *enforcement == Enforcement::Checked {
                 return None;
             }
-            let advertised = readable.advertised;
             let mut message = format!("does not serve {kind} ({advertised})");
             if !others.is_empty() {
                 let others: Vec<&str> = others.iter().map(String::as_str).collect();

@@ -302,6 +302,7 @@ async fn list(
     if !more && (place.is_none() || place == Some(Place::Known(OWN))) {
         state.note_listed(kind, Instant::now());
     }
+    state.note_sent(at);
     let version = resource.api_version;
     let mut body = format!(
         r#"{{"kind":"{kind}List","apiVersion":"{version}","metadata":{{"resourceVersion":"{at}","continue":"{next}"}},"items":["#

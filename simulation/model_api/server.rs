@@ -23,6 +23,12 @@ use super::written::Written;
 /// A list for which the cache is behind by so much takes so long that it may be asked for in another way.
 const CACHE_PATIENCE: Duration = Duration::from_secs(20);
 
+/// Within what time requests are answered.
+const ANSWERED: Duration = Duration::from_secs(5);
+
+/// After what time a lost connection is noticed.
+const LOST: Duration = Duration::from_secs(30);
+
 /// How the server treats lists that are to be streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streaming {
@@ -97,6 +103,10 @@ pub struct State {
     pub(super) commands: BTreeMap<Kind, Vec<(Instant, Command)>>,
     /// The returns to older states.
     pub(super) returns: Vec<Return>,
+    /// The highest version that was sent to the source.
+    sent: u64,
+    /// What is sent until the first of these times arrives at the second.
+    late: Option<(Instant, Instant)>,
     lags: BTreeMap<Kind, u64>,
 }
 
@@ -141,10 +151,21 @@ impl State {
         self.faults.lags(kind, now).unwrap_or_default().max(usual)
     }
 
-    /// A whole list is sent. It does not arrive while connections stand still.
+    /// A whole list is sent. It does not arrive while connections stand still, nor on one that is lost.
     pub(super) fn note_listed(&mut self, kind: Kind, now: Instant) {
-        let at = self.faults.ends(Fault::Frozen, now).unwrap_or(now);
+        let at = self.late.filter(|(until, _)| *until > now).map_or(now, |(_, at)| at);
         self.tally.listed.entry(kind).or_insert(at);
+    }
+
+    /// What is sent until then, and was sent just before, arrives at `at`.
+    fn delay(&mut self, until: Instant, at: Instant) {
+        self.late = self.late.max(Some((until, at)));
+        self.tally.delay_lists(Instant::now(), at);
+    }
+
+    /// A version is sent to the source.
+    pub(super) fn note_sent(&mut self, version: u64) {
+        self.sent = version.max(self.sent);
     }
 
     /// Whether a kind is served, and has been for so long that a source must know it.
@@ -171,6 +192,8 @@ impl Server {
             read: BTreeMap::new(),
             commands: BTreeMap::new(),
             returns: Vec::new(),
+            sent: 0,
+            late: None,
             lags: setup.lags.clone(),
         };
         let state = Mutex::new(state);
@@ -252,7 +275,7 @@ impl Server {
             }
             Fault::Frozen => {
                 self.0.wires.freeze(until);
-                state.tally.delay_lists(now, until);
+                state.delay(until, until);
             }
             _ => {}
         }
@@ -272,7 +295,8 @@ impl Server {
         let mut state = self.state();
         state.faults.lag(kind, by, Instant::now() + span);
         if by >= CACHE_PATIENCE {
-            state.tally.excuse(kind);
+            // Versions that are asked for of this kind come late, as from a server that was away.
+            state.tally.excuse_all();
         }
         drop(state);
         self.wake(kind);
@@ -307,7 +331,9 @@ impl Server {
         let mut state = self.state();
         // Requests on them are answered by nothing, until they are given up.
         state.tally.excuse_for(Duration::from_mins(1));
-        state.faults.note(Instant::now());
+        let now = Instant::now();
+        state.faults.note(now);
+        state.delay(now + ANSWERED, now + LOST);
         self.0.wires.lose_all();
     }
 
@@ -338,6 +364,9 @@ impl Server {
         for read in state.read.values_mut() {
             *read = version.min(*read);
         }
+        // Where nothing later was sent to the source, there is nothing to notice.
+        let telling = telling || state.sent <= version;
+        state.sent = version.min(state.sent);
         state.returns.push(Return { version, telling });
         state.tally.excuse_all();
         state.tally.looks_excused += 1;

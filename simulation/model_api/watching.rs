@@ -202,12 +202,13 @@ impl Watch {
             }
         }
         let read = state.read(kind, now);
-        self.take_changes(&state, read);
+        self.take_changes(&mut state, read);
         if self.list_ends.is_some_and(|version| read >= version) {
             self.list_ends = None;
             if self.place.is_none() || self.place == Some(Place::Known(OWN)) {
                 state.note_listed(kind, now);
             }
+            state.note_sent(self.after);
             self.push(bookmark(self.resource, self.after, true));
         }
         if self.bookmarks && now >= self.bookmark_at && self.list_ends.is_none() {
@@ -215,6 +216,7 @@ impl Watch {
             let changed = state.history.changed(kind, read);
             let version = if server.setup().progress { self.after } else { changed };
             if version > 0 && version <= self.after {
+                state.note_sent(version);
                 self.push(bookmark(self.resource, version, false));
             }
         }
@@ -231,9 +233,10 @@ impl Watch {
         changes_at.map_or(next, |at| next.min(at)).max(now + TICK)
     }
 
-    fn take_changes(&mut self, state: &State, read: u64) {
+    fn take_changes(&mut self, state: &mut State, read: u64) {
         let changes: Vec<_> = state.history.changes(self.resource.kind, self.after, read).collect();
         for (version, change) in changes {
+            state.note_sent(version);
             self.push_change(version, change);
         }
         self.after = self.after.max(read);
@@ -269,6 +272,7 @@ impl Watch {
                 Command::Cut { abruptly } => {
                     let read = state.read(kind, now);
                     self.take_changes(state, read);
+                    state.note_sent(self.after);
                     self.push(bookmark(self.resource, self.after, false));
                     let whole: Vec<u8> = self.pieces.drain(..).flatten().collect();
                     let end = self.server.random().index(whole.len());

@@ -130,7 +130,13 @@ impl World<'_> {
             (0..hidden).for_each(|_| self.change(&random));
             return Ok(());
         }
-        self.run_for(UNWRITABLE).await
+        // Nor while it does not answer.
+        let now = Instant::now();
+        let silent = [Fault::Hang, Fault::Frozen]
+            .map(|fault| self.server.state().faults.ends(fault, now).unwrap_or(now))
+            .into_iter()
+            .max();
+        self.run_until(silent.unwrap_or(now) + UNWRITABLE).await
     }
 
     fn delete_namespace(&mut self, namespace: u16) {

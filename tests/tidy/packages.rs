@@ -117,8 +117,7 @@ fn no_package_stands_in_the_folder_of_another() {
 
 /// The packages that programs, and with `edges` tests as well, are made of, each with its features.
 fn features(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let tree =
-        ["tree", "--workspace", "--locked", "--offline", "--prefix=none", "--no-dedupe", "--format={p}|{f}"];
+    let tree = ["tree", "--workspace", "--locked", "--prefix=none", "--no-dedupe", "--format={p}|{f}"];
     let output = Command::new("cargo").args(tree).args(["--edges", edges]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

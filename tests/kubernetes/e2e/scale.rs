@@ -208,7 +208,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     cluster.apply(&format!("{NODE}{}", objects())).await.unwrap();
     cluster.apply(&injector_webhook(webhooks)).await.unwrap();
     let kwok = Kwok::start(&programs, &cluster);
-    let controller = Controller::with(&["--release-grace", "10s"], &cluster, webhooks);
+    // Longer than a busy API server takes from the review of a pod to the pod.
+    let controller = Controller::with(&["--release-grace", "45s"], &cluster, webhooks);
     // A Deployment whose pods are refused waits longer and longer.
     admits(&cluster).await;
     let client = cluster.client().await.unwrap();

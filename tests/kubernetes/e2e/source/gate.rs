@@ -33,7 +33,8 @@ impl Gate {
         self.open.send_replace(true);
     }
 
-    /// How many requests have come so far.
+    /// How many requests have come so far, without those that the API server put off: one that has not served
+    /// a custom resource yet asks for a second (429).
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -47,12 +48,15 @@ impl ApiServer for Gate {
     fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut open = self.open.subscribe();
-        let answer = self.client.get(path);
+        let (answer, requests) = (self.client.get(path), Arc::clone(&self.requests));
         async move {
             if !*open.borrow_and_update() {
                 return Err(cut());
             }
             let Answer { status, retry_after, date, body } = answer.await?;
+            if status == 429 {
+                requests.fetch_sub(1, Ordering::Relaxed);
+            }
             let closed = async move {
                 // Any change since the request cuts it.
                 let _ = open.changed().await;

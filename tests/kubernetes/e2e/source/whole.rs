@@ -1,13 +1,14 @@
 //! The first thing that a source says is the whole mesh, at any size of it, and it costs few requests and
 //! connections.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smc::kubernetes::client::connect;
 use smc_kubernetes::Cluster;
 use smc_testkit::relay::Relay;
 use smc_types::object_ref::Kind;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::shared;
 

@@ -60,7 +60,7 @@ env: ## What cargo needs by hand: eval "$$(make env)"
 	@echo "export CARGO_TARGET_DIR='$(CARGO_TARGET_DIR)' ROCKSDB_LIB_DIR='$(ROCKSDB_LIB_DIR)'"
 
 # Without RocksDB (the feature `rocks`), so that no C++ is compiled.
-QUICK := types host authority mesh policy
+QUICK := types host authority model xds api sidecar mesh policy
 quick: ## The tests of the pure packages and of the tree, and a check of the shell with its tests; in a minute
 	@cargo test --locked $(addprefix -p smc-,$(QUICK)) -p smc-tidy --lib --test translation --test memory --test tidy
 	@cargo check --locked -p smc --no-default-features --lib --tests

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TrafficTarget};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_mesh::api::core::{AppProtocol, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
-use smc_mesh::api::smi::{HttpMatch, HttpRouteGroup, MethodSet, Rule, RuleKind, TrafficTarget};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::Input;
+use smc_model::http_match::{HttpMatch, MethodSet};
+use smc_model::topology::{Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::proxy_class::AppProtocol;
 
 /// Namespaces of a mesh, where their number is not what is measured.
 pub const NAMESPACES: usize = 10;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
-use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack};
 use smc_testkit::subscriptions::Subscriptions;
+use smc_xds::resource::ResourceType;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

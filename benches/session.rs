@@ -10,11 +10,11 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use prost::Message;
-use smc_mesh::class::ProxyClass;
-use smc_mesh::resource::{Resource, ResourceType};
-use smc_mesh::served_state::{Changed, Snapshot, View};
-use smc_mesh::session::{Request, Response, Scope, Session, Step, Variant};
 use smc_types::ids::ServiceAccountId;
+use smc_types::proxy_class::ProxyClass;
+use smc_xds::resource::{Resource, ResourceType};
+use smc_xds::served_state::{Changed, Snapshot, View};
+use smc_xds::session::{Request, Response, Scope, Session, Step, Variant};
 
 /// A view of `count` clusters; `generation` changes the first of them.
 fn view(count: usize, generation: u64) -> View {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use serde_json::Value;
 use smc_host::env::fixed::SeededEntropy;
-use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack};
 use smc_testkit::subscriptions::Subscriptions;
+use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Endpoint;
 

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use regex::bytes::{Regex, RegexBuilder};
-use smc_mesh::api::smi::{HeaderPattern, Pattern};
+use smc_model::regex::{HeaderPattern, Pattern};
 
 /// Reads an expression, and judges the values.
 pub(crate) fn run(input: &[u8]) {
@@ -32,7 +32,7 @@ pub(crate) fn run(input: &[u8]) {
 const STACK: usize = 128 << 20;
 
 /// The nesting that the crate takes. RE2 counts groups, and takes 1,000 of them. A complement has at most 500
-/// (`MAX_DEPTH` in `src/mesh/api/smi/pattern/complement.rs`), for each of which the crate counts the group,
+/// (`MAX_DEPTH` in `src/model/regex/complement.rs`), for each of which the crate counts the group,
 /// its alternatives and the sequence in it.
 const NESTING: u32 = 2000;
 

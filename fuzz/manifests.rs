@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smc::decode::manifest;
 use smc_mesh::catalog::{Object, SourceEvent};
-use smc_mesh::resource::{ResourceType, Version};
 use smc_mesh::translate::{Compiler, Input};
 use smc_testkit::mesh::{self, meshes};
 use smc_types::object_ref::ObjectRef;
+use smc_xds::resource::{ResourceType, Version};
 
 /// Reads one file.
 pub(crate) fn run(input: &[u8]) {

@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use smc_authority::pki::SerialNumber;
-use smc_mesh::resource::Version;
 use smc_types::duration;
 use smc_types::host_port::{HostPort, ReplicaAddress};
 use smc_types::ids::{
     MeshNamespace, NamespacedName, ProxyName, ProxyUuid, ReplicaId, ServiceAccountId, ServiceId, TrustDomain,
     WorkloadId, check_label, check_subdomain,
 };
+use smc_xds::resource::Version;
 
 /// Reads a text as everything.
 pub(crate) fn run(input: &[u8]) {

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use smc_mesh::api::core::Namespace;
-use smc_mesh::api::osm::{LocalProxyMode, SidecarSettings};
-use smc_mesh::injection::{self, Settings, Site};
+use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
+use smc_model::topology::Namespace;
+use smc_sidecar::injection::{self, Settings, Site};
 
 /// The UUID that the injector draws.
 const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";

@@ -6,12 +6,12 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::revision::{Revision, Versions};
-use smc_mesh::served_state::{Changed, View};
-use smc_mesh::session::{MAX_HELD_BYTES, Request, Scope, Session, Step, Variant};
 use smc_testkit::mesh::{self, meshes};
 use smc_types::object_ref::Kind;
+use smc_xds::resource::ResourceType;
+use smc_xds::revision::{Revision, Versions};
+use smc_xds::served_state::{Changed, View};
+use smc_xds::session::{MAX_HELD_BYTES, Request, Scope, Session, Step, Variant};
 
 use crate::split::Rest;
 

@@ -28,16 +28,17 @@ use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use serde_json::json;
+use smc_api::smi;
 use smc_authority::pki::CONTROLLER_IDENTITY;
-use smc_mesh::api::osm::LocalProxyMode;
-use smc_mesh::api::smi;
-use smc_mesh::injection::{self, Settings, Site};
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::View;
-use smc_mesh::session::Variant;
-use smc_mesh::{bootstrap, lint};
+use smc_mesh::lint;
+use smc_model::sidecar_settings::LocalProxyMode;
+use smc_sidecar::bootstrap;
+use smc_sidecar::injection::{self, Settings, Site};
 use smc_testkit::mesh::{group, meshes, view};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, WorkloadId};
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::View;
+use smc_xds::session::Variant;
 
 /// The snapshot as a bootstrap without a control plane.
 fn static_bootstrap(view: &View) -> Bootstrap {

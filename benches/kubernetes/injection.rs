@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use smc_benches::controller::PATIENCE;
 use smc_benches::{Result, percentile_ms};
 use smc_kubernetes::{Cluster, Programs, create, create_all, injector_webhook};
-use smc_mesh::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
+use smc_sidecar::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};

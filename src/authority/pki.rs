@@ -14,7 +14,6 @@ mod fingerprint;
 mod lifetime;
 mod material;
 mod names;
-mod serial;
 
 pub use fingerprint::Fingerprint;
 pub use lifetime::{
@@ -23,4 +22,4 @@ pub use lifetime::{
 };
 pub use material::{SealedKey, ServiceCertificate, TrustBundle};
 pub use names::CONTROLLER_IDENTITY;
-pub use serial::{InvalidSerial, SerialNumber};
+pub use smc_types::serial_number::{InvalidSerial, SerialNumber};

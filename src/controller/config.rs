@@ -7,11 +7,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smc_mesh::bootstrap::INBOUND_CONNECTIONS;
 use smc_mesh::translate::{REQUEST_RETRIES, STREAM_DURATION};
+use smc_sidecar::bootstrap::INBOUND_CONNECTIONS;
 use smc_types::host_port::HostPort;
-use smc_types::ids::MeshNamespace;
-use smc_types::ids::{ReplicaId, TrustDomain};
+use smc_types::ids::{MeshNamespace, ReplicaId, TrustDomain};
 
 /// The settings of one replica, fixed while it runs.
 #[derive(Debug, Clone)]
@@ -39,7 +38,7 @@ pub struct Config {
     pub release_grace: Duration,
     /// What sidecars let others do.
     pub sidecars: SidecarLimits,
-    /// The limit of open connections of proxies; see [`smc_mesh::connections::max_connections`].
+    /// The limit of open connections of proxies; see [`smc_xds::connections::max_connections`].
     pub max_connections: usize,
     /// How long a proxy may leave a response unanswered before its connection is closed; see
     /// [`ANSWER_LIMIT`].

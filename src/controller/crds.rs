@@ -1,7 +1,7 @@
 //! The custom resources that SMC reads, as CustomResourceDefinitions generated from Rust types.
 //!
 //! Owns the schemas: field types, bounds, CEL rules, printer columns and versions. A schema refuses only what
-//! the readers in [`smc_mesh::api`] refuse in every version of the object; what it lets through is judged by
+//! the readers in [`smc_api`] refuse in every version of the object; what it lets through is judged by
 //! the readers, and reported in `status`. [`definitions`] is what `smc crds` prints and what the chart
 //! `charts/smc-crds` holds.
 

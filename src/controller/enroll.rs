@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use smc_authority::pki::{CONTROLLER_IDENTITY, SerialNumber, TrustBundle};
-use smc_mesh::bootstrap::{Bootstrap, Controllers};
-use smc_mesh::session::Variant;
+use smc_sidecar::bootstrap::{Bootstrap, Controllers};
 use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_xds::session::Variant;
 
 use crate::ca::{CaError, IssuedProxy, Issuer};
 

@@ -1,6 +1,6 @@
 //! `smc init`: programs traffic interception in the current network namespace.
 //!
-//! Runs `iptables-save`, computes the rules with [`smc_mesh::interception`], and runs `iptables-restore
+//! Runs `iptables-save`, computes the rules with [`smc_sidecar::interception`], and runs `iptables-restore
 //! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f
 //! -` for both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could
 //! otherwise bypass the proxy.
@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use clap::{Args, ValueEnum};
-use smc_mesh::interception::{
-    Family, INBOUND_PORT, Interception, InterceptionError, IpNet, Jumps, OUTBOUND_PORT, PROXY_UID,
-    Parameters, nft_input, nft_removal, parse_cidr, removal_input, restore_input,
+use smc_model::cidr::{IpNet, parse_cidr};
+use smc_sidecar::interception::{
+    Family, Interception, InterceptionError, Jumps, PROXY_UID, Parameters, nft_input, nft_removal,
+    removal_input, restore_input,
 };
+use smc_types::ports::{INBOUND_PORT, OUTBOUND_PORT};
 
 use crate::telemetry::LogArgs;
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_authority::rules::WantedCertificates;
-use smc_mesh::served_state::ServedState;
 use smc_mesh::translate::{Compiler, Input};
 use smc_types::ids::ServiceAccountId;
 use smc_types::problem::Problem;
+use smc_xds::served_state::ServedState;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;

@@ -25,10 +25,10 @@ use smc_authority::ledger::{
     Command, Ledger, LedgerOperation, Rejection, ReplicaPhase, ReplicaRecord, SetReplicaPhase,
 };
 use smc_host::env::{Env, NoEntropy};
-use smc_mesh::bootstrap::Controllers;
-use smc_mesh::shard;
 use smc_raft::{Group, ProposeError, ReplicatedLedger};
+use smc_sidecar::bootstrap::Controllers;
 use smc_types::ids::{ProxyUuid, ReplicaId};
+use smc_xds::shard;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;

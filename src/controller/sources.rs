@@ -23,8 +23,8 @@ use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use smc_mesh::catalog::SourceEvent;
-use smc_mesh::revision::Revision;
 use smc_types::problem::Problem;
+use smc_xds::revision::Revision;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

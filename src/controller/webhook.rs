@@ -4,7 +4,7 @@
 //! what goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of
 //! sidecars ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom
 //! resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided
-//! in [`smc_mesh::injection`] and the like; here it is carried out.
+//! in [`smc_sidecar::injection`] and the like; here it is carried out.
 //!
 //! Every replica serves the webhooks; what is kept up in the API is the Raft leader's task.
 

@@ -1,4 +1,4 @@
-//! The xDS server: the thin shell around [`smc_mesh::session`].
+//! The xDS server: the thin shell around [`smc_xds::session`].
 //!
 //! ```text
 //! acceptor → connection (TLS, HTTP/2) → service (which RPC) → stream (the driver) ⇄ mesh::session
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns sockets, streams and their bounds. Rules are elsewhere: [`smc_authority::rules`] decides who is
-//! admitted, [`smc_mesh::connections`] which connections stay, the session what is sent.
+//! admitted, [`smc_xds::connections`] which connections stay, the session what is sent.
 
 mod acceptor;
 mod codec;

@@ -34,9 +34,9 @@ pub use inbound::Admitted;
 pub use object::{Endpoint, Object, SourceEvent};
 pub use splits::{SplitArm, SplitPlan};
 
-use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
-use crate::api::osm::MeshConfig;
-use crate::api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
 
 /// The objects that sources reported last. Two catalogs with the same objects are equal, in whatever order

@@ -18,11 +18,11 @@ mod requests;
 
 use std::sync::Arc;
 
-use crate::class::ProxyClass;
-use crate::resource::{Resource, ResourceType, Version};
-use crate::served_state::View;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
+use smc_types::proxy_class::ProxyClass;
+use smc_xds::resource::{Resource, ResourceType, Version};
+use smc_xds::served_state::View;
 
 /// What one resource refers to, and its faults regardless of other resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,6 @@
 //! The semantics of SMI access policy: what a TrafficTarget grants.
 //!
-//! Owns the reading of access v1alpha3 as pure functions over the objects of [`crate::api`]. The catalog
+//! Owns the reading of access v1alpha3 as pure functions over the objects of [`smc_api`]. The catalog
 //! decides which targets count ([`crate::catalog`]); [`crate::translate`] writes the result for Envoy.
 //!
 //! Three rules hold everywhere. Policy is additive: what any rule allows is allowed, and nothing else is.
@@ -8,6 +8,8 @@
 //! be read or found narrows what is allowed, never widens it.
 
 mod bounds;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod grants;
 
 pub(crate) use bounds::match_bytes;

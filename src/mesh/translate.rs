@@ -1,7 +1,7 @@
 //! The translation of the mesh to Envoy's configuration: listeners, routes, clusters, endpoints, secrets.
 //!
 //! Owns every Envoy message that SMC makes, one file for each xDS type, and the [`Compiler`] that
-//! keeps them up to date. [`crate::policy`] decides access, [`crate::session`] speaks the xDS
+//! keeps them up to date. [`crate::policy`] decides access, [`smc_xds::session`] speaks the xDS
 //! protocol. Equal meshes give equal bytes, whatever the order of events.
 //!
 //! ```text

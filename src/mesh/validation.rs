@@ -1,6 +1,6 @@
 //! Whether an object may be declared.
 //!
-//! Owns the decision of the validating webhook. The readers ([`crate::api`]) and the catalog
+//! Owns the decision of the validating webhook. The readers ([`smc_api`]) and the catalog
 //! ([`crate::catalog::Catalog::objections`]) find what is wrong; an error refuses the object. An object that
 //! is declared already may stay as wrong as it is: its author must be able to change other things about it,
 //! and a controller to remove its finalizers.

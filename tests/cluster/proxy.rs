@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{Credentials, DeltaStream, subscribe};
+use smc_xds::resource::ResourceType;
 use tokio::time::timeout;
 
 /// A healthy replica answers at once. A paused or partitioned one may take longer, and the outcome

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smc_mesh::interception::{ADMIN_PORT, PROXY_UID};
+use smc_sidecar::interception::PROXY_UID;
 use smc_types::ids::NamespacedName;
+use smc_types::ports::ADMIN_PORT;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::sync::{Semaphore, mpsc};

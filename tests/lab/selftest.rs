@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use smc_lab::{Failure, FetchResult, Lab, LabError, LabHandle, LabOptions};
-use smc_mesh::interception::{Family, Interception, Jumps, Parameters, restore_input};
+use smc_sidecar::interception::{Family, Interception, Jumps, Parameters, restore_input};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::Serialize;
-use smc_mesh::interception::ADMIN_PORT;
 use smc_types::ids::NamespacedName;
+use smc_types::ports::ADMIN_PORT;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,14 +19,12 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::LabError;
-use super::config;
 use super::control::{self, Request, Tag};
 use super::controllers::Controllers;
 use super::process::{self, Group};
 use super::reports::PodInfo;
 use super::state_dir::StateDir;
-use super::{http, netns};
+use super::{LabError, config, http, netns};
 
 /// Concurrent connections: enough for a test that runs a client in each of some dozens of Pods.
 const MAX_CONNECTIONS: usize = 256;

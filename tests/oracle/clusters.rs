@@ -9,9 +9,9 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
 use prost::Message;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::View;
 use smc_policy::{Leaf, To};
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::View;
 
 use crate::config::decode;
 

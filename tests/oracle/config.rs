@@ -37,9 +37,10 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::google::protobuf::{Any, Duration, Struct, Value, value};
 use envoy_types::util::pack_any;
 use prost::{Message, Name};
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::View;
-use smc_mesh::{bootstrap, names};
+use smc_sidecar::bootstrap;
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::View;
 
 use crate::clusters::Clusters;
 use crate::judge::Emission;

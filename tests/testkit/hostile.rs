@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Extension;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use smc_mesh::resource::ResourceType;
+use smc_xds::resource::ResourceType;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;

@@ -9,16 +9,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use smc_api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{self, SplitVersion};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_mesh::api::core::{AppProtocol, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
-use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use smc_mesh::api::osm::{LocalProxyMode, MeshConfig};
-use smc_mesh::api::smi::{self, SplitVersion};
 use smc_mesh::catalog::{Object, SourceEvent};
-use smc_mesh::served_state::View;
 use smc_mesh::translate::{Compiler, Input, Settings};
+use smc_model::sidecar_settings::LocalProxyMode;
+use smc_model::topology::{Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_types::object_ref::ObjectRef;
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::served_state::View;
 
 /// A compiler with a bundle. [`certify`] adds certificates.
 pub fn compiler(bundle: &str) -> Compiler {

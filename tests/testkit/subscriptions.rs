@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource as Delivered};
 use prost::Message as _;
 use smc_mesh::lint::Facts;
-use smc_mesh::resource::{ResourceType, Version};
+use smc_xds::resource::{ResourceType, Version};
 
 /// The order of types in which Envoy subscribes.
 const TYPES: [ResourceType; 5] = [

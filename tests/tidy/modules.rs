@@ -11,23 +11,14 @@ use std::fmt::Write as _;
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
+use crate::packages::members;
 use crate::sources::{files, read};
-
-/// The packages, and the directories of their sources.
-const PACKAGES: [(&str, &str); 9] = [
-    ("smc-types", "src/types"),
-    ("smc-host", "src/host"),
-    ("smc-authority", "src/authority"),
-    ("smc-mesh", "src/mesh"),
-    ("smc-raft", "raft"),
-    ("smc", "src/controller"),
-    ("smc-testkit", "tests/testkit"),
-    ("smc-lab", "tests/lab"),
-    ("smc-demo", "tests/demo"),
-];
 
 /// A module by its path from the root of the package, which is empty for the root.
 type Module = Vec<String>;
+
+/// The directories in which libraries, programs and tests begin, with the names of the files.
+type Roots = BTreeMap<String, BTreeSet<String>>;
 
 type Arrows = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -41,17 +32,30 @@ struct Package {
 }
 
 impl Package {
-    fn read(directory: &str) -> Self {
+    /// The modules below `directory`, in which `roots` are the files that a library, a program or a test begins
+    /// with. What begins in a folder below is none of it.
+    fn read(directory: &str, roots: &Roots) -> Self {
         let mut package = Self::default();
+        let own = &roots[directory];
+        let root = ["lib", "main"].into_iter().find(|root| own.contains(*root));
+        let inner: Vec<String> = roots
+            .keys()
+            .map(|other| format!("{other}/"))
+            .filter(|other| other.starts_with(&format!("{directory}/")))
+            .collect();
         for file in files(directory, "rs") {
             let inside =
                 file.strip_prefix(directory).unwrap().trim_start_matches('/').trim_end_matches(".rs");
             let mut module: Module = inside.split('/').map(ToOwned::to_owned).collect();
-            if module.iter().any(|name| name == "tests") || inside == "main" || inside == "bookstore/main" {
+            if inner.iter().any(|inner| file.starts_with(inner.as_str()))
+                || module.iter().any(|name| name == "tests")
+            {
                 continue;
             }
-            if inside == "lib" {
+            if root == Some(inside) {
                 module.clear();
+            } else if own.contains(inside) {
+                continue;
             }
             let parsed = syn::parse_file(&read(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
             package.modules.insert(module.clone());
@@ -217,13 +221,29 @@ fn circles(arrows: &Arrows) -> Vec<Vec<Module>> {
     circles.into_iter().collect()
 }
 
+/// Of all packages, as their manifests say.
+fn roots() -> Roots {
+    let mut roots = Roots::new();
+    for directory in members().values() {
+        for line in read(&format!("{directory}/Cargo.toml")).lines() {
+            if let Some(path) = line.strip_prefix("path = \"").and_then(|rest| rest.strip_suffix(".rs\"")) {
+                let path = format!("{directory}/{path}");
+                let (folder, file) = path.trim_start_matches("./").rsplit_once('/').unwrap();
+                roots.entry(folder.to_owned()).or_default().insert(file.to_owned());
+            }
+        }
+    }
+    roots
+}
+
 /// The circles of all packages, each with the arrows in it; `depth` is how many names of a module's
 /// path count.
 fn report(depth: usize) -> String {
     let mut report = String::new();
-    for (package, directory) in PACKAGES {
+    let roots = roots();
+    for directory in roots.keys() {
         let mut arrows = Arrows::new();
-        for (from, tos) in Package::read(directory).arrows() {
+        for (from, tos) in Package::read(directory, &roots).arrows() {
             let cut = |module: &Module| module.iter().take(depth).cloned().collect::<Module>();
             for to in tos.iter().map(cut) {
                 if to != cut(&from) && !to.is_empty() && !from.is_empty() {
@@ -232,7 +252,7 @@ fn report(depth: usize) -> String {
             }
         }
         for circle in circles(&arrows) {
-            writeln!(report, "{package}:").unwrap();
+            writeln!(report, "{directory}:").unwrap();
             for from in &circle {
                 let to = arrows[from].iter().filter(|to| circle.contains(to)).map(|to| to.join("::"));
                 writeln!(report, "  {} → {}", from.join("::"), to.collect::<Vec<_>>().join(", ")).unwrap();

@@ -3,9 +3,10 @@
 //! Owns the bound on the answer: it repeats the routes of a target for each of its sources, so that a few
 //! short objects could make an answer of gigabytes, on the task that publishes the mesh.
 
-use smc_mesh::api::smi::{HttpMatch, MethodSet, TrafficTarget};
+use smc_api::smi::TrafficTarget;
 use smc_mesh::catalog::Catalog;
 use smc_mesh::policy::{self, GrantSizes, HttpAccess};
+use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_proto::admin::v1 as pb;
 
 /// The most bytes of routes and ports in an answer. More is for a program to read, from the declared objects.

@@ -8,11 +8,11 @@ use smc_authority::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_authority::pki::{SerialNumber, Validity};
 use smc_authority::rules::GroupTime;
 use smc_mesh::catalog::Catalog;
-use smc_mesh::session::{Scope, TypeStatus, Variant};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{GroupStatus, Member};
 use smc_types::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_types::problem::{Problem, Severity};
+use smc_xds::session::{Scope, TypeStatus, Variant};
 
 use crate::ca::{
     AuthorityStatus, CaState, CaStatus, ClockError, Introduction, Issued, IssuedKind, RootRotation,

@@ -1,6 +1,6 @@
 //! `smc inject`: adds sidecars to Pods in YAML, for clusters without the webhook.
 //!
-//! Owns the reading and writing; [`smc_mesh::injection`] makes the change. Only Pods are injected: the pods
+//! Owns the reading and writing; [`smc_sidecar::injection`] makes the change. Only Pods are injected: the pods
 //! of a template would share one proxy, and a proxy is known by its UUID.
 
 use std::fmt::Write as _;
@@ -9,13 +9,12 @@ use std::io::Read;
 use clap::Args;
 use serde_json::Value;
 use smc_host::env::{Env, NoEntropy};
-use smc_mesh::api::osm::LocalProxyMode;
-use smc_mesh::injection::{InjectionError, Settings, Site, inject, proxy_of, secret_name};
+use smc_model::sidecar_settings::LocalProxyMode;
+use smc_sidecar::injection::{InjectionError, Settings, Site, inject, proxy_of, secret_name};
 use smc_types::ids::ProxyUuid;
 use thiserror::Error;
 
-use super::output;
-use super::{Outcome, Verdict};
+use super::{Outcome, Verdict, output};
 use crate::decode::manifest::documents::split;
 use crate::install::settings::{ENVOY_IMAGE, default_image};
 

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use smc_host::files::{FileError, make_directory, private, sync_name};
-use smc_mesh::interception::{IpNet, Parameters, parse_cidr};
-use smc_mesh::machine_files::{BOOTSTRAP, Places, machine_files};
+use smc_model::cidr::IpNet;
+use smc_model::cidr::parse_cidr;
 use smc_proto::admin::v1::{BootstrapRequest, ReleaseProxyRequest, Variant};
+use smc_sidecar::interception::Parameters;
+use smc_sidecar::machine_files::{BOOTSTRAP, Places, machine_files};
 use smc_types::host_port::ReplicaAddress;
 use smc_types::ids::{InvalidName, NamespacedName, ProxyName, ProxyUuid, WorkloadId};
 use thiserror::Error;

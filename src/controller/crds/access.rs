@@ -1,6 +1,6 @@
 //! `access.smi-spec.io`: TrafficTarget.
 //!
-//! Owns the schema. [`smc_mesh::api::smi::read_traffic_target`] reads the objects; the bounds are its.
+//! Owns the schema. [`smc_api::smi::read_traffic_target`] reads the objects; the bounds are its.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -1,7 +1,7 @@
 //! `config.openservicemesh.io`: MeshConfig.
 //!
 //! Owns the schema: all fields of OSM 1.2, so that its objects can be applied as they are.
-//! [`smc_mesh::api::osm::read_mesh_config`] reads the objects, and reports the fields that SMC does not obey.
+//! [`smc_api::osm::read_mesh_config`] reads the objects, and reports the fields that SMC does not obey.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

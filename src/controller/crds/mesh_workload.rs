@@ -1,6 +1,6 @@
 //! `mesh.smc.dev`: MeshWorkload, a machine without a pod.
 //!
-//! Owns the schema. [`smc_mesh::api::mesh_workload`] reads the objects; the bounds are its.
+//! Owns the schema. [`smc_api::mesh_workload`] reads the objects; the bounds are its.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

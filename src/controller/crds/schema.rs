@@ -25,7 +25,7 @@ pub(super) fn any_objects(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A Kubernetes quantity: a number, or text such as `500m`. The pattern is that of the weights which
-/// [`smc_mesh::api::smi::read_traffic_split`] reads.
+/// [`smc_api::smi::read_traffic_split`] reads.
 pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [{"type": "integer"}, {"type": "string"}],

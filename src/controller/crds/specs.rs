@@ -1,6 +1,6 @@
 //! `specs.smi-spec.io`: HTTPRouteGroup, TCPRoute and UDPRoute.
 //!
-//! Owns the schemas. [`smc_mesh::api::smi`] reads the objects; the bounds are its.
+//! Owns the schemas. [`smc_api::smi`] reads the objects; the bounds are its.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

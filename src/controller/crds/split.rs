@@ -1,6 +1,6 @@
 //! `split.smi-spec.io`: TrafficSplit, v1alpha1 to v1alpha4.
 //!
-//! Owns the schemas. [`smc_mesh::api::smi::read_traffic_split`] reads the objects; the bounds are its. The
+//! Owns the schemas. [`smc_api::smi::read_traffic_split`] reads the objects; the bounds are its. The
 //! versions differ, so the API server asks the webhook to convert; v1alpha4 is stored.
 
 use kube::CustomResource;

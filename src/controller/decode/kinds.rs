@@ -5,19 +5,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use smc_mesh::api::core::Workload;
-use smc_mesh::api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use smc_mesh::api::osm::{self, read_mesh_config};
-use smc_mesh::api::smi::{self, SplitVersion};
+use smc_api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
+use smc_api::osm::{self, read_mesh_config};
+use smc_api::smi::{self, SplitVersion};
 use smc_mesh::catalog::Object;
+use smc_model::topology::Workload;
 use smc_types::ids::{InvalidName, NamespacedName};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use thiserror::Error;
 
-use super::core as kubernetes;
 use super::fields::{Unknown, decode};
-use super::{Platform, Rules};
+use super::{Platform, Rules, core as kubernetes};
 
 /// How the mesh treats a kind.
 #[derive(Clone, Copy)]

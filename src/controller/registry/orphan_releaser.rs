@@ -10,7 +10,7 @@ use smc_authority::ledger::MAX_RELEASED_TOGETHER;
 use smc_authority::pki::SerialNumber;
 use smc_authority::rules::{Orphans, orphaned_certificates};
 use smc_host::env::Env;
-use smc_mesh::served_state::ServedState;
+use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use smc_authority::pki::Lifetimes;
 use smc_host::env::Env;
-use smc_mesh::bootstrap::Controllers;
 use smc_raft::{Group, ReplicatedLedger};
+use smc_sidecar::bootstrap::Controllers;
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;

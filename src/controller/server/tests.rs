@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::{Credentials, ack, nack, subscribe};
+use smc_xds::resource::ResourceType;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;

@@ -1,8 +1,8 @@
 //! The hand-off: ends the streams of proxies that another replica should serve, as many as that one
 //! takes.
 //!
-//! Owns the task and its waits. Which proxies move is decided in [`smc_mesh::shard::moves`], how many
-//! in [`smc_mesh::shard::pace`] of the receiver.
+//! Owns the task and its waits. Which proxies move is decided in [`smc_xds::shard::moves`], how many
+//! in [`smc_xds::shard::pace`] of the receiver.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smc_host::sync::lock;
-use smc_mesh::shard::moves::{Division, Moved, plan};
-use smc_mesh::shard::pace::Pace;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{AcceptMovesAnswer, AcceptMovesQuestion};
 use smc_types::ids::{ProxyUuid, ReplicaId};
+use smc_xds::shard::moves::{Division, Moved, plan};
+use smc_xds::shard::pace::Pace;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use smc_authority::ledger::ReplicaPhase::{Draining, Joining, Ready};
 use smc_host::env::Env;
-use smc_mesh::bootstrap::Controllers;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{Phase, ShardsQuestion};
 use smc_raft::{Group, MemoryDisk, NotAnswered, Storage};
+use smc_sidecar::bootstrap::Controllers;
 use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
 use tokio_util::sync::CancellationToken;
 

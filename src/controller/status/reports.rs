@@ -12,13 +12,13 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use smc_host::sync::lock;
 use smc_mesh::catalog::{Catalog, Object};
-use smc_mesh::served_state::ServedState;
 use smc_proto::peer::v1::{ObjectReport, ProxyReportsAnswer, ProxyReportsQuestion, RejectedObject};
 use smc_raft::NotAnswered;
 use smc_types::ids::WorkloadId;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};
 use smc_types::text::truncated;
+use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
 
 use super::everywhere::MAX_OBJECTS;

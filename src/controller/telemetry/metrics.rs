@@ -12,10 +12,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::session::Variant;
 use smc_types::problem::{Problem, Severity};
 use smc_types::time::Timestamp;
+use smc_xds::resource::ResourceType;
+use smc_xds::session::Variant;
 
 /// One label and its value.
 type Label = [(&'static str, &'static str); 1];

@@ -13,7 +13,9 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchPa
 use kube::core::Request;
 use kube::{Client, Error};
 use serde_json::json;
-use smc_mesh::injection::{BOOTSTRAP_KEY, MANAGED_BY_LABEL, MANAGED_BY_VALUE, PROXY_UUID_LABEL, secret_name};
+use smc_sidecar::injection::{
+    BOOTSTRAP_KEY, MANAGED_BY_LABEL, MANAGED_BY_VALUE, PROXY_UUID_LABEL, secret_name,
+};
 use smc_types::ids::ProxyName;
 use thiserror::Error;
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! The webhook `/convert`: TrafficSplits in the version that a client of the API server asks for.
 //!
 //! Owns the wire form, `ConversionReview` of `apiextensions.k8s.io/v1`. Pure: a request goes in, its answer
-//! comes out ([`review`]). [`smc_mesh::api::smi::convert_traffic_split`] converts.
+//! comes out ([`review`]). [`smc_api::smi::convert_traffic_split`] converts.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use smc_mesh::api::smi::{SplitVersion, convert_traffic_split};
+use smc_api::smi::{SplitVersion, convert_traffic_split};
 use smc_types::text::truncated;
 
 use super::body::{Bodies, MAX_REVIEW};

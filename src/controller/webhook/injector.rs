@@ -1,7 +1,7 @@
 //! The mutating webhook: gives a Pod its sidecar.
 //!
 //! Owns the order of the steps: the certificate is committed to the ledger, then the Secret with the
-//! bootstrap is written, then the patch is answered. [`smc_mesh::injection`] decides what the Pod becomes.
+//! bootstrap is written, then the patch is answered. [`smc_sidecar::injection`] decides what the Pod becomes.
 //! The answer holds the name of the Secret and never its content, so a peer that is no API server gains
 //! nothing by asking.
 
@@ -16,12 +16,12 @@ use axum::routing::post;
 use kube::Client;
 use serde_json::Value;
 use smc_host::env::Env;
-use smc_mesh::api::core::Namespace;
-use smc_mesh::injection::{self, Decision, Settings, Site};
-use smc_mesh::served_state::ServedState;
-use smc_mesh::session::Variant;
+use smc_model::topology::Namespace;
+use smc_sidecar::injection::{self, Decision, Settings, Site};
 use smc_types::causes::causes;
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
+use smc_xds::served_state::ServedState;
+use smc_xds::session::Variant;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};

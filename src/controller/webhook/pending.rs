@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smc_host::sync::lock;
-use smc_mesh::served_state::ServedState;
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
+use smc_xds::served_state::ServedState;
 use thiserror::Error;
 
 /// How long a pod may take to appear. The API server stores it within its own limit of half a minute for a

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use smc_mesh::api::smi::{MATCHES_ANNOTATION, SplitVersion, convert_traffic_split};
+use smc_api::smi::{MATCHES_ANNOTATION, SplitVersion, convert_traffic_split};
 use smc_mesh::catalog::{Catalog, Object};
 use smc_mesh::validation::{Verdict, judge};
 use smc_types::ids::MeshName;

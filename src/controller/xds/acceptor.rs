@@ -1,7 +1,7 @@
 //! The port that proxies connect to: accepts connections and, at shutdown, closes them.
 //!
 //! Owns the sockets. A peer's garbage, silence or reset ends that peer's connection and nothing else.
-//! The [`Acceptor`] decides which connections may go on with their handshake, [`smc_mesh::connections`]
+//! The [`Acceptor`] decides which connections may go on with their handshake, [`smc_xds::connections`]
 //! which stay.
 
 use std::net::SocketAddr;

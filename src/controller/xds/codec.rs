@@ -1,7 +1,7 @@
 //! The gRPC framing of xDS: requests come from [`RequestBody`](super::request_body), which has framed them;
 //! responses are sent from resources that are encoded once for all proxies.
 //!
-//! Owns the bridge between HTTP/2 and the messages of [`smc_mesh::session`]. tonic's own encoder would copy
+//! Owns the bridge between HTTP/2 and the messages of [`smc_xds::session`]. tonic's own encoder would copy
 //! every resource for every stream, and keep the memory of a stream's largest response for as long as the
 //! stream is open.
 
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use hyper::body::{Body, Frame};
-use smc_mesh::session::{Request, Response, Variant};
+use smc_xds::session::{Request, Response, Variant};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smc_authority::rules::PeerCertificate;
 use smc_host::env::Env;
-use smc_mesh::served_state::ServedState;
+use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -3,8 +3,8 @@
 //! A stream that the server ends without a fault of the proxy ends with OK: Envoy then reconnects
 //! without a warning.
 
-use smc_mesh::connections::Excess;
-use smc_mesh::session::ProtocolError;
+use smc_xds::connections::Excess;
+use smc_xds::session::ProtocolError;
 use thiserror::Error;
 use tonic::{Code, Status};
 

@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use smc_authority::pki::SerialNumber;
 use smc_authority::rules::Admission;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::ServedState;
-use smc_mesh::session::{Scope, Session, SessionStatus, Variant};
 use smc_types::time::Timestamp;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::ServedState;
+use smc_xds::session::{Scope, Session, SessionStatus, Variant};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

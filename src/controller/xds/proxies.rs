@@ -1,6 +1,6 @@
 //! The connections of this replica, and the streams of admitted proxies on them.
 //!
-//! Owns the table of both, and requests the end of those that [`smc_mesh::connections`] evicts. Does
+//! Owns the table of both, and requests the end of those that [`smc_xds::connections`] evicts. Does
 //! not end them itself: the task of a connection or stream does.
 
 mod ending;
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smc_authority::pki::SerialNumber;
-use smc_mesh::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
-use smc_mesh::served_state::ServedState;
 use smc_types::ids::{ProxyName, ProxyUuid, WorkloadId};
+use smc_xds::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
+use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame};
 use smc_host::sync::lock;
-use smc_mesh::session::{MAX_REQUEST_BYTES, MAX_UNHANDLED_BYTES};
+use smc_xds::session::{MAX_REQUEST_BYTES, MAX_UNHANDLED_BYTES};
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::session::{Scope, Variant};
+use smc_xds::resource::ResourceType;
+use smc_xds::session::{Scope, Variant};
 use tokio::sync::mpsc;
 use tonic::body::Body;
 use tonic::{Status, Streaming};

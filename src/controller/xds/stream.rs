@@ -1,15 +1,15 @@
 //! The driver of one xDS stream: passes requests and new states to the session, and its responses to
 //! the proxy.
 //!
-//! Owns the stream's limits in time and rate, and its end. The protocol is in [`smc_mesh::session`].
+//! Owns the stream's limits in time and rate, and its end. The protocol is in [`smc_xds::session`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::{Changed, ServedState, View};
-use smc_mesh::session::{Event, RejectedResource, Request, Response, Scope, Step, Variant, Verdict};
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::{Changed, ServedState, View};
+use smc_xds::session::{Event, RejectedResource, Request, Response, Scope, Step, Variant, Verdict};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use super::Catalog;
 use super::backends::Backends;
-use crate::api::core::{Service, ServicePort};
+use smc_model::topology::{Service, ServicePort};
 use smc_types::ids::ServiceId;
 
 impl Catalog {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::backends::Backends;
 use super::index::{Sidecar, selects};
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
-use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
-use crate::api::osm::MeshConfig;
-use crate::api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::policy::allows_something;
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
+use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{Catalog, Endpoint};
-use crate::api::core::{
-    AppProtocol, EndpointSlice, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
+use smc_model::topology::{
+    EndpointSlice, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
 };
 use smc_types::ids::{ServiceAccountId, WorkloadId};
+use smc_types::proxy_class::AppProtocol;
 
 /// The in-mesh backends of one service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

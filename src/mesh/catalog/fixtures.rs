@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::{Affected, Catalog, Object, SourceEvent};
-use crate::api::core::{
-    AppProtocol, EndpointSlice, Namespace, Readiness, Service, ServicePort, SliceEndpoint, SlicePort,
-    TargetPort, Workload,
-};
-use crate::api::fixtures;
-pub(crate) use crate::api::fixtures::{
+use crate::policy::fixtures;
+pub(crate) use crate::policy::fixtures::{
     account, accounts, http_match, http_rule, ip, name, service_id, tcp_rule,
 };
-use crate::api::osm::MeshConfig;
-use crate::api::smi::{Backend, Rule, TrafficSplit};
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{Backend, Rule, TrafficSplit};
+use smc_model::topology::{
+    EndpointSlice, Namespace, Readiness, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+};
 use smc_types::ids::ProxyUuid;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol;
 
 impl Catalog {
     /// A catalog of these objects.

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::api::smi::{HttpRouteGroup, TcpRoute};
-use crate::class::{InboundPort, ProxyClass};
 use crate::policy::{self, Estimate, Grant, InboundAccess, Routes};
+use smc_api::smi::{HttpRouteGroup, TcpRoute};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::proxy_class::{InboundPort, ProxyClass};
 
 impl Routes for Catalog {
     fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
@@ -94,12 +94,12 @@ mod tests {
     //! The rules of access v1alpha3, cited as issue 2 point 2 lists them.
 
     use super::*;
-    use crate::api::core::AppProtocol;
-    use crate::api::smi::Rule;
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, permissive, target, tcp_route, tcp_rule,
     };
     use crate::policy::HttpAccess;
+    use smc_api::smi::Rule;
+    use smc_types::proxy_class::AppProtocol;
 
     /// [`routes`] and one target with these rules.
     fn with(rules: &[Rule]) -> Catalog {

@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backends::Backends;
-use crate::api::core::{EndpointSlice, Service, Workload};
-use crate::api::smi::{RuleKind, TrafficSplit, TrafficTarget};
-use crate::class::ProxyClass;
+use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
+use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::proxy_class::ProxyClass;
 
 /// One label that services of one namespace select by: namespace, key, value.
 type Label = (String, String, String);

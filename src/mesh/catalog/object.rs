@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::api::core::{EndpointSlice, Namespace, Service, Workload};
-use crate::api::osm::MeshConfig;
-use crate::api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 

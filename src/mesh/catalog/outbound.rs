@@ -51,12 +51,12 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::core::AppProtocol;
     use crate::catalog::Object;
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, namespace, permissive, pod, port, service, service_id, split,
         target, tcp_route, tcp_rule,
     };
+    use smc_types::proxy_class::AppProtocol;
 
     /// `v1` and `v2` run behind services of their names and behind `web`; `client` may reach `v1` only.
     fn shop() -> Catalog {

@@ -11,12 +11,11 @@ use super::fixtures::{
     target, tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, SourceEvent};
-use crate::api::core::{
-    AppProtocol, EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload,
-};
-use crate::api::smi::{Rule, UdpRoute};
+use smc_api::smi::{Rule, UdpRoute};
+use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::ObjectRef;
+use smc_types::proxy_class::AppProtocol;
 
 // A universe small enough that things meet: two namespaces, a few names of each kind.
 const NAMESPACES: [&str; 2] = ["a", "b"];

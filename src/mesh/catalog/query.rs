@@ -7,13 +7,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Catalog, Endpoint, Object};
-use crate::api::core::{AppProtocol, Namespace, Service, ServicePort, Workload};
-use crate::api::osm::MeshConfig;
-use crate::api::smi::{TrafficSplit, TrafficTarget};
-use crate::class::{InboundPort, ProxyClass};
-use crate::injection;
+use smc_api::osm::MeshConfig;
+use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_authority::rules::CertificateHolder;
+use smc_model::topology::{Namespace, Service, ServicePort, Workload};
 use smc_types::ids::{ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::proxy_class::{AppProtocol, InboundPort, ProxyClass};
 
 impl Catalog {
     /// Whether the catalog has this very object. `false` for an object of the same name that says something
@@ -64,11 +63,11 @@ impl Catalog {
         self.workloads.values().map(Arc::as_ref)
     }
 
-    /// Whether the workload has, or should have, a sidecar ([`injection::applies`]). A workload whose
+    /// Whether the workload has, or should have, a sidecar ([`Namespace::injects`]). A workload whose
     /// namespace is unknown is not in the mesh.
     pub fn in_mesh(&self, workload: &Workload) -> bool {
         let namespace = self.namespaces.get(workload.id.namespace());
-        namespace.is_some_and(|namespace| injection::applies(namespace, workload.injection))
+        namespace.is_some_and(|namespace| namespace.injects(workload.injection))
     }
 
     /// The in-mesh workload of this sidecar. `None` if no workload claims the name, and if several do:

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Catalog;
-use crate::api::core::ServicePort;
-use crate::api::smi::{HttpMatch, TrafficSplit};
 use crate::policy::match_bytes;
+use smc_api::smi::TrafficSplit;
+use smc_model::http_match::HttpMatch;
+use smc_model::topology::ServicePort;
 use smc_types::ids::{NamespacedName, ServiceId, TrustDomain};
 
 /// The most that the splits of one root may take, in bytes, on all of its ports, which share it equally. Each
@@ -162,7 +163,6 @@ mod tests {
     //! The rules of split v1alpha1 to v1alpha4, cited as issue 2 point 2 lists them.
 
     use super::*;
-    use crate::api::core::AppProtocol;
     use crate::catalog::Object;
     use crate::catalog::fixtures::{
         account, group, http_match, namespace, pod, port, service, service_id, split, target, tcp_route,
@@ -170,6 +170,7 @@ mod tests {
     };
     use smc_types::ids::MeshNamespace;
     use smc_types::object_ref::Kind;
+    use smc_types::proxy_class::AppProtocol;
 
     /// Services `root`, `v1`, `v2` with ports 80 (HTTP) and 90 (TCP); groups `canary` and `beta`.
     fn shop() -> Catalog {

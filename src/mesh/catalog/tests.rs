@@ -9,12 +9,11 @@ use super::fixtures::{
     tcp_route, tcp_rule,
 };
 use super::{Affected, Catalog, Endpoint, Object};
-use crate::api::core::{AppProtocol, Namespace, Readiness, ServicePort, TargetPort, Workload};
-use crate::class::InboundPort;
 use AppProtocol::{Http, Tcp};
-use smc_types::ids::{MeshNamespace, TrustDomain};
-use smc_types::ids::{ServiceAccountId, ServiceId};
+use smc_model::topology::{Namespace, Readiness, ServicePort, TargetPort, Workload};
+use smc_types::ids::{MeshNamespace, ServiceAccountId, ServiceId, TrustDomain};
 use smc_types::object_ref::Kind;
+use smc_types::proxy_class::{AppProtocol, InboundPort};
 
 /// Namespace `shop` with service `web` on port 80, behind it pods `w1` and `w2` of account `shop/web`, and
 /// a pod of account `shop/client` that may reach it.

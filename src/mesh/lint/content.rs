@@ -17,7 +17,7 @@ use prost::{DecodeError, Message, Name};
 
 use super::reader::{Client, Reader, names_identities, wrapped};
 use super::{Facts, requests};
-use crate::resource::{ResourceType, Version};
+use smc_xds::resource::{ResourceType, Version};
 
 /// The cluster of connections that leave the mesh, when egress is on.
 const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";

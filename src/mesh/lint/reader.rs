@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher:
 use envoy_types::pb::google::protobuf::UInt32Value;
 
 use super::Facts;
-use crate::resource::ResourceType;
+use smc_xds::resource::ResourceType;
 
 /// The listener of connections from the application.
 const OUTBOUND_LISTENER: &str = "outbound-listener";

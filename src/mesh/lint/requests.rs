@@ -19,7 +19,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use prost::{DecodeError, Message, Name};
 
 use super::reader::{Client, Reader, names_identities, wrapped};
-use crate::resource::ResourceType;
+use smc_xds::resource::ResourceType;
 
 /// The name of the HTTP RBAC filter, by which a virtual host overrides the filter's rules.
 const RULES: &str = "envoy.filters.http.rbac";

@@ -19,15 +19,16 @@ use prost::{Message, Name};
 use rbac::permission::{Rule, Set};
 
 use super::*;
-use crate::api::core::{AppProtocol, Service};
 use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, SourceEvent};
-use crate::names;
 use crate::translate::{Compiler, Input, Settings};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_model::topology::Service;
 use smc_types::ids::TrustDomain;
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::names;
 
 /// The snapshot of b. It serves HTTP and TCP to a, and calls a, both at its cluster IP and headless.
 fn sound() -> View {

@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::grants::{self, HttpRules, Routes, matches_of};
-use crate::api::smi::{HttpMatch, MethodSet, RuleKind, TrafficTarget};
-use crate::class::InboundPort;
+use smc_api::smi::{RuleKind, TrafficTarget};
+use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::proxy_class::InboundPort;
 
 /// The most that an identity's inbound ports may take, in bytes, of one class of its workloads. It is a
 /// thousand ports, or some 5,000 matches of 300 bytes, and builds in some 10 ms.

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::core::AppProtocol;
-use crate::api::smi::{HttpMatch, HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
+use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
+use smc_model::http_match::HttpMatch;
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol;
 
 /// The route objects that rules refer to.
 pub trait Routes {
@@ -178,7 +179,7 @@ mod tests {
     //! The rules of access v1alpha3, cited as issue 2 point 2 lists them.
 
     use super::*;
-    use crate::api::fixtures::{group, http_match, http_rule, target, tcp_route, tcp_rule};
+    use crate::policy::fixtures::{group, http_match, http_rule, target, tcp_route, tcp_rule};
 
     /// Routes `/a`, `/b` in `shop/ab`, `/c` in `shop/c`, ports 80 in `shop/80`, 81 in `shop/81`, all in
     /// `shop/any`.

@@ -15,9 +15,9 @@ use std::path::Path;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use smc_mesh::lint;
-use smc_mesh::resource::{ResourceType, Version};
 use smc_testkit::mesh::meshes::{self, Mesh};
 use smc_testkit::mesh::view;
+use smc_xds::resource::{ResourceType, Version};
 
 /// The versions that each proxy is served, then the text of each resource once.
 fn snapshots(mesh: &Mesh) -> String {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3::{Extension, Node};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost::Message;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::session::{MAX_NAMES, MAX_REQUEST_BYTES, NAME_OVERHEAD, Request, Scope, Session, Variant};
+use smc_xds::resource::ResourceType;
+use smc_xds::session::{MAX_NAMES, MAX_REQUEST_BYTES, NAME_OVERHEAD, Request, Scope, Session, Variant};
 
 thread_local! {
     /// The bytes that this thread has allocated and not freed, and the most that there were.

@@ -8,17 +8,18 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use smc_authority::pki::TrustBundle;
-use smc_mesh::api::core::{
-    AppProtocol, EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
-};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::lint;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::{Changed, ServedState, View};
 use smc_mesh::translate::{Compiler, Input};
+use smc_model::topology::{
+    EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
+};
 use smc_testkit::mesh::*;
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::{Changed, ServedState, View};
 
 const NAMESPACES: [&str; 2] = ["n0", "n1"];
 const APPS: [&str; 3] = ["a", "b", "c"];

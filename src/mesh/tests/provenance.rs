@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
-use smc_mesh::api::core::AppProtocol::{Http, Tcp};
-use smc_mesh::names;
-use smc_mesh::resource::{Resource, ResourceType};
-use smc_mesh::served_state::{Changed, View};
 use smc_mesh::translate::Compiler;
 use smc_testkit::mesh::*;
+use smc_types::proxy_class::AppProtocol::{Http, Tcp};
+use smc_xds::names;
+use smc_xds::resource::{Resource, ResourceType};
+use smc_xds::served_state::{Changed, View};
 
 /// a calls b over HTTP, split by matches and by weight, and over TCP, split by weight.
 fn shop() -> Compiler {

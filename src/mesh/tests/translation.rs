@@ -24,16 +24,16 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use serde_json::json;
-use smc_mesh::api::core::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
-use smc_mesh::bootstrap::{Bootstrap, Controllers};
-use smc_mesh::names;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::{Changed, View};
-use smc_mesh::session::Variant;
 use smc_mesh::translate::{Compiler, Input};
+use smc_sidecar::bootstrap::{Bootstrap, Controllers};
 use smc_testkit::mesh::*;
 use smc_types::ids::ReplicaId;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol::{Http, Http2, Tcp, TcpServerFirst};
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::{Changed, View};
+use smc_xds::session::Variant;
 
 const ACCOUNTS: [&str; 4] = ["shop/a", "shop/b1", "shop/b2", "shop/db"];
 

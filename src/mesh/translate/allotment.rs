@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::class::ProxyClass;
 use crate::policy::{MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
+use smc_types::proxy_class::ProxyClass;
 
 /// The demands, and the shares that follow.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
 use super::{proto, tls};
-use crate::api::core::AppProtocol;
-use crate::interception::ADMIN_PORT;
-use crate::names;
 use smc_types::ids::ServiceId;
+use smc_types::ports::ADMIN_PORT;
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::names;
 
 /// How long a TCP and TLS handshake may take. Envoy's default, stated because it decides how fast a
 /// client notices a dead pod.

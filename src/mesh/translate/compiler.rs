@@ -18,14 +18,14 @@ use super::proto::Families;
 use super::settings::Settings;
 use super::{inbound, secret};
 use crate::catalog::{Affected, Catalog, SourceEvent};
-use crate::class::ProxyClass;
 use crate::lint;
-use crate::resource::{Resource, ResourceType};
-use crate::revision::Revision;
-use crate::served_state::{Changes, KnownProxy, ServedState, Snapshot};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::problem::Problem;
+use smc_types::proxy_class::ProxyClass;
+use smc_xds::resource::{Resource, ResourceType};
+use smc_xds::revision::Revision;
+use smc_xds::served_state::{Changes, KnownProxy, ServedState, Snapshot};
 
 /// An input of the compiler.
 #[derive(Debug, Clone)]

@@ -13,12 +13,12 @@ use prost::Message;
 use super::endpoint::EndpointSet;
 use super::intern::{Interned, Interner};
 use super::provenance::{self, Objects};
-use crate::class::ProxyClass;
 use crate::lint::{self, Facts};
-use crate::names;
-use crate::resource::{Resource, ResourceType};
-use crate::served_state::Snapshot;
 use smc_types::problem::Problem;
+use smc_types::proxy_class::ProxyClass;
+use smc_xds::names;
+use smc_xds::resource::{Resource, ResourceType};
+use smc_xds::served_state::Snapshot;
 
 /// A part of a snapshot, with the facts about it.
 #[derive(Debug, Default)]

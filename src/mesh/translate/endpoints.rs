@@ -11,9 +11,9 @@ use super::endpoint::EndpointSet;
 use super::intern::Interner;
 use super::provenance;
 use crate::catalog::Catalog;
-use crate::resource::{Resource, ResourceType};
-use crate::served_state::ServedState;
 use smc_types::ids::ServiceId;
+use smc_xds::resource::{Resource, ResourceType};
+use smc_xds::served_state::ServedState;
 
 /// The EDS names in use.
 #[derive(Debug, Default)]

@@ -10,7 +10,8 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
     RegexMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 
-use crate::api::smi::{HttpMatch, MethodSet, Pattern};
+use smc_model::http_match::{HttpMatch, MethodSet};
+use smc_model::regex::Pattern;
 
 /// What a match asks of methods and headers. All of it must hold.
 pub(super) struct Conditions {
@@ -82,7 +83,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::smi::HeaderPattern;
+    use smc_model::regex::HeaderPattern;
 
     #[test]
     fn every_path_is_meant_by_a_slash_a_dot_star_or_both_and_by_nothing_else() {

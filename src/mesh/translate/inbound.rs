@@ -13,17 +13,16 @@ use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::{cluster, route, secret};
-use crate::api::osm::LocalProxyMode;
 use crate::catalog::{Admitted, Catalog};
-use crate::class::InboundPort;
-use crate::class::ProxyClass;
-use crate::names;
 use crate::policy::InboundAccess;
-use crate::resource::ResourceType;
 use smc_authority::pki::TrustBundle;
+use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::ids::ServiceAccountId;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
+use smc_types::proxy_class::{InboundPort, ProxyClass};
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
 
 /// Translates the ports of a class, as far as they and their policy fit into `share` bytes.
 pub(super) fn translate(

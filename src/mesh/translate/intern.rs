@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 
 use super::provenance::Objects;
 use crate::lint::Facts;
-use crate::resource::{Resource, ResourceType, Version};
 use smc_types::object_ref::ObjectRef;
+use smc_xds::resource::{Resource, ResourceType, Version};
 
 /// A sweep follows once this many bytes may have become unused, or an eighth of all that is held if that is
 /// more: a sweep looks at every entry, and costs no more than to encode so many bytes again.

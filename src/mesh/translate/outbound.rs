@@ -17,12 +17,12 @@ use super::provenance::{self, Objects};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
 use super::{cluster, secret};
-use crate::api::core::{Service, ServicePort};
 use crate::catalog::{Catalog, SplitPlan};
-use crate::names;
-use crate::resource::ResourceType;
 use smc_authority::pki::TrustBundle;
+use smc_model::topology::{Service, ServicePort};
 use smc_types::ids::{ServiceAccountId, ServiceId};
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
 
 /// The services that an identity may call, each with the identities behind it that it may call there.
 pub(super) type OutboundServices = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::core::ServicePort;
 use crate::catalog::Catalog;
-use crate::class::InboundPort;
 use crate::policy::{InboundAccess, Routes};
+use smc_model::topology::ServicePort;
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::InboundPort;
 
 /// The objects of one resource.
 pub(super) type Objects = BTreeSet<ObjectRef>;

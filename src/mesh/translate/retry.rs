@@ -21,7 +21,7 @@ use envoy_types::util::pack_any;
 use route::retry_policy::{RetryHostPredicate, retry_host_predicate};
 
 use super::proto;
-use crate::names;
+use smc_xds::names;
 
 /// Envoy's names of the reasons.
 const REASONS: &str = "connect-failure,refused-stream,reset-before-request,retriable-headers";

@@ -11,8 +11,8 @@ use route::route_match::PathSpecifier;
 
 use super::rbac::Rules;
 use super::{http_match, proto, retry};
-use crate::api::smi::HttpMatch;
-use crate::names;
+use smc_model::http_match::HttpMatch;
+use smc_xds::names;
 
 /// The clusters that traffic goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]

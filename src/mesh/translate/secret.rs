@@ -11,10 +11,10 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
 use super::settings::Settings;
-use crate::names;
-use crate::resource::{Resource, ResourceType};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_types::ids::ServiceAccountId;
+use smc_xds::names;
+use smc_xds::resource::{Resource, ResourceType};
 
 /// The proxy's own certificate and key.
 pub(super) fn service_certificate(certificate: &ServiceCertificate) -> Resource {

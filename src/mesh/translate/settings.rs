@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use crate::interception::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT};
-use smc_types::ids::MeshNamespace;
-use smc_types::ids::TrustDomain;
+use smc_types::ids::{MeshNamespace, TrustDomain};
+use smc_types::ports::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT};
 
 /// The default bound on a request: a day. A stream that was allowed once is not judged again, so this is the
 /// longest that it outlives the policy which allowed it. Clients of watches and websockets reconnect.

@@ -9,8 +9,8 @@ use tls::common_tls_context::ValidationContextType;
 use tls::tls_parameters::TlsProtocol;
 
 use super::proto;
-use crate::names;
 use smc_types::ids::ServiceId;
+use smc_xds::names;
 
 /// The ALPN protocols that the server's end accepts for HTTP. The client's end configures none,
 /// because Envoy offers the protocol of the connection pool.

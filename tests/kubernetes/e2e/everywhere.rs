@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use smc::admin::client::{self, Client};
 use smc_kubernetes::{Cluster, ClusterOptions, beside};
-use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1::{BootstrapRequest, GetClusterStatusRequest};
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack, subscribe};
 use smc_testkit::shop;
+use smc_xds::resource::ResourceType;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};

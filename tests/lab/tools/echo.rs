@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use serde_json::{Value, json};
-use smc_mesh::names::NOT_PROCESSED_HEADER;
+use smc_xds::names::NOT_PROCESSED_HEADER;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};

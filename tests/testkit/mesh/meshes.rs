@@ -4,8 +4,8 @@
 //! that changes bytes.
 
 use serde_json::json;
-use smc_mesh::api::core::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 use smc_mesh::translate::{Compiler, Input};
+use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
     Object, SourceEvent, certify, compiler, group, mesh_config, namespace, pod, pod_ip_mode, pod_that,

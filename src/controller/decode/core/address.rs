@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use smc_mesh::api::address::read_address;
+use smc_api::address::read_address;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 use smc_types::text::truncated;

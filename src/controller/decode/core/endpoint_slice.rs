@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1 as discovery;
-use smc_mesh::api::address::read_address;
-use smc_mesh::api::core::{EndpointSlice, Readiness, SliceEndpoint, SlicePort};
+use smc_api::address::read_address;
+use smc_model::topology::{EndpointSlice, Readiness, SliceEndpoint, SlicePort};
 use smc_types::ids::{NamespacedName, ServiceId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
-use smc_mesh::api::core::Namespace;
-use smc_mesh::injection::{self, METRICS_ANNOTATION};
+use smc_model::topology::Namespace;
+use smc_sidecar::injection::{self, METRICS_ANNOTATION};
 use smc_types::ids::check_label;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading, Subject};
@@ -19,7 +19,7 @@ pub const MONITORED_BY_LABEL: &str = "openservicemesh.io/monitored-by";
 /// for the control plane's own namespace).
 pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
 
-pub use smc_mesh::injection::INJECTION_ANNOTATION;
+pub use smc_sidecar::injection::INJECTION_ANNOTATION;
 
 /// Reads a Namespace. Files declare one mesh, so a file that names another one is reported.
 pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Namespace> {

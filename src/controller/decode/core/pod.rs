@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
-use smc_mesh::api::address::check_port_name;
-use smc_mesh::api::core::{Readiness, Workload};
-use smc_mesh::injection;
+use smc_api::address::check_port_name;
+use smc_model::topology::{Readiness, Workload};
 use smc_types::ids::{MeshName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
@@ -16,7 +15,7 @@ use super::namespace::{injection_problem, read_injection, read_namespace};
 use super::{namespaced, port};
 use crate::decode::{Platform, Rules};
 
-pub use smc_mesh::injection::PROXY_UUID_LABEL;
+pub use smc_sidecar::injection::PROXY_UUID_LABEL;
 
 /// The service account of a pod that names none (Kubernetes' admission fills it in).
 const DEFAULT_SERVICE_ACCOUNT: &str = "default";
@@ -179,7 +178,7 @@ fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
 /// [`read_namespace`].
 pub fn gets_sidecar(pod: &core::Pod, namespace: &core::Namespace, mesh: &MeshName) -> bool {
     let namespace = read_namespace(namespace, &Rules::api_server(mesh.clone())).object;
-    namespace.is_some_and(|namespace| injection::applies(&namespace, read_pod_injection(pod).0))
+    namespace.is_some_and(|namespace| namespace.injects(read_pod_injection(pod).0))
 }
 
 /// Whether a pod with an address gets traffic.

@@ -4,7 +4,7 @@
 //! before a hyphen; http. Kubernetes leaves the meaning of an unknown `appProtocol` to implementations
 //! (Service API): an unknown one is reported, and the next rule applies.
 
-use smc_mesh::api::core::AppProtocol;
+use smc_types::proxy_class::AppProtocol;
 
 /// Names and prefixes of ports; a longer one stands before its own prefix.
 const NAMES: [(&str, AppProtocol); 6] = [

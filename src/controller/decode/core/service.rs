@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use smc_mesh::api::address::check_port_name;
-use smc_mesh::api::core::{Service, ServicePort, TargetPort};
+use smc_api::address::check_port_name;
+use smc_model::topology::{Service, ServicePort, TargetPort};
 use smc_types::ids::check_label;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
@@ -201,8 +201,8 @@ impl PortReader<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use smc_mesh::api::core::AppProtocol;
     use smc_types::problem::Severity::{Error, Warning};
+    use smc_types::proxy_class::AppProtocol;
 
     use super::super::testing::{fields, object};
     use super::*;

@@ -12,8 +12,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
-use smc_mesh::injection::{INJECTION_ANNOTATION, PROXY_UUID_LABEL, switch};
 use smc_proto::admin::v1::{GetCaStatusRequest, GetClusterStatusRequest};
+use smc_sidecar::injection::{INJECTION_ANNOTATION, PROXY_UUID_LABEL, switch};
 use smc_types::causes::causes;
 use smc_types::ids::{MeshName, MeshNamespace};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
 use prost::Message;
-use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::{ack, subscribe};
+use smc_xds::resource::ResourceType;
 use tonic::Code;
 
 use super::client::{Client, closed, tls};

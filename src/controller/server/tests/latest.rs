@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::ack;
+use smc_xds::resource::ResourceType;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 

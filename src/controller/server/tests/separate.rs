@@ -12,9 +12,9 @@ use envoy_types::pb::envoy::service::listener::v3::listener_discovery_service_cl
 use envoy_types::pb::envoy::service::route::v3::route_discovery_service_client::RouteDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient;
 use prost::Message;
-use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::Credentials;
+use smc_xds::resource::ResourceType;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;

@@ -1,6 +1,6 @@
 //! Replicas of one group, each a whole server.
 
-use smc_mesh::resource::ResourceType;
+use smc_xds::resource::ResourceType;
 use tonic::Code;
 
 use super::client::Client;

@@ -1,7 +1,7 @@
 //! Clients that answer late.
 
-use smc_mesh::resource::ResourceType;
 use smc_testkit::ads::ack;
+use smc_xds::resource::ResourceType;
 
 use super::client::Client;
 use super::replica::Replica;

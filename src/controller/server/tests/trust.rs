@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use smc_mesh::resource::ResourceType;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::{ack, nack, subscribe};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_xds::resource::ResourceType;
 
 use super::client::Client;
 use super::replica::{PATIENCE, Replica};

@@ -3,7 +3,7 @@
 //! Owns the fields of each kind. The rest (managed fields, status, volumes, environment) is skipped while the
 //! object is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
 
-use smc_mesh::injection::METRICS_ANNOTATION;
+use smc_sidecar::injection::METRICS_ANNOTATION;
 use smc_types::object_ref::Kind;
 
 use crate::decode::core::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PROXY_UUID_LABEL};

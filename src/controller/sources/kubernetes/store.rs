@@ -30,11 +30,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use smc_mesh::catalog::{Object, SourceEvent};
-use smc_mesh::revision::{Revision, Versions};
 use smc_types::ids::MeshNamespace;
 use smc_types::kind::{Extent, Kind};
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
+use smc_xds::revision::{Revision, Versions};
 
 use self::collection::{Collection, Known, Look, Read};
 use self::history::History;

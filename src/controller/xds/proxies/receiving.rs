@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smc_host::accept::Turns;
 use smc_host::sync::lock;
-use smc_mesh::shard::pace::{Answers, Load, settling};
+use smc_xds::shard::pace::{Answers, Load, settling};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -1,12 +1,12 @@
 //! Two namespaces that claim one address.
 
 use super::*;
-use crate::api::core::AppProtocol::Http;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
     account, ip, namespace, pod, port, service, service_id, target, tcp_route, tcp_rule,
 };
 use smc_types::object_ref::Kind;
+use smc_types::proxy_class::AppProtocol::Http;
 
 /// A service at a virtual address.
 fn at(id: &str, address: &str) -> Service {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::named;
-use crate::api::smi::{RuleKind, TrafficTarget};
 use crate::catalog::Catalog;
+use smc_api::smi::{RuleKind, TrafficTarget};
 use smc_types::ids::ServiceAccountId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;

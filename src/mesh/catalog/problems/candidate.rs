@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::{access, named, splits};
-use crate::api::smi::{TrafficSplit, TrafficTarget};
 use crate::catalog::{Catalog, Object};
+use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::{Problem, Severity};
@@ -109,8 +109,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::smi::{SplitVersion, read_traffic_split, read_traffic_target};
     use crate::catalog::SourceEvent;
+    use smc_api::smi::{SplitVersion, read_traffic_split, read_traffic_target};
 
     fn split(name: &str, root: &str, backends: &[(&str, u32)], matches: &[&str]) -> Object {
         let backends = backends.iter().map(|(service, weight)| json!({"service": service, "weight": weight}));

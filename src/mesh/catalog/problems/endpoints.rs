@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::named;
-use crate::api::core::EndpointSlice;
 use crate::catalog::Catalog;
+use smc_model::topology::EndpointSlice;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 

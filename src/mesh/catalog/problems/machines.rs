@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::api::core::Workload;
 use crate::catalog::Catalog;
+use smc_model::topology::Workload;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::named;
-use crate::api::core::Service;
 use crate::catalog::Catalog;
 use crate::catalog::backends::target_port;
-use crate::class::InboundPort;
+use smc_model::topology::Service;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
+use smc_types::proxy_class::InboundPort;
 
 pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
     let mut addresses = BTreeMap::new();

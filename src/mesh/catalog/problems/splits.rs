@@ -1,9 +1,9 @@
 //! What is wrong between TrafficSplits, services and HTTPRouteGroups.
 
 use super::named;
-use crate::api::core::Service;
-use crate::api::smi::TrafficSplit;
 use crate::catalog::Catalog;
+use smc_api::smi::TrafficSplit;
+use smc_model::topology::Service;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 

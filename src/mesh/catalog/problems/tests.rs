@@ -1,15 +1,16 @@
 //! Each finding, once; and a sound mesh that has none.
 
-use crate::api::core::{AppProtocol, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
-use crate::api::smi::{Rule, RuleKind, UdpRoute};
 use crate::catalog::fixtures::{
     group, http_rule, ip, name, namespace, pod, port, service, slice, split, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Catalog, Object};
 use AppProtocol::{Http, Tcp};
 use Severity::{Error, Warning};
+use smc_api::smi::{Rule, RuleKind, UdpRoute};
 use smc_authority::ledger::MAX_SERVICE_ACCOUNTS_PER_NAMESPACE;
+use smc_model::topology::{Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
 use smc_types::problem::Severity;
+use smc_types::proxy_class::AppProtocol;
 
 /// Severity, object and field of what is to be found.
 type Finding = (Severity, &'static str, &'static str);
@@ -109,7 +110,7 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
     };
     let foreign =
         SliceEndpoint { addresses: vec![ip("192.0.2.1")], readiness: Readiness::Ready, workload: None };
-    let with_stranger = |mut slice: crate::api::core::EndpointSlice| {
+    let with_stranger = |mut slice: smc_model::topology::EndpointSlice| {
         slice.endpoints.push(foreign.clone());
         Object::EndpointSlice(slice)
     };

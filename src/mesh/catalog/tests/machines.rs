@@ -1,15 +1,15 @@
 //! Machines without a pod: which services they are behind, and what their authors cannot take.
 
 use super::{at, endpoints, shop};
-use crate::api::core::AppProtocol::{Http, Tcp};
-use crate::api::core::{Readiness, Service, TargetPort, Workload};
 use crate::catalog::fixtures::{
     account, accounts, ip, machine, namespace, pod, port, service, service_id, slice, split, target,
     tcp_route, tcp_rule,
 };
 use crate::catalog::{Catalog, Object};
+use smc_model::topology::{Readiness, Service, TargetPort, Workload};
 use smc_types::ids::WorkloadId;
 use smc_types::object_ref::Kind;
+use smc_types::proxy_class::AppProtocol::{Http, Tcp};
 
 fn id(text: &str) -> WorkloadId {
     format!("machine/{text}").parse().unwrap()
@@ -120,7 +120,7 @@ fn a_headless_service_leads_to_no_machine() {
 fn a_named_target_port_is_the_machines_own() {
     let mut catalog = Catalog::of(shop());
     let by_name = TargetPort::Name("web".to_owned());
-    let port = crate::api::core::ServicePort { target: by_name, ..port(80, Http) };
+    let port = smc_model::topology::ServicePort { target: by_name, ..port(80, Http) };
     catalog.declare(Object::from(service("shop/named", "none", &[port])));
     let declared = machine("shop/legacy", "shop/old", &["named"], "192.0.2.1");
     catalog.declare(Object::from(declared.clone()));
@@ -159,7 +159,7 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
     catalog.declare(namespace("shop"));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));
     // It has no annotation of its own, and that of the namespace is for pods.
-    let refusing = crate::api::core::Namespace {
+    let refusing = smc_model::topology::Namespace {
         name: "shop".to_owned(),
         monitored: true,
         injection: Some(false),

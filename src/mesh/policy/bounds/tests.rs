@@ -1,9 +1,9 @@
 //! The estimate by itself. `src/mesh/translate/compiler/sizes.rs` compares it with what is written out.
 
 use super::*;
-use crate::api::core::AppProtocol::{self, Http, Tcp};
-use crate::api::fixtures::{group, http_rule, target, tcp_route, tcp_rule};
-use crate::api::smi::{HttpRouteGroup, TcpRoute};
+use crate::policy::fixtures::{group, http_rule, target, tcp_route, tcp_rule};
+use smc_api::smi::{HttpRouteGroup, TcpRoute};
+use smc_types::proxy_class::AppProtocol::{self, Http, Tcp};
 
 struct Shop {
     groups: Vec<HttpRouteGroup>,

@@ -31,7 +31,7 @@ use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::Previou
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::{Message, Name};
-use smc_mesh::resource::Version;
+use smc_xds::resource::Version;
 
 /// The name of the first field of the content of an `Any`: its type, and the beginning of its version.
 const ANY: &str = "@any";

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use envoy_types::pb::envoy::config::accesslog::v3::access_log_filter;
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use smc_mesh::names;
-use smc_mesh::resource::ResourceType;
-use smc_mesh::served_state::View;
 use smc_mesh::translate::{Compiler, Input, Settings, TrustBundle};
 use smc_testkit::mesh::*;
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::View;
 
 use super::{ACCOUNTS, a_may_call, chain, configured, get, parts, shop};
 

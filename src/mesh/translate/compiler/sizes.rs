@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::core::AppProtocol::{Http, Tcp};
-use crate::api::core::ServicePort;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
+use smc_model::topology::ServicePort;
 use smc_types::ids::TrustDomain;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol::{Http, Tcp};
 
 fn upsert(object: Object) -> Input {
     Input::Source(SourceEvent::Upsert(object))

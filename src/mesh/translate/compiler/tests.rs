@@ -1,14 +1,14 @@
 //! The effects of a fault. No mesh is known that causes one, so the tests make the lint find them.
 
 use super::*;
-use crate::api::core::AppProtocol;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{group, http_rule, namespace, pod, port, service, target};
-use crate::names;
-use crate::resource::Version;
-use crate::served_state::View;
 use smc_types::ids::TrustDomain;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::names;
+use smc_xds::resource::Version;
+use smc_xds::served_state::View;
 
 type Name = (ResourceType, &'static str);
 

@@ -13,13 +13,13 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
-use crate::api::core::AppProtocol;
-use crate::names;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
 use crate::translate::tls;
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::names;
 
 /// How long a client may take for the TLS handshake, in seconds. Envoy sets no bound, and anybody who reaches
 /// the pod could keep half-made handshakes for ever. One takes two round trips; the rest is for packets that

@@ -12,9 +12,9 @@ use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, original_destination, tcp};
-use crate::names;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
+use smc_xds::names;
 
 /// What a chain does with its connections.
 #[derive(Clone)]

@@ -4,9 +4,9 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 
 use super::{http, listen};
-use crate::names;
 use crate::translate::proto::Families;
 use crate::translate::route;
+use smc_xds::names;
 
 /// `GET /stats/prometheus` and nothing else.
 pub(in crate::translate) fn listener(port: u16, families: Families) -> listener::Listener {

@@ -10,15 +10,16 @@ use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use crate::api::core::{AppProtocol, Service, ServicePort, TargetPort, Workload};
 use crate::catalog::fixtures::{group, namespace, permissive, pod, port, service, slice, split};
 use crate::catalog::{Object, SourceEvent};
-use crate::names;
-use crate::resource::ResourceType;
-use crate::served_state::View;
 use crate::translate::{Compiler, Input, Settings};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_model::topology::{Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::TrustDomain;
+use smc_types::proxy_class::AppProtocol;
+use smc_xds::names;
+use smc_xds::resource::ResourceType;
+use smc_xds::served_state::View;
 
 /// Two pods behind headless services. Only the second has a container port of the name.
 fn mesh(services: Vec<Service>) -> Compiler {

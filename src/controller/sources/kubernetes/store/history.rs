@@ -5,8 +5,8 @@
 //! that goes on from a later version is silent until that version is there again, and then misses what
 //! came before it: no informer notices (kubernetes#107457).
 
-use smc_mesh::revision::Versions;
 use smc_types::object_ref::Kind;
+use smc_xds::revision::Versions;
 
 use super::{Store, Version};
 

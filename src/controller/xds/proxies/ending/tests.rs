@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use smc_authority::rules::Admission;
-use smc_mesh::session::{Scope, Variant};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::time::Timestamp;
+use smc_xds::session::{Scope, Variant};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 

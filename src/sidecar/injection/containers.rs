@@ -1,0 +1,119 @@
+//! The two containers that injection adds.
+//!
+//! Owns their content. Both pass the restricted Pod Security Standard, except for what interception needs:
+//! `smc-init` runs as root with two capabilities, for as long as it takes to write a few rules.
+
+use serde_json::{Value, json};
+
+use super::exclusions::Exclusions;
+use super::names::{BOOTSTRAP_KEY, ENVOY, INIT, MOUNT, VOLUME};
+use super::probe_config::{self, POD_IP, READY_PATH};
+use super::probes::{PROBE_PORT, Targets};
+use super::settings::Settings;
+use crate::interception::PROXY_UID;
+use smc_model::sidecar_settings::LocalProxyMode;
+use smc_types::ports::METRICS_PORT;
+
+/// Envoy's log level, unless MeshConfig sets one.
+const LOG_LEVEL: &str = "warning";
+
+/// How many threads of Envoy serve connections. By default one for each processor of the machine, however
+/// little the pod is allowed.
+const CONCURRENCY: &str = "2";
+
+/// How often, in seconds, the kubelet asks whether the sidecar is ready while the containers wait for it, and
+/// how often in vain until it restarts the sidecar. Envoy waits for its configuration for half a minute at
+/// most, if no replica answers.
+const START_PERIOD: u32 = 1;
+const START_ATTEMPTS: u32 = 120;
+
+/// How many seconds a sidecar that is no native one goes on after SIGTERM, at most: the
+/// application receives SIGTERM at the same moment.
+const LINGER: u64 = 10;
+
+/// The init container that sets up interception.
+pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
+    let security = if settings.sidecar.privileged_init {
+        json!({ "privileged": true, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false })
+    } else {
+        json!({
+            "allowPrivilegeEscalation": false,
+            "privileged": false,
+            "readOnlyRootFilesystem": true,
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "runAsNonRoot": false,
+            "capabilities": { "add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        })
+    };
+    json!({
+        "name": INIT,
+        "image": settings.init_image(),
+        "args": exclusions.arguments,
+        "resources": resources(settings),
+        "securityContext": security,
+    })
+}
+
+/// The sidecar. `grace` is the pod's termination grace period in seconds.
+pub(super) fn envoy(targets: &Targets, settings: &Settings, grace: u64) -> Value {
+    let get = json!({ "path": READY_PATH, "port": PROBE_PORT, "scheme": "HTTP" });
+    let log_level = settings.sidecar.log_level.as_deref().unwrap_or(LOG_LEVEL);
+    let mut container = json!({
+        "name": ENVOY,
+        "image": settings.envoy_image(),
+        "command": ["envoy"],
+        "args": [
+            "--config-path", format!("{MOUNT}/{BOOTSTRAP_KEY}"),
+            "--config-yaml", probe_config::argument(targets, settings.local_proxy_mode),
+            "--log-level", log_level,
+            "--concurrency", CONCURRENCY,
+            // A hot restart would need shared memory, and there is never a second Envoy in the pod.
+            "--disable-hot-restart",
+        ],
+        "ports": [{ "name": "smc-metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
+        "resources": resources(settings),
+        "startupProbe": {
+            "httpGet": get,
+            "periodSeconds": START_PERIOD, "failureThreshold": START_ATTEMPTS, "timeoutSeconds": 1,
+        },
+        "readinessProbe": {
+            "httpGet": get, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 2,
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "privileged": false,
+            "readOnlyRootFilesystem": true,
+            "runAsUser": PROXY_UID,
+            "runAsGroup": PROXY_UID,
+            "runAsNonRoot": true,
+            "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "volumeMounts": [{ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }],
+    });
+    if let Some(fields) = container.as_object_mut() {
+        if settings.local_proxy_mode == LocalProxyMode::PodIp {
+            let variable = json!({ "name": POD_IP, "valueFrom": { "fieldRef": {
+                "apiVersion": "v1", "fieldPath": "status.podIP",
+            } } });
+            fields.insert("env".to_owned(), json!([variable]));
+        }
+        if settings.native {
+            fields.insert("restartPolicy".to_owned(), json!("Always"));
+        } else {
+            let seconds = LINGER.min(grace / 2).to_string();
+            let hook = json!({ "preStop": { "exec": { "command": ["sleep", seconds] } } });
+            fields.insert("lifecycle".to_owned(), hook);
+        }
+    }
+    container
+}
+
+/// The same for both, so that a pod whose containers have limits that equal their requests stays in the class
+/// Guaranteed where MeshConfig gives such, too.
+fn resources(settings: &Settings) -> Value {
+    let preset = || json!({ "requests": { "cpu": "10m", "memory": "64Mi" } });
+    settings.sidecar.resources.clone().unwrap_or_else(preset)
+}

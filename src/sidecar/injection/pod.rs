@@ -1,0 +1,209 @@
+//! What injection makes of a Pod.
+//!
+//! Owns the whole change. It is idempotent: the result, injected again with the same UUID, stays as it is,
+//! also after the API server has filled in its defaults. Of the author's containers it changes probes and
+//! hooks alone.
+
+use serde_json::{Map, Value, json};
+use smc_types::ids::ProxyUuid;
+
+use super::decision::switch;
+use super::error::InjectionError;
+use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, VOLUME, secret_name};
+use super::probes::{self, Targets};
+use super::settings::Settings;
+use super::{containers, exclusions};
+use crate::interception::PROXY_UID;
+use smc_types::ports::METRICS_PORT;
+
+/// Kubernetes' default of `spec.terminationGracePeriodSeconds`.
+const GRACE: u64 = 30;
+
+/// Where Kubernetes mounts the token of the pod's service account.
+const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// How `kubectl logs` and `kubectl exec` choose a container.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// What is known about a Pod besides its own content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// The UUID of its proxy. The pod may have no name yet (`generateName`), so it cannot be derived.
+    pub uuid: ProxyUuid,
+    /// Whether the namespace asks for scraped sidecars.
+    pub metrics: bool,
+}
+
+/// The proxy of a Pod that has been injected before. A Pod with such a proxy may be a copy of another one, so
+/// the caller decides whether the UUID is its own.
+pub fn proxy_of(pod: &Value) -> Option<ProxyUuid> {
+    let label: ProxyUuid = pod["metadata"]["labels"][PROXY_UUID_LABEL].as_str()?.parse().ok()?;
+    (is_injected(pod) && !label.0.is_nil()).then_some(label)
+}
+
+/// The Pod with the sidecar of `site.uuid`. A sidecar that is there already is brought up to date.
+pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, InjectionError> {
+    check_names(pod)?;
+    check_users(pod)?;
+    let exclusions = exclusions::read(pod, &settings.sidecar)?;
+    let mut pod = pod.clone();
+    let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(GRACE);
+    let metrics = wants_metrics(&pod, site);
+    let own_default = pod["spec"]["containers"].as_array().and_then(|all| {
+        let names = all.iter().filter_map(|container| container["name"].as_str());
+        names.map(str::to_owned).find(|name| name != ENVOY)
+    });
+    let root = pod.as_object_mut().ok_or(InjectionError::NotAPod)?;
+    let meta = object(root, "metadata")?;
+    object(meta, "labels")?.insert(PROXY_UUID_LABEL.to_owned(), json!(site.uuid.to_string()));
+    if metrics {
+        let annotations = object(meta, "annotations")?;
+        for (name, value) in [
+            ("scrape", "true".to_owned()),
+            ("port", METRICS_PORT.to_string()),
+            ("path", "/stats/prometheus".to_owned()),
+        ] {
+            annotations.insert(format!("prometheus.io/{name}"), json!(value));
+        }
+    }
+    if let (false, Some(name)) = (settings.native, own_default) {
+        object(meta, "annotations")?.entry(DEFAULT_CONTAINER).or_insert_with(|| json!(name));
+    }
+    let spec = object(root, "spec")?;
+    let mut targets = Targets::new();
+    let intercepted = |port| !exclusions.inbound_ports.contains(&port);
+    for list in ["initContainers", "containers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if ![Some(ENVOY), Some(INIT)].contains(&container["name"].as_str()) {
+                probes::rewrite(container, intercepted, &mut targets);
+            }
+        }
+    }
+    put(array(spec, "volumes")?, usize::MAX, volume(site.uuid));
+    put(array(spec, "initContainers")?, 0, containers::init(&exclusions, settings));
+    let envoy = containers::envoy(&targets, settings, grace);
+    // In the plain form it is the first as well, since the kubelet starts containers in order.
+    let (list, other, place) = if settings.native {
+        ("initContainers", "containers", 1)
+    } else {
+        ("containers", "initContainers", 0)
+    };
+    if let Some(other) = spec.get_mut(other).and_then(Value::as_array_mut) {
+        other.retain(|container| container["name"] != ENVOY);
+    }
+    put(array(spec, list)?, place, envoy);
+    Ok(pod)
+}
+
+fn volume(uuid: ProxyUuid) -> Value {
+    // Readable for all users, since the sidecar's user is not root. Only the sidecar mounts the volume.
+    json!({ "name": VOLUME, "secret": { "secretName": secret_name(uuid), "defaultMode": 0o444 } })
+}
+
+/// The sidecar's volume is the mark of a Pod that has been injected.
+fn is_injected(pod: &Value) -> bool {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter(|volume| volume["name"] == VOLUME).any(|volume| {
+        volume["secret"]["secretName"].as_str().is_some_and(|name| name.starts_with(SECRET_PREFIX))
+    })
+}
+
+fn check_names(pod: &Value) -> Result<(), InjectionError> {
+    let spec = pod["spec"].as_object().ok_or(InjectionError::NotAPod)?;
+    let listed = |list: &str| spec.get(list).and_then(Value::as_array).into_iter().flatten();
+    if is_injected(pod) {
+        // Its sidecar alone is no Pod: a native one leaves this list, and the API server refuses it empty.
+        let own = listed("containers").any(|container| container["name"] != ENVOY);
+        return if own { Ok(()) } else { Err(InjectionError::NotAPod) };
+    }
+    if listed("containers").next().is_none() {
+        return Err(InjectionError::NotAPod);
+    }
+    let containers = || listed("containers").chain(listed("initContainers"));
+    for name in [ENVOY, INIT] {
+        if containers().any(|container| container["name"] == name) {
+            return Err(InjectionError::NameTaken { what: "container", name });
+        }
+    }
+    if listed("volumes").any(|volume| volume["name"] == VOLUME) {
+        return Err(InjectionError::NameTaken { what: "volume", name: VOLUME });
+    }
+    Ok(())
+}
+
+fn check_users(pod: &Value) -> Result<(), InjectionError> {
+    let spec = &pod["spec"];
+    let refuse = |context: &Value, path: &dyn Fn() -> String| {
+        if context["runAsUser"].as_u64() == Some(u64::from(PROXY_UID)) {
+            return Err(InjectionError::ProxyUser { field: format!("{}securityContext.runAsUser", path()) });
+        }
+        Ok(())
+    };
+    refuse(&spec["securityContext"], &|| "spec.".to_owned())?;
+    for list in ["initContainers", "containers"] {
+        for (number, container) in spec[list].as_array().into_iter().flatten().enumerate() {
+            if container["name"] != ENVOY {
+                refuse(&container["securityContext"], &|| format!("spec.{list}[{number}]."))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The pod's annotation decides, then the namespace's.
+fn wants_metrics(pod: &Value, site: Site) -> bool {
+    let own = pod["metadata"]["annotations"][METRICS_ANNOTATION].as_str().and_then(switch);
+    own.unwrap_or(site.metrics)
+}
+
+fn object<'a>(
+    parent: &'a mut Map<String, Value>,
+    key: &str,
+) -> Result<&'a mut Map<String, Value>, InjectionError> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().ok_or(InjectionError::NotAPod)
+}
+
+fn array<'a>(parent: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Vec<Value>, InjectionError> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Array(Vec::new());
+    }
+    value.as_array_mut().ok_or(InjectionError::NotAPod)
+}
+
+/// Puts a named entry into a list: in the place of the one of that name, or at `place`. An entry that says
+/// the same and more stays, since the API server fills in defaults, and other webhooks add to ours.
+fn put(list: &mut Vec<Value>, place: usize, wanted: Value) {
+    match list.iter_mut().find(|entry| entry["name"] == wanted["name"]) {
+        Some(existing) if covers(existing, &wanted) => drop_token(existing),
+        Some(existing) => *existing = wanted,
+        None => list.insert(place.min(list.len()), wanted),
+    }
+}
+
+/// Takes the token of the pod's service account from a container of the sidecar, which needs none.
+/// Kubernetes' own admission mounts it into every container that it sees, and then webhooks are asked once
+/// more.
+fn drop_token(container: &mut Value) {
+    if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
+        mounts.retain(|mount| mount["mountPath"] != TOKEN_MOUNT);
+    }
+}
+
+/// Whether `existing` says everything that `wanted` says. Lists of objects may have more entries; lists of
+/// texts, such as arguments, must be the same.
+fn covers(existing: &Value, wanted: &Value) -> bool {
+    match (existing, wanted) {
+        (Value::Object(existing), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| existing.get(key).is_some_and(|existing| covers(existing, wanted))),
+        (Value::Array(existing), Value::Array(wanted)) if wanted.iter().all(Value::is_object) => {
+            wanted.iter().all(|wanted| existing.iter().any(|existing| covers(existing, wanted)))
+        }
+        _ => existing == wanted,
+    }
+}

@@ -1,0 +1,261 @@
+//! Pods as they are submitted and as they are mutated, in `golden/`; and what must hold for every Pod.
+//!
+//! Each file holds both, as two YAML documents. `SMC_GOLDEN=write cargo test --release --workspace --lib
+//! injection` writes the second again; read the difference before you commit it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use smc_types::causes::causes;
+
+use super::*;
+use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
+use smc_model::topology::Namespace;
+
+const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
+
+fn settings() -> Settings {
+    Settings {
+        envoy_image: "envoy:test".to_owned(),
+        init_image: "smc:test".to_owned(),
+        native: true,
+        local_proxy_mode: LocalProxyMode::Localhost,
+        sidecar: Arc::default(),
+    }
+}
+
+fn site(metrics: bool) -> Site {
+    Site { uuid: UUID.parse().unwrap(), metrics }
+}
+
+/// The settings of a golden file, which its name tells.
+fn settings_of(name: &str) -> Settings {
+    let mut settings = settings();
+    match name {
+        "plain_container" | "plain_container_ends_late" => settings.native = false,
+        "pod_ip" => settings.local_proxy_mode = LocalProxyMode::PodIp,
+        "mesh_config" => {
+            settings.sidecar = Arc::new(SidecarSettings {
+                envoy_image: Some("registry.example/envoy:1".to_owned()),
+                init_image: Some("registry.example/smc:1".to_owned()),
+                log_level: Some("debug".to_owned()),
+                resources: Some(json!({"limits": {"cpu": "1", "memory": "256Mi"}})),
+                privileged_init: true,
+                exclude_outbound_ports: vec![25],
+                ..SidecarSettings::default()
+            });
+        }
+        _ => {}
+    }
+    settings
+}
+
+#[test]
+fn pods_are_mutated_as_the_golden_files_say() {
+    #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
+    let write = std::env::var_os("SMC_GOLDEN").is_some_and(|value| value == "write");
+    // `cargo test` runs in the directory of the package. A compiled-in path could be that of another clone.
+    let directory = Path::new("injection/golden");
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 12, "{files:?}");
+    let mut changed = Vec::new();
+    for path in files {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let (submitted, mutated) = text.split_once("\n---\n").unwrap_or((&text, ""));
+        let pod: Value = serde_saphyr::from_str(submitted).unwrap();
+        let now = match inject(&pod, site(name == "metrics"), &settings_of(&name)) {
+            Ok(pod) => serde_saphyr::to_string(&pod).unwrap(),
+            Err(error) => format!("refused: {:?}\n", causes(&error)),
+        };
+        if write {
+            fs::write(&path, format!("{submitted}\n---\n{now}")).unwrap();
+        } else if mutated != now {
+            changed.push(format!("{name}:\n{now}"));
+        }
+    }
+    assert!(
+        changed.is_empty(),
+        "new pods would be others; if that is intended, run with SMC_GOLDEN=write:\n{}",
+        changed.join("\n")
+    );
+}
+
+#[test]
+fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let first = inject(&pod, site(false), &settings()).unwrap();
+    assert_eq!(proxy_of(&pod), None);
+    assert_eq!(proxy_of(&first), Some(UUID.parse().unwrap()));
+    let other = Site { uuid: "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02".parse().unwrap(), metrics: false };
+    let second = inject(&first, other, &settings()).unwrap();
+    assert_eq!(second, inject(&pod, other, &settings()).unwrap());
+    assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
+}
+
+/// Found by the fuzz target `pods`: the Pod was accepted, without a container once its sidecar had moved.
+#[test]
+fn a_sidecar_without_an_application_is_refused() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let plain = Settings { native: false, ..settings() };
+    for injected in [&plain, &settings()].map(|settings| inject(&pod, site(false), settings).unwrap()) {
+        let mut alone = injected;
+        alone["spec"]["containers"] = json!([{"name": "envoy", "image": "envoy"}]);
+        for settings in [&plain, &settings()] {
+            assert_eq!(inject(&alone, site(false), settings), Err(InjectionError::NotAPod));
+        }
+    }
+}
+
+#[test]
+fn what_the_api_server_and_other_webhooks_add_to_the_sidecar_stays() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let mut injected = inject(&pod, site(false), &settings()).unwrap();
+    let envoy = &mut injected["spec"]["initContainers"][1];
+    envoy["terminationMessagePath"] = json!("/dev/termination-log");
+    envoy["startupProbe"]["successThreshold"] = json!(1);
+    let more = json!({"name": "more", "mountPath": "/more"});
+    envoy["volumeMounts"].as_array_mut().unwrap().insert(0, more);
+    injected["spec"]["initContainers"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, json!({"name": "first", "image": "x"}));
+    assert_eq!(inject(&injected, site(false), &settings()).unwrap(), injected);
+}
+
+#[test]
+fn the_sidecar_is_not_given_the_token_of_the_pod() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    let mut mounted = injected.clone();
+    let token =
+        json!({"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    mounted["spec"]["containers"][0]["volumeMounts"] = json!([token]);
+    mounted["spec"]["initContainers"][1]["volumeMounts"].as_array_mut().unwrap().push(token.clone());
+    let again = inject(&mounted, site(false), &settings()).unwrap();
+    assert_eq!(again["spec"]["initContainers"], injected["spec"]["initContainers"]);
+    assert_eq!(again["spec"]["containers"][0]["volumeMounts"], json!([token]));
+}
+
+#[test]
+fn a_container_that_comes_later_has_its_probes_rewritten_as_well() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let mut injected = inject(&pod, site(false), &settings()).unwrap();
+    let late = json!({"name": "late", "livenessProbe": {"httpGet": {"port": 81}}});
+    injected["spec"]["containers"].as_array_mut().unwrap().push(late);
+    let again = inject(&injected, site(false), &settings()).unwrap();
+    assert_eq!(again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"], "/http/81/");
+    let yaml = again["spec"]["initContainers"][1]["args"][3].as_str().unwrap();
+    assert!(yaml.contains("smc-probe-http-81"), "{yaml}");
+}
+
+fn probe() -> impl Strategy<Value = Value> {
+    let port = prop_oneof![
+        (1u16..).prop_map(|port| json!(port)),
+        Just(json!("http")),
+        Just(json!("nothing")),
+        Just(json!(0)),
+        Just(json!(15901)),
+    ];
+    let path = prop_oneof![Just("/ready".to_owned()), "[ -~]{0,12}", Just("/http/80/x".to_owned())];
+    let host = prop_oneof![8 => Just(Value::Null), 1 => Just(json!("elsewhere"))];
+    let handler = (port, path, host, 0..5).prop_map(|(port, path, host, kind)| match kind {
+        0 => json!({"httpGet": {"port": port, "path": path, "host": host}}),
+        1 => json!({"httpGet": {"port": port, "scheme": "HTTPS", "httpHeaders": [{"name": "a", "value": "b"}]}}),
+        2 => json!({"tcpSocket": {"port": port, "host": host}}),
+        3 => json!({"grpc": {"port": port, "service": path}}),
+        _ => json!({"exec": {"command": ["true"]}}),
+    });
+    (handler, proptest::option::of(0u64..100_000)).prop_map(|(mut probe, period)| {
+        if let Some(period) = period {
+            probe["periodSeconds"] = json!(period);
+            probe["timeoutSeconds"] = json!(period / 2);
+        }
+        probe
+    })
+}
+
+fn container() -> impl Strategy<Value = Value> {
+    let optional = || proptest::option::of(probe());
+    (optional(), optional(), optional(), optional(), "[a-d]{1,2}").prop_map(
+        |(liveness, readiness, startup, hook, name)| {
+            let ports = json!([{"name": "http", "containerPort": 8080}]);
+            let mut container = json!({"name": name, "image": "app", "ports": ports});
+            let probes =
+                [("livenessProbe", liveness), ("readinessProbe", readiness), ("startupProbe", startup)];
+            for (field, probe) in probes {
+                if let Some(probe) = probe {
+                    container[field] = probe;
+                }
+            }
+            if let Some(hook) = hook {
+                container["lifecycle"] = json!({"preStop": hook});
+            }
+            container
+        },
+    )
+}
+
+fn pod() -> impl Strategy<Value = Value> {
+    let containers = || proptest::collection::vec(container(), 1..4);
+    let ports = prop_oneof![Just(""), Just("8080"), Just("8080, 81"), Just("x")];
+    (containers(), proptest::option::of(containers()), ports).prop_map(|(containers, inits, ports)| {
+        let annotations = json!({"openservicemesh.io/inbound-port-exclusion-list": ports});
+        let mut pod =
+            json!({"metadata": {"generateName": "app-", "annotations": annotations}, "spec": {"containers": containers}});
+        if let Some(inits) = inits {
+            pod["spec"]["initContainers"] = json!(inits);
+        }
+        pod
+    })
+}
+
+/// The author's containers without what injection may change.
+fn untouchable(pod: &Value) -> Vec<Value> {
+    let lists =
+        ["initContainers", "containers"].map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    let own = lists
+        .into_iter()
+        .flatten()
+        .filter(|container| container["name"] != "envoy" && container["name"] != "smc-init");
+    own.cloned()
+        .map(|mut container| {
+            for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                container[field] = container[field]["periodSeconds"].take();
+            }
+            container["lifecycle"] = json!(container["lifecycle"].is_object());
+            container
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn injection_is_idempotent_and_leaves_the_authors_containers_alone(pod in pod(), native: bool) {
+        let settings = Settings { native, ..settings() };
+        if let Ok(injected) = inject(&pod, site(false), &settings) {
+            prop_assert_eq!(inject(&injected, site(false), &settings).unwrap(), injected.clone());
+            prop_assert_eq!(untouchable(&injected), untouchable(&pod));
+        }
+    }
+
+    #[test]
+    fn no_json_makes_injection_panic(text in "[\\[\\]{}\":,a-z0-9]{0,60}", place in 0..6) {
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| json!(text));
+        let mut pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
+        match place {
+            0 => pod = value,
+            1 => pod["metadata"] = value,
+            2 => pod["spec"] = value,
+            3 => pod["spec"]["containers"] = value,
+            4 => pod["spec"]["containers"][0] = value,
+            _ => pod["spec"]["volumes"] = value,
+        }
+        let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None , metrics: false};
+        let _ = (decide(&namespace, &pod), proxy_of(&pod), inject(&pod, site(true), &settings()));
+    }
+}

@@ -1,0 +1,102 @@
+//! The names of Envoy resources.
+//!
+//! Owns their spelling. Names follow OSM's, since people read them in Envoy's `config_dump` and
+//! statistics. A name is unique within its type for one proxy; the name of an EDS resource is
+//! unique in the mesh, because all proxies share one table of them. `smc_mesh::lint` spells the
+//! names that it knows itself, so that it can find a wrong one.
+
+use std::collections::BTreeSet;
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use smc_types::ids::{ServiceAccountId, ServiceId};
+use smc_types::proxy_class::AppProtocol;
+
+/// The listener of connections from the application.
+pub const OUTBOUND_LISTENER: &str = "outbound-listener";
+/// The listener of connections to the application.
+pub const INBOUND_LISTENER: &str = "inbound-listener";
+/// The listener of Envoy's statistics, for Prometheus.
+pub const PROMETHEUS_LISTENER: &str = "inbound-prometheus-listener";
+/// The cluster that connects to the address that the application dialled. Only with egress on.
+pub const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
+/// The cluster of Envoy's own admin server.
+pub const ADMIN_CLUSTER: &str = "envoy-admin";
+
+/// The response header by which a sidecar tells the caller's that the application was never sent the
+/// request. Only sidecars set it: theirs remove it from what applications answer.
+pub const NOT_PROCESSED_HEADER: &str = "x-smc-not-processed";
+
+/// The secret with the proxy's own certificate and key. All identities use one name, although the
+/// content differs: a proxy is served only its own, and clusters that refer to it are equal for all
+/// proxies.
+pub const SERVICE_CERTIFICATE: &str = "service-cert";
+
+/// The validation context of inbound HTTP connections: any identity of the mesh.
+pub const INBOUND_VALIDATION: &str = "root-cert-for-mtls-inbound";
+
+/// The validation context of inbound connections to a port without HTTP: the identities that are
+/// allowed there.
+pub fn inbound_port_validation(port: u16, protocol: AppProtocol) -> String {
+    format!("{INBOUND_VALIDATION}:{port}_{}", protocol.as_str())
+}
+
+/// The validation context of connections to a service: the identities behind it.
+pub fn outbound_validation(service: &ServiceId) -> String {
+    format!("root-cert-for-mtls-outbound:{service}")
+}
+
+/// The cluster of a service port.
+pub fn cluster(service: &ServiceId, port: u16) -> String {
+    format!("{service}|{port}")
+}
+
+/// The cluster of a headless service port, which connects to the pod that the application dialled.
+pub fn pod_cluster(service: &ServiceId, port: u16) -> String {
+    format!("{service}|{port}|pod")
+}
+
+/// The endpoints of a service port: all of them, or those of `only` these identities. The name
+/// holds a hash of the identities, so equal names mean equal endpoints for every proxy.
+pub fn endpoints(service: &ServiceId, port: u16, only: Option<&BTreeSet<ServiceAccountId>>) -> String {
+    let mut name = cluster(service, port);
+    if let Some(accounts) = only {
+        let mut hasher = Sha256::new();
+        for account in accounts {
+            // A line break cannot occur in a name.
+            hasher.update(account.to_string().as_bytes());
+            hasher.update(b"\n");
+        }
+        // 64 bits, among the sets of accounts behind one service port.
+        name.push('#');
+        name.push_str(&HEXLOWER.encode(&hasher.finalize()[..8]));
+    }
+    name
+}
+
+/// The cluster of a port of the application beside the proxy.
+pub fn local_cluster(port: u16, protocol: AppProtocol) -> String {
+    format!("local|{port}|{}", protocol.as_str())
+}
+
+/// The route configuration of a service port.
+pub fn outbound_route(service: &ServiceId, port: u16) -> String {
+    format!("outbound_{service}_{port}")
+}
+
+/// The filter chain of connections to a service port.
+pub fn outbound_chain(service: &ServiceId, port: u16, protocol: AppProtocol) -> String {
+    format!("outbound_{service}_{port}_{}", protocol.as_str())
+}
+
+/// The filter chain of connections to those pods of a headless service that listen on `number`. `own` is the
+/// [`outbound_chain`] of the service port.
+pub fn headless_chain(own: &str, number: u16) -> String {
+    format!("{own}_{number}")
+}
+
+/// The filter chain, and the route configuration, of a port of the application.
+pub fn inbound(port: u16, protocol: AppProtocol) -> String {
+    format!("inbound_{port}_{}", protocol.as_str())
+}

@@ -1,8 +1,9 @@
 //! SMC, the Service Mesh Controller: the shell around the pure packages.
 //!
-//! Owns sockets, streams, files, processes and tasks: all I/O. Policy, the xDS protocol, injection and admission
-//! are pure functions of [`smc_mesh`], [`smc_xds`], [`smc_sidecar`] and [`smc_authority`]. Time, randomness and storage are passed in
-//! ([`smc_host::env::Env`], [`server::Storage`]), so that a whole replica can run inside a test.
+//! Owns sockets, streams, files, processes and tasks: all I/O. Policy, the xDS protocol, injection and
+//! admission are pure functions of [`smc_mesh`], [`smc_xds`], [`smc_sidecar`] and [`smc_authority`]. Time,
+//! randomness and storage are passed in ([`smc_host::env::Env`], [`server::Storage`]), so that a whole
+//! replica can run inside a test.
 
 pub mod admin;
 pub mod ca;

@@ -6,6 +6,7 @@
 //! `object` is the vocabulary; `apply` takes events and works out what they affect; `index` and `backends`
 //! hold what follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
 //! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
+//! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
 mod affected;
@@ -13,16 +14,18 @@ mod apply;
 mod backends;
 mod inbound;
 mod index;
+mod intents;
 mod object;
 mod outbound;
 mod problems;
 mod query;
 mod splits;
+mod topology;
 
 #[cfg(test)]
 pub(crate) mod fixtures;
 #[cfg(test)]
-mod properties;
+pub(crate) mod properties;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use affected::Affected;
-pub use inbound::Admitted;
+pub use intents::OutboundIntents;
 pub use object::{Endpoint, Object, SourceEvent};
-pub use splits::{SplitArm, SplitPlan};
+pub use topology::Topology;
 
 use smc_api::osm::MeshConfig;
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
@@ -58,6 +61,9 @@ pub struct Catalog {
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
     index: index::Index,
+    /// Identities with a right that no object gives yet.
+    #[cfg(test)]
+    pub(crate) passing_through: BTreeSet<ServiceAccountId>,
 }
 
 impl Catalog {

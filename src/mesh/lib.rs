@@ -1,4 +1,5 @@
-//! The mesh as pure logic: the catalog of declared objects, access policy, and the configuration of each Envoy.
+//! The mesh as pure logic: the catalog of declared objects, access policy, and the configuration of each
+//! Envoy.
 //!
 //! Owns what the objects mean together. It does no I/O and has no clock, randomness or tasks: time,
 //! serial numbers and key material come in as values, and results go out as values. The package's

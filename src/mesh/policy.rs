@@ -14,4 +14,4 @@ mod grants;
 
 pub(crate) use bounds::match_bytes;
 pub use bounds::{Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
-pub use grants::{Grant, HttpAccess, InboundAccess, Routes, allows_something, grant, grants};
+pub use grants::{Routes, allows_something, grant, grants};

@@ -1,11 +1,15 @@
 //! The mesh in its own words: what runs where, and what policy is made of.
 //!
 //! Owns plain values with an order and no I/O: the platform's objects as the mesh sees them ([`topology`]),
-//! matches of requests ([`http_match`]) with their expressions ([`regex`]), and the settings of sidecars
-//! ([`sidecar_settings`]). It knows neither the kinds in which they are declared nor Envoy.
+//! matches of requests ([`http_match`]) with their expressions ([`regex`]), the settings of sidecars
+//! ([`sidecar_settings`]), and what policy means for one identity: its intents, [`outbound_intent`] and
+//! [`inbound_intent`]. It knows neither the kinds in which they are declared nor Envoy.
 
 pub mod cidr;
 pub mod http_match;
+pub mod inbound_intent;
+pub mod outbound_intent;
 pub mod regex;
+pub mod shared;
 pub mod sidecar_settings;
 pub mod topology;

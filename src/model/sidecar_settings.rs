@@ -33,7 +33,7 @@ pub struct SidecarSettings {
 }
 
 /// Where a sidecar reaches its application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LocalProxyMode {
     /// At the loopback address.
     #[default]

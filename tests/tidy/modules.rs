@@ -32,8 +32,8 @@ struct Package {
 }
 
 impl Package {
-    /// The modules below `directory`, in which `roots` are the files that a library, a program or a test begins
-    /// with. What begins in a folder below is none of it.
+    /// The modules below `directory`, in which `roots` are the files that a library, a program or a test
+    /// begins with. What begins in a folder below is none of it.
     fn read(directory: &str, roots: &Roots) -> Self {
         let mut package = Self::default();
         let own = &roots[directory];
@@ -286,4 +286,27 @@ fn a_circle_is_found_also_through_a_name_that_a_parent_imports() {
     assert_eq!(circles(&package.arrows()), [vec![path("a::one"), path("a::two")]]);
     package.paths = vec![(path("a::one"), path("a::Two")), (path("b"), path("a::one::One"))];
     assert_eq!(circles(&package.arrows()), Vec::<Vec<Module>>::new());
+}
+
+/// What Envoy is sent is a function of intents, so what proxies share is equal by construction. The compiler
+/// alone holds the catalog, and asks it for intents.
+#[test]
+fn translation_reads_intents_and_neither_objects_nor_the_catalog() {
+    let mut wrong = Vec::new();
+    for file in ["src/mesh/translate", "src/mesh/lint"].iter().flat_map(|directory| files(directory, "rs")) {
+        let text = read(&file);
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let compiles = file.starts_with("src/mesh/translate/compiler");
+        let forbidden: &[&str] = if compiles { &["smc_api"] } else { &["smc_api", "Catalog"] };
+        if file.ends_with("/tests.rs") {
+            continue;
+        }
+        for name in forbidden
+            .iter()
+            .filter(|name| code.lines().any(|line| !line.contains("//") && line.contains(**name)))
+        {
+            wrong.push(format!("{file} names {name}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -5,8 +5,9 @@
 
 use smc_api::smi::TrafficTarget;
 use smc_mesh::catalog::Catalog;
-use smc_mesh::policy::{self, GrantSizes, HttpAccess};
+use smc_mesh::policy::{self, GrantSizes};
 use smc_model::http_match::{HttpMatch, MethodSet};
+use smc_model::inbound_intent::HttpAccess;
 use smc_proto::admin::v1 as pb;
 
 /// The most bytes of routes and ports in an answer. More is for a program to read, from the declared objects.

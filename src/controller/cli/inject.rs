@@ -1,7 +1,7 @@
 //! `smc inject`: adds sidecars to Pods in YAML, for clusters without the webhook.
 //!
-//! Owns the reading and writing; [`smc_sidecar::injection`] makes the change. Only Pods are injected: the pods
-//! of a template would share one proxy, and a proxy is known by its UUID.
+//! Owns the reading and writing; [`smc_sidecar::injection`] makes the change. Only Pods are injected: the
+//! pods of a template would share one proxy, and a proxy is known by its UUID.
 
 use std::fmt::Write as _;
 use std::io::Read;

@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, Estimate, Grant, InboundAccess, Routes};
+use crate::policy::{self, Estimate, Fit, Routes};
 use smc_api::smi::{HttpRouteGroup, TcpRoute};
+use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 
 impl Routes for Catalog {
@@ -37,14 +39,20 @@ impl Catalog {
         Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
     }
 
-    /// The identities that may use the inbound ports of a class, without what does not fit into `allowance`
-    /// bytes.
-    pub fn admitted(&self, class: &ProxyClass, allowance: u64) -> Admitted {
-        let fit = self.inbound_estimate(class).fit(allowance);
-        let kept = || self.traffic_targets_for(&class.account).filter(|t| !fit.left_out.contains(&t.id));
-        let grants = (!self.mesh_config().permissive)
-            .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect());
-        Admitted { grants, ports: fit.ports, left_out: fit.left_out }
+    /// What may reach the workloads of a class, without what does not fit into `allowance` bytes.
+    pub fn inbound_intent(&self, class: &ProxyClass, allowance: u64) -> InboundIntent {
+        let config = self.mesh_config();
+        let Fit { left_out, ports } = self.inbound_estimate(class).fit(allowance);
+        let kept = || self.traffic_targets_for(&class.account).filter(|t| !left_out.contains(&t.id));
+        let grants = (!config.permissive)
+            .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect::<Vec<_>>());
+        let (open, without_room) = class.inbound.split_at(ports.min(class.inbound.len()));
+        InboundIntent {
+            ports: open.iter().map(|port| (port.clone(), access(grants.as_deref(), port))).collect(),
+            without_room: without_room.to_vec(),
+            left_out: left_out.into_iter().map(|t| ObjectRef::Namespaced(Kind::TrafficTarget, t)).collect(),
+            local_proxy_mode: config.local_proxy_mode,
+        }
     }
 
     /// The identities that may use an inbound port of the destination's workloads: in SMI mode, by those of
@@ -53,8 +61,8 @@ impl Catalog {
         if self.mesh_config().permissive {
             return InboundAccess::AnyoneInMesh;
         }
-        let grants = Some(self.grants(destination).into_iter().map(Arc::new).collect());
-        Admitted { grants, ports: usize::MAX, left_out: BTreeSet::new() }.access(port)
+        let grants: Vec<_> = self.grants(destination).into_iter().map(Arc::new).collect();
+        access(Some(&grants), port)
     }
 
     /// The identities that may reach `destination` on some port by some request. In permissive mode, all
@@ -69,24 +77,12 @@ impl Catalog {
     }
 }
 
-/// What may be written out of the policy for one class.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted {
-    /// The grants, sorted by target; `None` in permissive mode.
-    grants: Option<Vec<Arc<Grant>>>,
-    /// How many ports of the class, from the first.
-    pub ports: usize,
-    /// The TrafficTargets that are left out, for their size.
-    pub left_out: BTreeSet<NamespacedName>,
-}
-
-impl Admitted {
-    /// The identities that may use a port, by those of the grants that can apply on it.
-    pub fn access(&self, port: &InboundPort) -> InboundAccess {
-        let Some(grants) = &self.grants else { return InboundAccess::AnyoneInMesh };
-        let grants = grants.iter().filter(|grant| grant.applies_to(port.port, port.protocol));
-        InboundAccess::Grants(grants.cloned().collect())
-    }
+/// The identities that may use a port, by those of the grants that can apply on it. `None` is permissive
+/// mode.
+fn access(grants: Option<&[Arc<Grant>]>, port: &InboundPort) -> InboundAccess {
+    let Some(grants) = grants else { return InboundAccess::AnyoneInMesh };
+    let grants = grants.iter().filter(|grant| grant.applies_to(port.port, port.protocol));
+    InboundAccess::Grants(grants.cloned().collect())
 }
 
 #[cfg(test)]
@@ -97,8 +93,8 @@ mod tests {
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, permissive, target, tcp_route, tcp_rule,
     };
-    use crate::policy::HttpAccess;
     use smc_api::smi::Rule;
+    use smc_model::inbound_intent::HttpAccess;
     use smc_types::proxy_class::AppProtocol;
 
     /// [`routes`] and one target with these rules.

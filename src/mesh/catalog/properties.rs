@@ -19,7 +19,7 @@ use smc_types::proxy_class::AppProtocol;
 
 // A universe small enough that things meet: two namespaces, a few names of each kind.
 const NAMESPACES: [&str; 2] = ["a", "b"];
-const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
+pub(crate) const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
 const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
 const PODS: [&str; 6] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2"];
 const MACHINES: [&str; 3] = ["a/m1", "a/p1", "b/m1"];
@@ -202,7 +202,7 @@ fn an_object() -> impl Strategy<Value = Object> {
 }
 
 /// Events that add, change or remove random objects.
-fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
+pub(crate) fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
     vec((an_object(), 0..4), 1..most).prop_map(|steps| {
         let event = |(object, action): (Object, i32)| match action {
             0 => SourceEvent::Remove(object.reference()),
@@ -214,7 +214,7 @@ fn events(most: usize) -> impl Strategy<Value = Vec<SourceEvent>> {
 
 /// A connected mesh, so that a random event affects something: `a/z` may reach
 /// `a/x` and `b/x` may reach `a/y`, both of which are leaves of a split.
-fn furnished() -> Vec<Object> {
+pub(crate) fn furnished() -> Vec<Object> {
     let web = |id: &str, app: &str| Object::from(service(id, app, &[port(80, AppProtocol::Http)]));
     vec![
         Object::Namespace(Namespace {
@@ -268,10 +268,10 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
         writeln!(text, "{service} {accounts:?}").unwrap();
         look(&mut text, &service);
         for port in catalog.service(&service).into_iter().flat_map(|service| &service.ports) {
-            let plan = catalog.split_plan(&service, port);
-            writeln!(text, "  {} {plan:?}", port.port).unwrap();
-            for arm in plan.into_iter().flat_map(|plan| plan.arms) {
-                for (leaf, _) in arm.weights {
+            let routes = catalog.routes(&service, port);
+            writeln!(text, "  {} {routes:?}", port.port).unwrap();
+            for route in routes.into_iter().flatten() {
+                for (leaf, _) in route.backends {
                     look(&mut text, &leaf);
                 }
             }

@@ -10,6 +10,7 @@ use super::Catalog;
 use crate::policy::match_bytes;
 use smc_api::smi::TrafficSplit;
 use smc_model::http_match::HttpMatch;
+use smc_model::outbound_intent::Route;
 use smc_model::topology::ServicePort;
 use smc_types::ids::{NamespacedName, ServiceId, TrustDomain};
 
@@ -25,24 +26,6 @@ const MAX_OF_A_NAMESPACE: u64 = 16 * 1024 * 1024;
 const ROUTE_BYTES: u64 = 64;
 const BACKEND_BYTES: u64 = 32;
 
-/// How traffic to one port of a root service is distributed. The arms are tried in order; the last one
-/// takes everything.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SplitPlan {
-    /// The arms; never empty, and only the last has no `matches`.
-    pub arms: Vec<SplitArm>,
-}
-
-/// One arm: the requests it takes and where they go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SplitArm {
-    /// It takes requests that match any of these (sorted, not empty); `None` takes everything.
-    pub matches: Option<Vec<HttpMatch>>,
-    /// Existing services that have the port, with their shares, none of them zero; sorted, never empty.
-    /// The root itself may be among them.
-    pub weights: Vec<(ServiceId, u32)>,
-}
-
 impl Catalog {
     /// A domain in the names of a split that is not the mesh's.
     pub(super) fn foreign_domain<'a>(&self, split: &'a TrafficSplit) -> Option<&'a str> {
@@ -52,34 +35,35 @@ impl Catalog {
 
     /// How traffic to `port` of `root` is split; `None` if no split applies and all of it goes to the root.
     ///
-    /// Splits of one root are merged in the order of their names. Those with `matches` come first, each an
-    /// arm; then the first split without `matches` takes the rest, or the root if there is none. Splits with
-    /// `matches` are left out for a port that is not HTTP. A split without a usable backend is left out: the
-    /// specification leaves all-zero weights undefined, and without the split the traffic goes to the root.
+    /// Splits of one root are merged in the order of their names. Those with `matches` come first, each a
+    /// route; then the first split without `matches` takes the rest, or the root if there is none. Splits
+    /// with `matches` are left out for a port that is not HTTP. A split without a usable backend is left out:
+    /// the specification leaves all-zero weights undefined, and without the split the traffic goes to the
+    /// root.
     ///
     /// A split that is too large for the port is left out, too.
-    pub fn split_plan(&self, root: &ServiceId, port: &ServicePort) -> Option<SplitPlan> {
+    pub fn routes(&self, root: &ServiceId, port: &ServicePort) -> Option<Vec<Route>> {
         let mut splits = self.splits_of(root);
         let too_large = self.too_large(root, port);
         splits.retain(|split| !too_large.contains(&split.id));
-        let mut arms = Vec::new();
+        let mut routes = Vec::new();
         for split in splits.iter().filter(|split| !split.matches.is_empty() && port.protocol.is_http()) {
-            let (matches, weights) = (matches(self, split), weights(self, split, port));
-            if !matches.is_empty() && !weights.is_empty() {
-                arms.push(SplitArm { matches: Some(matches), weights });
+            let (matches, backends) = (matches(self, split), backends(self, split, port));
+            if !matches.is_empty() && !backends.is_empty() {
+                routes.push(Route { matches: Some(matches), backends });
             }
         }
         let rest = splits
             .iter()
             .filter(|split| split.matches.is_empty())
-            .map(|split| weights(self, split, port))
-            .find(|weights| !weights.is_empty());
+            .map(|split| backends(self, split, port))
+            .find(|backends| !backends.is_empty());
         match rest {
-            Some(weights) => arms.push(SplitArm { matches: None, weights }),
-            None if arms.is_empty() => return None,
-            None => arms.push(SplitArm { matches: None, weights: vec![(root.clone(), 1)] }),
+            Some(backends) => routes.push(Route { matches: None, backends }),
+            None if routes.is_empty() => return None,
+            None => routes.push(Route { matches: None, backends: vec![(root.clone(), 1)] }),
         }
-        Some(SplitPlan { arms })
+        Some(routes)
     }
 }
 
@@ -146,7 +130,7 @@ fn matches(catalog: &Catalog, split: &TrafficSplit) -> Vec<HttpMatch> {
 
 /// The backends that can be used for `port` of the root: those that exist, have the same port, and have a
 /// weight.
-fn weights(catalog: &Catalog, split: &TrafficSplit, port: &ServicePort) -> Vec<(ServiceId, u32)> {
+fn backends(catalog: &Catalog, split: &TrafficSplit, port: &ServicePort) -> Vec<(ServiceId, u32)> {
     let mut weights: BTreeMap<ServiceId, u32> = BTreeMap::new();
     for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
         let service = catalog.service(&backend.service);
@@ -184,18 +168,18 @@ mod tests {
 
     type Arms = Vec<(Option<Vec<&'static str>>, Vec<(&'static str, u32)>)>;
 
-    fn plan(catalog: &Catalog, number: u16) -> Option<SplitPlan> {
+    fn plan(catalog: &Catalog, number: u16) -> Option<Vec<Route>> {
         let root = service_id("shop/root");
         let port = catalog.service(&root)?.ports.iter().find(|port| port.port == number)?.clone();
-        catalog.split_plan(&root, &port)
+        catalog.routes(&root, &port)
     }
 
-    fn arms(arms: Arms) -> SplitPlan {
-        let arm = |(matches, weights): (Option<Vec<&str>>, Vec<(&str, u32)>)| SplitArm {
+    fn arms(arms: Arms) -> Vec<Route> {
+        let arm = |(matches, weights): (Option<Vec<&str>>, Vec<(&str, u32)>)| Route {
             matches: matches.map(|paths| paths.into_iter().map(http_match).collect()),
-            weights: weights.into_iter().map(|(service, weight)| (service_id(service), weight)).collect(),
+            backends: weights.into_iter().map(|(service, weight)| (service_id(service), weight)).collect(),
         };
-        SplitPlan { arms: arms.into_iter().map(arm).collect() }
+        arms.into_iter().map(arm).collect()
     }
 
     #[test]
@@ -350,7 +334,7 @@ mod tests {
         assert_eq!(found.map(|p| p.subject.to_string()).collect::<Vec<_>>(), ["TrafficSplit shop/a-large"]);
         // On fewer ports it fits.
         catalog.declare(Object::from(service("shop/root", "x", &[port(80, AppProtocol::Http)])));
-        assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 3);
+        assert_eq!(plan(&catalog, 80).unwrap().len(), 3);
         assert!(catalog.problems().iter().all(|problem| !problem.message.contains("too many")));
     }
 
@@ -371,7 +355,7 @@ mod tests {
         for i in 1..32 {
             catalog.declare(to_itself(&format!("shop/r{i}"), &format!("s{i}")));
         }
-        assert_eq!(plan(&catalog, 80).unwrap().arms.len(), 2);
+        assert_eq!(plan(&catalog, 80).unwrap().len(), 2);
         let callers = BTreeSet::from([account("away/caller")]);
         for step in ["one too many", "fewer again"] {
             let affected = if step == "one too many" {

@@ -3,13 +3,12 @@
 //! Owns the meaning of `rules` (access v1alpha3).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
 use smc_model::http_match::HttpMatch;
-use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_model::inbound_intent::{Grant, HttpAccess};
+use smc_types::ids::NamespacedName;
 use smc_types::object_ref::{Kind, ObjectRef};
-use smc_types::proxy_class::AppProtocol;
 
 /// The route objects that rules refer to.
 pub trait Routes {
@@ -18,52 +17,6 @@ pub trait Routes {
 
     /// The TCPRoute of this name.
     fn tcp_route(&self, name: &NamespacedName) -> Option<&TcpRoute>;
-}
-
-/// What one TrafficTarget allows at its destination: any of `sources`, on any of `ports`, by any of the
-/// routes in `http`. All three must hold. A grant always allows something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    /// The TrafficTarget.
-    pub target: NamespacedName,
-    /// The identities that may connect.
-    pub sources: BTreeSet<ServiceAccountId>,
-    /// The ports of the pod; `None` means all. Never an empty set.
-    pub ports: Option<BTreeSet<u16>>,
-    /// The requests that are allowed.
-    pub http: HttpAccess,
-    /// The existing HTTPRouteGroups and TCPRoutes that the target names.
-    pub routes: BTreeSet<ObjectRef>,
-}
-
-/// The requests that a grant allows.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HttpAccess {
-    /// Any request, and any protocol other than HTTP.
-    Any,
-    /// Only HTTP requests that match one of these. Sorted, never empty. Grants with the same rules share it.
-    Only(Arc<[HttpMatch]>),
-}
-
-/// The identities that may use one inbound port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InboundAccess {
-    /// Permissive mode: every identity of the mesh.
-    AnyoneInMesh,
-    /// The identities that one of these grants allows, sorted by target. If empty, all are denied.
-    Grants(Vec<Arc<Grant>>),
-}
-
-impl Grant {
-    /// Whether it can allow anything on this port with this protocol. A grant with HTTP routes never opens
-    /// a port of another protocol, since its routes could not be checked there.
-    pub fn applies_to(&self, port: u16, protocol: AppProtocol) -> bool {
-        let speaks = match self.http {
-            HttpAccess::Any => true,
-            HttpAccess::Only(_) => protocol.is_http(),
-        };
-        speaks && self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
-    }
 }
 
 /// The HTTP rules of a target, sorted: targets with equal ones allow the same requests.

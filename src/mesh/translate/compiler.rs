@@ -13,13 +13,13 @@ use super::draft::{self, Draft, Part};
 use super::endpoint::EndpointSet;
 use super::endpoints::EndpointTable;
 use super::intern::{Interned, Interner};
-use super::outbound::{self, OutboundServices};
 use super::proto::Families;
 use super::settings::Settings;
-use super::{inbound, secret};
-use crate::catalog::{Affected, Catalog, SourceEvent};
+use super::{inbound, outbound, secret};
+use crate::catalog::{Affected, Catalog, OutboundIntents, SourceEvent};
 use crate::lint;
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
+use smc_model::outbound_intent::OutboundIntent;
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::problem::Problem;
 use smc_types::proxy_class::ProxyClass;
@@ -102,10 +102,13 @@ struct OutboundHalf {
     faults: Vec<Problem>,
 }
 
-/// The outbound halves made in one round, by the services that they lead to. In permissive mode all
-/// identities may call the same services, which `None` stands for: they are neither computed nor
-/// compared for each identity.
-type Round = BTreeMap<(Option<OutboundServices>, Families), Arc<OutboundHalf>>;
+/// The outbound halves made in one round, in which the bundle and the topology stay as they are, by all else
+/// that they are made of.
+#[derive(Debug, Default)]
+struct Round {
+    intents: OutboundIntents,
+    halves: BTreeMap<(OutboundIntent, Families), Arc<OutboundHalf>>,
+}
 
 impl Compiler {
     /// A compiler of an empty mesh.
@@ -211,7 +214,7 @@ impl Compiler {
             });
         classes.extend(fresh);
         let keeping = kept.into_iter().map(|class| (class, true));
-        let mut round = Round::new();
+        let mut round = Round::default();
         let mut provenance_changed = false;
         for (class, keep) in classes.into_iter().map(|class| (class, false)).chain(keeping) {
             let Some(snapshot) = self.compile(&class, &mut round, keep) else { continue };
@@ -238,7 +241,7 @@ impl Compiler {
             self.endpoints.mark_all();
         }
         affected.endpoints.iter().for_each(|service| self.endpoints.mark(service));
-        changes.endpoints = self.endpoints.refresh(&self.catalog, &mut served, &mut self.interner);
+        changes.endpoints = self.endpoints.refresh(self.catalog.topology(), &mut served, &mut self.interner);
         let changed = provenance_changed || !changes.is_empty();
         if changed {
             served.record(changes);
@@ -368,38 +371,32 @@ impl Compiler {
         Some(draft.finish())
     }
 
-    /// The outbound half of a class, made once in a round for all classes that may call the same services.
+    /// The outbound half of a class, made once in a round for all classes of equal intents.
     fn outbound_half(&mut self, class: &ProxyClass, round: &mut Round) -> Option<Arc<OutboundHalf>> {
         let bundle = self.bundle.as_ref()?;
-        let families = Families::new(class.ipv4, class.ipv6);
-        let services = || self.catalog.outbound_services(&class.account);
-        let key = ((!self.catalog.mesh_config().permissive).then(services), families);
-        if let Some(half) = round.get(&key) {
+        let intent = round.intents.of(&self.catalog, &class.account);
+        let key = (intent, Families::new(class.ipv4, class.ipv6));
+        if let Some(half) = round.halves.get(&key) {
             return Some(Arc::clone(half));
         }
-        let all = if key.0.is_none() { services() } else { OutboundServices::new() };
-        let services = key.0.as_ref().unwrap_or(&all);
-        let part = outbound::translate(
-            &self.catalog,
-            &self.settings,
-            bundle,
-            services,
-            families,
-            &mut self.interner,
-        );
+        let (intent, families) = &key;
+        let topology = self.catalog.topology();
+        let part =
+            outbound::translate(intent, topology, &self.settings, bundle, *families, &mut self.interner);
         let faults = part.lint(class);
         let Part { snapshot, sets, .. } = part;
         let (number, bundle, sets) = (self.next_half, self.bundle_number, sets.into_iter().collect());
         let half = Arc::new(OutboundHalf { number, bundle, snapshot, sets, faults });
         self.next_half += 1;
-        round.insert(key, Arc::clone(&half));
+        round.halves.insert(key, Arc::clone(&half));
         Some(half)
     }
 
     fn inbound_half(&mut self, class: &ProxyClass) -> Option<Part> {
         let bundle = self.bundle.as_ref()?;
         let share = self.allotments.share(class);
-        Some(inbound::translate(&self.catalog, &self.settings, bundle, class, share, &mut self.interner))
+        let intent = self.catalog.inbound_intent(class, share);
+        Some(inbound::translate(&intent, &self.settings, bundle, class, share, &mut self.interner))
     }
 
     fn acquire(&mut self, half: &OutboundHalf) {
@@ -465,6 +462,8 @@ fn differences(before: &Snapshot, after: &Snapshot) -> Differences {
     Differences { names, provenance }
 }
 
+#[cfg(test)]
+mod rights;
 #[cfg(test)]
 mod sizes;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 
 use super::proto;
-use crate::catalog::{Catalog, Endpoint};
+use crate::catalog::{Endpoint, Topology};
 use smc_types::ids::{ServiceAccountId, ServiceId, WorkloadId};
 
 /// The endpoints that an EDS name stands for.
@@ -24,13 +24,13 @@ pub(super) struct EndpointSet {
 }
 
 impl EndpointSet {
-    /// The load assignment `name`, from the present catalog. It is empty if the service or port
+    /// The load assignment `name`, of what runs now. It is empty if the service or port
     /// does not exist.
-    pub(super) fn assignment(&self, name: &str, catalog: &Catalog) -> endpoint::ClusterLoadAssignment {
-        let port = catalog
+    pub(super) fn assignment(&self, name: &str, topology: Topology<'_>) -> endpoint::ClusterLoadAssignment {
+        let port = topology
             .service(&self.service)
             .and_then(|service| service.ports.iter().find(|port| port.port == self.port));
-        let endpoints = port.map_or(&[][..], |port| catalog.endpoints(&self.service, port)).iter();
+        let endpoints = port.map_or(&[][..], |port| topology.endpoints(&self.service, port)).iter();
         let included = |account| self.only.as_ref().is_none_or(|only| only.contains(account));
         assignment(name, endpoints.filter(|endpoint| included(&endpoint.service_account)))
     }

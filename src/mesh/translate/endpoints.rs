@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::endpoint::EndpointSet;
 use super::intern::Interner;
 use super::provenance;
-use crate::catalog::Catalog;
+use crate::catalog::Topology;
 use smc_types::ids::ServiceId;
 use smc_xds::resource::{Resource, ResourceType};
 use smc_xds::served_state::ServedState;
@@ -79,7 +79,7 @@ impl EndpointTable {
     /// Brings the endpoints of the served state up to date. Returns the names that changed.
     pub(super) fn refresh(
         &mut self,
-        catalog: &Catalog,
+        topology: Topology<'_>,
         served: &mut ServedState,
         interner: &mut Interner,
     ) -> BTreeSet<Arc<str>> {
@@ -91,7 +91,7 @@ impl EndpointTable {
                 }
                 continue;
             };
-            let resource = Resource::encode(ResourceType::Endpoint, &name, &set.assignment(&name, catalog));
+            let resource = Resource::encode(ResourceType::Endpoint, &name, &set.assignment(&name, topology));
             if served.endpoints.get(&name).is_none_or(|held| held.version != resource.version) {
                 let objects = interner.objects(&provenance::service(&set.service));
                 served.endpoints.insert(Arc::clone(&name), Arc::new(resource.made_of(objects)));

@@ -13,20 +13,20 @@ use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::{cluster, route, secret};
-use crate::catalog::{Admitted, Catalog};
-use crate::policy::InboundAccess;
 use smc_authority::pki::TrustBundle;
+use smc_model::inbound_intent::{InboundAccess, InboundIntent};
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::ids::ServiceAccountId;
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 
-/// Translates the ports of a class, as far as they and their policy fit into `share` bytes.
+/// Translates what may reach the workloads of a class. `share` is the room in bytes that the intent was made
+/// for.
 pub(super) fn translate(
-    catalog: &Catalog,
+    intent: &InboundIntent,
     settings: &Settings,
     bundle: &TrustBundle,
     class: &ProxyClass,
@@ -39,12 +39,10 @@ pub(super) fn translate(
         let message = secret::anyone_in_mesh(names::INBOUND_VALIDATION, settings, bundle);
         draft.add_secret(&message);
     }
-    let local_proxy_mode = catalog.mesh_config().local_proxy_mode;
     let mut chains = Vec::new();
     let mut listener_objects = Objects::new();
-    let admitted = catalog.admitted(class, share);
-    report_left_out(class, &admitted, share, &mut draft);
-    for port in class.inbound.iter().take(admitted.ports) {
+    report_left_out(class, intent, share, &mut draft);
+    for (port, access) in &intent.ports {
         if settings.is_sidecars(port.port) {
             for service in &port.services {
                 let message = format!("leads to port {}, which is the sidecar's own; left out", port.port);
@@ -53,30 +51,29 @@ pub(super) fn translate(
             continue;
         }
         let Some(server_names) = server_names(class, port, &mut draft) else { continue };
-        let access = admitted.access(port);
         let name = names::local_cluster(port.port, port.protocol);
-        let local = match local_proxy_mode {
+        let local = match intent.local_proxy_mode {
             LocalProxyMode::Localhost => cluster::local(port.port, port.protocol, families.loopback()),
             LocalProxyMode::PodIp => cluster::own_address(port.port, port.protocol),
         };
         let mut objects = provenance::services(port);
         draft.add(ResourceType::Cluster, &name, &local, &objects);
         listener_objects.extend(objects.iter().cloned());
-        objects.append(&mut provenance::access(&access));
+        objects.append(&mut provenance::access(access));
         if port.protocol.is_http() {
             let route = names::inbound(port.port, port.protocol);
-            let message = route::inbound(&route, name, Rules::http(&access, settings));
+            let message = route::inbound(&route, name, Rules::http(access, settings));
             draft.add(ResourceType::Route, &route, &message, &objects);
         } else {
             let name = names::inbound_port_validation(port.port, port.protocol);
-            let message = match callers(&access) {
+            let message = match callers(access) {
                 None => secret::anyone_in_mesh(&name, settings, bundle),
                 Some(callers) => secret::exactly(&name, settings, bundle, &callers),
             };
             draft.add_secret(&message);
             listener_objects.append(&mut objects);
         }
-        let rules = Rules::connection(&access, settings);
+        let rules = Rules::connection(access, settings);
         chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });
     }
     if let Some(listener) = listener::listener(chains, families, settings) {
@@ -92,19 +89,18 @@ pub(super) fn translate(
 }
 
 /// Reports what does not fit. The rest is in force.
-fn report_left_out(class: &ProxyClass, admitted: &Admitted, share: u64, draft: &mut Draft<'_>) {
+fn report_left_out(class: &ProxyClass, intent: &InboundIntent, share: u64, draft: &mut Draft<'_>) {
     let account = &class.account;
-    for target in &admitted.left_out {
+    for rule in &intent.left_out {
         let message = format!(
             "allows nothing: with it, the rules for the ports of {account} would take more than {share} bytes"
         );
-        let object = ObjectRef::Namespaced(Kind::TrafficTarget, target.clone());
-        draft.report(Problem::error(object, "spec.rules", message));
+        draft.report(Problem::error(rule.clone(), "spec.rules", message));
     }
-    let beyond: BTreeSet<_> = class.inbound.iter().skip(admitted.ports).flat_map(|p| &p.services).collect();
+    let beyond: BTreeSet<_> = intent.without_room.iter().flat_map(|port| &port.services).collect();
     for service in beyond {
         let message =
-            format!("leads to ports of {account} beyond its first {}, which are closed", admitted.ports);
+            format!("leads to ports of {account} beyond its first {}, which are closed", intent.ports.len());
         draft.report(Problem::error(ObjectRef::from(service), "spec.ports", message));
     }
 }

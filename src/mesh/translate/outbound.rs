@@ -1,8 +1,7 @@
 //! The outbound half of a snapshot: the services that an identity may call.
 //!
-//! Owns the walk over these services. The result depends on them and on the address families, not
-//! on the identity, so identities that may call the same services share it. In permissive mode all
-//! identities do.
+//! Owns the walk over these services. The result depends on the intent and on the address families, not on
+//! the identity, so identities of equal intents share it. In permissive mode most do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,28 +16,25 @@ use super::provenance::{self, Objects};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
 use super::{cluster, secret};
-use crate::catalog::{Catalog, SplitPlan};
+use crate::catalog::Topology;
 use smc_authority::pki::TrustBundle;
+use smc_model::outbound_intent::{CallableServices, OutboundIntent, PortRoutes, Route};
 use smc_model::topology::{Service, ServicePort};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 
-/// The services that an identity may call, each with the identities behind it that it may call there.
-pub(super) type OutboundServices = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
-
-/// Translates the services that an identity may call.
+/// Translates what an identity may call.
 pub(super) fn translate(
-    catalog: &Catalog,
+    intent: &OutboundIntent,
+    topology: Topology<'_>,
     settings: &Settings,
     bundle: &TrustBundle,
-    services: &OutboundServices,
     families: Families,
     interner: &mut Interner,
 ) -> Part {
-    let egress = catalog.mesh_config().egress;
     let mut walk = Walk {
-        catalog,
+        topology,
         settings,
         bundle,
         draft: Draft::new(interner),
@@ -47,14 +43,15 @@ pub(super) fn translate(
         listener_objects: Objects::new(),
         leaves: BTreeSet::new(),
     };
-    for (service, accounts) in services {
-        if let Some(service) = catalog.service(service) {
-            walk.service(service, accounts);
+    for (id, accounts) in intent.services.iter() {
+        if let Some(service) = topology.service(id) {
+            let routes = intent.routes.get(id);
+            walk.service(service, accounts, |port| routes?.get(&port));
         }
     }
-    walk.unreachable_leaves(services);
+    walk.unreachable_leaves(&intent.services);
     let Walk { mut draft, chains, listener_objects, .. } = walk;
-    if egress {
+    if intent.passthrough {
         draft.add(
             ResourceType::Cluster,
             names::PASSTHROUGH_CLUSTER,
@@ -62,13 +59,13 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let listener = listener::listener(chains, egress, families, settings.outbound_port);
+    let listener = listener::listener(chains, intent.passthrough, families, settings.outbound_port);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
     draft.finish()
 }
 
 struct Walk<'a> {
-    catalog: &'a Catalog,
+    topology: Topology<'a>,
     settings: &'a Settings,
     bundle: &'a TrustBundle,
     draft: Draft<'a>,
@@ -84,19 +81,22 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Adds the clusters of a service, and a filter chain for each port.
-    fn service(&mut self, service: &Service, accounts: &BTreeSet<ServiceAccountId>) {
+    fn service<'i>(
+        &mut self,
+        service: &Service,
+        accounts: &BTreeSet<ServiceAccountId>,
+        routes: impl Fn(u16) -> Option<&'i PortRoutes>,
+    ) {
         self.identities(&service.id, accounts);
         let only = self.restriction(&service.id, accounts);
         for port in &service.ports {
             self.cluster(&service.id, port, only.clone());
-            let plan = self.catalog.split_plan(&service.id, port);
-            if let Some(plan) = &plan {
-                let leaves = plan.arms.iter().flat_map(|arm| &arm.weights);
-                self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
-            }
+            let routes = routes(port.port);
+            let leaves = routes.iter().flat_map(|port| &port.routes).flat_map(|route| &route.backends);
+            self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
             let dialled = self.dialled(service, port);
             if !dialled.is_empty() {
-                self.chains(service, port, dialled, plan.as_ref());
+                self.chains(service, port, dialled, routes);
             }
         }
     }
@@ -104,11 +104,11 @@ impl Walk<'_> {
     /// Adds a cluster without endpoints for each backend of a split that the identity may not call.
     /// Its share of the requests fails (503) instead of going to the other backends, and no route
     /// refers to a missing cluster.
-    fn unreachable_leaves(&mut self, services: &OutboundServices) {
+    fn unreachable_leaves(&mut self, services: &CallableServices) {
         let no_accounts = BTreeSet::new();
         let mut seen = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
-            let service = self.catalog.service(&id);
+            let service = self.topology.service(&id);
             let Some(port) =
                 service.and_then(|service| service.ports.iter().find(|port| port.port == number))
             else {
@@ -136,7 +136,7 @@ impl Walk<'_> {
         service: &ServiceId,
         accounts: &BTreeSet<ServiceAccountId>,
     ) -> Option<Arc<BTreeSet<ServiceAccountId>>> {
-        (self.catalog.accounts_behind(service) != *accounts).then(|| Arc::new(accounts.clone()))
+        (self.topology.accounts_behind(service) != *accounts).then(|| Arc::new(accounts.clone()))
     }
 
     fn cluster(
@@ -157,7 +157,7 @@ impl Walk<'_> {
     /// decides between namespaces, and reports virtual addresses of two services; headless services may
     /// share pods.
     fn dialled(&mut self, service: &Service, port: &ServicePort) -> BTreeMap<u16, Vec<IpAddr>> {
-        let addresses = self.catalog.dialled(service, port);
+        let addresses = self.topology.dialled(service, port);
         let mut free: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (ip, number) in addresses {
             if self.taken.insert((ip, number)) {
@@ -172,16 +172,15 @@ impl Walk<'_> {
         service: &Service,
         port: &ServicePort,
         dialled: BTreeMap<u16, Vec<IpAddr>>,
-        plan: Option<&SplitPlan>,
+        routes: Option<&PortRoutes>,
     ) {
-        let arms = match plan {
-            Some(plan) => self.split_arms(plan, service, port),
+        let arms = match routes {
+            Some(routes) => self.split_arms(&routes.routes, service, port),
             None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],
         };
-        let splits = plan.map(|_| provenance::splits(self.catalog, &service.id, port)).unwrap_or_default();
         let mut objects = provenance::service(&service.id);
         self.listener_objects.append(&mut objects.clone());
-        objects.extend(splits);
+        objects.extend(routes.into_iter().flat_map(|routes| routes.declared_by.iter().cloned()));
         let carriage = if port.protocol.is_http() {
             let route = names::outbound_route(&service.id, port.port);
             let message = route::outbound(&route, &arms, self.settings.request_retries);
@@ -203,15 +202,15 @@ impl Walk<'_> {
 
     /// The arms of a split, with clusters for services. Backends are called on the root's port. What
     /// stays with the root goes where it goes without a split.
-    fn split_arms(&mut self, plan: &SplitPlan, service: &Service, port: &ServicePort) -> Vec<Arm> {
-        let stays = plan.arms.iter().flat_map(|arm| &arm.weights).any(|(leaf, _)| *leaf == service.id);
+    fn split_arms(&mut self, routes: &[Route], service: &Service, port: &ServicePort) -> Vec<Arm> {
+        let stays = routes.iter().flat_map(|route| &route.backends).any(|(leaf, _)| *leaf == service.id);
         let root = stays.then(|| self.whole(service, port));
         let cluster = |leaf: &ServiceId| match &root {
             Some(root) if *leaf == service.id => root.clone(),
             _ => names::cluster(leaf, port.port),
         };
-        let arms = plan.arms.iter().filter_map(|arm| {
-            let weights = arm.weights.iter().map(|(leaf, weight)| (cluster(leaf), *weight));
+        let arms = routes.iter().filter_map(|arm| {
+            let weights = arm.backends.iter().map(|(leaf, weight)| (cluster(leaf), *weight));
             Some(Arm { matches: arm.matches.clone(), destination: Destination::weighted(weights)? })
         });
         arms.collect()

@@ -5,9 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::Catalog;
-use crate::policy::{InboundAccess, Routes};
-use smc_model::topology::ServicePort;
+use smc_model::inbound_intent::InboundAccess;
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::InboundPort;
@@ -30,19 +28,6 @@ pub(super) fn access(access: &InboundAccess) -> Objects {
     let InboundAccess::Grants(grants) = access else { return Objects::new() };
     let targets = grants.iter().map(|grant| named(Kind::TrafficTarget, &grant.target));
     targets.chain(grants.iter().flat_map(|grant| grant.routes.iter().cloned())).collect()
-}
-
-/// The TrafficSplits of a root service that can apply to `port`, with the HTTPRouteGroups that they match by.
-pub(super) fn splits(catalog: &Catalog, root: &ServiceId, port: &ServicePort) -> Objects {
-    let mut objects = Objects::new();
-    for split in catalog.splits_of(root) {
-        if split.matches.is_empty() || port.protocol.is_http() {
-            objects.insert(named(Kind::TrafficSplit, &split.id));
-            let groups = split.matches.iter().filter(|name| catalog.http_route_group(name).is_some());
-            objects.extend(groups.map(|name| named(Kind::HttpRouteGroup, name)));
-        }
-    }
-    objects
 }
 
 fn named(kind: Kind, name: &NamespacedName) -> ObjectRef {

@@ -20,8 +20,8 @@ use string_matcher::MatchPattern;
 
 use super::settings::Settings;
 use super::{http_match, secret};
-use crate::policy::{Grant, HttpAccess, InboundAccess};
 use smc_model::http_match::HttpMatch;
+use smc_model::inbound_intent::{Grant, HttpAccess, InboundAccess};
 
 /// The name of the HTTP filter, to which per-route configuration refers.
 pub(super) const HTTP_FILTER: &str = "envoy.filters.http.rbac";

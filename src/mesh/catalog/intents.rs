@@ -1,0 +1,84 @@
+//! What policy means for one identity, as a value.
+//!
+//! Owns the way from the objects to the intents. Translation reads these, and no object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Catalog;
+use crate::policy::Routes;
+use smc_model::outbound_intent::{CallableServices, OutboundIntent, PortRoutes, ServiceRoutes};
+use smc_model::shared::Shared;
+use smc_model::topology::ServicePort;
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
+use smc_types::object_ref::{Kind, ObjectRef};
+
+/// The outbound intents of identities in one state of the catalog. What several identities share is computed
+/// once, and compares at once.
+#[derive(Debug, Default)]
+pub struct OutboundIntents {
+    /// In permissive mode all identities may call the same services.
+    anyone: Option<(Shared<CallableServices>, Shared<ServiceRoutes>)>,
+    /// Where calls to a service go; `None` if all go to the service itself.
+    routes: BTreeMap<ServiceId, Option<Shared<BTreeMap<u16, PortRoutes>>>>,
+}
+
+impl OutboundIntents {
+    /// What `account` may call, and where its calls go. `catalog` is in the same state each time.
+    pub fn of(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
+        let config = catalog.mesh_config();
+        let (services, routes) = match &self.anyone {
+            Some(anyone) => anyone.clone(),
+            None => {
+                let services = catalog.outbound_services(account);
+                let routes = services.keys().filter_map(|service| {
+                    let routes = self.routes.entry(service.clone());
+                    let routes = routes.or_insert_with_key(|service| catalog.service_routes(service));
+                    Some((service.clone(), routes.clone()?))
+                });
+                let routes = Shared::new(routes.collect());
+                (Shared::new(services), routes)
+            }
+        };
+        if config.permissive {
+            self.anyone.get_or_insert_with(|| (services.clone(), routes.clone()));
+        }
+        let passthrough = config.egress;
+        // A right of one identity alone, which no kind declares yet: what keeps halves apart is tested with
+        // it.
+        #[cfg(test)]
+        let passthrough = passthrough || catalog.passing_through.contains(account);
+        OutboundIntent { services, routes, passthrough }
+    }
+}
+
+impl Catalog {
+    /// Where calls to the ports of a service go; `None` if all go to the service itself.
+    fn service_routes(&self, service: &ServiceId) -> Option<Shared<BTreeMap<u16, PortRoutes>>> {
+        // Most services have no split.
+        self.index.splits_of.get(service)?;
+        let ports = &self.services.get(service)?.ports;
+        let routes: BTreeMap<_, _> = ports
+            .iter()
+            .filter_map(|port| {
+                let routes = self.routes(service, port)?;
+                Some((port.port, PortRoutes { routes, declared_by: self.splits_at(service, port) }))
+            })
+            .collect();
+        (!routes.is_empty()).then(|| Shared::new(routes))
+    }
+
+    /// The TrafficSplits of a root service that can apply to `port`, with the HTTPRouteGroups that they match
+    /// by.
+    fn splits_at(&self, root: &ServiceId, port: &ServicePort) -> BTreeSet<ObjectRef> {
+        let named = |kind, name: &NamespacedName| ObjectRef::Namespaced(kind, name.clone());
+        let mut objects = BTreeSet::new();
+        for split in self.splits_of(root) {
+            if split.matches.is_empty() || port.protocol.is_http() {
+                objects.insert(named(Kind::TrafficSplit, &split.id));
+                let groups = split.matches.iter().filter(|name| self.http_route_group(name).is_some());
+                objects.extend(groups.map(|name| named(Kind::HttpRouteGroup, name)));
+            }
+        }
+        objects
+    }
+}

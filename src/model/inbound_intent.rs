@@ -1,0 +1,73 @@
+//! What may reach a workload, and by which requests.
+//!
+//! Owns the value of which the inbound half of a snapshot is made. Whatever a policy says of a callee is a
+//! field here, in the mesh's own words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::object_ref::ObjectRef;
+use smc_types::proxy_class::{AppProtocol, InboundPort};
+
+use crate::http_match::HttpMatch;
+use crate::sidecar_settings::LocalProxyMode;
+
+/// What may reach the workloads of a class.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InboundIntent {
+    /// The ports that are open to someone or closed by policy, in the order of the class.
+    pub ports: Vec<(InboundPort, InboundAccess)>,
+    /// The ports of the class for which there is no room. They are closed.
+    pub without_room: Vec<InboundPort>,
+    /// The rules for which there is no room. They allow nothing.
+    pub left_out: BTreeSet<ObjectRef>,
+    /// Where the sidecar reaches its application.
+    pub local_proxy_mode: LocalProxyMode,
+}
+
+/// The identities that may use one inbound port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InboundAccess {
+    /// Every identity of the mesh: permissive mode.
+    AnyoneInMesh,
+    /// The identities that one of these grants allows, sorted by the rule. If empty, all are denied.
+    Grants(Vec<Arc<Grant>>),
+}
+
+/// What one rule allows: any of `sources`, on any of `ports`, by any of the requests in `http`. All three
+/// must hold. A grant always allows something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// The TrafficTarget.
+    pub target: NamespacedName,
+    /// The identities that may connect.
+    pub sources: BTreeSet<ServiceAccountId>,
+    /// The ports of the pod; `None` means all. Never an empty set.
+    pub ports: Option<BTreeSet<u16>>,
+    /// The requests that are allowed.
+    pub http: HttpAccess,
+    /// The existing HTTPRouteGroups and TCPRoutes that the target names.
+    pub routes: BTreeSet<ObjectRef>,
+}
+
+/// The requests that a grant allows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HttpAccess {
+    /// Any request, and any protocol other than HTTP.
+    Any,
+    /// Only HTTP requests that match one of these. Sorted, never empty. Grants with the same rules share it.
+    Only(Arc<[HttpMatch]>),
+}
+
+impl Grant {
+    /// Whether it can allow anything on this port with this protocol. A grant with HTTP routes never opens
+    /// a port of another protocol, since its routes could not be checked there.
+    pub fn applies_to(&self, port: u16, protocol: AppProtocol) -> bool {
+        let speaks = match self.http {
+            HttpAccess::Any => true,
+            HttpAccess::Only(_) => protocol.is_http(),
+        };
+        speaks && self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
+    }
+}

@@ -14,7 +14,7 @@ export ROCKSDB_LIB_DIR := $(SMC_CACHE)/rocksdb-$(ROCKSDB)
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo cluster test test-static env quick tidy soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
+.PHONY: help setup build dist demo cluster test test-static env quick tidy generate soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -67,6 +67,15 @@ quick: ## The tests of the pure packages and of the tree, and a check of the she
 
 tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
 	@cargo test $(CARGO_FLAGS) -p smc-tidy
+
+# Each step reads what the one before it wrote.
+generate: build ## What follows from the kinds: definitions, rights in the chart, manifests; after a change of a kind
+	@$(BIN)/smc crds --dir charts/smc-crds/templates
+	@SMC_GOLDEN=write cargo test $(CARGO_FLAGS) --workspace --lib -- --exact \
+	  install::manifests::tests::the_chart_has_the_rights_that_follow_from_the_kinds
+	@deploy/render "$$(tests/setup/kubernetes $(SMC_CACHE) helm)/helm"
+	@SMC_GOLDEN=write cargo test $(CARGO_FLAGS) --workspace --lib -- --exact \
+	  install::manifests::tests::the_static_manifests_are_those_of_this_program
 
 soak: build ## Three replicas, then five, killed, stopped and cut off a hundred times; SMC_SEED, SMC_REPLICAS replay one
 	@for replicas in $${SMC_REPLICAS:-3 5}; do \

@@ -4,16 +4,27 @@
 //! OSM's policies; and the one kind of our own, [`mesh_workload`]. Does not decide what the objects mean
 //! together: the packages that use this one do.
 //!
-//! A source passes each object's `spec`, as JSON, to the matching `read_…` function and gets the domain
-//! object and its problems. Three rules keep reading safe. What cannot be read narrows what is allowed, so
-//! each reader says which part loses its effect. `null` is a wrong type, not an absent field. Every list
-//! has a bound.
+//! Each kind has a row ([`CustomKind`]) beside its reader and its schema, and [`kinds`] is all of them. A
+//! source passes an object to its kind's reader and gets the domain object and its problems. Three rules keep
+//! reading safe. What cannot be read narrows what is allowed, so each reader says which part loses its
+//! effect. `null` is a wrong type, not an absent field. Every list has a bound.
 
 pub mod address;
+pub mod kind;
 pub mod mesh_workload;
+pub mod object;
 pub mod osm;
 mod reading;
+mod schema;
 pub mod smi;
+
+use kind::CustomKind;
+
+/// All custom kinds.
+pub fn kinds() -> impl Iterator<Item = &'static CustomKind> {
+    const OWN: &[CustomKind] = &[mesh_workload::KIND];
+    OWN.iter().chain(smi::KINDS).chain(osm::KINDS)
+}
 
 #[cfg(test)]
 mod properties;

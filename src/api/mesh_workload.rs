@@ -10,18 +10,34 @@
 //! must not differ between replicas, or go when one restarts. Callers try another endpoint when it refuses
 //! their connections.
 
+pub mod schema;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
 
 use crate::address::{check_port_name, read_host_address};
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Fields, Findings, Node};
 use smc_model::topology::{Readiness, Workload};
 use smc_types::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::MeshWorkloadSpec>],
+    read: |object| {
+        let meta = MeshWorkloadMeta { proxy_uuid: object.proxy_uuid, terminating: object.terminating };
+        effective(read_mesh_workload(object.id, meta, object.spec), Object::from)
+    },
+    short_name: Some("mwl"),
+    columns: &[Column::text("Addresses", ".spec.addresses"), Column::text("Services", ".spec.services")],
+    ..CustomKind::new(Kind::MeshWorkload)
+};
 
 /// One address of each family.
 const MAX_ADDRESSES: usize = 2;

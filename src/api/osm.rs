@@ -1,10 +1,23 @@
 //! Open Service Mesh's configuration and policy APIs.
 
-mod mesh_config;
-mod policy;
+pub mod egress;
+pub mod ingress_backend;
+pub mod mesh_config;
+pub mod policy;
+pub mod retry;
+pub mod telemetry;
+pub mod upstream_traffic_setting;
+
+use crate::kind::CustomKind;
 
 pub use mesh_config::{MeshConfig, read_mesh_config};
-pub use policy::{
-    NOT_ENFORCED, read_egress, read_ingress_backend, read_retry, read_telemetry,
-    read_upstream_traffic_setting,
-};
+
+/// The kinds.
+pub const KINDS: &[CustomKind] = &[
+    mesh_config::KIND,
+    egress::KIND,
+    ingress_backend::KIND,
+    retry::KIND,
+    telemetry::KIND,
+    upstream_traffic_setting::KIND,
+];

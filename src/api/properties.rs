@@ -3,17 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use crate::osm::{
-    read_egress, read_ingress_backend, read_mesh_config, read_retry, read_telemetry,
-    read_upstream_traffic_setting,
-};
-use crate::smi::{
-    SplitVersion, read_http_route_group, read_tcp_route, read_traffic_split, read_traffic_target,
-    read_udp_route,
-};
+use crate::kind::{CustomKind, Declared};
+use crate::kinds;
+use crate::smi::read_http_route_group;
 use smc_types::ids::NamespacedName;
-use smc_types::problem::{Reading, Severity};
+use smc_types::kind::Enforcement;
+use smc_types::problem::Severity;
 
 /// JSON made of the words that the readers look for, in the wrong places as often as in the right ones.
 fn garbage() -> impl Strategy<Value = Value> {
@@ -71,9 +66,19 @@ fn garbage() -> impl Strategy<Value = Value> {
 }
 
 /// An object without effect says why, in a bounded number of words that name it.
-fn accounted<T>(reading: &Reading<T>) -> Result<(), TestCaseError> {
-    let errors = reading.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
-    prop_assert!(reading.object.is_some() || errors > 0);
+fn accounted(
+    kind: &CustomKind,
+    version: &'static str,
+    id: &NamespacedName,
+    spec: &Value,
+) -> Result<(), TestCaseError> {
+    let declared =
+        Declared { id: id.clone(), version, proxy_uuid: None, terminating: false, spec: spec.clone() };
+    let reading = (kind.read)(declared);
+    let has_effect = kind.kind.spec().enforcement != Enforcement::Checked;
+    let why = if has_effect { Severity::Error } else { Severity::Warning };
+    prop_assert!(reading.object.is_some() || reading.problems.iter().any(|problem| problem.severity == why));
+    prop_assert!(reading.object.is_none() || has_effect);
     prop_assert!(reading.problems.len() <= 33);
     prop_assert!(reading.problems.iter().all(|problem| problem.subject.to_string().ends_with("shop/x")));
     prop_assert!(reading.problems.iter().all(|problem| problem.message.len() < 500));
@@ -87,24 +92,11 @@ proptest! {
     fn whatever_is_read_is_taken_or_accounted_for(value in garbage()) {
         let id: NamespacedName = "shop/x".parse().unwrap();
         for spec in [value.clone(), json!({"matches": value}), json!({"rules": value}), json!({"backends": value})] {
-            accounted(&read_traffic_target(id.clone(), spec.clone()))?;
-            accounted(&read_http_route_group(id.clone(), spec.clone()))?;
-            accounted(&read_tcp_route(id.clone(), spec.clone()))?;
-            accounted(&read_udp_route(id.clone(), spec.clone()))?;
-            for version in [SplitVersion::V1Alpha1, SplitVersion::V1Alpha4] {
-                accounted(&read_traffic_split(id.clone(), version, spec.clone()))?;
+            for kind in kinds() {
+                for version in kind.kind.spec().versions {
+                    accounted(kind, version, &id, &spec)?;
+                }
             }
-            accounted(&read_mesh_workload(id.clone(), MeshWorkloadMeta::default(), spec.clone()))?;
-            for read in [
-                read_egress,
-                read_ingress_backend,
-                read_retry,
-                read_telemetry,
-                read_upstream_traffic_setting,
-            ] {
-                accounted(&read(id.clone(), spec.clone()))?;
-            }
-            accounted(&read_mesh_config(id.clone(), spec))?;
         }
     }
 

@@ -2,14 +2,20 @@
 //!
 //! Owns the objects' fields and the parsing of their published wire forms.
 
-mod http_route_group;
-mod port_routes;
+pub mod http_route_group;
+pub mod port_routes;
 mod split_conversion;
-mod traffic_split;
-mod traffic_target;
+pub mod traffic_split;
+pub mod traffic_target;
+
+use crate::kind::CustomKind;
 
 pub use http_route_group::{HttpRouteGroup, read_http_route_group};
 pub use port_routes::{TcpRoute, UdpRoute, read_tcp_route, read_udp_route};
 pub use split_conversion::{MATCHES_ANNOTATION, Unconvertible, convert_traffic_split};
 pub use traffic_split::{Backend, SplitVersion, TrafficSplit, read_traffic_split};
 pub use traffic_target::{Rule, RuleKind, TrafficTarget, read_traffic_target};
+
+/// The kinds.
+pub const KINDS: &[CustomKind] =
+    &[traffic_target::KIND, http_route_group::KIND, port_routes::TCP, port_routes::UDP, traffic_split::KIND];

@@ -1,16 +1,9 @@
-//! The custom resources that SMC reads, as CustomResourceDefinitions generated from Rust types.
+//! The custom resources that SMC reads, as CustomResourceDefinitions.
 //!
-//! Owns the schemas: field types, bounds, CEL rules, printer columns and versions. A schema refuses only what
-//! the readers in [`smc_api`] refuse in every version of the object; what it lets through is judged by
-//! the readers, and reported in `status`. [`definitions`] is what `smc crds` prints and what the chart
-//! `charts/smc-crds` holds.
+//! Owns how the rows and schemas of [`smc_api::kinds`] become definitions. A schema refuses only what the readers
+//! there refuse in every version of the object; what it lets through is judged by the readers, and reported in
+//! `status`. [`definitions`] is what `smc crds` prints and what the chart `charts/smc-crds` holds.
 
-pub mod access;
-pub mod config;
-pub mod mesh_workload;
-pub mod policy;
-pub mod specs;
-pub mod split;
 pub mod status;
 
 mod definition;

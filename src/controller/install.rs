@@ -9,4 +9,6 @@ pub mod check;
 pub mod controllers;
 pub mod manifests;
 pub mod ownership;
+#[cfg(test)]
+mod rights;
 pub mod settings;

@@ -3,7 +3,7 @@
 //! Owns the objects, the indexes over them, and which identities, services and proxies an event affects.
 //! Does not know Envoy, streams or time.
 //!
-//! `object` is the vocabulary; `apply` takes events and works out what they affect; `index` and `backends`
+//! `apply` takes events and works out what they affect; `index` and `backends`
 //! hold what follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
 //! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
@@ -12,10 +12,10 @@ mod addresses;
 mod affected;
 mod apply;
 mod backends;
+mod endpoint;
 mod inbound;
 mod index;
 mod intents;
-mod object;
 mod outbound;
 mod problems;
 mod query;
@@ -33,8 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use affected::Affected;
+pub use endpoint::Endpoint;
 pub use intents::OutboundIntents;
-pub use object::{Endpoint, Object, SourceEvent};
+pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
 use smc_api::osm::MeshConfig;

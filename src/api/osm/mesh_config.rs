@@ -4,11 +4,15 @@
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
 
+pub mod schema;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Fields, Findings, Node};
 use smc_authority::pki::Lifetimes;
 use smc_model::cidr::parse_cidr;
@@ -18,6 +22,23 @@ use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::MeshConfigSpec>, schema_of::<schema::MeshConfigSpec>],
+    read: |object| {
+        let id = object.id.clone();
+        effective(read_mesh_config(object.id, object.spec), |config| Object::MeshConfig(id, config))
+    },
+    short_name: Some("meshconfig"),
+    columns: &[Column {
+        name: "Permissive",
+        of: "boolean",
+        path: ".spec.traffic.enablePermissiveTrafficPolicyMode",
+    }],
+    only_name: Some(SINGLETON),
+    ..CustomKind::new(Kind::MeshConfig)
+};
 
 /// The name of the one MeshConfig that counts.
 const SINGLETON: &str = "osm-mesh-config";

@@ -3,10 +3,14 @@
 //! Owns its fields. A match of which any part cannot be read is left out whole: without that part it would
 //! match more than its author said.
 
+pub mod schema;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::kind::{CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Fields, Findings, Node, mismatch};
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::regex::{HeaderPattern, InvalidPattern, Pattern};
@@ -14,6 +18,15 @@ use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::HttpRouteGroupSpec>, schema_of::<schema::HttpRouteGroupSpec>],
+    read: |object| effective(read_http_route_group(object.id, object.spec), Object::HttpRouteGroup),
+    short_name: Some("htr"),
+    category: "smi",
+    ..CustomKind::new(Kind::HttpRouteGroup)
+};
 
 /// The most matches of a group and headers of a match. They bound what one object can make Envoy try for
 /// each request.

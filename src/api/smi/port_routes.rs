@@ -3,14 +3,36 @@
 //! Owns their fields. An empty list of ports means all of them, so a list of which no entry can be read
 //! must not pass for an empty one: it takes the route out of effect.
 
+pub mod schema;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::kind::{CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Findings, Node};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
+
+/// The kind TCPRoute.
+pub const TCP: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::TcpRouteSpec>],
+    read: |object| effective(read_tcp_route(object.id, object.spec), Object::TcpRoute),
+    short_name: Some("tr"),
+    category: "smi",
+    ..CustomKind::new(Kind::TcpRoute)
+};
+
+/// The kind UDPRoute.
+pub const UDP: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::UdpRouteSpec>],
+    read: |object| effective(read_udp_route(object.id, object.spec), Object::UdpRoute),
+    short_name: Some("ur"),
+    category: "smi",
+    ..CustomKind::new(Kind::UdpRoute)
+};
 
 /// The most ports of one route; it bounds what one object can make every sidecar of a destination hold.
 const MAX_PORTS: usize = 1024;

@@ -4,15 +4,40 @@
 //! Owns its fields and the conversion of weights. A backend that cannot be read is left out, as if it had
 //! no weight; a split whose `matches` cannot be read is left out whole, or it would split everything.
 
+pub mod schema;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Findings, Node, mismatch};
 use smc_types::ids::{NamespacedName, ServiceId, TrustDomain, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[
+        schema_of::<schema::TrafficSplitSpec>,
+        schema_of::<schema::TrafficSplitSpec>,
+        schema_of::<schema::TrafficSplitV1Alpha2Spec>,
+        schema_of::<schema::TrafficSplitV1Alpha1Spec>,
+    ],
+    read: |object| {
+        let Some(version) = SplitVersion::named(object.version) else {
+            return Reading { object: None, problems: Vec::new() };
+        };
+        effective(read_traffic_split(object.id, version, object.spec), Object::TrafficSplit)
+    },
+    short_name: Some("ts"),
+    category: "smi",
+    columns: &[Column::text("Service", ".spec.service")],
+    is_converted: true,
+    ..CustomKind::new(Kind::TrafficSplit)
+};
 
 /// The most backends and HTTPRouteGroups of one split.
 const MAX_BACKENDS: usize = 256;

@@ -4,14 +4,28 @@
 //! that cannot be read takes the whole target out of effect, since it might have been the one that
 //! restricts the ports.
 
+pub mod schema;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
 use crate::reading::{Findings, Node};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[schema_of::<schema::TrafficTargetSpec>],
+    read: |object| effective(read_traffic_target(object.id, object.spec), Object::from),
+    short_name: Some("tt"),
+    category: "smi",
+    columns: &[Column::text("Destination", ".spec.destination.name")],
+    ..CustomKind::new(Kind::TrafficTarget)
+};
 
 /// The most sources of one target, rules of one target, and names in one rule's `matches`. They bound what
 /// one object can make every sidecar of its destination hold.

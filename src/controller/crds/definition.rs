@@ -1,21 +1,21 @@
-//! The CustomResourceDefinitions, assembled from the generated ones.
+//! The CustomResourceDefinitions, made of the rows of the kinds.
 //!
-//! Owns the list of kinds, their versions, the columns and rules that all kinds share, and the conversion of
-//! TrafficSplit.
+//! Owns the columns and rules that all kinds share, and the conversion of TrafficSplit.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use schemars::generate::SchemaSettings;
+use schemars::transform::AddNullable;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
+use smc_api::kind::{Column, CustomKind, schema};
+use smc_api::kinds;
 use smc_types::ids::MeshNamespace;
+use smc_types::kind::KindSpec;
 use thiserror::Error;
 
-use super::access::TrafficTarget;
-use super::config::MeshConfig;
-use super::mesh_workload::MeshWorkload;
-use super::policy::{Egress, IngressBackend, Retry, Telemetry, UpstreamTrafficSetting};
 use super::schema::corrected;
-use super::specs::{HTTPRouteGroup, TCPRoute, UDPRoute};
-use super::split::{TrafficSplit, TrafficSplitV1Alpha1, TrafficSplitV1Alpha2};
+use super::status::ObjectStatus;
 use crate::webhook::CONVERSION_SERVICE;
 
 /// The port of the webhooks' Services, and the path of conversion.
@@ -78,82 +78,98 @@ impl Definition {
 /// All definitions, in the order of their names. The API server has TrafficSplits converted by the control
 /// plane in `namespace`.
 pub fn definitions(namespace: &MeshNamespace) -> Result<Vec<Definition>, DefinitionError> {
-    let mut all = vec![
-        definition(&[version(TrafficTarget::crd())])?,
-        definition(&[version(HTTPRouteGroup::crd()), renamed(HTTPRouteGroup::crd(), "v1alpha3")])?,
-        definition(&[version(TCPRoute::crd())])?,
-        definition(&[version(UDPRoute::crd())])?,
-        converted(
-            definition(&[
-                version(TrafficSplit::crd()),
-                renamed(TrafficSplit::crd(), "v1alpha3"),
-                version(TrafficSplitV1Alpha2::crd()),
-                version(TrafficSplitV1Alpha1::crd()),
-            ])?,
-            namespace,
-        ),
-        singleton(definition(&[version(MeshConfig::crd()), renamed(MeshConfig::crd(), "v1alpha1")])?),
-        definition(&[version(MeshWorkload::crd())])?,
-        definition(&[version(Egress::crd())])?,
-        definition(&[version(IngressBackend::crd())])?,
-        definition(&[version(Retry::crd())])?,
-        definition(&[version(Telemetry::crd())])?,
-        definition(&[version(UpstreamTrafficSetting::crd())])?,
-    ];
+    let mut all = kinds().map(|kind| definition(kind, namespace)).collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(all)
 }
 
-/// A generated definition and the name of its only version, where it is to have another.
-struct Version {
-    generated: CustomResourceDefinition,
-    name: Option<&'static str>,
-}
-
-fn version(generated: CustomResourceDefinition) -> Version {
-    Version { generated, name: None }
-}
-
-fn renamed(generated: CustomResourceDefinition, name: &'static str) -> Version {
-    Version { generated, name: Some(name) }
-}
-
-/// One definition out of those of its versions. The first is stored.
-fn definition(versions: &[Version]) -> Result<Definition, DefinitionError> {
-    let mut parts = Vec::new();
-    for Version { generated, name } in versions {
-        let json = serde_json::to_value(generated).map_err(|source| {
-            let kind = generated.spec.names.kind.clone();
-            DefinitionError::Json { kind, source }
-        })?;
-        parts.push((json, *name));
-    }
+/// The definition of a kind. The first of its versions is stored.
+fn definition(kind: &CustomKind, namespace: &MeshNamespace) -> Result<Definition, DefinitionError> {
+    let KindSpec { name, group, plural, versions, .. } = kind.kind.spec();
+    let mut columns: Vec<Value> = kind.columns.iter().map(column).collect();
+    columns.extend(shared_columns());
     let mut all = Vec::new();
-    for (index, (json, name)) in parts.iter().enumerate() {
-        let Some(mut version) = json.pointer("/spec/versions/0").cloned() else { continue };
-        let mut schema = corrected(version["schema"]["openAPIV3Schema"].take());
-        if let Some(fields) = schema.as_object_mut() {
-            fields.remove("title");
-        }
-        schema["description"] = schema["properties"]["spec"]["description"].clone();
-        let mut columns = version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default();
-        columns.extend(shared_columns());
-        version["schema"]["openAPIV3Schema"] = schema;
-        version["additionalPrinterColumns"] = columns.into();
-        version["storage"] = (index == 0).into();
-        version["served"] = true.into();
-        if let Some(name) = name {
-            version["name"] = (*name).into();
-        }
-        all.push(version);
+    for (index, (version, spec)) in versions.iter().zip(kind.schemas).enumerate() {
+        all.push(json!({
+            "name": version,
+            "schema": {"openAPIV3Schema": object_schema(kind, *spec)?},
+            "additionalPrinterColumns": columns,
+            "subresources": {"status": {}},
+            "storage": index == 0,
+            "served": true,
+        }));
     }
-    let mut value = parts.into_iter().next().map(|(json, _)| json).unwrap_or_default();
-    value["spec"]["versions"] = all.into();
-    value["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "smc"});
-    // Without it, `helm uninstall` would delete all objects of the kind.
-    value["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
-    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut names = json!({
+        "categories": [kind.category],
+        "kind": name,
+        "plural": plural,
+        "singular": name.to_lowercase(),
+    });
+    if let Some(short) = kind.short_name {
+        names["shortNames"] = json!([short]);
+    }
+    let mut spec = json!({"group": group, "names": names, "scope": "Namespaced", "versions": all});
+    if kind.is_converted {
+        spec["conversion"] = conversion(namespace);
+    }
+    let name = format!("{plural}.{group}");
+    let value = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/part-of": "smc"},
+            // Without it, `helm uninstall` would delete all objects of the kind.
+            "annotations": {"helm.sh/resource-policy": "keep"},
+        },
+        "spec": spec,
+    });
     Ok(Definition { name, value })
+}
+
+/// The schema of an object of the kind whose `spec` has this one.
+fn object_schema(kind: &CustomKind, spec: fn(SchemaGenerator) -> Schema) -> Result<Value, DefinitionError> {
+    let (spec, status) = (structural(kind, spec)?, structural(kind, schema::<ObjectStatus>)?);
+    let mut object = json!({
+        "type": "object",
+        "description": spec["description"],
+        "properties": {"spec": spec, "status": status},
+        "required": ["spec"],
+    });
+    // Only the one name has an effect, so an object of another name would be a mistake that is not noticed.
+    if let Some(only) = kind.only_name {
+        object["x-kubernetes-validations"] = json!([{
+            "rule": format!("self.metadata.name == '{only}'"),
+            "message": format!("the name of a {} must be {only}", kind.kind),
+        }]);
+    }
+    Ok(object)
+}
+
+/// A schema in the form that the API server takes: `kube` knows which that is.
+fn structural(kind: &CustomKind, of: fn(SchemaGenerator) -> Schema) -> Result<Value, DefinitionError> {
+    let settings = SchemaSettings::openapi3()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        })
+        .with_transform(AddNullable::default())
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum)
+        .with_transform(OptionalIntOrString);
+    let generated = of(settings.into_generator()).to_value();
+    let typed = serde_json::from_value::<JSONSchemaProps>(generated);
+    let json = typed.and_then(serde_json::to_value);
+    let json = json.map_err(|source| DefinitionError::Json { kind: kind.kind.to_string(), source })?;
+    let mut schema = corrected(json);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("title");
+    }
+    Ok(schema)
+}
+
+fn column(column: &Column) -> Value {
+    json!({"name": column.name, "type": column.of, "jsonPath": column.path})
 }
 
 /// What `kubectl get` shows of every kind.
@@ -170,28 +186,15 @@ fn shared_columns() -> [Value; 4] {
 
 /// The webhook that converts TrafficSplits. The leader writes the CA that is trusted. Until then only the
 /// stored version can be used, which is better than a split whose weights or matches were misread.
-fn converted(mut definition: Definition, namespace: &MeshNamespace) -> Definition {
+fn conversion(namespace: &MeshNamespace) -> Value {
     let service = json!({
         "namespace": namespace.as_str(),
         "name": CONVERSION_SERVICE,
         "path": CONVERSION_PATH,
         "port": WEBHOOK_PORT,
     });
-    definition.value["spec"]["conversion"] = json!({
+    json!({
         "strategy": "Webhook",
         "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}},
-    });
-    definition
-}
-
-/// Only the one name has an effect, so an object of another name would be a mistake that is not noticed.
-fn singleton(mut definition: Definition) -> Definition {
-    let versions = definition.value.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
-    for version in versions.into_iter().flatten() {
-        version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{
-            "rule": "self.metadata.name == 'osm-mesh-config'",
-            "message": "the name of a MeshConfig must be osm-mesh-config",
-        }]);
-    }
-    definition
+    })
 }

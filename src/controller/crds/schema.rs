@@ -1,38 +1,11 @@
 //! What CustomResourceDefinitions demand of a schema beyond what the Rust types say.
 //!
-//! Owns the correction of generated schemas, and the schemas that no Rust type has.
+//! Owns the correction of generated schemas.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 /// Formats that the API server knows; it warns about others, such as Rust's `uint16`.
 const KNOWN_FORMATS: [&str; 5] = ["int32", "int64", "float", "double", "date-time"];
-
-/// Any value. Such a field keeps what it holds, and its reader judges it.
-pub(super) fn any_value(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"x-kubernetes-preserve-unknown-fields": true})
-}
-
-/// An object with any fields, for parts of other APIs that SMC does not obey.
-pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
-}
-
-/// A list of objects with any fields. Unlike [`any_value`], a CEL rule can speak of it.
-pub(super) fn any_objects(_: &mut SchemaGenerator) -> Schema {
-    let object = json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json_schema!({"type": "array", "items": object, "maxItems": 1024})
-}
-
-/// A Kubernetes quantity: a number, or text such as `500m`. The pattern is that of the weights which
-/// [`smc_api::smi::read_traffic_split`] reads.
-pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": r"^[0-9]{1,9}(\.[0-9]{0,9})?[mk]?$",
-        "x-kubernetes-int-or-string": true,
-    })
-}
 
 /// Makes a generated schema structural, and as strict as the readers: an absent field is not `null`.
 pub(super) fn corrected(schema: Value) -> Value {

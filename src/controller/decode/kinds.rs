@@ -5,12 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use smc_api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use smc_api::osm::{self, read_mesh_config};
-use smc_api::smi::{self, SplitVersion};
+use smc_api::kind::{CustomKind, Declared};
 use smc_mesh::catalog::Object;
-use smc_model::topology::Workload;
-use smc_types::ids::{InvalidName, NamespacedName};
+use smc_types::ids::InvalidName;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
 use thiserror::Error;
@@ -31,37 +28,58 @@ pub(crate) enum Meaning<'a> {
     Foreign,
 }
 
-/// How an object is read: a row of [`READERS`], and the version that the object is written in.
+/// How an object is read: by the row of its kind, in the version that the object is written in.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader {
-    row: &'static Row,
+    row: Row,
     version: &'static str,
 }
 
 /// One kind that is read.
-struct Row {
+#[derive(Clone, Copy)]
+enum Row {
+    /// A kind of Kubernetes itself.
+    Platform(&'static PlatformKind),
+    /// A kind of [`smc_api::kinds`].
+    Custom(&'static CustomKind),
+}
+
+impl Row {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Platform(row) => row.kind,
+            Self::Custom(row) => row.kind,
+        }
+    }
+}
+
+/// A kind of Kubernetes itself.
+struct PlatformKind {
     kind: Kind,
     read: fn(&mut Target<'_>) -> Option<Object>,
 }
 
-/// All kinds that are read. A new kind is one more row.
-const READERS: &[Row] = &[
-    Row {
+/// All kinds of Kubernetes itself that are read.
+const PLATFORM: &[PlatformKind] = &[
+    PlatformKind {
         kind: Kind::Namespace,
         read: |target| {
             let mesh = target.rules;
             target.api(|namespace| kubernetes::read_namespace(namespace, mesh)).map(Object::Namespace)
         },
     },
-    Row { kind: Kind::Service, read: |target| target.api(kubernetes::read_service).map(Object::from) },
-    Row {
+    PlatformKind {
+        kind: Kind::Service,
+        read: |target| target.api(kubernetes::read_service).map(Object::from),
+    },
+    PlatformKind {
         kind: Kind::ServiceAccount,
         read: |target| {
             let read = |account: &core::ServiceAccount| kubernetes::service_account(&account.metadata);
             target.api(read).map(Object::ServiceAccount)
         },
     },
-    Row {
+    PlatformKind {
         kind: Kind::Pod,
         read: |target| {
             let platform = target.rules.platform;
@@ -69,44 +87,9 @@ const READERS: &[Row] = &[
             target.api(read).map(Object::from)
         },
     },
-    Row {
+    PlatformKind {
         kind: Kind::EndpointSlice,
         read: |target| target.api(kubernetes::read_endpoint_slice).map(Object::EndpointSlice),
-    },
-    Row { kind: Kind::MeshWorkload, read: |target| target.mesh_workload().map(Object::from) },
-    Row {
-        kind: Kind::TrafficTarget,
-        read: |target| target.custom(smi::read_traffic_target).map(Object::from),
-    },
-    Row {
-        kind: Kind::HttpRouteGroup,
-        read: |target| target.custom(smi::read_http_route_group).map(Object::HttpRouteGroup),
-    },
-    Row { kind: Kind::TcpRoute, read: |target| target.custom(smi::read_tcp_route).map(Object::TcpRoute) },
-    Row { kind: Kind::UdpRoute, read: |target| target.custom(smi::read_udp_route).map(Object::UdpRoute) },
-    Row {
-        kind: Kind::TrafficSplit,
-        read: |target| {
-            let version = SplitVersion::named(target.version)?;
-            let read = |id, spec| smi::read_traffic_split(id, version, spec);
-            target.custom(read).map(Object::TrafficSplit)
-        },
-    },
-    Row {
-        kind: Kind::MeshConfig,
-        read: |target| {
-            let config = target.custom(read_mesh_config)?;
-            let ObjectRef::Namespaced(_, id) = target.reference else { return None };
-            Some(Object::MeshConfig(id.clone(), config))
-        },
-    },
-    Row { kind: Kind::Egress, read: |target| target.checked(osm::read_egress) },
-    Row { kind: Kind::IngressBackend, read: |target| target.checked(osm::read_ingress_backend) },
-    Row { kind: Kind::Retry, read: |target| target.checked(osm::read_retry) },
-    Row { kind: Kind::Telemetry, read: |target| target.checked(osm::read_telemetry) },
-    Row {
-        kind: Kind::UpstreamTrafficSetting,
-        read: |target| target.checked(osm::read_upstream_traffic_setting),
     },
 ];
 
@@ -123,11 +106,16 @@ pub(crate) fn meaning<'a>(api_version: &str, kind: &'a str) -> Meaning<'a> {
     object_meaning(api_version, kind)
 }
 
+/// All kinds that are read.
+fn rows() -> impl Iterator<Item = Row> {
+    PLATFORM.iter().map(Row::Platform).chain(smc_api::kinds().map(Row::Custom))
+}
+
 fn object_meaning(api_version: &str, kind: &str) -> Meaning<'static> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let of_group = |row: &&Row| row.kind.spec().group == group && row.kind.as_str() == kind;
-    let Some(row) = READERS.iter().find(of_group) else { return Meaning::Foreign };
-    let spec = row.kind.spec();
+    let of_group = |row: &Row| row.kind().spec().group == group && row.kind().as_str() == kind;
+    let Some(row) = rows().find(of_group) else { return Meaning::Foreign };
+    let spec = row.kind().spec();
     match spec.versions.iter().find(|known| **known == version) {
         Some(version) => Meaning::Object(Reader { row, version }),
         None => Meaning::OtherVersion(spec.advertised),
@@ -172,7 +160,7 @@ pub(crate) fn reference(reader: Reader, value: &Value) -> Result<ObjectRef, Unna
     let name = text("/metadata/name", "metadata.name")?.ok_or(Unnamed::Missing("metadata.name"))?;
     let namespace = text("/metadata/namespace", "metadata.namespace")?;
     let meta = ObjectMeta { name: Some(name), namespace, ..ObjectMeta::default() };
-    kubernetes::object_ref(reader.row.kind, &meta).map_err(|error| match reader.row.kind {
+    kubernetes::object_ref(reader.row.kind(), &meta).map_err(|error| match reader.row.kind() {
         // The name of a Namespace is checked as a namespace, but its field is `name`.
         Kind::Namespace => Unnamed::Invalid(InvalidName { what: "name", ..error }),
         _ => Unnamed::Invalid(error),
@@ -196,11 +184,14 @@ pub(crate) fn convert(
     rules: &Rules,
 ) -> (Option<Object>, Vec<Problem>) {
     let mut target = Target { reference, version: reader.version, value, rules, problems: Vec::new() };
-    let object = (reader.row.read)(&mut target);
+    let object = match reader.row {
+        Row::Platform(row) => (row.read)(&mut target),
+        Row::Custom(row) => target.custom(row),
+    };
     (object, target.problems)
 }
 
-/// An object of a custom resource. Its `spec` is read by [`smc_mesh`].
+/// An object of a custom resource. Its `spec` is read by [`smc_api`].
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CustomObject {
@@ -244,28 +235,18 @@ impl Target<'_> {
         reading.object
     }
 
-    /// Reports what is wrong with an object that has no effect.
-    fn checked(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<()>) -> Option<Object> {
-        self.custom(read);
-        None
-    }
-
-    fn custom<O>(&mut self, read: impl FnOnce(NamespacedName, Value) -> Reading<O>) -> Option<O> {
-        let custom: CustomObject = decode(self.reference, self.value, Unknown::Reported, &mut self.problems)?;
-        let ObjectRef::Namespaced(_, id) = self.reference else { return None };
-        self.take(read(id.clone(), custom.spec))
-    }
-
-    fn mesh_workload(&mut self) -> Option<Workload> {
+    fn custom(&mut self, row: &CustomKind) -> Option<Object> {
         let CustomObject { metadata, spec, .. } =
             decode(self.reference, self.value, Unknown::Reported, &mut self.problems)?;
         let ObjectRef::Namespaced(_, id) = self.reference else { return None };
         let label = metadata.labels.as_ref().and_then(|labels| labels.get(kubernetes::PROXY_UUID_LABEL));
-        let meta = MeshWorkloadMeta {
+        self.take((row.read)(Declared {
+            id: id.clone(),
+            version: self.version,
             proxy_uuid: label.map(String::as_str),
             terminating: metadata.deletion_timestamp.is_some(),
-        };
-        self.take(read_mesh_workload(id.clone(), meta, spec))
+            spec,
+        }))
     }
 }
 
@@ -277,7 +258,7 @@ mod tests {
 
     fn described(meaning: Meaning<'_>) -> String {
         match meaning {
-            Meaning::Object(Reader { row, version }) => format!("{} {version}", row.kind),
+            Meaning::Object(Reader { row, version }) => format!("{} {version}", row.kind()),
             Meaning::List(Some(kind)) => format!("list of {kind}"),
             Meaning::List(None) => "any list".to_owned(),
             Meaning::OtherVersion(versions) => format!("read as {versions}"),
@@ -287,7 +268,9 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_reader() {
-        assert_eq!(READERS.iter().map(|row| row.kind).collect::<Vec<_>>(), Kind::ALL);
+        let mut read: Vec<_> = rows().map(Row::kind).collect();
+        read.sort();
+        assert_eq!(read, Kind::ALL);
     }
 
     #[test]

@@ -4,12 +4,17 @@ use serde_json::json;
 use smc_types::problem::Severity;
 
 use super::*;
+use crate::osm::egress::read_egress;
+use crate::osm::ingress_backend::read_ingress_backend;
+use crate::osm::retry::read_retry;
+use crate::osm::telemetry::read_telemetry;
+use crate::osm::upstream_traffic_setting::read_upstream_traffic_setting;
 
-type Read = fn(NamespacedName, Value) -> Reading<()>;
+type Read = fn(&NamespacedName, Value) -> Reading<()>;
 
 /// The fields with an error.
 fn errors(read: Read, spec: &Value) -> Vec<String> {
-    let reading = read("shop/object".parse().unwrap(), spec.clone());
+    let reading = read(&"shop/object".parse().unwrap(), spec.clone());
     let first = reading.problems.first().unwrap();
     assert_eq!((first.severity, first.message.as_str()), (Severity::Warning, NOT_ENFORCED));
     let errors = reading.problems.into_iter().filter(|problem| problem.severity == Severity::Error);
@@ -88,7 +93,7 @@ fn kinds() -> [(Read, Value); 5] {
 fn an_object_as_osm_takes_it_is_accepted_and_not_enforced() {
     for (read, spec) in kinds() {
         assert_eq!(errors(read, &spec), Vec::<String>::new(), "{spec}");
-        let reading = read("shop/object".parse().unwrap(), spec);
+        let reading = read(&"shop/object".parse().unwrap(), spec);
         assert_eq!(reading.problems.len(), 1, "{:?}", reading.problems);
     }
 }
@@ -143,7 +148,7 @@ fn an_ingress_that_checks_certificates_needs_a_principal() {
 #[test]
 fn an_egress_has_one_upstream_setting_at_most() {
     let mut spec = egress();
-    let setting = json!({"kind": UPSTREAM_TRAFFIC_SETTING, "name": "a"});
+    let setting = json!({"kind": "UpstreamTrafficSetting", "name": "a"});
     spec["matches"] = json!([setting, setting]);
     assert_eq!(errors(read_egress, &spec), ["spec.matches"]);
 }

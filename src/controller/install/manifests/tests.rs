@@ -6,8 +6,8 @@ use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::kind::{Extent, Kind};
 
 use super::*;
-use crate::install::ownership;
 use crate::install::settings::{ENVOY_IMAGE, default_image};
+use crate::install::{ownership, rights};
 
 fn settings() -> Settings {
     Settings::new(MeshName::default(), MeshNamespace::new("smc-system").unwrap())
@@ -148,7 +148,17 @@ fn granted(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
     granted
 }
 
-/// What the chart says of kinds follows from `smc_types::kind`: a new kind is a line in each place.
+/// After a change of the kinds: `make generate`.
+#[test]
+fn the_chart_has_the_rights_that_follow_from_the_kinds() {
+    let path = Path::new("charts/smc/templates/_kinds.tpl");
+    let text = rights::helm_template(Kind::ALL.iter().map(|kind| kind.spec()));
+    if variable("SMC_GOLDEN").is_some_and(|value| value == "write") {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "write it with `make generate`");
+}
+
 #[test]
 fn the_roles_and_the_validator_are_those_of_the_kinds() {
     let objects = by_name(chart_objects(&settings()).unwrap());

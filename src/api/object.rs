@@ -1,12 +1,13 @@
 //! The objects of the mesh and the events that bring them.
+//!
+//! Owns the vocabulary between sources and the catalog.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use smc_api::osm::MeshConfig;
-use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
+use crate::osm::MeshConfig;
+use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
-use smc_types::ids::{NamespacedName, ServiceAccountId, WorkloadId};
+use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::{Kind, ObjectRef};
 
 /// One object of the mesh. A clone of the kinds of which there are thousands shares them: a source holds
@@ -83,17 +84,4 @@ pub enum SourceEvent {
     Upsert(Object),
     /// The object is gone.
     Remove(ObjectRef),
-}
-
-/// One address that traffic for a service port can be sent to, with the identity that answers there.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Endpoint {
-    /// Its address.
-    pub ip: IpAddr,
-    /// The port in the pod.
-    pub port: u16,
-    /// The workload behind it.
-    pub workload: WorkloadId,
-    /// The identity that answers there.
-    pub service_account: ServiceAccountId,
 }

@@ -1,56 +1,30 @@
-//! `config.openservicemesh.io`: MeshConfig.
-//!
-//! Owns the schema: all fields of OSM 1.2, so that its objects can be applied as they are.
-//! [`smc_api::osm::read_mesh_config`] reads the objects, and reports the fields that SMC does not obey.
+//! The schema of MeshConfig: all fields of OSM 1.2, so that its objects can be applied as they are.
 
-use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::schema::any_object;
-use super::status::ObjectStatus;
+use crate::schema::any_object;
 
 /// Settings of the whole mesh.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[kube(
-    group = "config.openservicemesh.io",
-    version = "v1alpha2",
-    kind = "MeshConfig",
-    plural = "meshconfigs",
-    shortname = "meshconfig",
-    category = "smc",
-    namespaced,
-    status = "ObjectStatus",
-    printcolumn(
-        name = "Permissive",
-        type_ = "boolean",
-        json_path = ".spec.traffic.enablePermissiveTrafficPolicyMode"
-    )
-)]
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct MeshConfigSpec {
     /// The sidecars.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Sidecar>,
     /// What may go where.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
     /// Logs and traces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observability: Option<Observability>,
     /// Service certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// Open Service Mesh's switches for its own features; none has an effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(default, schema_with = "any_object")]
     pub feature_flags: Option<Value>,
 }
 
 /// Settings of the sidecars.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct Sidecar {
     /// Not obeyed.
     pub enable_privileged_init_container: Option<bool>,
@@ -67,7 +41,7 @@ pub struct Sidecar {
     /// Not obeyed.
     pub config_resync_interval: Option<String>,
     /// Not obeyed.
-    #[schemars(schema_with = "any_object")]
+    #[schemars(default, schema_with = "any_object")]
     pub resources: Option<Value>,
     /// Not obeyed.
     pub tls_min_protocol_version: Option<String>,
@@ -83,18 +57,18 @@ pub struct Sidecar {
 }
 
 /// What may go where.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct Traffic {
     /// Every identity of the mesh may reach every other; TrafficTargets have no effect.
     pub enable_permissive_traffic_policy_mode: Option<bool>,
     /// Connections to addresses that are no service of the mesh pass through.
     pub enable_egress: Option<bool>,
     /// Address ranges that the injector excludes from interception.
-    #[serde(rename = "outboundIPRangeExclusionList")]
+    #[schemars(rename = "outboundIPRangeExclusionList")]
     pub outbound_ip_range_exclusion_list: Option<Vec<String>>,
     /// Address ranges that the injector restricts interception to.
-    #[serde(rename = "outboundIPRangeInclusionList")]
+    #[schemars(rename = "outboundIPRangeInclusionList")]
     pub outbound_ip_range_inclusion_list: Option<Vec<String>>,
     /// Ports that the injector excludes from outbound interception.
     #[schemars(inner(range(min = 1, max = 65535)))]
@@ -105,32 +79,32 @@ pub struct Traffic {
     /// Network interfaces that the injector excludes from interception.
     pub network_interface_exclusion_list: Option<Vec<String>>,
     /// Not obeyed.
-    #[schemars(schema_with = "any_object")]
+    #[schemars(default, schema_with = "any_object")]
     pub inbound_external_authorization: Option<Value>,
 }
 
 /// Logs and traces.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct Observability {
     /// Not obeyed.
     pub osm_log_level: Option<String>,
     /// Not obeyed.
     pub enable_debug_server: Option<bool>,
     /// Not obeyed.
-    #[schemars(schema_with = "any_object")]
+    #[schemars(default, schema_with = "any_object")]
     pub tracing: Option<Value>,
 }
 
 /// Service certificates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct Certificate {
     /// How long a service certificate is valid: a duration from `10s` to `720h`.
     pub service_cert_validity_duration: Option<String>,
     /// Not obeyed.
     pub cert_key_bit_size: Option<i64>,
     /// Not obeyed.
-    #[schemars(schema_with = "any_object")]
+    #[schemars(default, schema_with = "any_object")]
     pub ingress_gateway: Option<Value>,
 }

@@ -1,0 +1,61 @@
+//! `policy.openservicemesh.io` Telemetry.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use super::policy::read;
+use crate::kind::{CustomKind, schema, without_effect};
+use crate::schema::any_object;
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
+
+/// The kind.
+pub const KIND: CustomKind = CustomKind {
+    schemas: &[schema::<TelemetrySpec>],
+    read: |object| without_effect(read_telemetry(&object.id, object.spec)),
+    ..CustomKind::new(Kind::Telemetry)
+};
+
+/// Access logs. Not enforced yet.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct TelemetrySpec {
+    /// Labels of the pods that are meant; left out, all of the namespace.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// The access log of their sidecars.
+    pub access_log: Option<AccessLog>,
+}
+
+/// An access log.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct AccessLog {
+    /// Envoy's format.
+    #[schemars(length(min = 1))]
+    pub format: Option<String>,
+    /// A collector of OpenTelemetry.
+    #[schemars(default, schema_with = "any_object")]
+    pub open_telemetry: Option<Value>,
+}
+
+/// Reads the `spec` of a Telemetry.
+pub fn read_telemetry(id: &NamespacedName, spec: Value) -> Reading<()> {
+    read(Kind::Telemetry, id, spec, |_, spec, findings| {
+        if let Some(labels) = spec.take("selector").and_then(|node| node.object(findings)) {
+            for (_, value) in labels.rest() {
+                value.text(findings);
+            }
+        }
+        let log = spec.take("accessLog").and_then(|node| node.object(findings));
+        let Some(mut log) = log else { return };
+        if let Some(node) = log.take("format") {
+            node.text(findings);
+        }
+        // Its fields are those of a kind that the mesh does not read.
+        log.take("openTelemetry");
+        log.finish(findings);
+    })
+}

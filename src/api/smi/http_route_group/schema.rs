@@ -1,0 +1,61 @@
+//! The schema of HTTPRouteGroup.
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use super::{MAX_MATCHES, MAX_NAME};
+use crate::schema::any_value;
+
+/// Named matches of HTTP requests.
+#[derive(Debug, JsonSchema)]
+pub struct HttpRouteGroupSpec {
+    /// The matches. TrafficTargets and TrafficSplits refer to them by name.
+    #[schemars(length(max = MAX_MATCHES))]
+    pub matches: Vec<HttpMatch>,
+}
+
+/// One match: all that it names must hold, and what it leaves out matches everything.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct HttpMatch {
+    /// The name, once in the group.
+    #[schemars(length(min = 1, max = MAX_NAME))]
+    pub name: String,
+    /// A regular expression (RE2) for the path, anchored at its start only. It does not see the query.
+    #[schemars(length(max = 1024))]
+    pub path_regex: Option<String>,
+    /// HTTP methods; `*`, or the field left out, means all.
+    #[schemars(length(max = 10))]
+    pub methods: Option<Vec<Method>>,
+    /// Header names, each with a regular expression for its value: a list of maps of one header each, or one
+    /// map.
+    #[schemars(default, schema_with = "any_value")]
+    pub headers: Option<Value>,
+}
+
+/// An HTTP method.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// All methods.
+    #[schemars(rename = "*")]
+    Any,
+    /// `CONNECT`.
+    Connect,
+    /// `DELETE`.
+    Delete,
+    /// `GET`.
+    Get,
+    /// `HEAD`.
+    Head,
+    /// `OPTIONS`.
+    Options,
+    /// `PATCH`.
+    Patch,
+    /// `POST`.
+    Post,
+    /// `PUT`.
+    Put,
+    /// `TRACE`.
+    Trace,
+}

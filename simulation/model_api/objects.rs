@@ -3,7 +3,7 @@
 //! Owns names and content. What tells two contents of a kind apart is a number, the mark; [`shown`] is as
 //! much of it as the mesh reads.
 
-use smc_types::object_ref::Kind;
+use smc_types::kind::{EffectiveKind, Kind};
 
 use super::history::{Form, Held, Key, OWN};
 
@@ -117,37 +117,45 @@ fn rest(kind: Kind, key: Key, held: Held) -> String {
 /// A content that every reader takes.
 fn good(kind: Kind, key: Key, mark: u32) -> String {
     let ip = address(mark);
-    match kind {
-        Kind::Namespace => r#","spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}"#.to_owned(),
-        Kind::ServiceAccount => String::new(),
-        Kind::Service => format!(
+    let Some(effective) = kind.effective() else {
+        let row = smc_api::kinds().find(|row| row.kind == kind);
+        return format!(
+            r#","spec":{}"#,
+            row.map(|row| (row.example)(&namespace_name(key.0))).unwrap_or_default()
+        );
+    };
+    match effective {
+        EffectiveKind::Namespace => {
+            r#","spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}"#.to_owned()
+        }
+        EffectiveKind::ServiceAccount => String::new(),
+        EffectiveKind::Service => format!(
             r#","spec":{{"type":"ClusterIP","clusterIP":"{ip}","clusterIPs":["{ip}"],"selector":{{"app":"a"}},"ports":[{{"name":"http","port":80,"targetPort":8080}}]}}"#
         ),
-        Kind::Pod => format!(
+        EffectiveKind::Pod => format!(
             r#","spec":{{"serviceAccountName":"o1","containers":[{{"name":"main","image":"i","ports":[{{"name":"http","containerPort":8080}}]}}],"volumes":[{{"name":"v"}}]}},"status":{{"phase":"Running","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"conditions":[{{"type":"Ready","status":"True"}}]}}"#
         ),
-        Kind::EndpointSlice => format!(
+        EffectiveKind::EndpointSlice => format!(
             r#","addressType":"IPv4","endpoints":[{{"addresses":["{ip}"],"conditions":{{"ready":true}}}}],"ports":[{{"name":"http","port":8080,"protocol":"TCP"}}]"#
         ),
-        Kind::MeshWorkload => {
+        EffectiveKind::MeshWorkload => {
             format!(r#","spec":{{"serviceAccountName":"o1","services":["o1"],"addresses":["{ip}"]}}"#)
         }
-        Kind::TrafficTarget => format!(
+        EffectiveKind::TrafficTarget => format!(
             r#","spec":{{"destination":{{"kind":"ServiceAccount","name":"o1"}},"sources":[{{"kind":"ServiceAccount","name":"s{mark}","namespace":"{}"}}],"rules":[{{"kind":"TCPRoute","name":"o1"}}]}}"#,
             namespace_name(key.0)
         ),
-        Kind::HttpRouteGroup => {
+        EffectiveKind::HttpRouteGroup => {
             format!(r#","spec":{{"matches":[{{"name":"m{mark}","pathRegex":"/a","methods":["GET"]}}]}}"#)
         }
-        Kind::TcpRoute | Kind::UdpRoute => format!(r#","spec":{{"matches":{{"ports":[{mark}]}}}}"#),
-        Kind::TrafficSplit => {
+        EffectiveKind::TcpRoute | EffectiveKind::UdpRoute => {
+            format!(r#","spec":{{"matches":{{"ports":[{mark}]}}}}"#)
+        }
+        EffectiveKind::TrafficSplit => {
             format!(r#","spec":{{"service":"o1","backends":[{{"service":"o2","weight":{mark}}}]}}"#)
         }
-        Kind::MeshConfig => format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#),
-        Kind::Egress
-        | Kind::IngressBackend
-        | Kind::Retry
-        | Kind::Telemetry
-        | Kind::UpstreamTrafficSetting => r#","spec":{}"#.to_owned(),
+        EffectiveKind::MeshConfig => {
+            format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#)
+        }
     }
 }

@@ -18,6 +18,9 @@ pub struct CustomKind {
     pub kind: Kind,
     /// Reads an object. It gives none of a kind that has no effect.
     pub read: fn(Declared<'_>) -> Reading<Object>,
+    /// A `spec` as an author writes it, for an object of this namespace: one without a mistake, in the version
+    /// that is stored. Tests declare objects of every kind by it.
+    pub example: fn(&str) -> Value,
     /// The schema of `spec` in each version of the kind, in their order. The first is stored.
     pub schemas: &'static [fn(SchemaGenerator) -> Schema],
     /// What the API server lets people call it, too.
@@ -71,6 +74,7 @@ impl CustomKind {
         Self {
             kind,
             read: |_| Reading { object: None, problems: Vec::new() },
+            example: |_| Value::Null,
             schemas: &[],
             short_name: None,
             category: "smc",

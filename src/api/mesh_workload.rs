@@ -15,7 +15,7 @@ pub mod schema;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::address::{check_port_name, read_host_address};
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
@@ -30,6 +30,7 @@ use smc_types::text::truncated;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::MeshWorkloadSpec>],
+    example: |_| json!({"serviceAccountName": "web", "addresses": ["192.0.2.7"], "services": ["web"]}),
     read: |object| {
         let meta = MeshWorkloadMeta { proxy_uuid: object.proxy_uuid, terminating: object.terminating };
         effective(read_mesh_workload(object.id, meta, object.spec), Object::from)
@@ -216,7 +217,6 @@ fn read_transport(fields: &mut Fields, findings: &mut Findings) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use smc_types::problem::Severity;
 
     use super::*;

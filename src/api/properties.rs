@@ -7,7 +7,6 @@ use crate::kind::{CustomKind, Declared};
 use crate::kinds;
 use crate::smi::read_http_route_group;
 use smc_types::ids::NamespacedName;
-use smc_types::kind::Enforcement;
 use smc_types::problem::Severity;
 
 /// JSON made of the words that the readers look for, in the wrong places as often as in the right ones.
@@ -75,7 +74,7 @@ fn accounted(
     let declared =
         Declared { id: id.clone(), version, proxy_uuid: None, terminating: false, spec: spec.clone() };
     let reading = (kind.read)(declared);
-    let has_effect = kind.kind.spec().enforcement != Enforcement::Checked;
+    let has_effect = kind.kind.effective().is_some();
     let why = if has_effect { Severity::Error } else { Severity::Warning };
     prop_assert!(reading.object.is_some() || reading.problems.iter().any(|problem| problem.severity == why));
     prop_assert!(reading.object.is_none() || has_effect);
@@ -97,6 +96,19 @@ proptest! {
                     accounted(kind, version, &id, &spec)?;
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_example_of_a_kind_is_without_a_mistake(namespace in "[a-z]{1,8}") {
+        for kind in kinds() {
+            let name = kind.only_name.unwrap_or("x");
+            let id = format!("{namespace}/{name}").parse().unwrap();
+            let version = kind.kind.spec().versions[0];
+            let spec = (kind.example)(&namespace);
+            let reading = (kind.read)(Declared { id, version, proxy_uuid: None, terminating: false, spec });
+            prop_assert_eq!(reading.object.is_some(), kind.kind.effective().is_some(), "{}", kind.kind);
+            prop_assert!(reading.problems.iter().all(|one| one.severity == Severity::Warning), "{:?}", reading);
         }
     }
 

@@ -96,23 +96,42 @@ const POLICY: KindSpec = KindSpec {
     ..CUSTOM
 };
 
-/// Declares [`Kind`] with its rows, so that no kind is without one.
+/// Declares [`Kind`] with its rows, so that no kind is without one, and [`EffectiveKind`].
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $spec:expr,)*) => {
+    (
+        effective { $($(#[$effective_doc:meta])* $effective:ident = $effective_spec:expr,)* }
+        checked { $($(#[$checked_doc:meta])* $checked:ident = $checked_spec:expr,)* }
+    ) => {
         /// The kinds of object that SMC reads. Prints as the API spells it, such as `HTTPRouteGroup`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
-            $($(#[$doc])* $kind,)*
+            $($(#[$effective_doc])* $effective,)*
+            $($(#[$checked_doc])* $checked,)*
+        }
+
+        /// The kinds of object that mean something to the mesh, thus those that a catalog holds.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum EffectiveKind {
+            $($(#[$effective_doc])* $effective,)*
         }
 
         impl Kind {
             /// All kinds.
-            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+            pub const ALL: &[Self] = &[$(Self::$effective,)* $(Self::$checked,)*];
 
             /// What SMC knows of the kind.
             pub const fn spec(self) -> &'static KindSpec {
                 match self {
-                    $(Self::$kind => const { &$spec },)*
+                    $(Self::$effective => const { &$effective_spec },)*
+                    $(Self::$checked => const { &$checked_spec },)*
+                }
+            }
+
+            /// The kind, if it means something to the mesh.
+            pub const fn effective(self) -> Option<EffectiveKind> {
+                match self {
+                    $(Self::$effective => Some(EffectiveKind::$effective),)*
+                    $(Self::$checked => None,)*
                 }
             }
         }
@@ -120,66 +139,71 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A namespace of Kubernetes.
-    Namespace = KindSpec {
-        name: "Namespace", plural: "namespaces", extent: Extent::Cluster, letter: b'N', ..CORE
-    },
-    /// A Service of Kubernetes.
-    Service = KindSpec { name: "Service", plural: "services", letter: b'S', ..CORE },
-    /// A service account.
-    ServiceAccount = KindSpec { name: "ServiceAccount", plural: "serviceaccounts", letter: b'A', ..CORE },
-    /// A pod.
-    Pod = KindSpec { name: "Pod", plural: "pods", letter: b'P', ..CORE },
-    /// Endpoints of a Service.
-    EndpointSlice = KindSpec {
-        name: "EndpointSlice", group: "discovery.k8s.io", advertised: "discovery.k8s.io/v1",
-        plural: "endpointslices", letter: b'E', ..CORE
-    },
-    /// A machine without a pod.
-    MeshWorkload = KindSpec {
-        name: "MeshWorkload", group: "mesh.smc.dev", versions: &["v1alpha1"],
-        advertised: "mesh.smc.dev/v1alpha1", plural: "meshworkloads", letter: b'W', ..CUSTOM
-    },
-    /// SMI's grant of access.
-    TrafficTarget = KindSpec {
-        name: "TrafficTarget", group: "access.smi-spec.io", versions: &["v1alpha3"],
-        advertised: "access.smi-spec.io/v1alpha3", plural: "traffictargets", letter: b'T', ..CUSTOM
-    },
-    /// SMI's groups of HTTP requests. v1alpha3 and v1alpha4 have one shape.
-    HttpRouteGroup = KindSpec {
-        name: "HTTPRouteGroup", versions: &["v1alpha4", "v1alpha3"], plural: "httproutegroups",
-        letter: b'H', ..SPECS
-    },
-    /// SMI's ports over TCP. v1alpha3 has no ports, and is not read.
-    TcpRoute = KindSpec { name: "TCPRoute", plural: "tcproutes", letter: b'C', ..SPECS },
-    /// SMI's ports over UDP. There is none before v1alpha4.
-    UdpRoute = KindSpec {
-        name: "UDPRoute", plural: "udproutes", enforcement: Enforcement::Named, letter: b'U', ..SPECS
-    },
-    /// SMI's weights of backends.
-    TrafficSplit = KindSpec {
-        name: "TrafficSplit", group: "split.smi-spec.io",
-        versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
-        advertised: "split.smi-spec.io/v1alpha1 to v1alpha4", plural: "trafficsplits", letter: b'D', ..CUSTOM
-    },
-    /// OSM's configuration of the mesh. OSM 1.2 serves both versions.
-    MeshConfig = KindSpec {
-        name: "MeshConfig", group: "config.openservicemesh.io", versions: &["v1alpha2", "v1alpha1"],
-        advertised: "config.openservicemesh.io/v1alpha2", plural: "meshconfigs", extent: Extent::Own,
-        letter: b'M', ..CUSTOM
-    },
-    /// OSM's hosts outside of the mesh.
-    Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
-    /// OSM's backends of an ingress.
-    IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
-    /// OSM's retries.
-    Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
-    /// OSM's access logs and traces.
-    Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
-    /// OSM's limits of connections and requests.
-    UpstreamTrafficSetting = KindSpec {
-        name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
-    },
+    effective {
+        /// A namespace of Kubernetes.
+        Namespace = KindSpec {
+            name: "Namespace", plural: "namespaces", extent: Extent::Cluster, letter: b'N', ..CORE
+        },
+        /// A Service of Kubernetes.
+        Service = KindSpec { name: "Service", plural: "services", letter: b'S', ..CORE },
+        /// A service account.
+        ServiceAccount = KindSpec { name: "ServiceAccount", plural: "serviceaccounts", letter: b'A', ..CORE },
+        /// A pod.
+        Pod = KindSpec { name: "Pod", plural: "pods", letter: b'P', ..CORE },
+        /// Endpoints of a Service.
+        EndpointSlice = KindSpec {
+            name: "EndpointSlice", group: "discovery.k8s.io", advertised: "discovery.k8s.io/v1",
+            plural: "endpointslices", letter: b'E', ..CORE
+        },
+        /// A machine without a pod.
+        MeshWorkload = KindSpec {
+            name: "MeshWorkload", group: "mesh.smc.dev", versions: &["v1alpha1"],
+            advertised: "mesh.smc.dev/v1alpha1", plural: "meshworkloads", letter: b'W', ..CUSTOM
+        },
+        /// SMI's grant of access.
+        TrafficTarget = KindSpec {
+            name: "TrafficTarget", group: "access.smi-spec.io", versions: &["v1alpha3"],
+            advertised: "access.smi-spec.io/v1alpha3", plural: "traffictargets", letter: b'T', ..CUSTOM
+        },
+        /// SMI's groups of HTTP requests. v1alpha3 and v1alpha4 have one shape.
+        HttpRouteGroup = KindSpec {
+            name: "HTTPRouteGroup", versions: &["v1alpha4", "v1alpha3"], plural: "httproutegroups",
+            letter: b'H', ..SPECS
+        },
+        /// SMI's ports over TCP. v1alpha3 has no ports, and is not read.
+        TcpRoute = KindSpec { name: "TCPRoute", plural: "tcproutes", letter: b'C', ..SPECS },
+        /// SMI's ports over UDP. There is none before v1alpha4.
+        UdpRoute = KindSpec {
+            name: "UDPRoute", plural: "udproutes", enforcement: Enforcement::Named, letter: b'U', ..SPECS
+        },
+        /// SMI's weights of backends.
+        TrafficSplit = KindSpec {
+            name: "TrafficSplit", group: "split.smi-spec.io",
+            versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
+            advertised: "split.smi-spec.io/v1alpha1 to v1alpha4", plural: "trafficsplits", letter: b'D', ..CUSTOM
+        },
+        /// OSM's configuration of the mesh. OSM 1.2 serves both versions.
+        MeshConfig = KindSpec {
+            name: "MeshConfig", group: "config.openservicemesh.io", versions: &["v1alpha2", "v1alpha1"],
+            advertised: "config.openservicemesh.io/v1alpha2", plural: "meshconfigs", extent: Extent::Own,
+            letter: b'M', ..CUSTOM
+        },
+    }
+    // They are checked, and nothing follows from them.
+    checked {
+        /// OSM's hosts outside of the mesh.
+        Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
+        /// OSM's backends of an ingress.
+        IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
+        /// OSM's retries.
+        Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
+        /// OSM's access logs and traces.
+        Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
+        /// OSM's limits of connections and requests.
+        UpstreamTrafficSetting = KindSpec {
+            name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
+        },
+    }
 }
 
 impl Kind {

@@ -16,7 +16,7 @@ fn documents() -> Vec<String> {
 fn quoted(text: &str) -> Vec<&str> {
     let mut code = false;
     let lines = text.lines().filter(|line| {
-        code ^= line.starts_with("```");
+        code ^= line.trim_start().starts_with("```");
         !code
     });
     lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
@@ -177,4 +177,26 @@ fn what_an_attacker_cannot_do_is_shown_by_tests_that_exist() {
         }
     }
     assert!(wrong.is_empty(), "docs/security.md:\n{}", wrong.join("\n"));
+}
+
+/// A fenced block whose first line is a comment with the path of a file quotes that file: its lines stand
+/// there one after the other, further in or out.
+#[test]
+fn what_a_document_quotes_is_in_the_code() {
+    let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    let (mut quotations, mut wrong) = (0, Vec::new());
+    for document in documents() {
+        let text = read(&document);
+        for block in text.split("```rust\n").skip(1) {
+            let block = lines(block.split("```").next().unwrap_or_default());
+            let Some((path, quoted)) = block.split_first() else { continue };
+            let Some(path) = path.strip_prefix("// ") else { continue };
+            let quoted: Vec<_> = quoted.iter().filter(|line| !line.is_empty()).cloned().collect();
+            quotations += 1;
+            if !lines(&read(path)).windows(quoted.len()).any(|window| window == quoted) {
+                wrong.push(format!("{document}: {path} has no longer:\n{}", quoted.join("\n")));
+            }
+        }
+    }
+    assert!(quotations > 5 && wrong.is_empty(), "{quotations} quotations; {}", wrong.join("\n"));
 }

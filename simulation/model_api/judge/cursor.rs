@@ -133,8 +133,7 @@ pub(super) fn expected(kind: Kind, objects: &Objects, key: Key, namespaces: &Pub
 
 /// Whether the kind has no effect: it is read for its problems alone.
 pub(super) fn is_without_effect(kind: Kind) -> bool {
-    use Kind::{Egress, IngressBackend, Retry, Telemetry, UpstreamTrafficSetting};
-    matches!(kind, Egress | IngressBackend | Retry | Telemetry | UpstreamTrafficSetting)
+    kind.effective().is_none()
 }
 
 fn is_good(objects: &Objects, key: Key) -> bool {

@@ -1,7 +1,7 @@
 //! `policy.openservicemesh.io` Egress.
 
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, Port, Reference, TypedReference, account, entries, matches, port, range,
@@ -19,6 +19,13 @@ const UPSTREAM_TRAFFIC_SETTING: &str = "UpstreamTrafficSetting";
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<EgressSpec>],
+    example: |namespace| {
+        json!({
+            "sources": [{"kind": "ServiceAccount", "name": "web", "namespace": namespace}],
+            "hosts": ["example.org"],
+            "ports": [{"number": 80, "protocol": "http"}],
+        })
+    },
     read: |object| without_effect(read_egress(&object.id, object.spec)),
     ..CustomKind::new(Kind::Egress)
 };

@@ -1,7 +1,7 @@
 //! `policy.openservicemesh.io` IngressBackend.
 
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, Port, Reference, TypedReference, entries, matches, port, range, read,
@@ -20,6 +20,12 @@ const INGRESS_PROTOCOLS: [&str; 2] = ["http", "https"];
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<IngressBackendSpec>],
+    example: |_| {
+        json!({
+            "backends": [{"name": "web", "port": {"number": 8080, "protocol": "http"}}],
+            "sources": [{"kind": "Service", "namespace": "ingress", "name": "gateway"}],
+        })
+    },
     read: |object| without_effect(read_ingress_backend(&object.id, object.spec)),
     ..CustomKind::new(Kind::IngressBackend)
 };

@@ -9,7 +9,7 @@ pub mod schema;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
 use crate::object::Object;
@@ -26,6 +26,7 @@ use smc_types::text::truncated;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::MeshConfigSpec>, schema_of::<schema::MeshConfigSpec>],
+    example: |_| json!({"traffic": {"enablePermissiveTrafficPolicyMode": false}}),
     read: |object| {
         let id = object.id.clone();
         effective(read_mesh_config(object.id, object.spec), |config| Object::MeshConfig(id, config))
@@ -280,7 +281,6 @@ fn validity(fields: &mut Fields, findings: &mut Findings) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `policy.openservicemesh.io` Retry.
 
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::policy::{MAX_ENTRIES, Reference, account, duration_of, entries, number, read, reference};
 use crate::kind::{CustomKind, schema, without_effect};
@@ -12,6 +12,13 @@ use smc_types::problem::Reading;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<RetrySpec>],
+    example: |namespace| {
+        json!({
+            "source": {"kind": "ServiceAccount", "name": "web", "namespace": namespace},
+            "destinations": [{"kind": "Service", "name": "web", "namespace": namespace}],
+            "retryPolicy": {"retryOn": "5xx"},
+        })
+    },
     read: |object| without_effect(read_retry(&object.id, object.spec)),
     ..CustomKind::new(Kind::Retry)
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::policy::read;
 use crate::kind::{CustomKind, schema, without_effect};
@@ -15,6 +15,7 @@ use smc_types::problem::Reading;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<TelemetrySpec>],
+    example: |_| json!({"accessLog": {"format": "%RESPONSE_CODE%"}}),
     read: |object| without_effect(read_telemetry(&object.id, object.spec)),
     ..CustomKind::new(Kind::Telemetry)
 };

@@ -1,7 +1,7 @@
 //! `policy.openservicemesh.io` UpstreamTrafficSetting.
 
 use schemars::JsonSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::policy::{duration_of, entries, number, one_of, read, section};
 use crate::kind::{Column, CustomKind, schema, without_effect};
@@ -20,6 +20,12 @@ const RATE_UNITS: [&str; 3] = ["second", "minute", "hour"];
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<UpstreamTrafficSettingSpec>],
     columns: &[Column::text("Host", ".spec.host")],
+    example: |_| {
+        json!({
+            "host": "web.shop.svc.cluster.local",
+            "connectionSettings": {"tcp": {"maxConnections": 10}},
+        })
+    },
     read: |object| without_effect(read_upstream_traffic_setting(&object.id, object.spec)),
     ..CustomKind::new(Kind::UpstreamTrafficSetting)
 };

@@ -7,7 +7,7 @@ pub mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{CustomKind, effective, schema as schema_of};
 use crate::object::Object;
@@ -22,6 +22,7 @@ use smc_types::text::truncated;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::HttpRouteGroupSpec>, schema_of::<schema::HttpRouteGroupSpec>],
+    example: |_| json!({"matches": [{"name": "all"}]}),
     read: |object| effective(read_http_route_group(object.id, object.spec), Object::HttpRouteGroup),
     short_name: Some("htr"),
     category: "smi",
@@ -197,7 +198,6 @@ fn read_header_name(path: &str, name: &str, findings: &mut Findings) -> Option<S
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

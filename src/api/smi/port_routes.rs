@@ -7,7 +7,7 @@ pub mod schema;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{CustomKind, effective, schema as schema_of};
 use crate::object::Object;
@@ -19,6 +19,7 @@ use smc_types::problem::Reading;
 /// The kind TCPRoute.
 pub const TCP: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::TcpRouteSpec>],
+    example: |_| json!({"matches": {"ports": [3306]}}),
     read: |object| effective(read_tcp_route(object.id, object.spec), Object::TcpRoute),
     short_name: Some("tr"),
     category: "smi",
@@ -28,6 +29,7 @@ pub const TCP: CustomKind = CustomKind {
 /// The kind UDPRoute.
 pub const UDP: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::UdpRouteSpec>],
+    example: |_| json!({"matches": {"ports": [53]}}),
     read: |object| effective(read_udp_route(object.id, object.spec), Object::UdpRoute),
     short_name: Some("ur"),
     category: "smi",
@@ -102,7 +104,6 @@ fn read_ports(spec: Node, findings: &mut Findings) -> Option<BTreeSet<u16>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

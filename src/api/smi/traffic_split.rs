@@ -8,7 +8,7 @@ pub mod schema;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
 use crate::object::Object;
@@ -26,6 +26,7 @@ pub const KIND: CustomKind = CustomKind {
         schema_of::<schema::TrafficSplitV1Alpha2Spec>,
         schema_of::<schema::TrafficSplitV1Alpha1Spec>,
     ],
+    example: |_| json!({"service": "web", "backends": [{"service": "web-v1", "weight": 1}]}),
     read: |object| {
         let Some(version) = SplitVersion::named(object.version) else {
             return Reading { object: None, problems: Vec::new() };
@@ -288,7 +289,6 @@ fn read_group(split: &NamespacedName, node: Node, findings: &mut Findings) -> Op
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

@@ -8,7 +8,7 @@ pub mod schema;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
 use crate::object::Object;
@@ -20,6 +20,11 @@ use smc_types::problem::Reading;
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema_of::<schema::TrafficTargetSpec>],
+    example: |namespace| {
+        let account = |name| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+        let rules = json!([{"kind": "HTTPRouteGroup", "name": "all"}]);
+        json!({"destination": account("web"), "sources": [account("caller")], "rules": rules})
+    },
     read: |object| effective(read_traffic_target(object.id, object.spec), Object::from),
     short_name: Some("tt"),
     category: "smi",
@@ -195,7 +200,6 @@ fn read_match_names(node: Node, findings: &mut Findings) -> Option<BTreeSet<Stri
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
     use smc_types::problem::Severity;

@@ -15,7 +15,8 @@ use smc_api::osm::MeshConfig;
 use smc_api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::EffectiveKind;
+use smc_types::object_ref::ObjectRef;
 
 impl Catalog {
     /// Applies one event and returns what may differ now. An event without news affects nothing. The cost is
@@ -55,31 +56,27 @@ impl Catalog {
             ObjectRef::Namespace(name) => return self.set_namespace(name, None),
             ObjectRef::Namespaced(kind, name) => (*kind, name),
         };
+        // Of the others the catalog holds none.
+        let Some(kind) = kind.effective() else { return Affected::default() };
         match kind {
-            Kind::Namespace => self.set_namespace(name.name(), None),
-            Kind::Service => self.set_service(&name.clone().into(), None),
-            Kind::ServiceAccount => {
+            EffectiveKind::Namespace => self.set_namespace(name.name(), None),
+            EffectiveKind::Service => self.set_service(&name.clone().into(), None),
+            EffectiveKind::ServiceAccount => {
                 self.service_accounts.remove(&ServiceAccountId::from(name.clone()));
                 Affected::default()
             }
-            Kind::Pod => self.set_workload(&name.clone().into(), None),
-            Kind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
-            Kind::EndpointSlice => self.set_slice(name, None),
-            Kind::TrafficTarget => self.set_target(name, None),
-            Kind::HttpRouteGroup => self.set_http_route_group(name, None),
-            Kind::TcpRoute => self.set_tcp_route(name, None),
-            Kind::UdpRoute => {
+            EffectiveKind::Pod => self.set_workload(&name.clone().into(), None),
+            EffectiveKind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
+            EffectiveKind::EndpointSlice => self.set_slice(name, None),
+            EffectiveKind::TrafficTarget => self.set_target(name, None),
+            EffectiveKind::HttpRouteGroup => self.set_http_route_group(name, None),
+            EffectiveKind::TcpRoute => self.set_tcp_route(name, None),
+            EffectiveKind::UdpRoute => {
                 self.udp_routes.remove(name);
                 Affected::default()
             }
-            Kind::TrafficSplit => self.set_split(name, None),
-            Kind::MeshConfig => self.set_mesh_config(name, None),
-            // They are checked only; the catalog holds none.
-            Kind::Egress
-            | Kind::IngressBackend
-            | Kind::Retry
-            | Kind::Telemetry
-            | Kind::UpstreamTrafficSetting => Affected::default(),
+            EffectiveKind::TrafficSplit => self.set_split(name, None),
+            EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
         }
     }
 

@@ -3,10 +3,6 @@
 use serde_json::{Value, json};
 use smc_types::object_ref::Kind;
 
-/// The kinds without effect: an object of such a kind is known by the problem that says so.
-pub(super) const CHECKED: [Kind; 5] =
-    [Kind::Egress, Kind::IngressBackend, Kind::Retry, Kind::Telemetry, Kind::UpstreamTrafficSetting];
-
 /// The kinds of the objects in the namespaces of the mesh.
 pub(super) fn in_namespaces() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::Namespace | Kind::MeshConfig))
@@ -54,9 +50,10 @@ pub(super) fn object(kind: Kind, namespace: &str, name: &str) -> Value {
 
 /// What an object of this kind has beside its name.
 fn body(kind: Kind, namespace: &str) -> Value {
-    let account = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+    if let Some(custom) = smc_api::kinds().find(|row| row.kind == kind) {
+        return json!({"spec": (custom.example)(namespace)});
+    }
     match kind {
-        Kind::Namespace | Kind::MeshConfig => panic!("{kind} is in no namespace of the mesh"),
         Kind::Service => json!({"spec": {"selector": {"app": "web"},
             "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}}),
         Kind::ServiceAccount => json!({}),
@@ -67,26 +64,6 @@ fn body(kind: Kind, namespace: &str) -> Value {
                 "conditions": [{"type": "Ready", "status": "True"}]}}),
         Kind::EndpointSlice => json!({"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.9"]}],
             "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}),
-        Kind::MeshWorkload => {
-            json!({"spec": {"serviceAccountName": "web", "addresses": ["192.0.2.7"], "services": ["web"]}})
-        }
-        Kind::TrafficTarget => json!({"spec": {"destination": account("web"), "sources": [account("caller")],
-            "rules": [{"kind": "HTTPRouteGroup", "name": "all"}]}}),
-        Kind::HttpRouteGroup => json!({"spec": {"matches": [{"name": "all"}]}}),
-        Kind::TcpRoute => json!({"spec": {"matches": {"ports": [3306]}}}),
-        Kind::UdpRoute => json!({"spec": {"matches": {"ports": [53]}}}),
-        Kind::TrafficSplit => {
-            json!({"spec": {"service": "web", "backends": [{"service": "web-v1", "weight": 1}]}})
-        }
-        Kind::Egress => json!({"spec": {"sources": [account("web")], "hosts": ["example.org"],
-            "ports": [{"number": 80, "protocol": "http"}]}}),
-        Kind::IngressBackend => json!({"spec": {
-            "backends": [{"name": "web", "port": {"number": 8080, "protocol": "http"}}],
-            "sources": [{"kind": "Service", "namespace": "ingress", "name": "gateway"}]}}),
-        Kind::Retry => json!({"spec": {"source": account("web"), "retryPolicy": {"retryOn": "5xx"},
-            "destinations": [{"kind": "Service", "name": "web", "namespace": namespace}]}}),
-        Kind::Telemetry => json!({"spec": {"accessLog": {"format": "%RESPONSE_CODE%"}}}),
-        Kind::UpstreamTrafficSetting => json!({"spec": {"host": "web.shop.svc.cluster.local",
-            "connectionSettings": {"tcp": {"maxConnections": 10}}}}),
+        other => panic!("{other} is no kind of Kubernetes itself, or is in no namespace of the mesh"),
     }
 }

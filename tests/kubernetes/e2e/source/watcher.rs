@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::every_kind::CHECKED;
 use super::gate::Gate;
 
 /// Longer than any wait of the source, on a machine that may be busy compiling.
@@ -29,7 +28,7 @@ const SHOWN: usize = 12;
 /// The name of an object of a kind without effect, of which a problem says so.
 fn checked(problem: &Problem) -> Option<String> {
     match &problem.subject {
-        Subject::Object(reference @ ObjectRef::Namespaced(kind, _)) if CHECKED.contains(kind) => {
+        Subject::Object(reference @ ObjectRef::Namespaced(kind, _)) if kind.effective().is_none() => {
             Some(reference.to_string())
         }
         _ => None,

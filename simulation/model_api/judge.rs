@@ -13,6 +13,7 @@
 //!   from there.
 
 mod cursor;
+mod custom;
 mod marks;
 mod violation;
 

@@ -273,6 +273,9 @@ impl<'a> World<'a> {
 
     fn is_current(&self) -> Result<(), Violation> {
         self.judge.is_current()?;
+        if let Some(running) = &self.running {
+            self.judge.has_custom(&running.custom.borrow())?;
+        }
         let problems = self.judge.other_problems();
         let stale = self.running.as_ref().is_some_and(|running| running.metric("smc_source_stale") != 0);
         if stale || !problems.is_empty() {

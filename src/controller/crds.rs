@@ -11,5 +11,9 @@ mod schema;
 
 pub use definition::{Definition, DefinitionError, definitions};
 
+/// The Service of the conversion. It leads to replicas that are not ready as well: a replica that lists
+/// objects which an older definition stored needs them converted before it can be ready.
+pub const CONVERSION_SERVICE: &str = "smc-conversion";
+
 #[cfg(test)]
 mod tests;

@@ -202,6 +202,7 @@ impl Server {
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
 
+        let custom = source.custom_objects();
         let mesh = start_mesh(&config, &replica, source, &mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
         ReleaseWatcher::start(replica.ledger(), replica.proxies.clone(), &mut tasks);
@@ -212,7 +213,7 @@ impl Server {
         health::start(group.failure(), proxies.clone(), addresses.xds, &mut tasks);
         if let Some(webhooks) = webhooks {
             let namespace = config.mesh_namespace;
-            let parts = webhook::Parts { namespace, replica: &replica, mesh: &mesh, stages: &stages };
+            let parts = webhook::Parts { namespace, replica: &replica, mesh: &mesh, custom, stages: &stages };
             addresses.webhooks = Some(webhook::start(webhooks, parts, &mut tasks).await?);
         }
         let ready = replica.readiness(stages.draining.clone());

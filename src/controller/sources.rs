@@ -1,6 +1,7 @@
 //! Sources: each watches a platform and sends what changes in it to the catalog, as domain objects.
 //!
-//! Owns the contract between a source and the publisher ([`Source`], [`Batch`]), and the sources. Does not
+//! Owns the contract between a source and the publisher ([`Source`], [`Batch`]) and the writer of statuses
+//! ([`CustomObjects`]), and the sources. Does not
 //! decide policy: a source converts objects, reports those that it cannot convert, and says what changed.
 //!
 //! # One trait for two kinds of knowledge
@@ -15,6 +16,7 @@
 //! Two sources that declare the same object are not arbitrated here: several sources must have separate
 //! kinds or namespaces.
 
+mod custom;
 pub mod directory;
 pub mod kubernetes;
 mod last_good;
@@ -26,11 +28,13 @@ use smc_mesh::catalog::SourceEvent;
 use smc_types::problem::Problem;
 use smc_xds::revision::Revision;
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
 
+pub(crate) use custom::MAX_STATUS_BYTES;
+pub use custom::{Content, CustomObject, CustomObjects, Marks};
 pub use directory::DirectorySource;
 pub use kubernetes::KubernetesSource;
 
@@ -58,6 +62,13 @@ pub trait Source: Send {
     /// Hands the replica's metrics to the source before it runs. A source without metrics of its own ignores
     /// them.
     fn report_to(&mut self, _metrics: &Metrics) {}
+
+    /// The custom objects that the source holds, as they are at any time; `None` for a source whose objects
+    /// have no status. They are asked for before the source runs. A reader holds up nothing, however slow it
+    /// is.
+    fn custom_objects(&self) -> Option<watch::Receiver<CustomObjects>> {
+        None
+    }
 
     /// Watches until `shutdown` is cancelled or the receiver of `batches` is dropped; both are `Ok`.
     ///

@@ -1,15 +1,15 @@
 //! The `status` of the custom resources that the mesh reads, and Events about them.
 //!
 //! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of
-//! the control plane, and only where something changed ([`plan`]). It watches the objects itself ([`watch`]):
-//! a status is about a generation, and whether the mesh has taken in that generation is asked of the catalog,
-//! object by object ([`everywhere`] of all replicas, [`reports`] of this one). A replica that does not lead
-//! watches nothing.
+//! the control plane, and only where something changed ([`plan`]). It tracks the objects that the source
+//! holds ([`objects`]): a status is about a generation, and whether the mesh has taken in that generation is
+//! asked of the catalog, object by object ([`everywhere`] of all replicas, [`reports`] of this one). A
+//! replica that does not lead tracks nothing.
 
 mod everywhere;
+mod objects;
 mod plan;
 mod reports;
-mod watch;
 mod write;
 
 use std::collections::BTreeMap;
@@ -29,19 +29,19 @@ use smc_raft::Group;
 use smc_types::ids::{MeshNamespace, ReplicaId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use self::everywhere::Said;
+use self::objects::Objects;
 use self::plan::{Held, Tracked, View, open, plan};
 pub(crate) use self::reports::{Reports, Since};
-use self::watch::{Change, Resource, resources, watch};
 use self::write::{WriteError, write};
 use crate::problems::Problems;
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
+use crate::sources::CustomObjects;
 use crate::tasks::Tasks;
 
 /// How often the objects are judged. With the settling time, a status follows its object in three seconds.
@@ -53,9 +53,6 @@ const EAGER: u32 = 15;
 
 /// Without changes of objects, one of so many steps judges them: sidecars may have rejected something.
 const SELDOM: u32 = 10;
-
-/// Changes of objects that wait to be noted. The watches wait for room.
-const CHANGES: usize = 256;
 
 /// How long a replica may take to say what its proxies have. Raft's own messages between replicas take
 /// milliseconds.
@@ -71,6 +68,8 @@ pub(crate) struct StatusWriter {
     pub(crate) mesh: MeshHandle,
     pub(crate) problems: Problems,
     pub(crate) namespace: MeshNamespace,
+    /// What the source holds.
+    pub(crate) custom: watch::Receiver<CustomObjects>,
     pub(crate) env: Env,
 }
 
@@ -108,15 +107,12 @@ impl StatusWriter {
         }
     }
 
-    /// Watches and writes, until this replica does not lead any more and the future is dropped.
+    /// Tracks and writes, until this replica does not lead any more and the future is dropped.
     async fn lead(&self, replica: &str) -> Result<(), PublisherStopped> {
-        let (sender, mut changes) = mpsc::channel(CHANGES);
-        // Dropped with this future, which ends the watches.
-        let mut watches = JoinSet::new();
-        for resource in resources() {
-            watches.spawn(watch(self.client.clone(), resource, self.namespace.clone(), sender.clone()));
-        }
-        let mut objects = BTreeMap::new();
+        let mut custom = self.custom.clone();
+        // All that is there is new to a new leader.
+        custom.mark_changed();
+        let mut objects = Objects::default();
         let mut asked_last = None;
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,44 +120,21 @@ impl StatusWriter {
         let mut quiet = 0_u32;
         loop {
             tokio::select! {
-                Some(change) = changes.recv() => {
-                    self.note(&mut objects, change);
+                changed = custom.changed() => {
+                    if changed.is_err() {
+                        // The source ends because the replica does.
+                        std::future::pending::<()>().await;
+                    }
+                    let seen = custom.borrow_and_update().clone();
+                    objects.follow(seen, self.env.now()).await;
                     quiet = 0;
                 }
                 _ = ticks.tick() => {
                     quiet = quiet.saturating_add(1);
                     if quiet < EAGER || quiet.is_multiple_of(SELDOM) {
-                        self.step(&mut objects, &mut asked_last, replica, &failures).await?;
+                        self.step(&mut objects.tracked, &mut asked_last, replica, &failures).await?;
                     }
                 }
-                Some(ended) = watches.join_next() => {
-                    if let Err(panic) = ended {
-                        warn!(error = &panic as &dyn Error, "a watch for the status of objects broke off");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Notes what a watch says.
-    fn note(&self, objects: &mut BTreeMap<ObjectRef, Tracked>, change: Change) {
-        match change {
-            Change::Seen(reference, mut tracked) => {
-                tracked.since = self.env.now();
-                if let Some(known) = objects.get(&reference)
-                    && (known.generation, &known.uid) == (tracked.generation, &tracked.uid)
-                {
-                    tracked.since = known.since;
-                    tracked.sent.clone_from(&known.sent);
-                }
-                objects.insert(reference, *tracked);
-            }
-            Change::Gone(reference) => {
-                objects.remove(&reference);
-            }
-            // The kind is listed again; what is not in the list is gone.
-            Change::Listed(kind, there) => {
-                objects.retain(|reference, _| kind_of(reference) != Some(kind) || there.contains(reference));
             }
         }
     }
@@ -239,13 +212,6 @@ impl StatusWriter {
     }
 }
 
-fn kind_of(reference: &ObjectRef) -> Option<Kind> {
-    match reference {
-        ObjectRef::Namespace(_) => None,
-        ObjectRef::Namespaced(kind, _) => Some(*kind),
-    }
-}
-
 fn add(all: &mut BTreeMap<ObjectRef, Vec<Problem>>, problem: Problem) {
     if let Subject::Object(reference) = &problem.subject {
         all.entry(reference.clone()).or_default().push(problem);
@@ -272,9 +238,4 @@ fn held(
         (reference, held)
     };
     asked.into_iter().map(held).collect()
-}
-
-/// For the log: that a kind cannot be watched.
-fn cannot_watch(resource: &Resource, error: &(dyn Error + 'static), count: u64) {
-    info!(kind = %resource.kind, error, count, "cannot watch a kind for its status; will retry");
 }

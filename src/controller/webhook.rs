@@ -27,10 +27,6 @@ pub const WEBHOOK_PORT: u16 = 9443;
 /// The Service of the webhooks, in the control plane's namespace.
 pub const WEBHOOK_SERVICE: &str = "smc-webhook";
 
-/// The Service of the conversion. It leads to replicas that are not ready as well: a replica that lists
-/// objects which an older definition stored needs them converted before it can be ready.
-pub const CONVERSION_SERVICE: &str = "smc-conversion";
-
 /// The field manager of what SMC writes.
 pub(crate) const FIELD_MANAGER: &str = "smc-controller";
 

@@ -27,6 +27,8 @@ pub enum Rule {
     SaysFresh,
     /// Every refused object is a problem, and no other one is.
     Problems,
+    /// Every custom object of the mesh is known in the generation that the server has, and no other one is.
+    Custom,
     /// No more requests than the server gives reasons for.
     Requests,
     /// The source goes on.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use smc::sources::{Batch, KubernetesSource, Source, SourceError};
+use smc::sources::{Batch, CustomObjects, KubernetesSource, Source, SourceError};
 use smc::telemetry::Metrics;
 use smc_host::env::Env;
 use smc_host::env::fixed;
@@ -11,7 +11,7 @@ use smc_mesh::catalog::SourceEvent;
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::time::Timestamp;
 use tempfile::TempDir;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ use crate::model_api::judge::Violation;
 /// A source that runs.
 pub(super) struct Running {
     pub(super) batches: mpsc::Receiver<Batch>,
+    pub(super) custom: watch::Receiver<CustomObjects>,
     metrics: Metrics,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), SourceError>>,
@@ -56,8 +57,9 @@ impl World<'_> {
         let source = KubernetesSource::new(api, MeshName::default(), own, directory, env);
         let mut source = Box::new(source.with_files_in_its_tasks());
         source.report_to(&metrics);
+        let custom = source.custom_objects().expect("an API server has custom objects");
         let task = tokio::spawn(source.run(sender, shutdown.clone()));
-        self.running = Some(Running { batches, metrics, shutdown, task });
+        self.running = Some(Running { batches, custom, metrics, shutdown, task });
     }
 
     /// Ends the source.

@@ -3,7 +3,7 @@
 //! Owns the columns and rules that all kinds share, and the conversion of TrafficSplit.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
-use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
 use schemars::{Schema, SchemaGenerator};
@@ -14,9 +14,9 @@ use smc_types::ids::MeshNamespace;
 use smc_types::kind::KindSpec;
 use thiserror::Error;
 
+use super::CONVERSION_SERVICE;
 use super::schema::corrected;
 use super::status::ObjectStatus;
-use crate::webhook::CONVERSION_SERVICE;
 
 /// The port of the webhooks' Services, and the path of conversion.
 const WEBHOOK_PORT: u16 = 443;

@@ -1,9 +1,16 @@
 //! The `status` that SMC writes to the objects it reads.
 //!
-//! Owns its fields and the printer columns' paths. [`crate::status`] decides the contents.
+//! Owns its fields, the names of SMC's conditions and the printer columns' paths. [`crate::status`] decides
+//! the contents.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The condition of the object alone.
+pub(crate) const ACCEPTED: &str = "Accepted";
+
+/// The condition of the object in the mesh.
+pub(crate) const PROGRAMMED: &str = "Programmed";
 
 /// What SMC makes of the object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,4 +55,11 @@ pub struct Condition {
     /// Why, in full: the problems of the object.
     #[schemars(length(max = 32768))]
     pub message: String,
+}
+
+impl Condition {
+    /// Whether SMC writes this condition.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind.as_str(), ACCEPTED | PROGRAMMED)
+    }
 }

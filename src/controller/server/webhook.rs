@@ -8,14 +8,17 @@ use std::sync::Arc;
 use kube::Client;
 use smc_types::host_port::Host;
 use smc_types::ids::{MeshName, MeshNamespace};
+use tokio::sync::watch;
 
 use super::replica::Replica;
 use super::shutdown::Stages;
 use super::{StartError, listen};
 use crate::ca::ControllerNames;
 use crate::ca::tls::{Clients, ServerTls};
+use crate::crds::CONVERSION_SERVICE;
 use crate::decode::Rules;
 use crate::publisher::Published;
+use crate::sources::CustomObjects;
 use crate::status::StatusWriter;
 use crate::tasks::Tasks;
 use crate::webhook::body::Bodies;
@@ -25,7 +28,7 @@ use crate::webhook::injector::{self, Injector, SidecarImages};
 use crate::webhook::namespaces::Namespaces;
 use crate::webhook::pending::Pending;
 use crate::webhook::uninjected::Uninjected;
-use crate::webhook::{CONVERSION_SERVICE, WEBHOOK_SERVICE, conversion, server, validator};
+use crate::webhook::{WEBHOOK_SERVICE, conversion, server, validator};
 
 /// The webhooks, and the API that they serve.
 #[derive(Clone)]
@@ -49,6 +52,8 @@ pub(super) struct Parts<'a> {
     pub(super) namespace: MeshNamespace,
     pub(super) replica: &'a Replica,
     pub(super) mesh: &'a Published,
+    /// The objects whose status is written.
+    pub(super) custom: Option<watch::Receiver<CustomObjects>>,
     pub(super) stages: &'a Stages,
 }
 
@@ -59,7 +64,7 @@ pub(super) async fn start(
     tasks: &mut Tasks,
 ) -> Result<SocketAddr, StartError> {
     let Webhooks { client, listen: address, address: reached_at, clients, mesh: name, images } = webhooks;
-    let Parts { namespace, replica, mesh: published, stages } = parts;
+    let Parts { namespace, replica, mesh: published, custom, stages } = parts;
     let issuer = replica.issuer();
     let Replica { env, group, certificates, enroller, metrics, .. } = replica.clone();
     let (mesh, problems) = (published.mesh.clone(), published.problems.clone());
@@ -85,15 +90,18 @@ pub(super) async fn start(
         .merge(validator::routes(mesh.clone(), bodies.clone()))
         .merge(conversion::routes(bodies));
     server::start(listener, tls, routes, stages.draining.clone(), tasks);
-    StatusWriter {
-        client: client.clone(),
-        group: Arc::clone(&group),
-        mesh: mesh.clone(),
-        problems: problems.clone(),
-        namespace: namespace.clone(),
-        env: env.clone(),
+    if let Some(custom) = custom {
+        StatusWriter {
+            client: client.clone(),
+            group: Arc::clone(&group),
+            mesh: mesh.clone(),
+            problems: problems.clone(),
+            namespace: namespace.clone(),
+            custom,
+            env: env.clone(),
+        }
+        .start(tasks);
     }
-    .start(tasks);
     let (reporting, leading) = (client.clone(), Arc::clone(&group));
     Uninjected { client: reporting, group: leading, env: env.clone(), mesh, problems, metrics }.start(tasks);
     let (collecting, leading) = (client.clone(), Arc::clone(&group));

@@ -6,7 +6,7 @@
 //! ```text
 //! look (what is served) ─places→ follow, one for each kind ─changes→ store ─→ Batch
 //! probe (which version) ──────────────│──────────────────────────→ │ ├→ last_known (on disk)
-//!                                     └── scope (namespaces), epoch ┘
+//!                                     └── scope (namespaces), epoch ┘ └→ custom objects, for their status
 //! ```
 //!
 //! Every kind is watched in the whole cluster, and what is of no namespace of the mesh is dropped as it
@@ -22,6 +22,7 @@ mod kept;
 mod last_known;
 mod lines;
 mod look;
+mod marks;
 mod message;
 mod metrics;
 mod object;
@@ -60,7 +61,7 @@ use self::probe::{Heads, Position, Probe};
 use self::reader::Reader;
 use self::store::{Change, Scope, Store, WentBack};
 use self::uptime::Uptime;
-use super::{Batch, Source, SourceError};
+use super::{Batch, CustomObjects, Source, SourceError};
 use crate::decode::Rules;
 use crate::decode::manifest::Declaration;
 use crate::kubernetes::api::ApiServer;
@@ -86,6 +87,7 @@ pub struct KubernetesSource {
     env: Env,
     metrics: SourceMetrics,
     files: Files,
+    custom: watch::Sender<CustomObjects>,
 }
 
 /// Where the last known mesh is read and written.
@@ -118,7 +120,8 @@ impl KubernetesSource {
     ) -> Self {
         let (rules, last_known) = (Rules::api_server(mesh), last_known.into());
         let (metrics, files) = (SourceMetrics::default(), Files::Threads);
-        Self { api, rules, mesh_namespace, last_known, env, metrics, files }
+        let custom = watch::Sender::default();
+        Self { api, rules, mesh_namespace, last_known, env, metrics, files, custom }
     }
 
     /// Reads and writes its file in its tasks, which block meanwhile, and not on other threads. For a
@@ -132,6 +135,10 @@ impl KubernetesSource {
 impl Source for KubernetesSource {
     fn report_to(&mut self, metrics: &Metrics) {
         self.metrics = SourceMetrics(Some(metrics.clone()));
+    }
+
+    fn custom_objects(&self) -> Option<watch::Receiver<CustomObjects>> {
+        Some(self.custom.subscribe())
     }
 
     fn run(
@@ -163,6 +170,7 @@ struct Running {
     scope: watch::Sender<Option<Arc<Scope>>>,
     epoch: watch::Sender<u64>,
     position: watch::Sender<Position>,
+    custom: watch::Sender<CustomObjects>,
     /// Whether the API server answers.
     reachable: watch::Receiver<bool>,
     /// The problem of clocks that differ.
@@ -211,7 +219,7 @@ impl Patience {
 
 impl Running {
     fn start(source: KubernetesSource) -> Self {
-        let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics, files } = source;
+        let KubernetesSource { api, rules, mesh_namespace, last_known, env, metrics, files, custom } = source;
         let store = Store::new(rules.clone(), mesh_namespace.clone(), Kind::ALL.iter().copied());
         let last_known = LastKnown::new(last_known, mesh_namespace.as_str(), rules);
         let (places_sender, places) = watch::channel(BTreeMap::new());
@@ -270,6 +278,7 @@ impl Running {
             scope: scope_sender,
             epoch: epoch_sender,
             position: position_sender,
+            custom,
             reachable,
             clocks,
             tasks,
@@ -336,6 +345,7 @@ impl Running {
             warn!(from, to, "the API server went back to an older state; everything is listed again");
         }
         self.publish_scope();
+        self.publish_custom();
         let epoch = self.store.epoch();
         self.epoch.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
         self.position.send_replace(Position { epoch, furthest: self.store.furthest() });
@@ -351,6 +361,18 @@ impl Running {
             };
             if differ {
                 *known = scope.cloned();
+            }
+            differ
+        });
+    }
+
+    /// Makes the custom objects known, and waits for no reader: one that is slow sees the latest.
+    fn publish_custom(&self) {
+        let custom = self.store.custom();
+        self.custom.send_if_modified(|known| {
+            let differ = !known.ptr_eq(custom);
+            if differ {
+                known.clone_from(custom);
             }
             differ
         });

@@ -19,8 +19,9 @@ use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
 use super::everywhere::Effect;
-use crate::crds::status::{Condition, ObjectStatus};
+use crate::crds::status::{ACCEPTED, Condition, ObjectStatus, PROGRAMMED};
 use crate::kubernetes::event::rfc3339;
+use crate::sources::{Content, CustomObject};
 
 /// How long an object must have stayed as it is. The publisher collects problems a second after a change, and
 /// a status that changes twice would be noise.
@@ -41,19 +42,13 @@ pub(super) const MAX_WRITES: usize = 20;
 const MAX_PROBLEMS: usize = 8;
 const MAX_MESSAGE: usize = 4000;
 
-const ACCEPTED: &str = "Accepted";
-const PROGRAMMED: &str = "Programmed";
 const WAITING: &str = "Waiting";
 
 /// What is known of one object of the API.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
-    /// `metadata.generation`.
-    pub(super) generation: i64,
-    /// `metadata.uid`, which an Event refers to.
-    pub(super) uid: String,
-    /// The object as the API has it, without its status.
-    pub(super) json: Arc<str>,
+    /// The object as the source holds it, and what the API server says of it: an Event refers to its uid.
+    pub(super) seen: Arc<CustomObject>,
     /// The object as the mesh reads it; `None` if it is refused, or of a kind that is not enforced.
     pub(super) object: Option<Arc<Object>>,
     /// What the reading found.
@@ -64,6 +59,12 @@ pub(super) struct Tracked {
     pub(super) since: Timestamp,
     /// The last write, which the API may not show yet.
     pub(super) sent: Option<(Timestamp, ObjectStatus)>,
+}
+
+impl Tracked {
+    fn generation(&self) -> i64 {
+        self.seen.marks.generation
+    }
 }
 
 /// What the mesh has of an object.
@@ -94,7 +95,7 @@ pub(super) struct View {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
     pub(super) reference: ObjectRef,
-    pub(super) uid: String,
+    pub(super) uid: Box<str>,
     pub(super) status: ObjectStatus,
     /// Reason and message of an Event, where something went wrong since the status that the API holds.
     pub(super) event: Option<(String, String)>,
@@ -140,20 +141,15 @@ fn due(
         return None;
     }
     let event = event(&tracked.written, &status);
-    Some(Write { reference: reference.clone(), uid: tracked.uid.clone(), status, event })
+    Some(Write { reference: reference.clone(), uid: tracked.seen.marks.uid.clone(), status, event })
 }
 
 /// What the conditions say, without their times.
 fn says(status: &ObjectStatus) -> Vec<(&str, &str, &str, &str)> {
-    let ours = status.conditions.iter().filter(|condition| is_ours(condition));
+    let ours = status.conditions.iter().filter(|condition| condition.is_ours());
     let mut ours: Vec<_> = ours.map(|c| (&*c.kind, &*c.status, &*c.reason, &*c.message)).collect();
     ours.sort_unstable();
     ours
-}
-
-/// Whether SMC writes this condition.
-pub(super) fn is_ours(condition: &Condition) -> bool {
-    matches!(condition.kind.as_str(), ACCEPTED | PROGRAMMED)
 }
 
 /// One condition before it has times.
@@ -169,7 +165,7 @@ fn was_programmed(tracked: &Tracked) -> bool {
     tracked.written.conditions.iter().any(|condition| {
         condition.kind == PROGRAMMED
             && condition.status == "True"
-            && condition.observed_generation == Some(tracked.generation)
+            && condition.observed_generation == Some(tracked.generation())
     })
 }
 
@@ -179,12 +175,14 @@ pub(super) fn open<'a>(
     view: &'a View,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a ObjectRef, &'a Arc<str>)> + Clone {
-    let open = move |(reference, tracked): &(&ObjectRef, &Tracked)| {
-        view.held.get(reference) == Some(&Held::Yes)
+    let open = move |(reference, tracked): (&'a ObjectRef, &'a Tracked)| {
+        let Content::Json(json) = &tracked.seen.content else { return None };
+        let open = view.held.get(reference) == Some(&Held::Yes)
             && !was_programmed(tracked)
-            && now.since(tracked.since) >= SETTLED
+            && now.since(tracked.since) >= SETTLED;
+        open.then_some((reference, json))
     };
-    objects.iter().filter(open).map(|(reference, tracked)| (reference, &tracked.json))
+    objects.iter().filter_map(open)
 }
 
 /// `None` if other replicas have to be asked first.
@@ -280,14 +278,14 @@ fn status(tracked: &Tracked, judged: [Judged; 2], now: Timestamp) -> ObjectStatu
         Condition {
             kind: judged.kind.to_owned(),
             status: judged.status.to_owned(),
-            observed_generation: Some(tracked.generation),
+            observed_generation: Some(tracked.generation()),
             last_transition_time: since,
             reason: judged.reason.to_owned(),
             message: judged.message,
         }
     });
     let conditions = conditions.collect();
-    ObjectStatus { observed_generation: Some(tracked.generation), conditions, ..ObjectStatus::default() }
+    ObjectStatus { observed_generation: Some(tracked.generation()), conditions, ..ObjectStatus::default() }
 }
 
 /// The first condition that is false and did not say so before.

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
 use smc_host::sync::lock;
 use smc_mesh::catalog::{Catalog, Object};
 use smc_proto::peer::v1::{ObjectReport, ProxyReportsAnswer, ProxyReportsQuestion, RejectedObject};
@@ -22,7 +21,7 @@ use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
 
 use super::everywhere::MAX_OBJECTS;
-use super::watch::read;
+use super::objects::read;
 use crate::problems::Problems;
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
 use crate::xds::proxies::Proxies;
@@ -108,8 +107,7 @@ impl Reports {
 
 /// An object as this replica's own source would read it.
 fn object(text: &str) -> Option<Object> {
-    let value: Value = serde_json::from_str(text).ok()?;
-    read(&value)?.1
+    read(text)?.1
 }
 
 /// The report on an object that is served since this generation, if it is.

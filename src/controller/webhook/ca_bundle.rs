@@ -26,9 +26,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{API_LIMIT, CONVERSION_SERVICE, FIELD_MANAGER};
+use super::{API_LIMIT, FIELD_MANAGER};
 use crate::ca::Issuer;
 use crate::ca::issuer::authority_changed;
+use crate::crds::CONVERSION_SERVICE;
 use crate::tasks::Tasks;
 
 /// How often the objects are read. An upgrade of the installation may reset them.

@@ -26,18 +26,17 @@ impl OutboundIntents {
     /// What `account` may call, and where its calls go. `catalog` is in the same state each time.
     pub fn of(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
         let config = catalog.mesh_config();
-        let (services, routes) = match &self.anyone {
-            Some(anyone) => anyone.clone(),
-            None => {
-                let services = catalog.outbound_services(account);
-                let routes = services.keys().filter_map(|service| {
-                    let routes = self.routes.entry(service.clone());
-                    let routes = routes.or_insert_with_key(|service| catalog.service_routes(service));
-                    Some((service.clone(), routes.clone()?))
-                });
-                let routes = Shared::new(routes.collect());
-                (Shared::new(services), routes)
-            }
+        let (services, routes) = if let Some(anyone) = &self.anyone {
+            anyone.clone()
+        } else {
+            let services = catalog.outbound_services(account);
+            let routes = services.keys().filter_map(|service| {
+                let routes = self.routes.entry(service.clone());
+                let routes = routes.or_insert_with_key(|service| catalog.service_routes(service));
+                Some((service.clone(), routes.clone()?))
+            });
+            let routes = Shared::new(routes.collect());
+            (Shared::new(services), routes)
         };
         if config.permissive {
             self.anyone.get_or_insert_with(|| (services.clone(), routes.clone()));

@@ -1,6 +1,7 @@
 //! The webhooks of a whole replica over real sockets, before a stand-in for the API.
 
 mod api;
+mod statuses;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use super::replica::{Limits, PATIENCE, declared, parts};
 use crate::admin::Administration;
 use crate::ca::tls::Clients;
 use crate::server::{Server, ServerError, Webhooks};
+use crate::sources::Source;
 use crate::telemetry::Metrics;
 use crate::webhook::injector::SidecarImages;
 use api::Api;
@@ -47,8 +49,14 @@ struct Served {
 
 impl Served {
     async fn start() -> Self {
+        Self::over(|mesh| mesh).await
+    }
+
+    /// Starts a replica over the source that is made of the usual one.
+    async fn over(source: impl FnOnce(Box<dyn Source>) -> Box<dyn Source>) -> Self {
         let directory = declared();
         let (config, env, mut storage) = parts(directory.path(), Limits::default()).await;
+        storage.mesh = source(storage.mesh);
         let api = Api::default();
         let images = SidecarImages { envoy: "envoy:1".to_owned(), init: "smc:1".to_owned(), native: true };
         storage.webhooks = Some(Webhooks {

@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 
 use super::failure::{self, Failure, REPORTED_AFTER};
 use super::keep::{self, Keep};
+use super::marks;
 use super::metrics::SourceMetrics;
 use super::object::Object;
 use super::paging::PageLimit;
@@ -341,7 +342,8 @@ impl Follower {
     fn arrived(&self, resource: &Resource, object: &Object) -> Option<Arrived> {
         let (reference, version) = self.named(object)?;
         let content = object.read(self.keep, &resource.api_version, self.kind);
-        Some(Arrived { reference, version, content })
+        let marks = marks::are_of(self.kind, &resource.api_version).then(|| object.marks()).flatten();
+        Some(Arrived { reference, version, content, marks: marks.map(Box::new) })
     }
 
     fn heard(&mut self) {

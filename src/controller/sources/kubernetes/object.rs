@@ -12,7 +12,9 @@ use smc_types::object_ref::Kind;
 
 use super::keep::Keep;
 use super::kept::{self, Unreadable};
+use super::marks;
 use super::shallow::{fields, text};
+use crate::sources::Marks;
 
 /// An object that has not been read. Cheap to clone. Its text is a part of the message that it came in, which
 /// stays in memory until the last object of it is dropped.
@@ -66,6 +68,11 @@ impl Object {
             fields.insert("kind".to_owned(), kind.as_str().into());
         }
         Ok(value)
+    }
+
+    /// What the API server says of it beside its content; `None` if that is too little for a status.
+    pub(super) fn marks(&self) -> Option<Marks> {
+        marks::read(std::str::from_utf8(&self.json).ok()?)
     }
 }
 

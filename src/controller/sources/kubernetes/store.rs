@@ -16,8 +16,10 @@
 //! - Versions that go back mean that the API server went back to an older state. Everything is listed
 //!   again.
 //! - What the API server does not say does not change: without an answer, everything stays as it was.
+//! - What it says of a custom object beside its content is for the writer of statuses, and is no news.
 
 mod collection;
+mod custom;
 mod history;
 mod listing;
 mod namespaces;
@@ -48,7 +50,7 @@ use super::kept::Unreadable;
 use crate::decode::Rules;
 use crate::decode::kinds::{self, Meaning};
 use crate::decode::manifest::canonical;
-use crate::sources::Batch;
+use crate::sources::{Batch, CustomObjects, Marks};
 
 /// Objects that are held. The catalog is designed for a tenth of this.
 const MAX_OBJECTS: usize = 100_000;
@@ -65,6 +67,8 @@ pub(super) struct Arrived {
     pub(super) version: Version,
     /// What is kept of it.
     pub(super) content: Result<Value, Unreadable>,
+    /// What the API server says of a custom object beside it.
+    pub(super) marks: Option<Box<Marks>>,
 }
 
 /// What was learnt about one kind.
@@ -127,6 +131,8 @@ pub(super) struct Store {
     fresh: BTreeMap<ObjectRef, Option<Object>>,
     /// The objects that were sent and are in effect.
     sent: BTreeSet<ObjectRef>,
+    /// Of custom objects, what the API server says beside their content.
+    custom: CustomObjects,
     findings: Findings,
     /// The number of held objects.
     count: usize,
@@ -157,6 +163,7 @@ impl Store {
             history: History::default(),
             fresh: BTreeMap::new(),
             sent: BTreeSet::new(),
+            custom: CustomObjects::new(),
             findings: Findings::default(),
             count: 0,
             limit: MAX_OBJECTS,
@@ -227,11 +234,8 @@ impl Store {
                 self.end_namespace(kind, ended, &namespace, entry);
             }
             Change::Applied(object) => {
-                if self.reach(kind, object.version)
-                    && self.is_ours(kind, &object.reference)
-                    && let Some(read) = self.read(kind, &object.reference, object.version, object.content)
-                {
-                    self.put(kind, object.reference, read);
+                if self.reach(kind, object.version) && self.is_ours(kind, &object.reference) {
+                    self.take_event(kind, object);
                 }
             }
             Change::Deleted(reference, version) => {
@@ -274,7 +278,16 @@ impl Store {
         Revision { changed: self.latest.clone(), known }
     }
 
-    /// What an object says; `None` if that is what is known of it.
+    /// Takes in an object that is new, or another now.
+    fn take_event(&mut self, kind: Kind, arrived: Arrived) {
+        let Arrived { reference, version, content, marks } = arrived;
+        match self.read(kind, &reference, version, content) {
+            Some(read) => self.put(kind, reference, Read { marks, ..read }),
+            None => self.mark(kind, &reference, marks, None),
+        }
+    }
+
+    /// What an object says, without its marks; `None` if that is what is known of it.
     fn read(
         &self,
         kind: Kind,
@@ -282,7 +295,7 @@ impl Store {
         version: Version,
         content: Result<Value, Unreadable>,
     ) -> Option<Read> {
-        let without_effect = |problems| Read { version, json: None, object: None, problems };
+        let without_effect = |problems| Read { version, json: None, object: None, problems, marks: None };
         let mut value = match content {
             Ok(value) => value,
             Err(unreadable) => {
@@ -300,12 +313,12 @@ impl Store {
             return None;
         }
         let (object, problems) = kinds::convert(reader, reference, &value, &self.rules);
-        Some(Read { version, json, object, problems })
+        Some(Read { version, json, object, problems, marks: None })
     }
 
     /// Brings an object into effect, or out of it.
     fn put(&mut self, kind: Kind, reference: ObjectRef, read: Read) {
-        let Read { version, json, object, problems } = read;
+        let Read { version, json, object, problems, marks } = read;
         let Some(collection) = self.kinds.get_mut(&kind) else { return };
         let list = collection.list;
         if kind == Kind::Namespace
@@ -321,7 +334,7 @@ impl Store {
             *known = Known { list, json };
             if same {
                 // It was restored while the list was read.
-                return;
+                return self.mark(kind, &reference, marks, None);
             }
         } else if kind != Kind::Namespace && self.count >= self.limit {
             self.standing.overflowed = true;
@@ -335,6 +348,7 @@ impl Store {
         if let ObjectRef::Namespace(name) = &reference {
             self.enter(name);
         }
+        self.mark(kind, &reference, marks, object.is_none().then_some(&problems));
         self.findings.set(&reference, problems);
         self.fresh.insert(reference, object);
         self.changed = true;
@@ -357,6 +371,7 @@ impl Store {
             return false;
         }
         self.count -= 1;
+        self.unmark(kind, reference);
         self.findings.set(reference, Vec::new());
         self.fresh.insert(reference.clone(), None);
         self.changed = true;

@@ -4,6 +4,7 @@ use smc_types::kind::Kind;
 use smc_types::problem::Subject;
 
 use super::*;
+use crate::sources::{MAX_STATUS_BYTES, Marks};
 
 const NOW: Timestamp = Timestamp(1_800_000_000);
 
@@ -11,12 +12,15 @@ fn split() -> ObjectRef {
     ObjectRef::Namespaced(Kind::TrafficSplit, "shop/canary".parse().unwrap())
 }
 
+fn seen(generation: i64) -> Arc<CustomObject> {
+    let marks = Marks::new(generation, "u", ObjectStatus::default());
+    Arc::new(CustomObject { marks, content: Content::Json("{}".into()) })
+}
+
 fn tracked() -> Tracked {
     let object = Object::ServiceAccount("shop/any".parse().unwrap());
     Tracked {
-        generation: 3,
-        uid: "u".to_owned(),
-        json: Arc::from("{}"),
+        seen: seen(3),
         object: Some(Arc::new(object)),
         problems: Vec::new(),
         written: ObjectStatus::default(),
@@ -91,7 +95,7 @@ fn in_effect_everywhere_is_asked_of_all_replicas_once_for_a_generation() {
     assert_eq!((writes(&object, &asked), open_of(&object, &asked)), (Vec::new(), 0));
     asked.rejections.insert(split(), vec![error("")]);
     assert_eq!(conditions(&object, &asked)[1], "False Rejected");
-    object.generation = 4;
+    object.seen = seen(4);
     assert_eq!(open_of(&object, &asked), 1, "a new generation is asked about");
 }
 
@@ -112,7 +116,7 @@ fn nothing_is_written_where_nothing_changed() {
     assert_eq!(written.event, None);
     object.written = written.status.clone();
     assert_eq!(writes(&object, &view(Held::Yes)), []);
-    object.generation = 4;
+    object.seen = seen(4);
     let again = writes(&object, &view(Held::Yes)).pop().unwrap();
     assert_eq!(again.status.observed_generation, Some(4));
     assert_eq!(
@@ -124,12 +128,10 @@ fn nothing_is_written_where_nothing_changed() {
 #[test]
 fn what_others_wrote_into_the_status_is_no_reason_to_write() {
     let mut object = tracked();
-    object.written = writes(&object, &view(Held::Yes)).pop().unwrap().status;
-    object
-        .written
-        .conditions
-        .push(Condition { kind: "Healthy".to_owned(), ..object.written.conditions[0].clone() });
-    object.written.current_status = Some("committed".to_owned());
+    let mut written = writes(&object, &view(Held::Yes)).pop().unwrap().status;
+    written.conditions.push(Condition { kind: "Healthy".to_owned(), ..written.conditions[0].clone() });
+    written.current_status = Some("committed".to_owned());
+    object.written = written;
     assert_eq!(writes(&object, &view(Held::Yes)), []);
 }
 
@@ -147,7 +149,7 @@ fn a_status_waits_for_the_object_to_settle_and_for_the_last_write() {
     let sent = |seconds| Some((NOW.minus(Duration::from_secs(seconds)), status.clone()));
     assert_eq!(writes(&Tracked { sent: sent(9), ..tracked() }, &view(Held::Yes)), []);
     assert_eq!(writes(&Tracked { sent: sent(10), ..tracked() }, &view(Held::Yes)).len(), 1);
-    let changed = Tracked { sent: sent(1), generation: 4, ..tracked() };
+    let changed = Tracked { sent: sent(1), seen: seen(4), ..tracked() };
     assert_eq!(writes(&changed, &view(Held::Yes)).len(), 1, "a new generation does not wait");
 }
 
@@ -157,7 +159,7 @@ fn what_goes_wrong_is_an_event_once() {
     let write = writes(&object, &view(Held::Yes)).pop().unwrap();
     assert_eq!(write.event, Some(("Invalid".to_owned(), "spec.service: is wrong".to_owned())));
     object.written = write.status;
-    object.generation = 4;
+    object.seen = seen(4);
     let write = writes(&object, &view(Held::Yes)).pop().unwrap();
     assert_eq!(write.event, None, "the new generation is as wrong as the old one");
 }
@@ -175,4 +177,19 @@ fn one_step_is_bounded_and_so_is_a_message() {
     let writes = plan(&objects, &view, "smc-controller-0", NOW);
     assert_eq!(writes.len(), MAX_WRITES);
     assert!(writes[0].status.conditions[0].message.ends_with("and 92 more problems"));
+}
+
+/// The source does not read longer ones, and what it does not read would be written again and again.
+#[test]
+fn the_longest_status_is_one_that_is_read() {
+    let long = Problem::error(Subject::Mesh, "", "\u{1}".repeat(MAX_MESSAGE));
+    let object = Tracked { problems: vec![long.clone()], ..tracked() };
+    let mut view = view(Held::Yes);
+    view.rejections.insert(split(), vec![long]);
+    let mut status = writes(&object, &view).pop().unwrap().status;
+    assert!(status.conditions.iter().all(|condition| condition.message.len() == MAX_MESSAGE));
+    // A transition may have been at a time of more digits, and Open Service Mesh may have said something.
+    status.current_status = Some("x".repeat(4096));
+    let bytes = serde_json::to_string(&status).unwrap().len();
+    assert!((48_000..=MAX_STATUS_BYTES).contains(&bytes), "{bytes}");
 }

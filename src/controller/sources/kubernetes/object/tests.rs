@@ -6,6 +6,7 @@ use super::super::keep;
 use super::super::kept::{MAX_DEPTH, MAX_TEXT_BYTES, MAX_VALUES, OBJECT_VALUES};
 use super::super::message::{self, Event};
 use super::*;
+use crate::crds::status::ObjectStatus;
 
 /// Every kind whose objects have an open field.
 const KIND: Kind = Kind::HttpRouteGroup;
@@ -280,5 +281,26 @@ proptest! {
             }
             let _ = (message::status(500, &message), message::list_version(&message));
         });
+    }
+}
+
+/// A right to write a status is none to take the object out of effect.
+#[test]
+fn no_status_makes_an_object_unreadable() {
+    let (deep, wide) = (lists(100_000), wide(MAX_VALUES));
+    let long = format!("\"{}\"", "x".repeat(MAX_TEXT_BYTES));
+    for status in [deep, wide, long, "1e999".to_owned(), r#"{"conditions":7}"#.to_owned()] {
+        let item = format!(
+            r#"{{"metadata":{{"generation":2,"name":"a","uid":"u"}},"spec":{{"x":1}},"status":{status}}}"#
+        );
+        let object = &objects(std::slice::from_ref(&item))[0];
+        let expected = read(&objects(&[with_spec(r#"{"x":1}"#)])[0]).map(|mut value| {
+            value["metadata"]["generation"] = 2.into();
+            value
+        });
+        assert_eq!(read(object), expected, "{item:.90}");
+        let marks = object.marks().unwrap();
+        assert_eq!((marks.generation, &*marks.uid), (2, "u"));
+        assert_eq!(marks.written(), ObjectStatus::default(), "{item:.90}");
     }
 }

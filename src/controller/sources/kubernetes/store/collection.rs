@@ -8,6 +8,7 @@ use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 
 use super::Version;
+use crate::sources::Marks;
 use crate::sources::kubernetes::failure::Trouble;
 
 /// How far the first look at a kind is.
@@ -95,4 +96,6 @@ pub(super) struct Read {
     /// `None` if it must have no effect.
     pub(super) object: Option<Object>,
     pub(super) problems: Vec<Problem>,
+    /// As of [`super::Arrived`].
+    pub(super) marks: Option<Box<Marks>>,
 }

@@ -12,7 +12,7 @@ use super::{Arrived, Ended, Scope, Store, namespace_of};
 impl Store {
     /// Keeps an object of a list until the list ends, unless it is known as it is.
     pub(super) fn list(&mut self, kind: Kind, arrived: Arrived) {
-        let Arrived { reference, version, content } = arrived;
+        let Arrived { reference, version, content, marks } = arrived;
         if !self.is_ours(kind, &reference) {
             return;
         }
@@ -23,9 +23,14 @@ impl Store {
             known.list = collection.list;
         }
         match read {
-            // An earlier page may have named it otherwise.
-            None => _ = listing.remove(&reference),
-            Some(read) if listing.len() < self.limit => _ = listing.insert(reference, read),
+            None => {
+                // An earlier page may have named it otherwise.
+                listing.remove(&reference);
+                self.mark(kind, &reference, marks, None);
+            }
+            Some(read) if listing.len() < self.limit => {
+                listing.insert(reference, Read { marks, ..read });
+            }
             Some(_) => {
                 self.standing.overflowed = true;
                 self.changed = true;

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use smc_types::ids::MeshName;
 
 use super::*;
+use crate::sources::kubernetes::marks;
 
+mod custom;
 mod model;
 mod restored;
 
@@ -48,7 +50,12 @@ fn arrived(kind: Kind, object: &Value) -> Arrived {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let reference = kinds::named(kind, text("/metadata/namespace"), text("/metadata/name")).unwrap();
     let version = Version::new(text("/metadata/resourceVersion"));
-    Arrived { reference, version, content: Ok(object.clone()) }
+    let marks = marks::read(&object.to_string()).map(Box::new);
+    // As what is kept of an object, without what its marks are read from.
+    let mut kept = object.clone();
+    kept["metadata"].as_object_mut().unwrap().remove("uid");
+    kept.as_object_mut().unwrap().remove("status");
+    Arrived { reference, version, content: Ok(kept), marks }
 }
 
 impl Mesh {

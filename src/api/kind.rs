@@ -1,7 +1,8 @@
 //! A custom kind: how its objects are read, and what its definition says.
 //!
-//! Owns the row that each kind has beside its reader. What the API server calls the kind is in [`Kind::spec`];
-//! from both follow its definition, the rights of the control plane, the watches, validation and status.
+//! Owns the row that each kind has beside its reader. What the API server calls the kind is in
+//! [`Kind::spec`]; from both follow its definition, the rights of the control plane, the watches, validation
+//! and status.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
@@ -18,8 +19,8 @@ pub struct CustomKind {
     pub kind: Kind,
     /// Reads an object. It gives none of a kind that has no effect.
     pub read: fn(Declared<'_>) -> Reading<Object>,
-    /// A `spec` as an author writes it, for an object of this namespace: one without a mistake, in the version
-    /// that is stored. Tests declare objects of every kind by it.
+    /// A `spec` as an author writes it, for an object of this namespace: one without a mistake, in the
+    /// version that is stored. Tests declare objects of every kind by it.
     pub example: fn(&str) -> Value,
     /// The schema of `spec` in each version of the kind, in their order. The first is stored.
     pub schemas: &'static [fn(SchemaGenerator) -> Schema],

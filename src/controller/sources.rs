@@ -33,7 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
 
-pub(crate) use custom::MAX_STATUS_BYTES;
+#[cfg(test)]
+pub(crate) use custom::MAX_WRITTEN_BYTES;
 pub use custom::{Content, CustomObject, CustomObjects, Marks};
 pub use directory::DirectorySource;
 pub use kubernetes::KubernetesSource;

@@ -20,7 +20,7 @@ use regex_syntax::ast::{
 
 /// The longest expression that is read. A path or a header seldom has more, and each proxy keeps it
 /// compiled, once per route.
-const MAX_LENGTH: usize = 1024;
+pub const MAX_LENGTH: usize = 1024;
 
 /// The largest estimate of the program RE2 makes of an expression. Envoy refuses a program of more than 100
 /// instructions, thus most paths of more than 90 characters, unless the runtime key

@@ -22,7 +22,7 @@ pub struct KindSpec {
     pub extent: Extent,
     /// Whether its definition is installed with SMC, which then writes the status of its objects.
     pub custom: bool,
-    /// What its objects mean to the mesh.
+    /// What its objects mean to the mesh, if they mean anything.
     pub enforcement: Enforcement,
     /// Its letter in versions of resources. Proxies keep it for as long as they run, and other versions of
     /// SMC read it: a letter never changes its kind, and that of a kind that is given up is not given to
@@ -41,18 +41,22 @@ pub enum Extent {
     Own,
 }
 
-/// What the objects of a kind mean to the mesh.
+/// What the objects of a kind that has effect mean to the mesh ([`Kind::effective`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
     /// They decide what sidecars do.
     Enforced,
     /// Other objects name them, and nothing follows from it.
     Named,
-    /// They are checked, and have no effect.
-    Checked,
 }
 
 impl KindSpec {
+    /// The version in which its objects have a status that SMC writes: that in which its definition stores
+    /// them. `None` for a kind of Kubernetes itself.
+    pub fn stored_version(&self) -> Option<&'static str> {
+        self.versions.first().copied().filter(|_| self.custom)
+    }
+
     /// The versions that are read as `apiVersion` spells them, the best first.
     pub fn api_versions(&self) -> impl Iterator<Item = String> + use<> {
         let group = self.group;
@@ -92,7 +96,6 @@ const POLICY: KindSpec = KindSpec {
     group: "policy.openservicemesh.io",
     versions: &["v1alpha1"],
     advertised: "policy.openservicemesh.io/v1alpha1",
-    enforcement: Enforcement::Checked,
     ..CUSTOM
 };
 
@@ -210,6 +213,11 @@ impl Kind {
     /// The name of the kind, as the API spells it.
     pub const fn as_str(self) -> &'static str {
         self.spec().name
+    }
+
+    /// Whether objects of the kind decide what sidecars do.
+    pub fn is_enforced(self) -> bool {
+        self.effective().is_some() && self.spec().enforcement == Enforcement::Enforced
     }
 
     /// The kind that the API spells so.

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::policy::{
-    HTTP_ROUTE_GROUP, MAX_ENTRIES, Port, Reference, TypedReference, account, entries, matches, port, range,
-    read,
+    HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, account,
+    entries, matches, port, range, read,
 };
 use crate::kind::{CustomKind, schema, without_effect};
 use smc_types::ids::NamespacedName;
@@ -44,26 +44,26 @@ pub struct EgressSpec {
     #[schemars(length(max = MAX_ENTRIES))]
     pub ip_addresses: Option<Vec<String>>,
     /// The ports, each with its protocol.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_SETTINGS))]
     pub ports: Vec<Port>,
     /// HTTPRouteGroups that restrict the requests, and at most one UpstreamTrafficSetting.
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = MAX_MATCHES))]
     pub matches: Option<Vec<TypedReference>>,
 }
 
 /// Reads the `spec` of an Egress.
 pub fn read_egress(id: &NamespacedName, spec: Value) -> Reading<()> {
     read(Kind::Egress, id, spec, |_, spec, findings| {
-        for node in entries(spec, "sources", true, findings) {
+        for node in entries(spec, "sources", MAX_ENTRIES, true, findings) {
             account(node, None, findings);
         }
-        for node in entries(spec, "hosts", false, findings) {
+        for node in entries(spec, "hosts", MAX_ENTRIES, false, findings) {
             node.text(findings);
         }
-        for node in entries(spec, "ipAddresses", false, findings) {
+        for node in entries(spec, "ipAddresses", MAX_ENTRIES, false, findings) {
             range(node, findings);
         }
-        for node in entries(spec, "ports", true, findings) {
+        for node in entries(spec, "ports", MAX_SETTINGS, true, findings) {
             port(node, &EGRESS_PROTOCOLS, findings);
         }
         let kinds = [HTTP_ROUTE_GROUP, UPSTREAM_TRAFFIC_SETTING];

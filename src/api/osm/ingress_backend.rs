@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::policy::{
-    HTTP_ROUTE_GROUP, MAX_ENTRIES, Port, Reference, TypedReference, entries, matches, port, range, read,
-    reference, section,
+    HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, entries,
+    matches, port, range, read, reference, section,
 };
 use crate::kind::{CustomKind, schema, without_effect};
 use crate::reading::{Findings, Node};
@@ -34,13 +34,13 @@ pub const KIND: CustomKind = CustomKind {
 #[derive(Debug, JsonSchema)]
 pub struct IngressBackendSpec {
     /// The services, of the object's namespace.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_SETTINGS))]
     pub backends: Vec<IngressPort>,
     /// What may reach them: a Service, an IPRange or an AuthenticatedPrincipal.
     #[schemars(length(max = MAX_ENTRIES))]
     pub sources: Vec<Reference>,
     /// HTTPRouteGroups that restrict the requests.
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = MAX_MATCHES))]
     pub matches: Option<Vec<TypedReference>>,
 }
 
@@ -63,7 +63,7 @@ pub struct IngressTls {
     /// Whether the client may have any certificate, or none.
     pub skip_client_cert_validation: bool,
     /// The names that the client may ask for.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_SETTINGS))]
     pub sni_hosts: Option<Vec<String>>,
 }
 
@@ -71,10 +71,10 @@ pub struct IngressTls {
 pub fn read_ingress_backend(id: &NamespacedName, spec: Value) -> Reading<()> {
     read(Kind::IngressBackend, id, spec, |id, spec, findings| {
         let mut principals = false;
-        for node in entries(spec, "sources", true, findings) {
+        for node in entries(spec, "sources", MAX_ENTRIES, true, findings) {
             principals |= ingress_source(node, findings);
         }
-        for node in entries(spec, "backends", true, findings) {
+        for node in entries(spec, "backends", MAX_SETTINGS, true, findings) {
             ingress_port(id, node, principals, findings);
         }
         matches(spec, &[HTTP_ROUTE_GROUP], findings);
@@ -115,7 +115,7 @@ fn ingress_port(id: &NamespacedName, node: Node, principals: bool, findings: &mu
     if let Some(mut tls) = section(&mut fields, "tls", findings) {
         let skip = tls.require("skipClientCertValidation", findings);
         any_client = skip.and_then(|node| node.boolean(findings)).unwrap_or_default();
-        for node in entries(&mut tls, "sniHosts", false, findings) {
+        for node in entries(&mut tls, "sniHosts", MAX_SETTINGS, false, findings) {
             node.text(findings);
         }
         tls.finish(findings);

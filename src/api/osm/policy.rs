@@ -1,7 +1,7 @@
 //! What the kinds of `policy.openservicemesh.io/v1alpha1` have in common.
 //!
-//! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce these kinds
-//! yet, so a reader returns only what is wrong, and that the object has no effect.
+//! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce these
+//! kinds yet, so a reader returns only what is wrong, and that the object has no effect.
 
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -13,8 +13,12 @@ use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
 
-/// The most entries of a list in one object. They bound what reading it may cost.
+/// The most entries of a list in one object: of references and addresses, of ports and other settings, of
+/// `matches`, and of headers. They bound what reading it may cost.
 pub(super) const MAX_ENTRIES: usize = 1024;
+pub(super) const MAX_SETTINGS: usize = 256;
+pub(super) const MAX_MATCHES: usize = 32;
+pub(super) const MAX_HEADERS: usize = 32;
 
 /// The message of every such object.
 pub const NOT_ENFORCED: &str = "is checked, and not enforced yet: it has no effect";
@@ -78,10 +82,16 @@ pub(super) fn read(
 }
 
 /// The entries of a list, which must be there and not empty if it is `needed`.
-pub(super) fn entries(spec: &mut Fields, name: &str, needed: bool, findings: &mut Findings) -> Vec<Node> {
+pub(super) fn entries(
+    spec: &mut Fields,
+    name: &str,
+    most: usize,
+    needed: bool,
+    findings: &mut Findings,
+) -> Vec<Node> {
     let path = spec.path(name);
     let node = if needed { spec.require(name, findings) } else { spec.take(name) };
-    let Some(nodes) = node.and_then(|node| node.list(MAX_ENTRIES, findings)) else { return Vec::new() };
+    let Some(nodes) = node.and_then(|node| node.list(most, findings)) else { return Vec::new() };
     if needed && nodes.is_empty() {
         findings.error(&path, "is empty, so the object can have no effect");
     }
@@ -161,7 +171,7 @@ pub(super) fn range(node: Node, findings: &mut Findings) {
 
 /// The kinds that `matches` refers to.
 pub(super) fn matches(spec: &mut Fields, kinds: &[&str], findings: &mut Findings) -> Vec<String> {
-    let nodes = entries(spec, "matches", false, findings);
+    let nodes = entries(spec, "matches", MAX_MATCHES, false, findings);
     let read = |node: Node| {
         let mut fields = node.object(findings)?;
         if let Some(node) = fields.take("apiGroup") {

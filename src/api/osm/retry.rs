@@ -57,7 +57,7 @@ pub fn read_retry(id: &NamespacedName, spec: Value) -> Reading<()> {
         if let Some(node) = spec.require("source", findings) {
             account(node, Some(id.namespace()), findings);
         }
-        for node in entries(spec, "destinations", true, findings) {
+        for node in entries(spec, "destinations", MAX_ENTRIES, true, findings) {
             reference(node, &["Service"], findings);
         }
         let policy = spec.require("retryPolicy", findings).and_then(|node| node.object(findings));

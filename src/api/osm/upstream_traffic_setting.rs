@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::policy::{duration_of, entries, number, one_of, read, section};
+use super::policy::{MAX_HEADERS, MAX_SETTINGS, duration_of, entries, number, one_of, read, section};
 use crate::kind::{Column, CustomKind, schema, without_effect};
 use crate::reading::{Fields, Findings};
 use crate::schema::any_object;
@@ -42,7 +42,7 @@ pub struct UpstreamTrafficSettingSpec {
     /// Limits of rates.
     pub rate_limit: Option<RateLimit>,
     /// Limits of rates by path.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_SETTINGS))]
     pub http_routes: Option<Vec<RouteSetting>>,
 }
 
@@ -128,7 +128,7 @@ pub struct HttpRate {
     #[schemars(range(min = 400, max = 599))]
     pub response_status_code: Option<u32>,
     /// Headers of its response.
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = MAX_HEADERS))]
     pub response_headers_to_add: Option<Vec<Header>>,
 }
 
@@ -191,7 +191,7 @@ pub fn read_upstream_traffic_setting(id: &NamespacedName, spec: Value) -> Readin
             limit.take("global");
             limit.finish(findings);
         }
-        for node in entries(spec, "httpRoutes", false, findings) {
+        for node in entries(spec, "httpRoutes", MAX_SETTINGS, false, findings) {
             let Some(mut route) = node.object(findings) else { continue };
             let path = route.path("path");
             if let Some(text) = route.require("path", findings).and_then(|node| node.text(findings))
@@ -230,7 +230,7 @@ fn rate(fields: &mut Fields, name: &str, counted: &str, findings: &mut Findings)
     number(&mut limit, "burst", 0, u64::from(u32::MAX), findings);
     if counted == "requests" {
         number(&mut limit, "responseStatusCode", 400, 599, findings);
-        for node in entries(&mut limit, "responseHeadersToAdd", false, findings) {
+        for node in entries(&mut limit, "responseHeadersToAdd", MAX_HEADERS, false, findings) {
             let Some(mut header) = node.object(findings) else { continue };
             for name in ["name", "value"] {
                 if let Some(node) = header.require(name, findings) {

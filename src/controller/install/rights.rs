@@ -1,8 +1,8 @@
 //! The rights that the control plane needs for the custom kinds, as the chart has them.
 //!
-//! Owns what follows for the chart from the kinds: which of them the roles let it list and watch, whose status
-//! it writes, and which groups the validating webhook is asked about. The chart includes the result, a file that
-//! `make generate` writes and a test compares.
+//! Owns what follows for the chart from the kinds: which of them the roles let it list and watch, whose
+//! status it writes, and which groups the validating webhook is asked about. The chart includes the result, a
+//! file that `make generate` writes and a test compares.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -11,9 +11,9 @@ use smc_types::problem::Problem;
 
 use crate::crds::status::{Condition, ObjectStatus};
 
-/// Bytes of a status that is read, as JSON. The longest that SMC writes takes 48 KiB: two messages of 4,000
-/// characters, each of six bytes. What is longer is mostly of others.
-pub(crate) const MAX_STATUS_BYTES: usize = 64 * 1024;
+/// Bytes of what is held of a status, as JSON. The longest that SMC writes takes 48 KiB: two messages of
+/// 4,000 characters, each of six bytes. What is longer SMC did not write, and writes over.
+pub(crate) const MAX_WRITTEN_BYTES: usize = 64 * 1024;
 
 /// All of them. A persistent map: a reader keeps one while the source goes on, at the cost of what differs.
 pub type CustomObjects = OrdMap<ObjectRef, Arc<CustomObject>>;
@@ -48,6 +48,7 @@ impl Marks {
         let written = ObjectStatus { observed_generation, conditions, ..ObjectStatus::default() };
         let written = Some(written).filter(|written| *written != ObjectStatus::default());
         let json = written.and_then(|written| serde_json::to_string(&written).ok());
+        let json = json.filter(|json| json.len() <= MAX_WRITTEN_BYTES);
         Self { generation, uid: uid.into(), written: json.unwrap_or_default().into() }
     }
 

@@ -20,9 +20,6 @@ use crate::decode::Rules;
 use crate::decode::kinds::{Meaning, convert, meaning, reference};
 use crate::sources::{Content, CustomObject, CustomObjects};
 
-/// Objects that are read without a pause, some milliseconds of work. A new leader reads all of them.
-const READ_AT_ONCE: usize = 64;
-
 /// The objects, as far as they are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
@@ -38,10 +35,9 @@ impl Objects {
         let before = std::mem::replace(&mut self.seen, now_seen);
         // The clone shares all of the map, and lets what is tracked be changed meanwhile.
         let after = self.seen.clone();
-        for (count, change) in before.diff(&after).enumerate() {
-            if count % READ_AT_ONCE == READ_AT_ONCE - 1 {
-                yield_now().await;
-            }
+        for change in before.diff(&after) {
+            // A new leader reads all objects, and one alone may take milliseconds.
+            yield_now().await;
             match change {
                 DiffItem::Add(reference, seen) | DiffItem::Update { new: (reference, seen), .. } => {
                     let known = self.tracked.remove(reference);

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_mesh::catalog::Object;
-use smc_types::kind::Enforcement;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
@@ -248,7 +247,7 @@ fn judge(
 fn is_enforced(reference: &ObjectRef) -> bool {
     match reference {
         ObjectRef::Namespace(_) => true,
-        ObjectRef::Namespaced(kind, _) => kind.spec().enforcement == Enforcement::Enforced,
+        ObjectRef::Namespaced(kind, _) => kind.is_enforced(),
     }
 }
 

@@ -39,8 +39,9 @@ pub(super) enum WriteError {
 /// The resource of a kind with a status, in the version that is stored. `None` for kinds of Kubernetes
 /// itself, whose status is not ours.
 fn api_resource(kind: Kind) -> Option<ApiResource> {
-    let KindSpec { custom, name, group, versions, plural, .. } = kind.spec();
-    let stored = versions.first().filter(|_| *custom)?;
+    let spec = kind.spec();
+    let KindSpec { name, group, plural, .. } = spec;
+    let stored = spec.stored_version()?;
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, stored, name), plural))
 }
 

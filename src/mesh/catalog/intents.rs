@@ -31,9 +31,14 @@ impl OutboundIntents {
         } else {
             let services = catalog.outbound_services(account);
             let routes = services.keys().filter_map(|service| {
-                let routes = self.routes.entry(service.clone());
-                let routes = routes.or_insert_with_key(|service| catalog.service_routes(service));
-                Some((service.clone(), routes.clone()?))
+                let routes = if let Some(known) = self.routes.get(service) {
+                    known.clone()
+                } else {
+                    let routes = catalog.service_routes(service);
+                    self.routes.insert(service.clone(), routes.clone());
+                    routes
+                };
+                Some((service.clone(), routes?))
             });
             let routes = Shared::new(routes.collect());
             (Shared::new(services), routes)

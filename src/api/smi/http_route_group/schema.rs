@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use super::{MAX_MATCHES, MAX_NAME};
+use super::{MAX_MATCHES, MAX_NAME, METHODS};
 use crate::schema::any_value;
+use smc_model::regex::MAX_LENGTH;
 
 /// Named matches of HTTP requests.
 #[derive(Debug, JsonSchema)]
@@ -22,10 +23,10 @@ pub struct HttpMatch {
     #[schemars(length(min = 1, max = MAX_NAME))]
     pub name: String,
     /// A regular expression (RE2) for the path, anchored at its start only. It does not see the query.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = MAX_LENGTH))]
     pub path_regex: Option<String>,
     /// HTTP methods; `*`, or the field left out, means all.
-    #[schemars(length(max = 10))]
+    #[schemars(length(max = METHODS.len() + 1))]
     pub methods: Option<Vec<Method>>,
     /// Header names, each with a regular expression for its value: a list of maps of one header each, or one
     /// map.

@@ -3,11 +3,10 @@
 //! Owns of which objects that is read, and what of a status. It is read beside what is kept of the object
 //! ([`super::keep`]): the status of an object can neither change its content nor make it unreadable. Pure.
 
-use serde_json::value::RawValue;
-use smc_types::kind::{Kind, KindSpec};
+use smc_types::kind::Kind;
 
 use super::shallow::{fields, text};
-use crate::sources::{MAX_STATUS_BYTES, Marks};
+use crate::sources::Marks;
 
 /// Bytes of a uid. API servers make them of 36.
 const MAX_UID_BYTES: usize = 128;
@@ -15,8 +14,8 @@ const MAX_UID_BYTES: usize = 128;
 /// Whether objects of this kind that are read in this version have a status that SMC writes: custom ones, in
 /// the version that their definition stores. An older definition has no such status.
 pub(super) fn are_of(kind: Kind, api_version: &str) -> bool {
-    let KindSpec { custom, group, versions, .. } = kind.spec();
-    *custom && api_version.split_once('/') == versions.first().map(|stored| (*group, *stored))
+    let spec = kind.spec();
+    spec.stored_version().is_some_and(|stored| api_version.split_once('/') == Some((spec.group, stored)))
 }
 
 /// What is said of the object that `json` is; `None` without a uid, which a status is written with: another
@@ -26,9 +25,9 @@ pub(super) fn read(json: &str) -> Option<Marks> {
     let [uid, generation] = fields(metadata?.get(), None, ["uid", "generation"]);
     let uid = text(uid).filter(|uid| !uid.is_empty() && uid.len() <= MAX_UID_BYTES)?;
     let generation = generation.and_then(|generation| serde_json::from_str(generation.get()).ok());
-    // A status that SMC does not write counts as none: it is too long, or of another shape.
-    let status = status.map(RawValue::get).filter(|json| json.len() <= MAX_STATUS_BYTES);
-    let status = status.and_then(|json| serde_json::from_str(json).ok());
+    // A status of another shape counts as none. How long it is does not count: what others write beside must
+    // not hide what SMC wrote, or the leader would write it for ever.
+    let status = status.and_then(|json| serde_json::from_str(json.get()).ok());
     Some(Marks::new(generation.unwrap_or_default(), &uid, status.unwrap_or_default()))
 }
 
@@ -38,6 +37,7 @@ mod tests {
 
     use super::*;
     use crate::crds::status::ObjectStatus;
+    use crate::sources::MAX_WRITTEN_BYTES;
 
     fn condition(kind: &str, message: &str) -> Value {
         json!({"type": kind, "status": "True", "reason": "Fine", "message": message,
@@ -62,9 +62,18 @@ mod tests {
     }
 
     #[test]
+    fn what_others_write_hides_nothing() {
+        let long = condition("Healthy", &"x".repeat(MAX_WRITTEN_BYTES));
+        let conditions = [long.clone(), condition("Accepted", ""), long];
+        let status = json!({"observedGeneration": 6, "conditions": conditions});
+        let written = of(&json!({"uid": "u"}), &status).unwrap().written();
+        assert_eq!((written.observed_generation, written.conditions.len()), (Some(6), 1));
+    }
+
+    #[test]
     fn a_status_that_cannot_be_read_counts_as_none() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-        let long = condition("Accepted", &"x".repeat(MAX_STATUS_BYTES));
+        let long = condition("Accepted", &"x".repeat(MAX_WRITTEN_BYTES));
         for status in [
             "null".to_owned(),
             "7".to_owned(),

@@ -33,7 +33,7 @@ const MAX_OBJECT_PAGE_BYTES: usize = MAX_LINE_BYTES;
 const MAX_DISCOVERY_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes of a refusal that are read.
-const MAX_STATUS_BYTES: usize = 64 * 1024;
+const MAX_WRITTEN_BYTES: usize = 64 * 1024;
 
 /// Asks the API server. Cheap to clone.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ impl Reader {
             return Ok(answer);
         }
         let (code, retry_after) = (answer.status, answer.retry_after);
-        let body = read_body(answer, MAX_STATUS_BYTES).await?.unwrap_or_default();
+        let body = read_body(answer, MAX_WRITTEN_BYTES).await?.unwrap_or_default();
         Err(Failure::Refused { status: message::status(code, &body), retry_after })
     }
 }

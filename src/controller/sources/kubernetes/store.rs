@@ -282,9 +282,19 @@ impl Store {
     fn take_event(&mut self, kind: Kind, arrived: Arrived) {
         let Arrived { reference, version, content, marks } = arrived;
         match self.read(kind, &reference, version, content) {
+            // Otherwise each status that is written of it would be news.
+            Some(Read { json: None, problems, .. }) if self.is_known_as(kind, &reference, &problems) => {
+                self.mark(kind, &reference, marks, Some(&problems));
+            }
             Some(read) => self.put(kind, reference, Read { marks, ..read }),
             None => self.mark(kind, &reference, marks, None),
         }
+    }
+
+    /// Whether an object is held without its content, for these problems.
+    fn is_known_as(&self, kind: Kind, reference: &ObjectRef, problems: &[Problem]) -> bool {
+        let held = self.kinds.get(&kind).and_then(|collection| collection.objects.get(reference));
+        held.is_some_and(|known| known.json.is_none()) && self.findings.are(reference, problems)
     }
 
     /// What an object says, without its marks; `None` if that is what is known of it.

@@ -4,7 +4,7 @@ use smc_types::kind::Kind;
 use smc_types::problem::Subject;
 
 use super::*;
-use crate::sources::{MAX_STATUS_BYTES, Marks};
+use crate::sources::{MAX_WRITTEN_BYTES, Marks};
 
 const NOW: Timestamp = Timestamp(1_800_000_000);
 
@@ -191,5 +191,5 @@ fn the_longest_status_is_one_that_is_read() {
     // A transition may have been at a time of more digits, and Open Service Mesh may have said something.
     status.current_status = Some("x".repeat(4096));
     let bytes = serde_json::to_string(&status).unwrap().len();
-    assert!((48_000..=MAX_STATUS_BYTES).contains(&bytes), "{bytes}");
+    assert!((48_000..=MAX_WRITTEN_BYTES).contains(&bytes), "{bytes}");
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use smc_types::kind::{Enforcement, Kind, KindSpec};
+use smc_types::kind::{Kind, KindSpec};
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};
 
@@ -31,6 +31,11 @@ impl Findings {
         } else {
             self.objects.insert(reference.clone(), problems);
         }
+    }
+
+    /// Whether these are the problems of an object.
+    pub(super) fn are(&self, reference: &ObjectRef, problems: &[Problem]) -> bool {
+        self.objects.get(reference).is_some_and(|known| known == problems)
     }
 
     /// All problems as of the last collection: sorted, without duplicates, bounded.
@@ -82,10 +87,8 @@ impl Store {
     /// A problem for each kind that is not served. One that is refused is served again.
     fn missing(&self) -> Vec<Problem> {
         let problem = |kind: &Kind, others: &BTreeSet<String>| {
-            let KindSpec { enforcement, advertised, .. } = kind.spec();
-            if *enforcement == Enforcement::Checked {
-                return None;
-            }
+            kind.effective()?;
+            let KindSpec { advertised, .. } = kind.spec();
             let mut message = format!("does not serve {kind} ({advertised})");
             if !others.is_empty() {
                 let others: Vec<&str> = others.iter().map(String::as_str).collect();

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use smc_types::kind::{Extent, KindSpec};
 
 /// The file `charts/smc/templates/_kinds.tpl` for these kinds.
-pub(super) fn helm_template<'a>(kinds: impl Iterator<Item = &'a KindSpec> + Clone) -> String {
-    let custom = || kinds.clone().filter(|kind| kind.custom);
+pub(super) fn helm_template(kinds: &[&KindSpec]) -> String {
+    let custom = || kinds.iter().copied().filter(|kind| kind.custom);
     let (own, others): (Vec<_>, Vec<_>) = custom().partition(|kind| kind.extent == Extent::Own);
     let groups = grouped(custom()).into_keys().fold(String::new(), |mut text, group| {
         _ = writeln!(text, "- {group}");

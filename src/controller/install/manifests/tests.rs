@@ -152,7 +152,8 @@ fn granted(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
 #[test]
 fn the_chart_has_the_rights_that_follow_from_the_kinds() {
     let path = Path::new("charts/smc/templates/_kinds.tpl");
-    let text = rights::helm_template(Kind::ALL.iter().map(|kind| kind.spec()));
+    let kinds: Vec<_> = Kind::ALL.iter().map(|kind| kind.spec()).collect();
+    let text = rights::helm_template(&kinds);
     if variable("SMC_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(path, &text).unwrap();
     }

@@ -281,20 +281,15 @@ impl Store {
     /// Takes in an object that is new, or another now.
     fn take_event(&mut self, kind: Kind, arrived: Arrived) {
         let Arrived { reference, version, content, marks } = arrived;
+        let is_unreadable = content.is_err();
         match self.read(kind, &reference, version, content) {
-            // Otherwise each status that is written of it would be news.
-            Some(Read { json: None, problems, .. }) if self.is_known_as(kind, &reference, &problems) => {
-                self.mark(kind, &reference, marks, Some(&problems));
+            // It is known for this very reason. Otherwise each status that is written of it would be news.
+            Some(read) if is_unreadable && self.findings.are(&reference, &read.problems) => {
+                self.mark(kind, &reference, marks, Some(&read.problems));
             }
             Some(read) => self.put(kind, reference, Read { marks, ..read }),
             None => self.mark(kind, &reference, marks, None),
         }
-    }
-
-    /// Whether an object is held without its content, for these problems.
-    fn is_known_as(&self, kind: Kind, reference: &ObjectRef, problems: &[Problem]) -> bool {
-        let held = self.kinds.get(&kind).and_then(|collection| collection.objects.get(reference));
-        held.is_some_and(|known| known.json.is_none()) && self.findings.are(reference, problems)
     }
 
     /// What an object says, without its marks; `None` if that is what is known of it.

@@ -178,6 +178,38 @@ fn an_object_that_cannot_be_read_is_judged_by_its_problem() {
 }
 
 #[test]
+fn the_status_of_an_object_that_cannot_be_read_is_no_news() {
+    let mut mesh = Mesh::with_targets(&[target("shop/t", "a", 1, 0, 2)]);
+    let deep = |observed, version| Arrived {
+        content: Err(Unreadable::TooDeep),
+        ..arrived(KIND, &target("shop/t", "a", 2, observed, version))
+    };
+    mesh.learn(KIND, Change::Applied(deep(1, 11)));
+    assert!(mesh.next().is_some());
+    mesh.learn(KIND, Change::Applied(deep(2, 12)));
+    assert!(!mesh.store.has_news() && mesh.next().is_none());
+    assert_eq!(mesh.marked("shop/t"), Some((2, 2)));
+}
+
+/// Such an object has no JSON either, but it can be read.
+#[test]
+fn a_change_of_an_object_that_is_too_long_to_be_held_takes_effect() {
+    let long = "x".repeat(MAX_OBJECT_BYTES);
+    let to = |source: &str, version: u64| {
+        let mut object = target("shop/t", "a", 1, 0, version);
+        object["spec"]["sources"] = json!([{"kind": "ServiceAccount", "name": source, "namespace": "shop"}]);
+        object["spec"]["rules"] = json!([{"kind": "TCPRoute", "name": "all"}]);
+        object["note"] = long.clone().into();
+        object
+    };
+    let mut mesh = Mesh::with_targets(&[]);
+    for (source, version) in [("b", 11), ("c", 12)] {
+        mesh.applied(KIND, to(source, version));
+        assert!(mesh.next().is_some_and(|batch| batch == ["+TrafficTarget shop/t"]), "{source}");
+    }
+}
+
+#[test]
 fn objects_without_a_status_of_ours_are_not_among_them() {
     let mut mesh = Mesh::with_targets(&[target("shop/t", "a", 1, 0, 2)]);
     let mut account = account("shop/a", 11);

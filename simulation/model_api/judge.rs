@@ -26,8 +26,8 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 use tokio::time::Instant;
 
-use self::cursor::{Cursor, Published, View, is_without_effect};
-use super::history::{Form, History, Key, OWN};
+use self::cursor::{Cursor, Published, View, is_of_mesh};
+use super::history::{Form, History, Key};
 use super::objects::{namespace_name, object_name};
 use super::server::{Server, State};
 
@@ -315,12 +315,8 @@ impl Judge {
         for kind in Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Namespace) {
             let objects = state.history.objects(kind).iter();
             let refused = objects.filter(|(key, held)| {
-                let of_mesh = if kind == Kind::MeshConfig {
-                    key.0 == OWN
-                } else {
-                    self.published[&Kind::Namespace].contains_key(&(key.0, 0))
-                };
-                of_mesh && (held.form != Form::Good || is_without_effect(kind))
+                is_of_mesh(kind, **key, &self.published[&Kind::Namespace])
+                    && (held.form != Form::Good || kind.effective().is_none())
             });
             expected.extend(refused.map(|(key, _)| name(kind, *key)));
         }
@@ -350,7 +346,7 @@ impl Judge {
 
 /// The kinds that have an effect.
 fn kinds() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| !is_without_effect(*kind))
+    Kind::ALL.iter().copied().filter(|kind| kind.effective().is_some())
 }
 
 fn latest(history: &History) -> BTreeMap<Kind, usize> {

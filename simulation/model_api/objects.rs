@@ -118,7 +118,7 @@ fn rest(kind: Kind, key: Key, held: Held) -> String {
 fn good(kind: Kind, key: Key, mark: u32) -> String {
     let ip = address(mark);
     let Some(effective) = kind.effective() else {
-        let row = smc_api::kinds().find(|row| row.kind == kind);
+        let row = smc_api::custom(kind);
         return format!(
             r#","spec":{}"#,
             row.map(|row| (row.example)(&namespace_name(key.0))).unwrap_or_default()

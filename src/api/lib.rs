@@ -19,11 +19,17 @@ mod schema;
 pub mod smi;
 
 use kind::CustomKind;
+use smc_types::kind::Kind;
 
 /// All custom kinds.
 pub fn kinds() -> impl Iterator<Item = &'static CustomKind> {
     const OWN: &[CustomKind] = &[mesh_workload::KIND];
     OWN.iter().chain(smi::KINDS).chain(osm::KINDS)
+}
+
+/// The row of a kind; `None` for a kind of Kubernetes itself.
+pub fn custom(kind: Kind) -> Option<&'static CustomKind> {
+    kinds().find(|row| row.kind == kind)
 }
 
 #[cfg(test)]

@@ -122,18 +122,18 @@ impl Cursor {
 
 /// What must be published of an object, where these namespaces are.
 pub(super) fn expected(kind: Kind, objects: &Objects, key: Key, namespaces: &Published) -> Option<u32> {
-    let of_mesh = match kind {
-        Kind::Namespace => true,
-        Kind::MeshConfig => key.0 == OWN,
-        _ => namespaces.contains_key(&(key.0, 0)),
-    };
+    let of_mesh = is_of_mesh(kind, key, namespaces);
     let held = objects.get(&key).filter(|held| of_mesh && held.form == Form::Good)?;
     Some(shown(kind, held.mark))
 }
 
-/// Whether the kind has no effect: it is read for its problems alone.
-pub(super) fn is_without_effect(kind: Kind) -> bool {
-    kind.effective().is_none()
+/// Whether an object of this name is of the mesh, where these namespaces are.
+pub(super) fn is_of_mesh(kind: Kind, key: Key, namespaces: &Published) -> bool {
+    match kind {
+        Kind::Namespace => true,
+        Kind::MeshConfig => key.0 == OWN,
+        _ => namespaces.contains_key(&(key.0, 0)),
+    }
 }
 
 fn is_good(objects: &Objects, key: Key) -> bool {

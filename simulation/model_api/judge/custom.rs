@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use smc::sources::CustomObjects;
 use smc_types::object_ref::Kind;
 
+use super::cursor::is_of_mesh;
 use super::{Judge, Rule, Violation, name};
-use crate::model_api::history::OWN;
 
 /// Differences that are shown.
 const SHOWN: usize = 4;
@@ -22,12 +22,7 @@ impl Judge {
         let mut expected = BTreeMap::new();
         for kind in Kind::ALL.iter().copied().filter(|kind| kind.spec().custom) {
             for (key, held) in state.history.objects(kind) {
-                let of_mesh = if kind == Kind::MeshConfig {
-                    key.0 == OWN
-                } else {
-                    namespaces.contains_key(&(key.0, 0))
-                };
-                if of_mesh {
+                if is_of_mesh(kind, *key, namespaces) {
                     expected.insert(name(kind, *key), i64::from(held.mark));
                 }
             }

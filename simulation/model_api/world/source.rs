@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use smc::sources::{Batch, CustomObjects, KubernetesSource, Source, SourceError};
 use smc::telemetry::Metrics;
-use smc_host::env::Env;
-use smc_host::env::fixed;
+use smc_host::env::{Env, fixed};
 use smc_mesh::catalog::SourceEvent;
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::time::Timestamp;

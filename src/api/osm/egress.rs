@@ -14,7 +14,7 @@ use smc_types::problem::Reading;
 
 /// The protocols of a port that traffic leaves the mesh by.
 const EGRESS_PROTOCOLS: [&str; 4] = ["http", "https", "tcp", "tcp-server-first"];
-const UPSTREAM_TRAFFIC_SETTING: &str = "UpstreamTrafficSetting";
+const UPSTREAM_TRAFFIC_SETTING: &str = Kind::UpstreamTrafficSetting.as_str();
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -9,8 +9,7 @@ use super::policy::{
 };
 use crate::kind::{CustomKind, schema, without_effect};
 use crate::reading::{Findings, Node};
-use smc_types::ids::NamespacedName;
-use smc_types::ids::ServiceId;
+use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 

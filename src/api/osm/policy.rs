@@ -23,7 +23,7 @@ pub(super) const MAX_HEADERS: usize = 32;
 /// The message of every such object.
 pub const NOT_ENFORCED: &str = "is checked, and not enforced yet: it has no effect";
 
-pub(super) const HTTP_ROUTE_GROUP: &str = "HTTPRouteGroup";
+pub(super) const HTTP_ROUTE_GROUP: &str = Kind::HttpRouteGroup.as_str();
 
 /// A reference to an object of another namespace, or to what is no object (`IPRange`).
 #[derive(Debug, JsonSchema)]

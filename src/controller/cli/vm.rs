@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use smc_host::files::{FileError, make_directory, private, sync_name};
-use smc_model::cidr::IpNet;
-use smc_model::cidr::parse_cidr;
+use smc_model::cidr::{IpNet, parse_cidr};
 use smc_proto::admin::v1::{BootstrapRequest, ReleaseProxyRequest, Variant};
 use smc_sidecar::interception::Parameters;
 use smc_sidecar::machine_files::{BOOTSTRAP, Places, machine_files};

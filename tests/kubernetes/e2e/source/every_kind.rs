@@ -50,7 +50,7 @@ pub(super) fn object(kind: Kind, namespace: &str, name: &str) -> Value {
 
 /// What an object of this kind has beside its name.
 fn body(kind: Kind, namespace: &str) -> Value {
-    if let Some(custom) = smc_api::kinds().find(|row| row.kind == kind) {
+    if let Some(custom) = smc_api::custom(kind) {
         return json!({"spec": (custom.example)(namespace)});
     }
     match kind {

@@ -60,10 +60,11 @@ env: ## What cargo needs by hand: eval "$$(make env)"
 	@echo "export CARGO_TARGET_DIR='$(CARGO_TARGET_DIR)' ROCKSDB_LIB_DIR='$(ROCKSDB_LIB_DIR)'"
 
 # Without RocksDB (the feature `rocks`), so that no C++ is compiled.
-QUICK := types host authority model xds api sidecar mesh policy
+QUICK := types host authority model xds api sidecar mesh decode policy
+SHELL_PACKAGES := smc $(addprefix smc-,issuing server directory kubernetes)
 quick: ## The tests of the pure packages and of the tree, and a check of the shell with its tests; in a minute
 	@cargo test --locked $(addprefix -p smc-,$(QUICK)) -p smc-tidy --lib --test translation --test memory --test tidy
-	@cargo check --locked -p smc --no-default-features --lib --tests
+	@cargo check --locked $(addprefix -p ,$(SHELL_PACKAGES)) --no-default-features --lib --tests
 
 tidy: ## Arrows between packages and modules, words, documents; in seconds, and part of test
 	@cargo test $(CARGO_FLAGS) -p smc-tidy
@@ -114,7 +115,7 @@ lint: setup ## Formatting and clippy, warnings denied; adds them to the toolchai
 	@tests/setup/linters
 	@cargo fmt --all --check
 	@cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
-	@cargo clippy $(CARGO_FLAGS) -p smc --no-default-features --lib --tests -- -D warnings
+	@cargo clippy $(CARGO_FLAGS) $(addprefix -p ,$(SHELL_PACKAGES)) --no-default-features --lib --tests -- -D warnings
 
 deny: ## Licences, sources and bans of all dependencies (deny.toml); needs cargo-deny. Not part of CI
 	@cargo deny check licenses bans sources

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use smc::admin::client::Client;
 use smc_proto::admin::v1::BootstrapRequest;
+use smc_server::admin::client::Client;
 use smc_testkit::ads::Credentials;
 use tokio::time::Instant;
 

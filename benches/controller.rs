@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use smc::admin::client::{self, Client};
+use smc_server::admin::client::{self, Client};
 use smc_testkit::memory::memory_kib;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};

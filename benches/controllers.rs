@@ -4,9 +4,9 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use smc::admin::client::Client;
 use smc_host::env::Env;
 use smc_proto::admin::v1::GetClusterStatusRequest;
+use smc_server::admin::client::Client;
 use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::time::{Duration, Instant, sleep};

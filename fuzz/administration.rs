@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use prost::Message;
-use smc::admin::Administration;
-use smc::ca::seal::{KeyEncryption, LocalKey};
-use smc::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
-use smc::decode::manifest;
-use smc::server::{Handle, Server, Storage};
-use smc::sources::{Batch, Source, SourceError};
+use smc_decode::manifest;
 use smc_host::env::Env;
 use smc_host::network::{Bound, Io, Listener, Network};
+use smc_issuing::seal::{KeyEncryption, LocalKey};
 use smc_mesh::catalog::SourceEvent;
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, MemoryDisk, Settings};
+use smc_server::admin::Administration;
+use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
+use smc_server::source::{Batch, Source, SourceError};
+use smc_server::{Handle, Server, Storage};
 use smc_testkit::shop;
 use smc_types::ids::{MeshNamespace, ReplicaId, TrustDomain};
 use tokio::runtime::Runtime;
@@ -136,8 +136,7 @@ async fn serve() -> Handle {
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
     };
-    let storage =
-        Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(Shop), webhooks: None };
+    let storage = Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(Shop) };
     Server::start(config, env, storage, CancellationToken::new()).await.unwrap()
 }
 

@@ -2,10 +2,10 @@
 //!
 //! An input is the certificate in DER; or, after a byte `n`, a Common Name and lines of URIs.
 
-use smc::ca::verify::peer_certificate;
 use smc_authority::ledger::Ledger;
 use smc_authority::pki::{Fingerprint, SerialNumber, Validity};
 use smc_authority::rules::{PeerCertificate, Refusal, admit};
+use smc_issuing::verify::peer_certificate;
 use smc_types::ids::ProxyName;
 use smc_types::time::Timestamp;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use smc::decode::manifest;
+use smc_decode::manifest;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::{Compiler, Input};
 use smc_testkit::mesh::{self, meshes};

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
-use smc::webhook::{conversion, validator};
+use smc_kubernetes::webhook::{conversion, validator};
 use smc_mesh::translate::Compiler;
 use smc_testkit::mesh::meshes;
 

@@ -15,11 +15,11 @@ use openraft::Instant as _;
 use openraft::RaftMetrics;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
+use smc_host::sync::lock;
 use tokio::time::Instant;
 
 use crate::timing::Timing;
 use crate::types::{TypeConfig, Vote};
-use smc_host::sync::lock;
 
 /// After how long without a quorum of answers a leader stops sending, in longest election timeouts. A
 /// follower answers when it has synced, so this is also how long the disks of a majority may stall without

@@ -11,6 +11,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{ChangeMembers, ReadPolicy, ServerState};
 use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use tokio::time::timeout;
 use tracing::debug;
@@ -19,7 +20,6 @@ use crate::state::machine::Raft;
 use crate::storage::identity::{GroupId, Identity};
 use crate::types::{LogId, Membership, Replica, TypeConfig};
 use crate::wire::{Wire, named, unnamed};
-use smc_types::ids::ReplicaId;
 
 type Metrics = openraft::RaftMetrics<TypeConfig>;
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use smc_authority::ledger::Ledger;
 use smc_host::env::{Entropy, NoEntropy};
 use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
 use crate::recovery::backup::Backup;
@@ -31,7 +32,6 @@ use crate::storage::snapshots::Snapshots;
 use crate::storage::{RocksDisk, Storage};
 use crate::types::{LeaderId, LogId, Membership, Replica, StoredMembership, Vote};
 use crate::wire::Wire;
-use smc_types::ids::ReplicaId;
 
 /// Why there is no new group. The disk is unchanged.
 #[derive(Debug, Error)]

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use openraft::EntryPayload;
 use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
 use crate::types::{
     Entry, LeaderId, LogId, Membership, Proposal, Replica, SnapshotMeta, StoredMembership, Vote,
 };
-use smc_types::ids::ReplicaId;
 
 /// A message that no replica writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use smc::kubernetes::client::{Protocol, over};
 use smc_host::network::Network;
 use smc_host::sync::lock;
+use smc_kubernetes::client::{Protocol, over};
 use smc_types::object_ref::Kind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -1,7 +1,7 @@
 //! The real controller in a simulation: several replicas in one thread, on turmoil's network and clock, with
 //! disks in memory and randomness from a seed. The same seed gives the same run, down to each message.
 //!
-//! Owns the [`world`]: the [`network`], the [`clock`], [`replica`]s that run [`smc::server::Server`], model
+//! Owns the [`world`]: the [`network`], the [`clock`], [`replica`]s that run [`smc_server::Server`], model
 //! [`envoy`]s, the [`mesh`] that is declared, which replicas get at once or read over HTTP from
 //! [`api_server`]s, each a [`model_api`], and the [`trace`] of a run, down to its [`packets`]. The
 //! [`workload`] and the [`faults`] act on it; the [`oracle`] says what must hold.

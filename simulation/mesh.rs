@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;
-use smc::decode::manifest;
-use smc::sources::{Batch, Source, SourceError};
+use smc_decode::manifest;
 use smc_mesh::catalog::{Object, SourceEvent};
+use smc_server::source::{Batch, Source, SourceError};
 use smc_types::object_ref::ObjectRef;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc::admin::client::Client;
 use smc_benches::controller::PATIENCE;
 use smc_benches::controllers::{Controllers, REPLICAS};
 use smc_benches::{Result, percentile_ms};
 use smc_proto::admin::v1::BootstrapRequest;
+use smc_server::admin::client::Client;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc::ca::renewal::Renewer;
-use smc::ca::{BuiltinCa, Issuer};
 use smc_authority::rules::WantedCertificates;
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_host::env::Env;
+use smc_issuing::renewal::Renewer;
+use smc_issuing::{BuiltinCa, Issuer};
 use smc_raft::ReplicatedLedger;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

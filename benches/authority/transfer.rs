@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_benches::{Result, percentile_ms};
+use smc_host::sync::lock;
 use smc_raft::ReplicatedLedger;
 use smc_types::ids::ReplicaId;
 use tokio::task::JoinSet;
@@ -12,7 +13,6 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::trio::{Trio, record};
-use smc_host::sync::lock;
 
 /// Concurrent proposers, distributed over the replicas; each commits one command after the other.
 const PROPOSERS: usize = 12;

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc::ca::seal::{KeyEncryption, LocalKey};
-use smc::ca::{BuiltinCa, CaSettings};
 use smc_authority::ledger::{Command, Operation, RecordProxyCertificate};
 use smc_authority::pki::{Fingerprint, Lifetimes, SerialNumber};
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_host::env::Env;
 use smc_host::network::Tcp;
+use smc_issuing::seal::{KeyEncryption, LocalKey};
+use smc_issuing::{BuiltinCa, CaSettings};
 use smc_raft::{Connections, Group, ReplicatedLedger, Settings, Storage};
 use smc_testkit::loopback::{Loopback, loopback};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};

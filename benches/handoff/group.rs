@@ -5,12 +5,12 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use smc::admin::client::Client;
 use smc_benches::Result;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
 use smc_host::env::Env;
 use smc_proto::admin::v1::GetClusterStatusRequest;
+use smc_server::admin::client::Client;
 use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::time::{Duration, Instant, sleep};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use smc::admin::client::Client;
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_benches::controllers::{Controllers, REPLICAS};
 use smc_proto::admin::v1::BootstrapRequest;
+use smc_server::admin::client::Client;
 use smc_testkit::ads::{Credentials, DeltaStream, subscribe};
 use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, sleep, timeout};

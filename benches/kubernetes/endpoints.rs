@@ -10,7 +10,7 @@ use smc_benches::bootstraps::credentials;
 use smc_benches::mesh::Mesh;
 use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
-use smc_kubernetes::{Programs, create_all};
+use smc_test_kubernetes::{Programs, create_all};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_benches::Result;
-use smc_kubernetes::{Cluster, ClusterOptions, ENVOY_IMAGE, Image, MeshOptions, Programs, SMC_IMAGE, beside};
+use smc_test_kubernetes::{
+    Cluster, ClusterOptions, ENVOY_IMAGE, Image, MeshOptions, Programs, SMC_IMAGE, beside,
+};
 use tokio::time::Instant;
 
 /// How long the first request may take to come through.

@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use serde_json::{Map, Value};
 use smc_benches::Result;
 use smc_benches::mesh::{Mesh, NAMESPACES};
-use smc_kubernetes::Programs;
+use smc_test_kubernetes::Programs;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_benches::mesh::Mesh;
-use smc_kubernetes::{Cluster, Programs, create_all};
+use smc_test_kubernetes::{Cluster, Programs, create_all};
 use tokio::time::{Instant, sleep};
 
 use crate::api;

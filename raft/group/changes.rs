@@ -1,14 +1,22 @@
 //! Changes of the group's membership and leadership, made on the leader wherever it is.
 
+use std::time::Duration;
+
 use smc_proto::raft::v1 as pb;
+use smc_types::causes::causes;
 use smc_types::ids::ReplicaId;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::info;
 
 use super::Group;
 use super::error::MembershipError;
 use crate::membership::{self, ChangeError};
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE, CallError};
 use crate::types::Replica;
+
+/// How long [`Group::hand_over_in_time`] waits for a successor to lead.
+const HAND_OVER: Duration = Duration::from_secs(2);
 
 impl Group {
     /// Adds a replica that runs at `address`, waits until it has caught up, and makes it a voter. A member
@@ -44,6 +52,17 @@ impl Group {
         let Some(successor) = status.successor(stays).filter(|_| status.leads()) else { return Ok(None) };
         self.transfer(successor).await?;
         Ok(Some(successor))
+    }
+
+    /// Hands leadership over as [`Group::hand_over`] does, and logs what becomes of it. Returns after two
+    /// elections at the latest: the group elects a leader itself if it takes longer.
+    pub async fn hand_over_in_time(&self, stays: impl Fn(ReplicaId) -> bool) {
+        match timeout(HAND_OVER, self.hand_over(stays)).await {
+            Ok(Ok(Some(leader))) => info!(%leader, "handed leadership over"),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => info!(error = %causes(&error), "cannot hand leadership over"),
+            Err(_) => info!("the successor has not taken over in time"),
+        }
     }
 
     /// Makes a change here, if this replica leads, and otherwise where it is accepted: all members are

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::errors::{ClientWriteError, RaftError};
 use prost::Message;
+use smc_authority::ledger::Outcome;
 use smc_host::env::Entropy;
 use smc_proto::raft::v1 as pb;
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +26,6 @@ use crate::state::sessions::SessionId;
 use crate::state::waiters::{Applied, Waiters};
 use crate::transport::client::CallError;
 use crate::types::Proposal as Payload;
-use smc_authority::ledger::Outcome;
 
 /// The most bytes of one batch: what a disk writes within a few milliseconds, so that the first proposal of
 /// a batch does not wait long for the last.

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
+use smc_host::sync::lock;
 use smc_proto::raft::v1 as pb;
 
 use crate::storage::database::{Family, Write, chunk_key};
 use crate::storage::disk::{Disk, INCOMING, SNAPSHOT, put_record};
 use crate::types::SnapshotMeta;
 use crate::wire::{Malformed, snapshot_meta};
-use smc_host::sync::lock;
 
 /// The length in bytes of all chunks but the last: far below [`crate::transport::MAX_MESSAGE`], and few
 /// enough writes.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use smc_authority::ledger::{Operation, RecordProxyCertificate, Rejection, Reply};
 use smc_host::env::Env;
+use smc_types::ids::ReplicaId;
 use tokio::time::timeout;
 
 use super::commands::{commit, found, issue, serial};
@@ -14,7 +15,6 @@ use crate::storage::Storage;
 use crate::storage::disk::Disk;
 use crate::storage::identity::{GroupId, Identity};
 use crate::storage::memory::MemoryDisk;
-use smc_types::ids::ReplicaId;
 
 pub(super) async fn try_open_as(id: u64, storage: Storage) -> Result<Group, GroupError> {
     // Not a seed: the sessions of a restarted process must differ from its former ones.

@@ -13,6 +13,7 @@ use smc_host::env::fixed::{SeededEntropy, SettableClock};
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::change_membership_request::Change;
 use smc_testkit::eventually::{self, Look, Patience};
+use smc_types::ids::ReplicaId;
 use tokio::time::{Instant, sleep, timeout};
 use zeroize::Zeroizing;
 
@@ -27,7 +28,6 @@ use crate::storage::identity::Identity;
 use crate::storage::memory::MemoryDisk;
 use crate::transport::tls::GroupSecret;
 use crate::types::Replica;
-use smc_types::ids::ReplicaId;
 
 /// The timeout of every wait, for a busy machine.
 const PATIENCE: Patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };

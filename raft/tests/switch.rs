@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use smc_host::network::{Bound, Io, Listener, Network};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
 use futures_util::future::BoxFuture;
-use smc_host::network::{Bound, Io, Listener, Network};
 
 /// The network. Addresses are names.
 #[derive(Clone, Default)]

@@ -18,11 +18,13 @@ use openraft::raft::{
     VoteResponse,
 };
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2, alias::VoteOf};
+use smc_host::network::{Io, Network};
 use smc_proto::peer::v1 as peer;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_client::RaftClient;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -40,8 +42,6 @@ use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::StoredSnapshot;
 use crate::types::{Replica, TypeConfig};
 use crate::wire::{self, Malformed, Wire};
-use smc_host::network::{Io, Network};
-use smc_types::ids::ReplicaId;
 
 /// From the first packet to the end of the handshake, within one network.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

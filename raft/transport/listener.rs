@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use smc_host::accept::{Accepted as Connection, Acceptor, Bounds, Evicted, FirstBytes};
+use smc_host::log_limit::LogLimit;
+use smc_host::network::Listener;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
@@ -20,10 +24,6 @@ use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
 use super::tls::replica_of;
-use smc_host::accept::{Accepted as Connection, Acceptor, Bounds, Evicted, FirstBytes};
-use smc_host::log_limit::LogLimit;
-use smc_host::network::Listener;
-use smc_types::ids::ReplicaId;
 
 /// Connections in their handshake. A group has nine members at most, with four connections each, which all
 /// fit into the places of one address if they come through one NAT. A stranger's takes less than 20 KiB

@@ -1,10 +1,10 @@
 //! Checks that a message is for this replica and group, and from the replica that its certificate names.
 
 use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
 use crate::storage::identity::GroupId;
-use smc_types::ids::ReplicaId;
 
 /// Why a message is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

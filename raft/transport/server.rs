@@ -13,9 +13,13 @@ use openraft::alias::SnapshotOf;
 use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
 use smc_authority::ledger::GENERATION;
+use smc_host::env::Clock;
+use smc_host::log_limit::LogLimit;
+use smc_host::network::Listener;
 use smc_proto::peer::v1 as peer;
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::raft_server::{Raft, RaftServer};
+use smc_types::ids::ReplicaId;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -35,10 +39,6 @@ use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
 use crate::types::{Entry, Proposal, TypeConfig};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
-use smc_host::env::Clock;
-use smc_host::log_limit::LogLimit;
-use smc_host::network::Listener;
-use smc_types::ids::ReplicaId;
 
 /// How long the sender of a snapshot may take for its next chunk.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(30);

@@ -21,12 +21,11 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use smc_types::ids::ReplicaId;
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
-
-use smc_types::ids::ReplicaId;
 
 /// The domain of replica names. They are never looked up.
 const DOMAIN: &str = "replica.smc.internal";

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use http::Uri;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use smc::kubernetes::client::{Protocol, over};
+use smc_kubernetes::client::{Protocol, over};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

@@ -20,8 +20,8 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use smc::sources::Batch;
 use smc_mesh::catalog::SourceEvent;
+use smc_server::source::Batch;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 use tokio::time::Instant;

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use smc::crds::definitions;
+use smc_kubernetes::crds::definitions;
 use smc_types::ids::MeshNamespace;
 use smc_types::object_ref::Kind;
 

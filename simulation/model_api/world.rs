@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use smc::sources::Batch;
+use smc_server::source::Batch;
 use smc_types::object_ref::Kind;
 use tokio::runtime::{Builder, RngSeed};
 use tokio::time::{Instant, sleep, sleep_until};

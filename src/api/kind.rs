@@ -6,11 +6,11 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
-
-use crate::object::Object;
 use smc_types::ids::NamespacedName;
 use smc_types::kind::Kind;
 use smc_types::problem::Reading;
+
+use crate::object::Object;
 
 /// What there is to a custom kind, beside its names ([`Kind::spec`]).
 #[derive(Debug, Clone, Copy)]

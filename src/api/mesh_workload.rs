@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-
-use crate::address::{check_port_name, read_host_address};
-use crate::kind::{Column, CustomKind, effective, schema as schema_of};
-use crate::object::Object;
-use crate::reading::{Fields, Findings, Node};
 use smc_model::topology::{Readiness, Workload};
 use smc_types::ids::{NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use crate::address::{check_port_name, read_host_address};
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
+use crate::reading::{Fields, Findings, Node};
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use smc_types::ids::NamespacedName;
+use smc_types::problem::Severity;
 
 use crate::kind::{CustomKind, Declared};
 use crate::kinds;
 use crate::smi::read_http_route_group;
-use smc_types::ids::NamespacedName;
-use smc_types::problem::Severity;
 
 /// JSON made of the words that the readers look for, in the wrong places as often as in the right ones.
 fn garbage() -> impl Strategy<Value = Value> {

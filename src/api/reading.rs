@@ -5,7 +5,6 @@
 //! reported.
 
 use serde_json::{Map, Value};
-
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};

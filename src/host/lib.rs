@@ -11,4 +11,5 @@ pub mod files;
 pub mod log_limit;
 pub mod network;
 pub mod sync;
+pub mod tasks;
 pub mod timer;

@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-
-use crate::object::object;
 use smc_types::host_port::{Host, HostPort};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, ServiceAccountId};
 use smc_types::ports::ADMIN_PORT;
@@ -17,6 +15,8 @@ use smc_xds::names;
 use smc_xds::session::Variant;
 use smc_xds::shard::ring::Ring;
 use smc_xds::shard::{CONNECT_TIMEOUT, EJECTION_SWEEP, ejection};
+
+use crate::object::object;
 
 /// The name of the one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";

@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 
+use smc_types::ids::{ProxyName, WorkloadId};
+use smc_types::text::truncated;
 use thiserror::Error;
 
 use crate::interception::{Interception, InterceptionError, PROXY_UID, Parameters};
-use smc_types::ids::{ProxyName, WorkloadId};
-use smc_types::text::truncated;
 
 /// The Envoy bootstrap's name in the directory of the machine's files. Envoy reads its format off the ending.
 pub const BOOTSTRAP: &str = "envoy.json";

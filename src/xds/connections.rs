@@ -20,11 +20,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smc_types::ids::ProxyName;
+use smc_types::serial_number::SerialNumber;
 use thiserror::Error;
 
 use crate::session::{MAX_HELD_BYTES, Scope};
-use smc_types::ids::ProxyName;
-use smc_types::serial_number::SerialNumber;
 
 /// Connections at once, including those in the TLS handshake. A sidecar has one, and a replica is
 /// sized for thousands of sidecars. A stranger's, whose handshake does not end, takes less than

@@ -15,10 +15,10 @@ use prost::{Message, length_delimiter_len};
 use prost_types::Any;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use smc_types::object_ref::ObjectRef;
 use thiserror::Error;
 
 use content::Content;
-use smc_types::object_ref::ObjectRef;
 
 /// The xDS types that SMC serves, in make-before-break order: a resource comes before those that
 /// refer to it, and secrets come first.

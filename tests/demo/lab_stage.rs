@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::Deserialize;
+use smc_lab::{Lab, LabError, LabHandle, LabOptions};
 use tokio::time::{Instant, sleep};
 
 use super::DemoArgs;
@@ -12,7 +13,6 @@ use super::follow::Follower;
 use super::manifests::APPLICATIONS;
 use super::rolling;
 use super::stage::{Line, Stage, StageError, Upgrade, failed};
-use smc_lab::{Lab, LabError, LabHandle, LabOptions};
 
 /// Number of controller replicas: the smallest group in which one may fail.
 const REPLICAS: u16 = 3;

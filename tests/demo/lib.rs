@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use smc_lab::Variant;
 use smc_types::causes::causes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use self::lab_stage::LabStage;
 use self::screen::Screen;
 use self::stage::{Stage, StageError};
 use self::unattended::Plan;
-use smc_lab::Variant;
 
 pub mod bookstore;
 pub mod convergence;

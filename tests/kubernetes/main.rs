@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use smc_kubernetes::{
+use smc_test_kubernetes::{
     Admin, BOOKSTORE_IMAGE, Cluster, ClusterError, ClusterHandle, ClusterOptions, ENVOY_IMAGE, Image,
     MeshOptions, Programs, SMC_IMAGE, beside, bookstore, join, keep, run_pid1, running_clusters,
 };

@@ -2,7 +2,7 @@
 //! Pod's, and its application an annotation. Pure.
 
 use serde_json::{Value, json};
-use smc::decode::core::{INJECTION_ANNOTATION, PROXY_UUID_LABEL};
+use smc_decode::core::{INJECTION_ANNOTATION, PROXY_UUID_LABEL};
 
 /// The annotation with the command of the machine's application, as a YAML list.
 pub(super) const COMMAND_ANNOTATION: &str = "lab.mesh.smc.dev/command";

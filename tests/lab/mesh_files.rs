@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use smc::decode::manifest::documents::split;
+use smc_decode::manifest::documents::split;
 use smc_types::ids::{MeshNamespace, NamespacedName};
 
 use super::{machine, workload};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe as PodProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
-use smc::decode::core::gets_sidecar;
+use smc_decode::core::gets_sidecar;
 use smc_types::ids::{MeshName, NamespacedName, ProxyUuid, WorkloadId};
 
 use super::config;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use smc::decode::manifest;
+use smc_decode::manifest;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::{Compiler, Input};
 use smc_policy::{Name, Request, World};

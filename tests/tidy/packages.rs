@@ -20,6 +20,51 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
     ("base2histogram", "src/histogram", &[]),
     // The oracle judges the others, and shares nothing with them.
     ("smc-policy", "tests/policy", &[]),
+    ("smc-decode", "src/decode", &["smc-types", "smc-model", "smc-api", "smc-sidecar"]),
+    ("smc-issuing", "src/issuing", &["smc-types", "smc-host", "smc-authority", "smc-raft"]),
+    // No platform: neither a directory nor Kubernetes.
+    (
+        "smc-server",
+        "src/server",
+        &[
+            "smc-types",
+            "smc-host",
+            "smc-authority",
+            "smc-model",
+            "smc-xds",
+            "smc-api",
+            "smc-sidecar",
+            "smc-mesh",
+            "smc-raft",
+            "smc-proto",
+            "smc-decode",
+            "smc-issuing",
+        ],
+    ),
+    (
+        "smc-directory",
+        "src/directory",
+        &["smc-types", "smc-host", "smc-xds", "smc-api", "smc-decode", "smc-server"],
+    ),
+    (
+        "smc-kubernetes",
+        "src/kubernetes",
+        &[
+            "smc-types",
+            "smc-host",
+            "smc-authority",
+            "smc-model",
+            "smc-xds",
+            "smc-api",
+            "smc-sidecar",
+            "smc-mesh",
+            "smc-raft",
+            "smc-proto",
+            "smc-decode",
+            "smc-issuing",
+            "smc-server",
+        ],
+    ),
     (
         "smc",
         ".",
@@ -34,6 +79,11 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
             "smc-mesh",
             "smc-raft",
             "smc-proto",
+            "smc-decode",
+            "smc-issuing",
+            "smc-server",
+            "smc-directory",
+            "smc-kubernetes",
         ],
     ),
 ];
@@ -42,7 +92,10 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
 const AT_HOME: &[(&str, &[&str])] = &[
     ("openraft", &["smc-raft"]),
     ("rocksdb", &["smc-raft"]),
-    ("k8s-openapi", &["smc", "smc-lab", "smc-kubernetes"]),
+    ("k8s-openapi", &["smc-decode", "smc-kubernetes", "smc", "smc-lab", "smc-test-kubernetes"]),
+    ("kube", &["smc-kubernetes", "smc", "smc-simulation", "smc-test-kubernetes", "smc-benches"]),
+    ("axum", &["smc-kubernetes"]),
+    ("notify", &["smc-directory"]),
     ("envoy-types", &["smc-mesh", "smc-testkit", "smc-tests", "smc-simulation", "smc-benches"]),
 ];
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use prost::Message;
 use rocksdb::{DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel, Options};
 use smc_proto::raft::v1 as pb;
+use smc_types::ids::ReplicaId;
 use tracing::warn;
 
 use super::directory::{Directory, Found, look};
@@ -18,7 +19,6 @@ use crate::storage::error::StorageError;
 use crate::storage::identity::{IDENTITY, check_owner};
 use crate::types::{Entry, LogId};
 use crate::wire::{self, Malformed, Wire};
-use smc_types::ids::ReplicaId;
 
 impl RocksDisk {
     /// Whether there is a ledger in the directory `path`. Changes nothing.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use smc::sources::CustomObjects;
+use smc_kubernetes::custom_objects::CustomObjects;
 use smc_types::object_ref::Kind;
 
 use super::cursor::is_of_mesh;

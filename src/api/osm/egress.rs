@@ -2,15 +2,15 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, account,
     entries, matches, port, range, read,
 };
 use crate::kind::{CustomKind, schema, without_effect};
-use smc_types::ids::NamespacedName;
-use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 
 /// The protocols of a port that traffic leaves the mesh by.
 const EGRESS_PROTOCOLS: [&str; 4] = ["http", "https", "tcp", "tcp-server-first"];

@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
+use smc_types::ids::{NamespacedName, ServiceId};
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, entries,
@@ -9,9 +12,6 @@ use super::policy::{
 };
 use crate::kind::{CustomKind, schema, without_effect};
 use crate::reading::{Findings, Node};
-use smc_types::ids::{NamespacedName, ServiceId};
-use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 
 /// The protocols that an ingress may speak.
 const INGRESS_PROTOCOLS: [&str; 2] = ["http", "https"];

@@ -10,10 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use crate::kind::{Column, CustomKind, effective, schema as schema_of};
-use crate::object::Object;
-use crate::reading::{Fields, Findings, Node};
 use smc_authority::pki::Lifetimes;
 use smc_model::cidr::parse_cidr;
 use smc_model::sidecar_settings::{LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
@@ -22,6 +18,10 @@ use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
+use crate::reading::{Fields, Findings, Node};
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -5,13 +5,13 @@
 
 use schemars::JsonSchema;
 use serde_json::Value;
-
-use crate::reading::{Fields, Findings, Node};
 use smc_types::duration;
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use crate::reading::{Fields, Findings, Node};
 
 /// The most entries of a list in one object: of references and addresses, of ports and other settings, of
 /// `matches`, and of headers. They bound what reading it may cost.

@@ -2,12 +2,12 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-
-use super::policy::{MAX_ENTRIES, Reference, account, duration_of, entries, number, read, reference};
-use crate::kind::{CustomKind, schema, without_effect};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
+
+use super::policy::{MAX_ENTRIES, Reference, account, duration_of, entries, number, read, reference};
+use crate::kind::{CustomKind, schema, without_effect};
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

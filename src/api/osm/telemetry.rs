@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
 
 use super::policy::read;
 use crate::kind::{CustomKind, schema, without_effect};
 use crate::schema::any_object;
-use smc_types::ids::NamespacedName;
-use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -2,16 +2,16 @@
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-
-use super::policy::{MAX_HEADERS, MAX_SETTINGS, duration_of, entries, number, one_of, read, section};
-use crate::kind::{Column, CustomKind, schema, without_effect};
-use crate::reading::{Fields, Findings};
-use crate::schema::any_object;
 use smc_model::regex::Pattern;
 use smc_types::ids::{NamespacedName, check_subdomain};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use super::policy::{MAX_HEADERS, MAX_SETTINGS, duration_of, entries, number, one_of, read, section};
+use crate::kind::{Column, CustomKind, schema, without_effect};
+use crate::reading::{Fields, Findings};
+use crate::schema::any_object;
 
 const RATE_UNITS: [&str; 3] = ["second", "minute", "hour"];
 

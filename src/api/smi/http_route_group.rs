@@ -8,16 +8,16 @@ pub mod schema;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-
-use crate::kind::{CustomKind, effective, schema as schema_of};
-use crate::object::Object;
-use crate::reading::{Fields, Findings, Node, mismatch};
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::regex::{HeaderPattern, InvalidPattern, Pattern};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use crate::kind::{CustomKind, effective, schema as schema_of};
+use crate::object::Object;
+use crate::reading::{Fields, Findings, Node, mismatch};
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -8,13 +8,13 @@ pub mod schema;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
 
 use crate::kind::{CustomKind, effective, schema as schema_of};
 use crate::object::Object;
 use crate::reading::{Findings, Node};
-use smc_types::ids::NamespacedName;
-use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 
 /// The kind TCPRoute.
 pub const TCP: CustomKind = CustomKind {

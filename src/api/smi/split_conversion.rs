@@ -5,10 +5,10 @@
 //! v1alpha1 and v1alpha2 have no `matches`; there they travel in an annotation ([`MATCHES_ANNOTATION`]).
 
 use serde_json::{Map, Number, Value};
+use smc_types::text::truncated;
 use thiserror::Error;
 
 use super::traffic_split::{MAX_WEIGHT, SplitVersion, milli};
-use smc_types::text::truncated;
 
 /// The annotation that holds the JSON of `spec.matches` in v1alpha1 and v1alpha2. It is reserved: in v1alpha3
 /// and later it means nothing, and does not survive a conversion.

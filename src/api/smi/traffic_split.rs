@@ -9,14 +9,14 @@ pub mod schema;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-
-use crate::kind::{Column, CustomKind, effective, schema as schema_of};
-use crate::object::Object;
-use crate::reading::{Findings, Node, mismatch};
 use smc_types::ids::{NamespacedName, ServiceId, TrustDomain, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
+
+use crate::kind::{Column, CustomKind, effective, schema as schema_of};
+use crate::object::Object;
+use crate::reading::{Findings, Node, mismatch};
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -9,13 +9,13 @@ pub mod schema;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::object_ref::Kind;
+use smc_types::problem::Reading;
 
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
 use crate::object::Object;
 use crate::reading::{Findings, Node};
-use smc_types::ids::{NamespacedName, ServiceAccountId};
-use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {

@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-
-use crate::pki::{SHORTEST_LIFETIME, SealedKey, SerialNumber, TrustBundle, Validity};
 use smc_types::ids::TrustDomain;
 use smc_types::time::Timestamp;
+
+use crate::pki::{SHORTEST_LIFETIME, SealedKey, SerialNumber, TrustBundle, Validity};
 
 /// One certificate authority of the mesh: its certificate and its sealed key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

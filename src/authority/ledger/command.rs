@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::time::Timestamp;
 
 use super::authority::{Authority, CaCertificate};
 use super::placement::ReplicaPhase;
 use super::record::{ControllerCertificateRecord, RekeyedKey, ServiceCertificateRecord};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
-use smc_types::ids::{ProxyName, ServiceAccountId};
-use smc_types::time::Timestamp;
 
 /// The generation of commands that this version applies. Members tell each other theirs, and a
 /// variant of a new generation is proposed when all tell it: 1 came with

@@ -2,12 +2,12 @@
 //!
 //! Owns the replies and the rejections. Every replica computes the same outcome; it is not stored.
 
+use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
+use smc_types::time::Timestamp;
 use thiserror::Error;
 
 use super::placement::ReplicaPhase;
 use crate::pki::SerialNumber;
-use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
-use smc_types::time::Timestamp;
 
 /// The effect of an applied command.
 #[derive(Debug, Clone, PartialEq, Eq)]

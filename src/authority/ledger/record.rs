@@ -3,10 +3,10 @@
 //! Owns their stored form.
 
 use serde::{Deserialize, Serialize};
-
-use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
 use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
+
+use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
 
 /// The certificate that all proxies of one identity share. Its sealed key is kept with it, so that
 /// every replica serves the same certificate, also after a restart.

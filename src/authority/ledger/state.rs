@@ -9,6 +9,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::time::Timestamp;
 
 use super::authority::Authority;
 use super::bounds::{MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED};
@@ -20,8 +22,6 @@ use super::record::{
 use super::time::LedgerTime;
 use crate::pki::SerialNumber;
 use data_encoding::HEXLOWER;
-use smc_types::ids::{ProxyName, ServiceAccountId};
-use smc_types::time::Timestamp;
 
 /// The certificates that were issued, claimed and released: one in-memory value, changed by
 /// [`Ledger::apply`] alone.

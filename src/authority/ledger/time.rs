@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-
 use smc_types::time::Timestamp;
 
 /// The ledger's time, in its stored form. A version that does not know of an agreed time cannot

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smc_types::time::Timestamp;
 use thiserror::Error;
 
 use super::SerialNumber;
-use smc_types::time::Timestamp;
 
 /// How far before its issuance a certificate becomes valid, so that a host whose clock is behind
 /// accepts it at once. Kubernetes and Istio also allow five minutes.

@@ -5,13 +5,13 @@
 //! existing workloads. Does not parse certificates, and does not claim them in the ledger.
 
 use data_encoding::HEXLOWER;
+use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain, WorkloadId};
+use smc_types::text::truncated;
+use smc_types::time::Timestamp;
 use thiserror::Error;
 
 use crate::ledger::{Ledger, ProxyCertificateState};
 use crate::pki::{Fingerprint, SerialNumber, Validity};
-use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain, WorkloadId};
-use smc_types::text::truncated;
-use smc_types::time::Timestamp;
 
 /// The contents of a peer's certificate. Its chain is verified; the contents are not.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,8 @@
 //! `smc-init` runs as root with two capabilities, for as long as it takes to write a few rules.
 
 use serde_json::{Value, json};
+use smc_model::sidecar_settings::LocalProxyMode;
+use smc_types::ports::METRICS_PORT;
 
 use super::exclusions::Exclusions;
 use super::names::{BOOTSTRAP_KEY, ENVOY, INIT, MOUNT, VOLUME};
@@ -11,8 +13,6 @@ use super::probe_config::{self, POD_IP, READY_PATH};
 use super::probes::{PROBE_PORT, Targets};
 use super::settings::Settings;
 use crate::interception::PROXY_UID;
-use smc_model::sidecar_settings::LocalProxyMode;
-use smc_types::ports::METRICS_PORT;
 
 /// Envoy's log level, unless MeshConfig sets one.
 const LOG_LEVEL: &str = "warning";

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use serde_json::Value;
+use smc_model::topology::Namespace;
 
 use super::names::INJECTION_ANNOTATION;
-use smc_model::topology::Namespace;
 
 /// The annotation of a mirror pod: the API server's copy of a static pod, which the kubelet owns.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

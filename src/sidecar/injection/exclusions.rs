@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use smc_model::cidr::parse_cidr;
+use smc_model::sidecar_settings::SidecarSettings;
 use smc_types::text::truncated;
 
 use super::error::InjectionError;
 use crate::interception::{Interception, Parameters};
 use ipnet::IpNet;
-use smc_model::cidr::parse_cidr;
-use smc_model::sidecar_settings::SidecarSettings;
 
 const OUTBOUND_PORTS: &str = "openservicemesh.io/outbound-port-exclusion-list";
 const INBOUND_PORTS: &str = "openservicemesh.io/inbound-port-exclusion-list";

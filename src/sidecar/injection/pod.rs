@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 use smc_types::ids::ProxyUuid;
+use smc_types::ports::METRICS_PORT;
 
 use super::decision::switch;
 use super::error::InjectionError;
@@ -14,7 +15,6 @@ use super::probes::{self, Targets};
 use super::settings::Settings;
 use super::{containers, exclusions};
 use crate::interception::PROXY_UID;
-use smc_types::ports::METRICS_PORT;
 
 /// Kubernetes' default of `spec.terminationGracePeriodSeconds`.
 const GRACE: u64 = 30;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use smc_types::ports::PROBE_PORTS;
 
 use super::probe_target::{Target, encoded};
-use smc_types::ports::PROBE_PORTS;
 
 /// The port of rewritten probes: the first of those that interception leaves out.
 pub(super) const PROBE_PORT: u16 = *PROBE_PORTS.start();

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
+use smc_model::topology::Namespace;
 use smc_types::causes::causes;
 
 use super::*;
-use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
-use smc_model::topology::Namespace;
 
 const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_test_kubernetes::{Cluster, ClusterOptions};
 
 use crate::shared;
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use smc_demo::manifests::{APPLICATIONS, WEIGHTS_BEFORE};
 use smc_demo::unattended::{self, Plan};
-
-use smc_kubernetes::BOOKSTORE_IMAGE;
+use smc_test_kubernetes::BOOKSTORE_IMAGE;
 
 use crate::stage::ClusterStage;
 use crate::{mesh, shared};
@@ -17,7 +16,7 @@ use crate::{mesh, shared};
 async fn policy_decides_between_the_pods_of_the_bookstore() {
     let Some(cluster) = shared::cluster().await else { return };
     mesh::install(&cluster).await;
-    let manifests = smc_kubernetes::bookstore(Path::new("../demo/mesh"), BOOKSTORE_IMAGE).unwrap();
+    let manifests = smc_test_kubernetes::bookstore(Path::new("../demo/mesh"), BOOKSTORE_IMAGE).unwrap();
     cluster.apply(&manifests).await.unwrap();
     for (pod, _) in APPLICATIONS {
         let (namespace, name) = pod.split_once('/').unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_kubernetes::{Cluster, ClusterOptions, MESH_NAMESPACE};
+use smc_test_kubernetes::{Cluster, ClusterOptions, MESH_NAMESPACE};
 use tempfile::TempDir;
 
 use crate::{mesh, shared};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, MESH_NAMESPACE, beside};
+use smc_test_kubernetes::{Cluster, MESH_NAMESPACE, beside};
 use smc_testkit::memory::memory_kib;
 use tempfile::TempDir;
 
@@ -114,7 +114,7 @@ impl Controller {
             .arg("--admin-socket")
             .arg(path("admin.sock"))
             .args(["--create-kek", "--xds-listen", "127.0.0.1:0", "--mesh-namespace", MESH_NAMESPACE])
-            .args(["--log-level", "info,smc::sources=debug"])
+            .args(["--log-level", "info,smc_kubernetes::source=debug"])
             .args(arguments)
             .stderr(log)
             .spawn()

@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smc::admin::client::{self, Client};
-use smc_kubernetes::{Cluster, ClusterOptions, beside};
 use smc_proto::admin::v1::{BootstrapRequest, GetClusterStatusRequest};
+use smc_server::admin::client::{self, Client};
+use smc_test_kubernetes::{Cluster, ClusterOptions, beside};
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack, subscribe};
 use smc_testkit::shop;
 use smc_xds::resource::ResourceType;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use smc_kubernetes::{Cluster, Image, MESH_NAMESPACE, beside};
+use smc_test_kubernetes::{Cluster, Image, MESH_NAMESPACE, beside};
 
 use crate::mesh::{self, REPLICAS, SETTLE, smc};
 use crate::shared;

@@ -7,7 +7,7 @@ mod clocks;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ClusterOptions, injector_webhook};
+use smc_test_kubernetes::{Cluster, ClusterOptions, injector_webhook};
 
 use crate::controller::{Controller, admits, free_port};
 use crate::shared;

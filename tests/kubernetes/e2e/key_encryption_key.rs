@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, MESH_NAMESPACE};
+use smc_test_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::mesh::{self, SETTLE, smc};
 use crate::shared;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_kubernetes::Cluster;
+use smc_test_kubernetes::Cluster;
 
 use crate::mesh::{self, SETTLE};
 use crate::shared;

@@ -5,7 +5,7 @@
 //! containers do.
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ENVOY_IMAGE, SMC_IMAGE, beside};
+use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, SMC_IMAGE, beside};
 use tokio::process::Command;
 
 use crate::mesh::{self, SETTLE};

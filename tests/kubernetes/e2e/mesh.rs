@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, ENVOY_IMAGE, MESH_NAMESPACE, MeshOptions, SMC_IMAGE};
+use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, MESH_NAMESPACE, MeshOptions, SMC_IMAGE};
 use tokio::sync::OnceCell;
 
 /// Number of controllers: the smallest group in which one may fail.

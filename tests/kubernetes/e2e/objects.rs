@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_test_kubernetes::{Cluster, ClusterOptions};
 
 use crate::shared;
 use control_plane::ControlPlane;

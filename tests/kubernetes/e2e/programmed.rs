@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::Value;
-use smc_kubernetes::Cluster;
+use smc_test_kubernetes::Cluster;
 
 /// How long anything may take, on a machine that may be busy compiling. A status follows its object in
 /// seconds, and is written again after ten.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ENVOY_IMAGE, SMC_IMAGE, beside};
+use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, SMC_IMAGE, beside};
 
 use crate::mesh::{self, SETTLE, smc};
 use crate::programmed::wait_programmed;

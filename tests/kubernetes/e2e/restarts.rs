@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use smc_kubernetes::{Cluster, ClusterOptions, Programs, create_all};
 use smc_lab::{Calls, FetchResult, Lab, LabOptions};
+use smc_test_kubernetes::{Cluster, ClusterOptions, Programs, create_all};
 use smc_testkit::envoy_log::{ENVOY_ARGS, line, streams};
 use smc_testkit::eventually::{Patience, eventually};
 use smc_testkit::shards::ShardsReport;

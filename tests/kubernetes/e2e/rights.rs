@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, MESH_NAMESPACE};
+use smc_test_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::{mesh, shared};
 use comparison::{Grant, grants};

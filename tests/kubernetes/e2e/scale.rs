@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams, PartialObjectMeta};
 use serde_json::Value;
-use smc_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
+use smc_test_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
 use tempfile::NamedTempFile;
 use tokio::time::Instant;
 

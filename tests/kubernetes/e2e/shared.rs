@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smc_kubernetes::{
+use smc_test_kubernetes::{
     BOOKSTORE_IMAGE, Cluster, ClusterOptions, ENVOY_IMAGE, Image, Programs, SMC_IMAGE, beside,
 };
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};

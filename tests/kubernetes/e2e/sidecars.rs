@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::jiff::Timestamp;
-use smc_kubernetes::Cluster;
+use smc_test_kubernetes::Cluster;
 use smc_testkit::envoy_log::{percentiles, streams};
 use smc_testkit::shards::ShardsReport;
 

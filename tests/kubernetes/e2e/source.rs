@@ -18,8 +18,8 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use nix::sys::signal::Signal;
-use smc::crds::definitions;
-use smc_kubernetes::{Cluster, ClusterOptions, Programs};
+use smc_kubernetes::crds::definitions;
+use smc_test_kubernetes::{Cluster, ClusterOptions, Programs};
 use smc_types::ids::MeshNamespace;
 
 use crate::shared;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use smc_demo::follow::Follower;
 use smc_demo::manifests::APPLICATIONS;
 use smc_demo::stage::{Line, Stage, StageError, Upgrade, failed};
-use smc_kubernetes::{BOOKSTORE_IMAGE, Cluster, ClusterError, ClusterHandle, MESH_NAMESPACE, in_cluster};
+use smc_test_kubernetes::{
+    BOOKSTORE_IMAGE, Cluster, ClusterError, ClusterHandle, MESH_NAMESPACE, in_cluster,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::mesh::{REPLICAS, smc};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use smc_kubernetes::Cluster;
+use smc_test_kubernetes::Cluster;
 
 use crate::mesh::{self, SETTLE};
 use crate::stage::{complete_lines, log, received};

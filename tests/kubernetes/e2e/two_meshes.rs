@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use smc_kubernetes::{Cluster, ENVOY_IMAGE, Image, MESH_NAMESPACE, SMC_IMAGE, beside};
+use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, Image, MESH_NAMESPACE, SMC_IMAGE, beside};
 use tokio::process::Command;
 
 use crate::mesh::{self, SETTLE};

@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde_json::Value;
+use smc_model::regex::MAX_LENGTH;
 
 use super::{MAX_MATCHES, MAX_NAME, METHODS};
 use crate::schema::any_value;
-use smc_model::regex::MAX_LENGTH;
 
 /// Named matches of HTTP requests.
 #[derive(Debug, JsonSchema)]

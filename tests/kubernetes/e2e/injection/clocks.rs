@@ -1,6 +1,6 @@
 //! A controller and an API server whose clocks differ: the controller says so, and nothing opens.
 
-use smc_kubernetes::{Cluster, ClusterOptions, injector_webhook};
+use smc_test_kubernetes::{Cluster, ClusterOptions, injector_webhook};
 
 use super::{NAMESPACES, PATIENCE};
 use crate::controller::{Controller, free_port, refusal};

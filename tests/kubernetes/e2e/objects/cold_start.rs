@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, ClusterOptions};
+use smc_test_kubernetes::{Cluster, ClusterOptions};
 
 use super::control_plane::ControlPlane;
 use super::{definitions, get, split};

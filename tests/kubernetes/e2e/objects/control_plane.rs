@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use smc_kubernetes::{Cluster, MESH_NAMESPACE};
+use smc_test_kubernetes::{Cluster, MESH_NAMESPACE};
 
 use crate::controller::Controller;
 

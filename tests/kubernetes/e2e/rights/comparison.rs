@@ -104,7 +104,7 @@ impl Grant {
     /// in the control plane's own, where a Role would do.
     pub(super) fn is_used(&self, requests: &[Request]) -> bool {
         let beyond = |request: &Request| {
-            self.namespace.is_some() || request.namespace != smc_kubernetes::MESH_NAMESPACE
+            self.namespace.is_some() || request.namespace != smc_test_kubernetes::MESH_NAMESPACE
         };
         requests.iter().any(|request| self.allows(request) && beyond(request))
     }

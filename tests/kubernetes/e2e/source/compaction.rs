@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use smc_kubernetes::Cluster;
+use smc_test_kubernetes::Cluster;
 
 use crate::shared;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use kube::Client;
-use smc::kubernetes::api::{Answer, ApiServer, Unreachable};
+use smc_kubernetes::api::{Answer, ApiServer, Unreachable};
 use tokio::sync::watch;
 
 /// An API server behind a gate. Clones share the gate.

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::Request;
 use kube::Client;
 use serde_json::json;
-use smc_kubernetes::{Cluster, create_all};
+use smc_test_kubernetes::{Cluster, create_all};
 use smc_types::object_ref::Kind;
 
 use crate::shared;

@@ -225,7 +225,7 @@ fn open_fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
 fn every_field_that_a_definition_leaves_open_has_a_hostile_object() {
     let own = smc_types::ids::MeshNamespace::new("own").unwrap();
     let mut open = BTreeSet::new();
-    for definition in smc::crds::definitions(&own).unwrap() {
+    for definition in smc_kubernetes::crds::definitions(&own).unwrap() {
         let definition = definition.as_json();
         let kind = Kind::of_name(definition["spec"]["names"]["kind"].as_str().unwrap()).unwrap();
         for version in definition["spec"]["versions"].as_array().unwrap() {

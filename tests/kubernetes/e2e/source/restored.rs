@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::{Value, json};
-use smc_kubernetes::{Cluster, EtcdCopy, create_all};
 use smc_mesh::catalog::Object;
+use smc_test_kubernetes::{Cluster, EtcdCopy, create_all};
 use smc_types::object_ref::Kind;
 
 use crate::shared;

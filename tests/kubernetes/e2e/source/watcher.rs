@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc::sources::{Batch, KubernetesSource, Source, SourceError};
-use smc::telemetry::Metrics;
 use smc_host::env::Env;
+use smc_kubernetes::source::KubernetesSource;
 use smc_mesh::catalog::{Object, SourceEvent};
+use smc_server::metrics::Metrics;
+use smc_server::source::{Batch, Source, SourceError};
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};

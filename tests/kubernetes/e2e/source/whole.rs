@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use smc::kubernetes::client::connect;
-use smc_kubernetes::Cluster;
+use smc_kubernetes::client::connect;
+use smc_test_kubernetes::Cluster;
 use smc_testkit::relay::Relay;
 use smc_types::object_ref::Kind;
 use tempfile::TempDir;

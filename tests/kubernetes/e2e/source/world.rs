@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::Client;
 use serde_json::{Value, json};
 use smc_host::env::fixed::SeededEntropy;
-use smc_kubernetes::create_all;
+use smc_test_kubernetes::create_all;
 
 use super::every_kind::{in_mesh, in_namespaces, mesh_config, namespace, object, reference};
 

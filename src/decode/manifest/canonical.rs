@@ -1,0 +1,53 @@
+//! An object as one line of text, from which it can be read again.
+//!
+//! Owns the form in which a source keeps an object: the object's own Kubernetes JSON, without white space and
+//! with sorted keys. A later version of SMC reads it as it reads any object, so there is no format of
+//! domain objects to keep stable.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Declaration, Origin};
+use crate::Rules;
+use crate::kinds::{self, Meaning};
+
+/// The object as compact JSON; `None` if that takes more than `max` bytes. YAML aliases repeat text, so it
+/// may be longer than its file.
+pub fn write(value: &Value, max: usize) -> Option<Arc<str>> {
+    let mut text = Bounded { bytes: Vec::new(), max };
+    serde_json::to_writer(&mut text, value).ok()?;
+    String::from_utf8(text.bytes).ok().map(Arc::from)
+}
+
+/// Reads an object again from its [`Declaration::json`]; `None` if the text is of no kind that is read. Its
+/// problems were reported when it was read first.
+pub fn read(rules: &Rules, origin: Origin, json: &str) -> Option<Declaration> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    let text = |key| value.get(key).and_then(Value::as_str);
+    let Meaning::Object(reader) = kinds::meaning(text("apiVersion")?, text("kind")?) else { return None };
+    let reference = kinds::reference(reader, &value).ok()?;
+    let (object, _) = kinds::convert(reader, &reference, &value, rules);
+    Some(Declaration { origin, reference, object, json: Some(json.into()) })
+}
+
+/// Refuses what would exceed `max` bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

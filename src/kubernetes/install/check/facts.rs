@@ -1,0 +1,262 @@
+//! What `smc check` looks at.
+//!
+//! Owns the requests. What a person may not see stays unknown, which is not the same as missing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use smc_proto::admin::v1::{GetCaStatusRequest, GetClusterStatusRequest};
+use smc_server::admin::client::{CALL_TIMEOUT, Client};
+use smc_sidecar::injection::{INJECTION_ANNOTATION, PROXY_UUID_LABEL, switch};
+use smc_types::causes::causes;
+use smc_types::ids::{MeshName, MeshNamespace};
+
+use crate::crds::{DefinitionError, definitions};
+use crate::install::apply::Cluster;
+use crate::install::controllers::{Controllers, SELECTOR};
+use crate::install::settings::key_secret;
+
+/// What an installation creates: group, resource, and whether it is in the control plane's namespace.
+const CREATED: [(&str, &str, bool); 14] = [
+    ("", "namespaces", false),
+    ("apiextensions.k8s.io", "customresourcedefinitions", false),
+    ("rbac.authorization.k8s.io", "clusterroles", false),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", false),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", false),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations", false),
+    ("rbac.authorization.k8s.io", "roles", true),
+    ("rbac.authorization.k8s.io", "rolebindings", true),
+    ("", "serviceaccounts", true),
+    ("", "services", true),
+    ("apps", "statefulsets", true),
+    ("policy", "poddisruptionbudgets", true),
+    ("networking.k8s.io", "networkpolicies", true),
+    ("", "pods", true),
+];
+
+/// The most pods of the mesh's namespaces that are looked at for sidecars, in pages.
+const PAGE: u32 = 500;
+
+/// The label of a namespace of a mesh.
+pub const MONITORED_BY: &str = "openservicemesh.io/monitored-by";
+
+/// What is known about a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// The name of the mesh.
+    pub mesh: String,
+    /// The namespace of the control plane.
+    pub namespace: String,
+    /// The version of the API server, or why it does not answer.
+    pub version: Result<String, String>,
+    /// What the person may not create.
+    pub denied: Vec<String>,
+    /// Whether there is a default StorageClass, as far as the person may see.
+    pub default_storage_class: Option<bool>,
+    /// The definitions that SMC needs, and those that are there.
+    pub definitions: BTreeMap<String, Option<Value>>,
+    /// The StatefulSet.
+    pub set: Option<Value>,
+    /// The configuration of the injector.
+    pub injector: Option<Value>,
+    /// The configuration of the validator.
+    pub validator: Option<Value>,
+    /// The pods of the controllers.
+    pub pods: Vec<Value>,
+    /// Whether the Secret of the key-encryption key is there, as far as the person may see.
+    pub key: Option<bool>,
+    /// The group as a controller sees it, or why none answers.
+    pub group: Result<Group, String>,
+    /// The namespaces of the mesh.
+    pub mesh_namespaces: Vec<String>,
+    /// Pods of these namespaces that should have a sidecar and have none.
+    pub pods_without_sidecar: usize,
+    /// The time, in seconds since 1970.
+    pub now: i64,
+}
+
+/// What a controller says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The leader, if there is one.
+    pub leader: Option<u64>,
+    /// The voters, sorted.
+    pub voters: Vec<u64>,
+    /// What is wrong with the clock.
+    pub clock_problem: Option<String>,
+    /// The certificate authorities, and when they end.
+    pub authorities: Vec<(String, i64)>,
+    /// Conditions that an operator should act on.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at a cluster.
+pub async fn gather(
+    cluster: &Cluster,
+    mesh: &MeshName,
+    namespace: &MeshNamespace,
+    now: i64,
+) -> Result<Facts, DefinitionError> {
+    let client = cluster.client();
+    let version = client.apiserver_version().await;
+    let mut facts = Facts {
+        mesh: mesh.to_string(),
+        namespace: namespace.to_string(),
+        version: version.map(|version| version.git_version).map_err(|error| causes(&error)),
+        denied: Vec::new(),
+        default_storage_class: None,
+        definitions: BTreeMap::new(),
+        set: None,
+        injector: None,
+        validator: None,
+        pods: Vec::new(),
+        key: None,
+        group: Err("no controller was asked".to_owned()),
+        mesh_namespaces: Vec::new(),
+        pods_without_sidecar: 0,
+        now,
+    };
+    if facts.version.is_err() {
+        return Ok(facts);
+    }
+    for definition in definitions(namespace)? {
+        facts.definitions.insert(definition.name().to_owned(), found(cluster, definition.as_json()).await);
+    }
+    let named = |version: &str, kind: &str, name: String, namespace: Option<&MeshNamespace>| {
+        let namespace = namespace.map(MeshNamespace::as_str);
+        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": namespace } })
+    };
+    let set = named("apps/v1", "StatefulSet", "smc-controller".to_owned(), Some(namespace));
+    facts.set = found(cluster, &set).await;
+    let configuration = |kind, name| named("admissionregistration.k8s.io/v1", kind, name, None);
+    let injector = configuration("MutatingWebhookConfiguration", format!("smc-injector-{mesh}"));
+    facts.injector = found(cluster, &injector).await;
+    let validator = configuration("ValidatingWebhookConfiguration", format!("smc-validator-{mesh}"));
+    facts.validator = found(cluster, &validator).await;
+    facts.denied = denied(cluster, namespace).await;
+    facts.default_storage_class = default_storage_class(cluster).await;
+    if let Some(set) = &facts.set {
+        facts.pods = controllers(cluster, namespace).await;
+        facts.key = key(cluster, namespace, set).await;
+        facts.group = group(cluster, namespace).await;
+        (facts.mesh_namespaces, facts.pods_without_sidecar) = members(cluster, mesh).await;
+    }
+    Ok(facts)
+}
+
+/// The object, or `None` if it is missing or may not be read.
+async fn found(cluster: &Cluster, object: &Value) -> Option<Value> {
+    cluster.find(object).await.ok().flatten()
+}
+
+async fn denied(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<String> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client());
+    let mut denied = Vec::new();
+    for (group, resource, namespaced) in CREATED {
+        let attributes = ResourceAttributes {
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some("create".to_owned()),
+            namespace: namespaced.then(|| namespace.to_string()),
+            ..ResourceAttributes::default()
+        };
+        let spec =
+            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let allowed = answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.allowed));
+        if !allowed {
+            denied.push(format!("create {resource}"));
+        }
+    }
+    denied
+}
+
+async fn default_storage_class(cluster: &Cluster) -> Option<bool> {
+    const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+    let classes: Api<StorageClass> = Api::all(cluster.client());
+    let classes = classes.list(&ListParams::default()).await.ok()?;
+    let is_default = |class: &StorageClass| {
+        class
+            .metadata
+            .annotations
+            .as_ref()
+            .is_some_and(|all| all.get(DEFAULT).is_some_and(|value| value == "true"))
+    };
+    Some(classes.items.iter().any(is_default))
+}
+
+async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Value> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace.as_str());
+    let listed = pods.list(&ListParams::default().labels(SELECTOR)).await;
+    let listed = listed.map(|pods| pods.items).unwrap_or_default();
+    listed.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect()
+}
+
+async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Option<bool> {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace.as_str());
+    // Its metadata alone: the key is no business of this program.
+    secrets.get_metadata_opt(key_secret(set)).await.ok().map(|found| found.is_some())
+}
+
+async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
+    let controllers = Controllers::new(cluster.client(), namespace.clone());
+    let mut client = controllers.client(None, CALL_TIMEOUT).await.map_err(|error| causes(&error))?;
+    let group = asked(&mut client).await;
+    group.map_err(|status| status.message().to_owned())
+}
+
+async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {
+    let status = client.get_cluster_status(GetClusterStatusRequest {}).await?.into_inner();
+    let authority = client.get_ca_status(GetCaStatusRequest {}).await?.into_inner();
+    let roots = authority.roots.iter().map(|root| (format!("the root {}", root.serial), root.not_after));
+    let issuer = authority.issuer.iter().map(|ca| (format!("the issuing CA {}", ca.serial), ca.not_after));
+    let mut voters: Vec<_> =
+        status.replicas.iter().filter(|replica| replica.voter).map(|replica| replica.id).collect();
+    voters.sort_unstable();
+    Ok(Group {
+        leader: status.leader,
+        voters,
+        clock_problem: Some(status.clock_problem).filter(|problem| !problem.is_empty()),
+        authorities: roots.chain(issuer).collect(),
+        warnings: authority.warnings,
+    })
+}
+
+/// The namespaces of the mesh, and how many of their pods have no sidecar.
+async fn members(cluster: &Cluster, mesh: &MeshName) -> (Vec<String>, usize) {
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let ours = ListParams::default().labels(&format!("{MONITORED_BY}={mesh}"));
+    let listed = namespaces.list(&ours).await.map(|list| list.items).unwrap_or_default();
+    let names: Vec<_> = listed.into_iter().filter_map(|namespace| namespace.metadata.name).collect();
+    let mut without = 0;
+    for name in &names {
+        let pods: Api<Pod> = Api::namespaced(cluster.client(), name);
+        let mut page = ListParams::default().labels(&format!("!{PROXY_UUID_LABEL}")).limit(PAGE);
+        while let Ok(list) = pods.list(&page).await {
+            without += list.items.iter().filter(|pod| should_have_sidecar(pod)).count();
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+    }
+    (names, without)
+}
+
+/// Whether a pod without a sidecar runs, uses a network of its own, and did not ask to be left alone.
+fn should_have_sidecar(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = matches!(phase, Some("Succeeded" | "Failed"));
+    let host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
+    let refused = annotation.is_some_and(|value| switch(value) == Some(false));
+    !ended && !host && !refused
+}

@@ -1,0 +1,29 @@
+//! A replica as a pod of a Kubernetes StatefulSet: its number, its place in the group, and its end.
+//!
+//! Owns what the ordinal of the pod decides. A person changes the number of replicas with `kubectl scale`,
+//! and nothing else:
+//!
+//! - The ordinal is the replica's id, and the addresses of all replicas follow from it ([`Placement`]).
+//! - Replica 0 founds the group, once for ever: an object of the API records it ([`FoundingObject`]). Every
+//!   other replica, and replica 0 without its disk, joins the group of the others.
+//! - A replica that is scaled away leaves the group before it ends, while it still counts towards the
+//!   majority ([`Departing`]). The leader removes those that could not ([`Keeper`]).
+//! - The key-encryption key is a Secret that is made once ([`KekSecret`]).
+
+mod api;
+mod departing;
+mod founding;
+mod keeper;
+mod kek_secret;
+mod left;
+mod placement;
+mod scaling;
+
+pub use api::{ApiError, OwnObjects};
+pub use departing::Departing;
+pub use founding::FoundingObject;
+pub use keeper::Keeper;
+pub use kek_secret::KekSecret;
+pub use left::sweep;
+pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};
+pub use scaling::{Departure, Desired};

@@ -1,0 +1,78 @@
+//! The mark in a data directory whose replica has left the group for good.
+//!
+//! Owns the mark and what follows from it. A replica that was removed may not come back with its disk: it
+//! would not be asked for anything, and what it holds grows old. Once its removal is committed it marks its
+//! directory; at its next start, after the set was scaled up again, it begins with an empty ledger and joins.
+//! A replica that was removed while it did not run marks its directory once the leader has confirmed it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use smc_host::files::sync_name;
+use thiserror::Error;
+use tracing::info;
+
+const MARK: &str = "left-the-group";
+
+/// The mark cannot be made, or not be followed.
+#[derive(Debug, Error)]
+#[error("cannot {action} {}", .path.display())]
+pub struct LeftError {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Marks `data_dir` durably. Blocks.
+pub(super) fn mark(data_dir: &Path) -> Result<(), LeftError> {
+    let path = data_dir.join(MARK);
+    let made = File::create(&path).and_then(|file| file.sync_all()).and_then(|()| sync_name(&path));
+    made.map_err(|source| LeftError { action: "mark the end of the membership in", path, source })
+}
+
+/// Deletes the ledger of a directory that is marked, and then the mark. Blocks.
+pub fn sweep(data_dir: &Path, ledger: &Path) -> Result<(), LeftError> {
+    let mark = data_dir.join(MARK);
+    match mark.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        Err(source) => return Err(LeftError { action: "look for", path: mark, source }),
+    }
+    match fs::remove_dir_all(ledger) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            return Err(LeftError { action: "delete", path: ledger.to_owned(), source });
+        }
+        _ => {}
+    }
+    let removed = sync_name(ledger).and_then(|()| fs::remove_file(&mark)).and_then(|()| sync_name(&mark));
+    removed.map_err(|source| LeftError { action: "remove", path: mark, source })?;
+    info!("this replica had left the group: it begins with an empty ledger");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_marked_directory_loses_its_ledger_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("ledger");
+        fs::create_dir(&ledger).unwrap();
+        fs::write(ledger.join("CURRENT"), "x").unwrap();
+        sweep(dir.path(), &ledger).unwrap();
+        assert!(ledger.join("CURRENT").exists(), "without a mark nothing is deleted");
+        mark(dir.path()).unwrap();
+        sweep(dir.path(), &ledger).unwrap();
+        assert!(!ledger.exists());
+        fs::create_dir(&ledger).unwrap();
+        sweep(dir.path(), &ledger).unwrap();
+        assert!(ledger.exists(), "the mark is gone");
+        // Cut short between the two deletions.
+        fs::remove_dir(&ledger).unwrap();
+        mark(dir.path()).unwrap();
+        sweep(dir.path(), &ledger).unwrap();
+    }
+}

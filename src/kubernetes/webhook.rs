@@ -1,0 +1,25 @@
+//! The webhooks of a replica: what the API server asks before it stores an object.
+//!
+//! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and
+//! what goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of
+//! sidecars ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom
+//! resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided
+//! in [`smc_sidecar::injection`] and the like; here it is carried out.
+//!
+//! Every replica serves the webhooks; what is kept up in the API is the Raft leader's task.
+
+pub(crate) mod body;
+pub(crate) mod bootstrap_secret;
+pub(crate) mod ca_bundle;
+pub(crate) mod collector;
+pub mod conversion;
+pub mod injector;
+pub(crate) mod namespaces;
+pub(crate) mod pending;
+pub(crate) mod review;
+pub(crate) mod server;
+pub(crate) mod uninjected;
+pub mod validator;
+
+/// How long the API may take for one request of a webhook. The API server waits ten seconds for a webhook.
+pub(crate) const API_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);

@@ -1,0 +1,134 @@
+//! What TrafficTargets grant, as a message of the administration API.
+//!
+//! Owns the bound on the answer: it repeats the routes of a target for each of its sources, so that a few
+//! short objects could make an answer of gigabytes, on the task that publishes the mesh.
+
+use smc_api::smi::TrafficTarget;
+use smc_mesh::catalog::Catalog;
+use smc_mesh::policy::{self, GrantSizes};
+use smc_model::http_match::{HttpMatch, MethodSet};
+use smc_model::inbound_intent::HttpAccess;
+use smc_proto::admin::v1 as pb;
+
+/// The most bytes of routes and ports in an answer. More is for a program to read, from the declared objects.
+const MAX_ROUTE_BYTES: u64 = 16 << 20;
+
+/// What stands in place of the routes and ports that do not fit.
+const TOO_LONG: &str = "too long to list here: see the TrafficTarget";
+
+/// Every permission that TrafficTargets grant, one row per source and target.
+pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
+    let mut rules = Vec::new();
+    let mut sizes = GrantSizes::default();
+    let mut left = MAX_ROUTE_BYTES;
+    let granting = |target: &&TrafficTarget| policy::allows_something(catalog, target);
+    for target in catalog.traffic_targets().filter(granting) {
+        let sources = u64::try_from(target.sources.len()).unwrap_or(u64::MAX);
+        let rest = left.checked_sub(sizes.of(catalog, target).saturating_mul(sources));
+        left = rest.unwrap_or(left);
+        let row = rest
+            .and_then(|_| row(catalog, target))
+            .unwrap_or_else(|| pb::Rule { http: vec![TOO_LONG.to_owned()], ..headed(target) });
+        rules.extend(
+            target.sources.iter().map(|source| pb::Rule { source: source.to_string(), ..row.clone() }),
+        );
+    }
+    rules.sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
+    pb::ListPolicyResponse { permissive: catalog.mesh_config().permissive, rules }
+}
+
+/// What a target grants, without a source.
+fn row(catalog: &Catalog, target: &TrafficTarget) -> Option<pb::Rule> {
+    let grant = policy::grant(catalog, target)?;
+    let (any_http, http) = match &grant.http {
+        HttpAccess::Any => (true, Vec::new()),
+        HttpAccess::Only(matches) => (false, matches.iter().map(http_match).collect()),
+    };
+    Some(pb::Rule {
+        ports: grant.ports.iter().flatten().map(|&port| port.into()).collect(),
+        all_ports: grant.ports.is_none(),
+        http,
+        any_http,
+        ..headed(target)
+    })
+}
+
+fn headed(target: &TrafficTarget) -> pb::Rule {
+    pb::Rule {
+        destination: target.destination.to_string(),
+        target: target.id.to_string(),
+        ..pb::Rule::default()
+    }
+}
+
+/// A match as text: methods, path, headers.
+fn http_match(route: &HttpMatch) -> String {
+    let methods = match &route.methods {
+        MethodSet::Any => "*".to_owned(),
+        MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
+    };
+    let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
+    let mut parts = vec![methods, path.to_owned()];
+    parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.matching().as_str())));
+    parts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use prost::Message;
+    use smc_api::object::SourceEvent;
+
+    use super::*;
+    use smc_decode::manifest;
+
+    /// The answer for a mesh with so many targets of so many sources, by a group of 256 matches.
+    fn answer(targets: usize, sources: usize) -> pb::ListPolicyResponse {
+        let long = "x".repeat(890);
+        let matches = (0..256).map(|i| format!("{{name: m{i}, pathRegex: /{i}/{long}}}")).collect::<Vec<_>>();
+        let mut text = format!(
+            "{{apiVersion: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, metadata: {{name: g, namespace: \
+             shop}}, spec: {{matches: [{}]}}}}\n",
+            matches.join(", ")
+        );
+        let sources = (0..sources).map(|i| format!("{{kind: ServiceAccount, name: c{i}, namespace: shop}}"));
+        let sources = sources.collect::<Vec<_>>().join(", ");
+        for i in 0..targets {
+            writeln!(
+                text,
+                "---\n{{apiVersion: access.smi-spec.io/v1alpha3, kind: TrafficTarget, metadata: {{name: t{i}, \
+                 namespace: shop}}, spec: {{destination: {{kind: ServiceAccount, name: server, namespace: shop}}, \
+                 rules: [{{kind: HTTPRouteGroup, name: g}}], sources: [{sources}]}}}}"
+            )
+            .unwrap();
+        }
+        let read = manifest::read("a.yaml", text.as_bytes());
+        assert_eq!(read.problems, []);
+        let mut catalog = Catalog::default();
+        for declaration in read.declarations {
+            catalog.apply(SourceEvent::Upsert(declaration.object.clone().unwrap()));
+        }
+        policy(&catalog)
+    }
+
+    #[test]
+    fn a_short_policy_is_listed_with_all_of_its_routes() {
+        let answer = answer(1, 2);
+        assert_eq!(answer.rules.len(), 2);
+        assert_eq!(answer.rules[0].source, "shop/c0");
+        assert!(answer.rules.iter().all(|rule| rule.http.len() == 256 && rule.all_ports && !rule.any_http));
+    }
+
+    #[test]
+    fn a_few_objects_do_not_make_an_answer_of_gigabytes() {
+        let answer = answer(40, 8);
+        assert_eq!(answer.rules.len(), 40 * 8, "every permission has its row");
+        let bytes = answer.encoded_len();
+        assert!(bytes < 17 << 20, "{bytes} bytes");
+        let (listed, left_out): (Vec<_>, Vec<_>) =
+            answer.rules.iter().partition(|rule| rule.http.len() == 256);
+        assert!(!listed.is_empty());
+        assert!(left_out.iter().all(|rule| rule.http == [TOO_LONG]), "none seems to allow less than it does");
+    }
+}

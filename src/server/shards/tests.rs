@@ -1,0 +1,112 @@
+//! The shards of a replica that is alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use smc_authority::ledger::ReplicaPhase::{Draining, Joining, Ready};
+use smc_host::env::Env;
+use smc_host::tasks::Tasks;
+use smc_proto::peer::v1::answer::Answer;
+use smc_proto::peer::v1::question::Question;
+use smc_proto::peer::v1::{Phase, ShardsQuestion};
+use smc_raft::{Group, MemoryDisk, NotAnswered, Storage};
+use smc_sidecar::bootstrap::Controllers;
+use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
+use tokio_util::sync::CancellationToken;
+
+use super::{Parts, PhaseError, Placement, Shards};
+use crate::metrics::Metrics;
+use crate::xds::proxies::Proxies;
+
+const ME: ReplicaId = ReplicaId(2);
+
+fn proxy() -> ProxyUuid {
+    ProxyUuid::derived(&WorkloadId::new("bookstore", "v1").unwrap())
+}
+
+struct Alone {
+    group: Arc<Group>,
+    ready: Arc<AtomicBool>,
+    shards: Shards,
+    tasks: Tasks,
+}
+
+/// Starts a replica that serves no mesh yet, on this disk.
+async fn start(disk: &MemoryDisk) -> Alone {
+    let env = Env::system();
+    let group = Arc::new(Group::alone(ME, Storage::Memory(disk.clone()), &env).await.unwrap());
+    let addresses = [ReplicaId(0), ME].map(|replica| (replica, "10.0.0.1:1".parse().unwrap()));
+    let ready = Arc::new(AtomicBool::new(false));
+    let is_ready = Arc::clone(&ready);
+    let mut tasks = Tasks::new(CancellationToken::new());
+    let parts = Parts {
+        group: Arc::clone(&group),
+        env,
+        controllers: Arc::new(Controllers::new(addresses.into())),
+        proxies: Proxies::new(100, Metrics::new()),
+        reports: Box::new(|_| Box::pin(std::future::ready(Err(NotAnswered::NotNow)))),
+        ready: Box::new(move || is_ready.load(Ordering::Relaxed)),
+        stops: Box::new(|| false),
+    };
+    let shards = Shards::start(parts, &mut tasks).unwrap();
+    Alone { group, ready, shards, tasks }
+}
+
+/// The placement once it is as wanted.
+async fn until(shards: &Shards, wanted: impl FnMut(&Arc<Placement>) -> bool) -> Arc<Placement> {
+    Arc::clone(&*shards.watch().wait_for(wanted).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_replica_joins_and_owns_its_shard_once_it_serves_the_mesh() {
+    let disk = MemoryDisk::default();
+    let alone = start(&disk).await;
+    let joined = until(&alone.shards, |placement| placement.phases.contains_key(&ME)).await;
+    assert_eq!((joined.epoch, joined.phases[&ME].phase), (1, Joining));
+    assert_eq!(alone.shards.owner(proxy()), None, "nobody is ready");
+
+    alone.ready.store(true, Ordering::Relaxed);
+    let ready = until(&alone.shards, |placement| !placement.ready.is_empty()).await;
+    assert_eq!((ready.epoch, ready.phases[&ME].phase), (2, Ready));
+    assert_eq!(alone.shards.owner(proxy()), Some(ME), "whatever the order, the other does not exist");
+
+    let limit = Duration::from_secs(5);
+    let answer = alone.group.ask(ME, Question::Shards(ShardsQuestion {}), limit).await.unwrap();
+    let Answer::Shards(answer) = answer else { panic!("{answer:?}") };
+    assert_eq!((answer.run, answer.epoch, answer.phase()), (alone.shards.run(), 2, Phase::Ready));
+    alone.group.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_drains_stays_so_until_it_joins_again() {
+    let disk = MemoryDisk::default();
+    let alone = start(&disk).await;
+    alone.ready.store(true, Ordering::Relaxed);
+    until(&alone.shards, |placement| !placement.ready.is_empty()).await;
+    assert!(alone.shards.set_phase(Draining).await.unwrap());
+    assert!(!alone.shards.set_phase(Draining).await.unwrap());
+    assert!(matches!(alone.shards.set_phase(Ready).await, Err(PhaseError::Rejected(_))));
+    let drains = until(&alone.shards, |placement| placement.ready.is_empty()).await;
+    assert_eq!(drains.phases[&ME].phase, Draining);
+
+    alone.shards.set_phase(Joining).await.unwrap();
+    until(&alone.shards, |placement| placement.ready.contains(&ME)).await;
+    alone.group.stop().await;
+}
+
+#[tokio::test]
+async fn a_restarted_replica_is_another_process_and_joins_first() {
+    let disk = MemoryDisk::default();
+    let before = start(&disk).await;
+    before.ready.store(true, Ordering::Relaxed);
+    let placement = until(&before.shards, |placement| !placement.ready.is_empty()).await;
+    before.group.stop().await;
+    drop(before.tasks);
+
+    let after = start(&disk).await;
+    assert_ne!(after.shards.run(), placement.phases[&ME].run);
+    let joined = until(&after.shards, |now| now.epoch > placement.epoch).await;
+    assert_eq!((joined.phases[&ME].phase, joined.phases[&ME].run), (Joining, after.shards.run()));
+    after.group.stop().await;
+}

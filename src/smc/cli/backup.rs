@@ -1,0 +1,170 @@
+//! `smc cluster backup|restore|recover`: a backup of the ledger, and a new group from it or from one replica.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use smc_authority::ledger::Ledger;
+use smc_host::env::Env;
+use smc_host::files::private::Replacement;
+use smc_host::files::sync_name;
+use smc_issuing::restore::read_restorable;
+use smc_issuing::seal::KeyRing;
+use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
+use smc_raft::{Inspection, Storage, inspect, recover, restore};
+use smc_types::host_port::HostPort;
+use smc_types::ids::ReplicaId;
+use thiserror::Error;
+
+use super::controller::ledger_directory;
+use super::output;
+use super::replica::NO_PEERS;
+use super::{AdminArgs, Outcome, Refused, Verdict};
+
+/// Flags of `smc cluster backup`.
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// The file to write, which must not exist
+    file: PathBuf,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Flags of `smc cluster restore`.
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The backup
+    file: PathBuf,
+    /// The replica's data directory, without a ledger
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The key-encryption key of the mesh that the backup is of
+    #[arg(long, value_name = "FILE")]
+    kek_file: PathBuf,
+    /// Another key-encryption key that private keys in the backup may be sealed with
+    #[arg(long = "also-kek-file", value_name = "FILE")]
+    other_kek_files: Vec<PathBuf>,
+    /// The ordinal of the new replica
+    #[arg(long, value_name = "N", default_value = "0")]
+    replica_id: ReplicaId,
+    /// The address that other replicas connect to; not needed for a single replica
+    #[arg(long, value_name = "HOST:PORT")]
+    raft_address: Option<HostPort>,
+}
+
+/// Flags of `smc cluster recover`.
+#[derive(Debug, Args)]
+pub(super) struct RecoverArgs {
+    /// The data directory of a replica that is stopped
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The address that other replicas connect to [default: the previous one]
+    #[arg(long, value_name = "HOST:PORT")]
+    raft_address: Option<HostPort>,
+    /// Make the change. Data that only the lost replicas had is lost for good
+    #[arg(long)]
+    confirm: bool,
+}
+
+/// The backup file cannot be written.
+#[derive(Debug, Error)]
+enum BackupFileError {
+    #[error("{} is there already", .0.display())]
+    Exists(PathBuf),
+    #[error("cannot write {}", .path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the controller ended before the backup did")]
+    Incomplete,
+}
+
+pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
+    let BackupArgs { file: path, admin } = args;
+    let failed = |source| BackupFileError::Write { path: path.clone(), source };
+    if path.try_exists().map_err(failed)? {
+        return Err(BackupFileError::Exists(path).into());
+    }
+    let mut parts =
+        admin.patient_client().await?.backup(BackupRequest {}).await.map_err(Refused)?.into_inner();
+    let mut file = Replacement::beside(&path, &format!(".{}.new", std::process::id())).map_err(failed)?;
+    let mut length = 0;
+    loop {
+        let part = parts.message().await.map_err(Refused)?.and_then(|part| part.part);
+        match part.ok_or(BackupFileError::Incomplete)? {
+            Part::Content(bytes) => {
+                file.write_all(&bytes).map_err(failed)?;
+                length += bytes.len() as u64;
+            }
+            Part::End(end) if end.length == length => break,
+            Part::End(_) => return Err(BackupFileError::Incomplete.into()),
+        }
+    }
+    file.put_in_new_place().and_then(|()| sync_name(&path)).map_err(failed)?;
+    output::write(&format!("{length} bytes in {}\n", path.display()))?;
+    Ok(Verdict::Ok)
+}
+
+pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
+    let RestoreArgs { file: path, data_dir, kek_file, other_kek_files, replica_id, raft_address } = args;
+    let raft_address = raft_address.map_or_else(|| NO_PEERS.to_owned(), |address| address.to_string());
+    let env = Env::system();
+    let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
+    let backup = read_restorable(&path, &keys)?;
+    let storage = Storage::Directory(ledger_directory(&data_dir));
+    let group = restore(&backup, storage, replica_id, raft_address.clone(), &*env.entropy).await?;
+    let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
+    output::write(&format!(
+        "{}\nreplica {replica_id} at {raft_address} is the only member of the new group {group}, with the backup{of}\n",
+        contents(&backup.ledger)
+    ))?;
+    Ok(Verdict::Ok)
+}
+
+pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
+    let RecoverArgs { data_dir, raft_address, confirm } = args;
+    let storage = Storage::Directory(ledger_directory(&data_dir));
+    if !confirm {
+        let inspection = inspect(storage).await?;
+        output::write(&format!(
+            "{}nothing was changed; --confirm makes it a group of its own\n",
+            left(&inspection)
+        ))?;
+        return Ok(Verdict::Ok);
+    }
+    let raft_address = raft_address.map(|address| address.to_string());
+    let (inspection, group) = recover(storage, raft_address, &*Env::system().entropy).await?;
+    output::write(&format!(
+        "{}replica {} is the only member of the new group {group}\n",
+        left(&inspection),
+        inspection.replica
+    ))?;
+    Ok(Verdict::Ok)
+}
+
+fn left(inspection: &Inspection) -> String {
+    let Inspection { replica, group, members, term, last, ledger } = inspection;
+    let members: Vec<_> = members.iter().map(|(id, member)| format!("{id} at {}", member.address)).collect();
+    format!(
+        "replica {replica} of group {group}\nmembers: {}\nterm {term}, entry {last}\n{}\n",
+        members.join(", "),
+        contents(ledger)
+    )
+}
+
+fn contents(ledger: &Ledger) -> String {
+    let authority = ledger.authority().map_or("no authority".to_owned(), |authority| {
+        format!("the authority of {}", authority.trust_domain)
+    });
+    let keys: BTreeSet<_> = ledger.keys().map(|(_, _, key)| key.encryption_key.as_str()).collect();
+    let keys: Vec<_> = keys.into_iter().collect();
+    format!(
+        "{authority}, {} identities, {} proxy certificates\nprivate keys sealed with the key-encryption key {}",
+        ledger.service_certificates().count(),
+        ledger.proxy_certificates().count(),
+        keys.join(" and ")
+    )
+}

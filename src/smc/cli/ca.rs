@@ -1,0 +1,223 @@
+//! `smc ca`: the certificate authority.
+
+use clap::Subcommand;
+use smc_host::env::Env;
+use smc_proto::admin::v1::{
+    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse, RekeyCaRequest,
+    RootRotation, RotateCaRequest, RotateCaResponse,
+};
+use smc_types::time::Timestamp;
+
+use super::output::OutputArgs;
+use super::table::Table;
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
+
+/// How many of the workloads that a root rotation waits for are named; the JSON has all of them.
+const MAX_NAMES: usize = 8;
+
+/// Subcommands of `smc ca`.
+#[derive(Debug, Subcommand)]
+pub(super) enum CaCommand {
+    /// Show the authority's certificates and what it issued.
+    Status {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Replace the CA that signs, or the root.
+    ///
+    /// A new issuing CA signs at once. A new root is trusted at once and signs once every proxy trusts it;
+    /// `smc ca status` shows the progress. Neither interrupts traffic.
+    Rotate {
+        /// Replace the root, and with it the CA that signs.
+        #[arg(long)]
+        root: bool,
+        /// Give up a new root that does not sign yet, as if its rotation had not begun.
+        #[arg(long, conflicts_with_all = ["root", "hasten"])]
+        cancel: bool,
+        /// Do not wait for the service certificates from before a new root. Shows what that means; with
+        /// --confirm it does it.
+        #[arg(long, conflicts_with = "root")]
+        hasten: bool,
+        /// Hasten the new root.
+        #[arg(long, requires = "hasten")]
+        confirm: bool,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Seal all private keys with the key-encryption key of the replica that is called.
+    ///
+    /// Every replica must have that key as its --kek-file and the previous key as --also-kek-file. Afterwards
+    /// `smc ca status` shows one key-encryption key. Only older backups still need the previous one.
+    Rekey {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+pub(super) async fn run(command: CaCommand) -> Outcome {
+    match command {
+        CaCommand::Status { admin, output } => {
+            let answer = admin
+                .client()
+                .await?
+                .get_ca_status(GetCaStatusRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, status)?;
+        }
+        CaCommand::Rotate { hasten: true, confirm: false, admin, output, .. } => {
+            let status = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await;
+            output.print(&status.map_err(Refused)?.into_inner(), hastening)?;
+        }
+        CaCommand::Rotate { root, cancel, hasten, admin, output, .. } => {
+            let request = RotateCaRequest { root, cancel, hasten };
+            let answer = admin.client().await?.rotate_ca(request).await.map_err(Refused)?.into_inner();
+            output.print(&answer, |answer| rotated(request, answer))?;
+        }
+        CaCommand::Rekey { admin, output } => {
+            let answer = admin
+                .patient_client()
+                .await?
+                .rekey_ca(RekeyCaRequest {})
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, |answer| format!("rekeyed {} private keys\n", answer.keys))?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+/// What hastening the new root means.
+fn hastening(answer: &GetCaStatusResponse) -> String {
+    let now = Env::system().now();
+    let Some(rotation) = answer.root_rotation.as_ref().filter(|rotation| !rotation.signing) else {
+        return "no root waits to sign: there is nothing to hasten\n".to_owned();
+    };
+    format!(
+        "{}the root {} would sign as soon as all replicas have acknowledged it, and not wait for the service \
+         certificates from before it, of which the last ends {}. A sidecar that holds one of them and has not been \
+         connected to a replica since refuses every peer with a certificate under the new root, until it \
+         connects again. The sidecars that are connected are not affected.\n\
+         nothing was changed; --confirm does it\n",
+        progress(rotation, now),
+        rotation.root,
+        ends(now, rotation.earliest)
+    )
+}
+
+fn rotated(request: RotateCaRequest, answer: &RotateCaResponse) -> String {
+    let serial = &answer.serial;
+    if request.cancel {
+        format!("the root {serial} is given up, and trusted no more\n")
+    } else if request.hasten {
+        format!("the root {serial} signs once the proxies of every replica have acknowledged it\n")
+    } else if request.root {
+        format!("the root {serial} is trusted from now on; `smc ca status` shows when it signs\n")
+    } else {
+        format!("the issuing CA {serial} signs from now on\n")
+    }
+}
+
+fn status(answer: &GetCaStatusResponse) -> String {
+    let now = Env::system().now();
+    let mut table = Table::new(["CERTIFICATE", "IDENTITY", "SERIAL", "ENDS"]);
+    for ca in &answer.authorities {
+        let kind = format!("{}{}", if ca.root { "root" } else { "issuing" }, state(ca));
+        table.row([kind, answer.trust_domain.clone(), ca.serial.clone(), ends(now, ca.not_after)]);
+    }
+    for issued in &answer.service_certificates {
+        let ends = ends(now, issued.not_after);
+        table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
+    }
+    let mut signed =
+        Table::new(["SIGNED BY", "ROOT", "SERVICE", "SUPERSEDED", "PROXY", "CONTROLLER", "LAST ENDS"]);
+    for ca in answer.authorities.iter().filter(|ca| !ca.root) {
+        let counts = [
+            ca.service_certificates,
+            ca.superseded_certificates,
+            ca.proxy_certificates,
+            ca.controller_certificates,
+        ];
+        let [services, superseded, proxies, controllers] = counts.map(|count| count.to_string());
+        let last = if ca.last_end == 0 { "-".to_owned() } else { ends(now, ca.last_end) };
+        signed.row([ca.serial.clone(), ca.issuer.clone(), services, superseded, proxies, controllers, last]);
+    }
+    let mut sealed = Table::new(["KEY-ENCRYPTION KEY", "SEALED KEYS"]);
+    for key in &answer.key_encryption_keys {
+        let other = if key.seals { "" } else { " (not this replica's)" };
+        sealed.row([format!("{}{other}", key.id), key.keys.to_string()]);
+    }
+    let rotation = answer.root_rotation.iter().map(|rotation| progress(rotation, now)).collect::<String>();
+    let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
+    format!(
+        "{}\n{}\n{}\n{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
+        table.render(),
+        signed.render(),
+        sealed.render(),
+        answer.proxy_certificates_claimed,
+        answer.proxy_certificates_unclaimed,
+        answer.proxy_certificates_released
+    )
+}
+
+/// The suffix of a CA's kind, for a CA other than the one that signs.
+fn state(ca: &CertificateAuthority) -> &'static str {
+    match ca.state() {
+        AuthorityState::Next => " (next)",
+        AuthorityState::ControllerIssuer => " (for controllers)",
+        AuthorityState::Former => " (former)",
+        AuthorityState::Signing | AuthorityState::Unspecified => "",
+    }
+}
+
+/// The progress of a root rotation.
+fn progress(rotation: &RootRotation, now: Timestamp) -> String {
+    let root = &rotation.root;
+    if rotation.signing {
+        return format!(
+            "rotation: the root {root} signs; the former one is trusted while a certificate under it is valid\n"
+        );
+    }
+    let mut waits = Vec::new();
+    if !rotation.unacknowledged.is_empty() {
+        let replicas: Vec<_> = rotation.unacknowledged.iter().map(ToString::to_string).collect();
+        waits.push(format!("for the proxies of replicas {}", replicas.join(", ")));
+    }
+    if Timestamp(rotation.earliest) >= now {
+        let ends = ends(now, rotation.earliest);
+        waits.push(format!("for the last earlier service certificate to expire {ends}"));
+    }
+    if waits.is_empty() {
+        waits.push("for the leader".to_owned());
+    }
+    let waits = waits.join(" and ");
+    format!("rotation: the root {root} is trusted, and waits {waits}\n{}", unacknowledged_proxies(rotation))
+}
+
+/// The workloads that a root rotation waits for, of those connected to the replica that was called.
+fn unacknowledged_proxies(rotation: &RootRotation) -> String {
+    let (named, others) =
+        rotation.unacknowledged_proxies.split_at(rotation.unacknowledged_proxies.len().min(MAX_NAMES));
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    format!("rotation: connected here, and not trusting it yet: {}{more}\n", named.join(", "))
+}
+
+fn ends(now: Timestamp, at: i64) -> String {
+    let at = Timestamp(at);
+    if at <= now {
+        format!("ended {} ago", duration::print(now.since(at)))
+    } else {
+        format!("in {}", duration::print(at.since(now)))
+    }
+}

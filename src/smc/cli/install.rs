@@ -1,0 +1,343 @@
+//! `smc install`, `smc upgrade` and `smc uninstall`.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
+use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
+use smc_kubernetes::install::ownership;
+use smc_kubernetes::install::settings::{Disks, Settings, converting};
+use smc_kubernetes::stateful_set::MAX_REPLICAS;
+use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use super::kube_access::KubeArgs;
+use super::output::{self, print_progress};
+use super::{Outcome, Verdict, duration};
+
+/// The pause between two looks at what is waited for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What names an installation.
+#[derive(Debug, Args)]
+pub(super) struct WhereArgs {
+    /// The name of the mesh
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
+    mesh_name: MeshName,
+    /// The namespace of the control plane
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    mesh_namespace: MeshNamespace,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// What may be chosen at an installation and at each upgrade.
+#[derive(Debug, Args)]
+struct ImageArgs {
+    /// The image of the controllers, and of the init containers of sidecars [default: that of this version,
+    /// of an upgrade from the repository that is used]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// The image of the sidecars' Envoy [default: as with --image]
+    #[arg(long, value_name = "IMAGE")]
+    envoy_image: Option<String>,
+    /// Print the objects as YAML, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait until the controllers are ready; 0s for not at all
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    wait: Duration,
+}
+
+/// Flags of `smc install`.
+#[derive(Debug, Args)]
+pub(super) struct InstallArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+    /// The settings for production: three controllers, and no pod of the mesh without a sidecar
+    #[arg(long)]
+    ha: bool,
+    /// How many controllers [default: 1, or 3 with --ha]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_REPLICAS))]
+    replicas: Option<u64>,
+    /// The most controllers that there may ever be
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MAX_REPLICAS))]
+    max_replicas: u64,
+    /// The trust domain of every identity; it cannot be changed later
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = TrustDomain::new)]
+    trust_domain: TrustDomain,
+    /// The StorageClass of the controllers' disks [default: the cluster's]
+    #[arg(long, value_name = "NAME")]
+    storage_class: Option<String>,
+    /// The size of each controller's disk
+    #[arg(long, value_name = "SIZE", default_value = "1Gi")]
+    storage_size: String,
+    /// No disks: the mesh of one controller is lost with its pod
+    #[arg(long, conflicts_with_all = ["storage_class", "storage_size"])]
+    ephemeral: bool,
+}
+
+/// Flags of `smc upgrade`.
+#[derive(Debug, Args)]
+pub(super) struct UpgradeArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// Flags of `smc uninstall`.
+#[derive(Debug, Args)]
+pub(super) struct UninstallArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    /// Print what would be deleted, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait until the controllers are gone; 0s for not at all
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    wait: Duration,
+}
+
+/// An installation cannot go on.
+#[derive(Debug, Error)]
+enum InstallError {
+    #[error("SMC is installed in {0} already: use smc upgrade")]
+    There(MeshNamespace),
+    #[error(
+        "SMC is being uninstalled from {0}: its controllers end within a minute or two, then install again"
+    )]
+    Ending(MeshNamespace),
+    #[error("SMC is not installed in {0}: use smc install")]
+    NotThere(MeshNamespace),
+    #[error("the mesh {mesh} is that of the namespace {namespace}: use another --mesh-name")]
+    Taken { mesh: MeshName, namespace: String },
+    #[error("--replicas {replicas} is greater than --max-replicas {max}")]
+    TooMany { replicas: u64, max: u64 },
+    #[error("not ready within {0} s: {1}; `smc check` says more")]
+    NotReady(u64, String),
+    #[error(
+        "the controllers in {namespace} have not ended within {seconds} s; uninstall again to delete the rest"
+    )]
+    NotGone { namespace: MeshNamespace, seconds: u64 },
+}
+
+impl InstallArgs {
+    fn settings(&self) -> Result<Settings, InstallError> {
+        let replicas = self.replicas.unwrap_or(if self.ha { 3 } else { 1 });
+        if replicas > self.max_replicas {
+            return Err(InstallError::TooMany { replicas, max: self.max_replicas });
+        }
+        let disks = if self.ephemeral {
+            Disks::Ephemeral
+        } else {
+            Disks::Persistent { size: self.storage_size.clone(), class: self.storage_class.clone() }
+        };
+        Ok(self.images.chosen(Settings {
+            trust_domain: self.trust_domain.to_string(),
+            high_availability: self.ha,
+            replicas: self.replicas,
+            max_replicas: self.max_replicas,
+            disks,
+            ..self.place.settings()
+        }))
+    }
+}
+
+impl ImageArgs {
+    /// `settings` with the images that are named.
+    fn chosen(&self, settings: Settings) -> Settings {
+        Settings {
+            image: self.image.clone().unwrap_or(settings.image),
+            envoy_image: self.envoy_image.clone().unwrap_or(settings.envoy_image),
+            ..settings
+        }
+    }
+}
+
+impl WhereArgs {
+    fn settings(&self) -> Settings {
+        Settings::new(self.mesh_name.clone(), self.mesh_namespace.clone())
+    }
+
+    fn set(&self) -> Value {
+        set_in(&self.mesh_namespace)
+    }
+
+    fn injector(&self) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": format!("smc-injector-{}", self.mesh_name) },
+        })
+    }
+}
+
+/// The namespace whose control plane is to convert TrafficSplits: that which does, as long as a control plane
+/// is there, else the own one.
+async fn converter(cluster: &Cluster, own: &MeshNamespace) -> Result<MeshNamespace, ApplyError> {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "trafficsplits.split.smi-spec.io" },
+    });
+    let converts = cluster.find(&definition).await?.as_ref().and_then(converting);
+    let Some(other) = converts.filter(|namespace| namespace != own) else { return Ok(own.clone()) };
+    let lives = cluster.find(&set_in(&other)).await?.is_some();
+    Ok(if lives { other } else { own.clone() })
+}
+
+fn set_in(namespace: &MeshNamespace) -> Value {
+    let metadata = json!({ "name": "smc-controller", "namespace": namespace.as_str() });
+    json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata })
+}
+
+pub(super) async fn install(args: InstallArgs) -> Outcome {
+    let settings = args.settings()?;
+    if args.images.dry_run {
+        output::write(&to_yaml(&all_objects(&settings)?)?)?;
+        return Ok(Verdict::Ok);
+    }
+    let cluster = Cluster::new(args.place.kube.client().await?);
+    if let Some(set) = cluster.find(&args.place.set()).await? {
+        let ends = set.pointer("/metadata/deletionTimestamp").is_some();
+        let error = if ends { InstallError::Ending } else { InstallError::There };
+        return Err(error(settings.namespace).into());
+    }
+    let injector = cluster.find(&args.place.injector()).await?;
+    let owner =
+        injector.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/service/namespace"));
+    if let Some(owner) = owner.and_then(Value::as_str).filter(|owner| *owner != settings.namespace.as_str()) {
+        return Err(InstallError::Taken { mesh: settings.mesh, namespace: owner.to_owned() }.into());
+    }
+    let converting = converter(&cluster, &settings.namespace).await?;
+    let objects = all_objects(&Settings { converting, ..settings })?;
+    apply(&cluster, &objects, args.images.wait, &args.place).await
+}
+
+pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
+    let cluster = Cluster::new(args.place.kube.client().await?);
+    let Some(set) = cluster.find(&args.place.set()).await? else {
+        return Err(InstallError::NotThere(args.place.mesh_namespace).into());
+    };
+    ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "upgrade")?;
+    let injector = cluster.find(&args.place.injector()).await?;
+    let converting = converter(&cluster, &args.place.mesh_namespace).await?;
+    let installed = args.place.settings().continued(&set, injector.as_ref());
+    let objects = all_objects(&args.images.chosen(Settings { converting, ..installed }))?;
+    if args.images.dry_run {
+        output::write(&to_yaml(&objects)?)?;
+        return Ok(Verdict::Ok);
+    }
+    apply(&cluster, &objects, args.images.wait, &args.place).await
+}
+
+async fn apply(cluster: &Cluster, objects: &[Value], wait: Duration, place: &WhereArgs) -> Outcome {
+    for object in objects {
+        let applied = cluster.apply(object).await?;
+        let what = match applied {
+            Applied::Created => "created",
+            Applied::Changed => "changed",
+            Applied::Unchanged => "unchanged",
+        };
+        if let Some(name) = object_name(object) {
+            print_progress(&format!("{what:9} {name}"));
+        }
+    }
+    if !wait.is_zero() {
+        wait_until_ready(cluster, wait, place).await?;
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Waits for the controllers, and for the certificate that their webhooks are trusted by.
+async fn wait_until_ready(
+    cluster: &Cluster,
+    wait: Duration,
+    place: &WhereArgs,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let deadline = Instant::now() + wait;
+    let mut said = String::new();
+    loop {
+        let set = cluster.find(&place.set()).await?.unwrap_or_default();
+        let missing = if let Some(missing) = rollout(&set) {
+            Some(missing)
+        } else {
+            let injector = cluster.find(&place.injector()).await?.unwrap_or_default();
+            let bundle = injector.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
+            let unsigned = bundle.is_none_or(str::is_empty);
+            unsigned.then(|| "the leader has not signed the webhooks yet".to_owned())
+        };
+        let Some(missing) = missing else { break };
+        if Instant::now() >= deadline {
+            return Err(InstallError::NotReady(wait.as_secs(), missing).into());
+        }
+        if said != missing {
+            print_progress(&format!("waiting   {missing}"));
+            said = missing;
+        }
+        sleep(LOOK).await;
+    }
+    print_progress("ready");
+    Ok(())
+}
+
+/// Waits for the end of the StatefulSet, which is deleted after its pods: each ends within its grace period.
+async fn wait_until_gone(
+    cluster: &Cluster,
+    wait: Duration,
+    place: &WhereArgs,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let deadline = Instant::now() + wait;
+    let mut said = false;
+    while !wait.is_zero() && cluster.find(&place.set()).await?.is_some() {
+        if Instant::now() >= deadline {
+            let namespace = place.mesh_namespace.clone();
+            return Err(InstallError::NotGone { namespace, seconds: wait.as_secs() }.into());
+        }
+        if !said {
+            print_progress("waiting   the controllers end");
+            said = true;
+        }
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
+    let cluster = Cluster::new(args.place.kube.client().await?);
+    // An uninstallation that broke off has left none.
+    if let Some(set) = cluster.find(&args.place.set()).await? {
+        ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "uninstall")?;
+    }
+    let mut objects = chart_objects(&args.place.settings())?;
+    objects.retain(|object| !is_kept(object));
+    // What calls the controllers goes before them, so that no pod waits for an answer.
+    objects.reverse();
+    for object in &objects {
+        let Some(name) = object_name(object) else { continue };
+        if args.dry_run {
+            if cluster.find(object).await?.is_some() {
+                output::write(&format!("{name}\n"))?;
+            }
+        } else if cluster.delete(object).await? {
+            print_progress(&format!("deleted   {name}"));
+            if name.kind == "StatefulSet" {
+                // Before their rights, which they use until their end.
+                wait_until_gone(&cluster, args.wait, &args.place).await?;
+            }
+        }
+    }
+    if !args.dry_run {
+        print_progress(&format!(
+            "kept      in {}: the key-encryption key (Secret smc-kek), the record of the founding (ConfigMap \
+             smc-founding), the controllers' volumes and their own Services; and the custom resources. A new installation goes on with them.",
+            args.place.mesh_namespace
+        ));
+    }
+    Ok(Verdict::Ok)
+}

@@ -1,0 +1,168 @@
+//! `smc namespace`: which namespaces are in the mesh.
+
+use clap::Subcommand;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+use smc_kubernetes::install::check::facts::MONITORED_BY;
+use smc_types::ids::{InvalidName, MeshName, check_label};
+use thiserror::Error;
+
+use super::kube_access::KubeArgs;
+use super::output;
+use super::table::Table;
+use super::{Outcome, Verdict};
+
+/// The annotation that lets pods of a namespace be injected; OSM's command sets it as well.
+const INJECTION: &str = "openservicemesh.io/sidecar-injection";
+
+/// Subcommands of `smc namespace`.
+#[derive(Debug, Subcommand)]
+pub(super) enum NamespaceCommand {
+    /// Take namespaces into the mesh; their pods get sidecars when they start the next time.
+    Add {
+        /// The namespaces
+        #[arg(value_name = "NAMESPACE", required = true, value_parser = named)]
+        namespaces: Vec<String>,
+        /// The name of the mesh
+        #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
+        mesh_name: MeshName,
+        /// Their pods get no sidecars, unless a pod asks for one
+        #[arg(long)]
+        disable_sidecar_injection: bool,
+        #[command(flatten)]
+        kube: KubeArgs,
+    },
+    /// Take namespaces out of the mesh; sidecars go when their pods start the next time.
+    Remove {
+        /// The namespaces
+        #[arg(value_name = "NAMESPACE", required = true, value_parser = named)]
+        namespaces: Vec<String>,
+        /// The name of the mesh
+        #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
+        mesh_name: MeshName,
+        #[command(flatten)]
+        kube: KubeArgs,
+    },
+    /// List the namespaces of a mesh, or of all meshes.
+    List {
+        /// The name of the mesh [default: all meshes]
+        #[arg(long, value_name = "NAME", value_parser = MeshName::new)]
+        mesh_name: Option<MeshName>,
+        #[command(flatten)]
+        kube: KubeArgs,
+    },
+}
+
+fn named(text: &str) -> Result<String, InvalidName> {
+    check_label("namespace", text).map(|()| text.to_owned())
+}
+
+/// A namespace cannot be changed.
+#[derive(Debug, Error)]
+enum NamespaceError {
+    #[error("cannot {action} the namespace {namespace}")]
+    Api {
+        action: &'static str,
+        namespace: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("cannot list the namespaces")]
+    List(#[source] Box<kube::Error>),
+    #[error("the namespace {namespace} is in the mesh {mesh}: take it out of that one first")]
+    Elsewhere { namespace: String, mesh: String },
+}
+
+pub(super) async fn run(command: NamespaceCommand) -> Outcome {
+    match command {
+        NamespaceCommand::Add { namespaces, mesh_name, disable_sidecar_injection, kube } => {
+            let api: Api<Namespace> = Api::all(kube.client().await?);
+            let injection = if disable_sidecar_injection { "disabled" } else { "enabled" };
+            for namespace in namespaces {
+                match mesh_of(&api, &namespace).await? {
+                    Some(mesh) if mesh != mesh_name.as_str() => {
+                        return Err(NamespaceError::Elsewhere { namespace, mesh }.into());
+                    }
+                    _ => {}
+                }
+                let change = json!({ "metadata": {
+                    "labels": { MONITORED_BY: mesh_name.as_str() },
+                    "annotations": { INJECTION: injection },
+                } });
+                patch(&api, &namespace, &change).await?;
+                output::write(&format!(
+                    "{namespace} is in the mesh {mesh_name}; pods that run get their sidecars when they restart\n"
+                ))?;
+            }
+        }
+        NamespaceCommand::Remove { namespaces, mesh_name, kube } => {
+            let api: Api<Namespace> = Api::all(kube.client().await?);
+            for namespace in namespaces {
+                match mesh_of(&api, &namespace).await? {
+                    Some(mesh) if mesh == mesh_name.as_str() => {}
+                    Some(mesh) => return Err(NamespaceError::Elsewhere { namespace, mesh }.into()),
+                    None => {
+                        output::write(&format!("{namespace} is in no mesh\n"))?;
+                        continue;
+                    }
+                }
+                let change = json!({ "metadata": {
+                    "labels": { MONITORED_BY: null },
+                    "annotations": { INJECTION: null },
+                } });
+                patch(&api, &namespace, &change).await?;
+                output::write(&format!(
+                    "{namespace} is no longer in the mesh {mesh_name}; restart its pods to be rid of their sidecars\n"
+                ))?;
+            }
+        }
+        NamespaceCommand::List { mesh_name, kube } => {
+            let api: Api<Namespace> = Api::all(kube.client().await?);
+            let selector = mesh_name.map_or(MONITORED_BY.to_owned(), |mesh| format!("{MONITORED_BY}={mesh}"));
+            let listed = api.list(&ListParams::default().labels(&selector)).await;
+            let listed = listed.map_err(|error| NamespaceError::List(Box::new(error)))?;
+            output::write(&table(&listed.items))?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+fn table(namespaces: &[Namespace]) -> String {
+    let mut table = Table::new(["NAMESPACE", "MESH", "SIDECAR INJECTION"]);
+    for namespace in namespaces {
+        let value = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+            map.as_ref().and_then(|map| map.get(key).cloned()).unwrap_or_default()
+        };
+        let metadata = &namespace.metadata;
+        table.row([
+            metadata.name.clone().unwrap_or_default(),
+            value(&metadata.labels, MONITORED_BY),
+            value(&metadata.annotations, INJECTION),
+        ]);
+    }
+    table.render()
+}
+
+async fn mesh_of(api: &Api<Namespace>, namespace: &str) -> Result<Option<String>, NamespaceError> {
+    let found = api.get(namespace).await.map_err(|source| NamespaceError::Api {
+        action: "read",
+        namespace: namespace.to_owned(),
+        source: Box::new(source),
+    })?;
+    Ok(found.metadata.labels.and_then(|mut labels| labels.remove(MONITORED_BY)))
+}
+
+async fn patch(
+    api: &Api<Namespace>,
+    namespace: &str,
+    change: &serde_json::Value,
+) -> Result<(), NamespaceError> {
+    let patched = api.patch(namespace, &PatchParams::default(), &Patch::Merge(change)).await;
+    patched.map(drop).map_err(|source| NamespaceError::Api {
+        action: "change",
+        namespace: namespace.to_owned(),
+        source: Box::new(source),
+    })
+}

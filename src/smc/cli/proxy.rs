@@ -1,0 +1,289 @@
+//! `smc proxy`: sidecars.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use smc_host::env::Env;
+use smc_host::files::private;
+use smc_proto::admin::v1::{
+    BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
+    ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, ReplacedKey, Stream, Variant,
+};
+use smc_types::ids::WorkloadId;
+use smc_types::text::truncated;
+use smc_types::time::Timestamp;
+use thiserror::Error;
+
+use super::output::{self, OutputArgs};
+use super::table::Table;
+use super::{AdminArgs, Outcome, Refused, Verdict, duration};
+
+/// Subcommands of `smc proxy`.
+#[derive(Debug, Subcommand)]
+pub(super) enum ProxyCommand {
+    /// Issue a proxy certificate and write an Envoy bootstrap with it.
+    Bootstrap(BootstrapArgs),
+    /// List the proxies: their certificates, connections, and participation in the mesh.
+    List {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show the resources that a proxy was sent, acknowledged and rejected.
+    Config {
+        #[command(flatten)]
+        pod: Pod,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Release a proxy's certificates: its streams end, and it is refused from then on.
+    ///
+    /// The keys of its service account, which all its sidecars share, are replaced. Other sidecars accept the
+    /// certificate from before until it ends: it cannot be revoked.
+    Release {
+        /// The pod, machine/NAMESPACE/NAME for a machine, or UUID.NAMESPACE (UUID.SERVICE.NAMESPACE for a
+        /// machine) for a proxy whose workload is gone
+        #[arg(value_name = "NAMESPACE/POD")]
+        proxy: String,
+        /// Keep the key of its service account.
+        #[arg(long)]
+        keep_keys: bool,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+/// Flags of `smc proxy bootstrap`.
+#[derive(Debug, Args)]
+pub(super) struct BootstrapArgs {
+    #[command(flatten)]
+    pod: Pod,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// The file to write, readable by its owner only [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The variant of the xDS protocol
+    #[arg(long, default_value = "delta")]
+    variant: VariantArg,
+}
+
+/// The argument that names a pod or a machine.
+#[derive(Debug, Args)]
+pub(super) struct Pod {
+    /// The pod, or machine/NAMESPACE/NAME for a machine
+    #[arg(value_name = "NAMESPACE/POD")]
+    pod: WorkloadId,
+}
+
+/// A variant of xDS, as a flag.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum VariantArg {
+    /// Only changes are sent
+    Delta,
+    /// State of the World
+    Sotw,
+}
+
+impl From<VariantArg> for Variant {
+    fn from(variant: VariantArg) -> Self {
+        match variant {
+            VariantArg::Delta => Self::Delta,
+            VariantArg::Sotw => Self::Sotw,
+        }
+    }
+}
+
+/// The bootstrap cannot be written.
+#[derive(Debug, Error)]
+#[error("cannot write the bootstrap to {}", path.display())]
+struct WriteError {
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+pub(super) async fn run(command: ProxyCommand) -> Outcome {
+    match command {
+        ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
+        ProxyCommand::List { admin, output } => {
+            let mut answers = Vec::new();
+            for mut client in admin.every_client().await? {
+                let answer = client.list_proxies(ListProxiesRequest {}).await;
+                answers.push(answer.map_err(Refused)?.into_inner());
+            }
+            output.print(&merged(answers), proxies)?;
+        }
+        ProxyCommand::Config { pod, admin, output } => {
+            let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
+            let (mut whole, mut refused) = (GetProxyConfigResponse::default(), None);
+            for mut client in admin.every_client().await? {
+                match client.get_proxy_config(request.clone()).await {
+                    Ok(answer) => {
+                        let answer = answer.into_inner();
+                        whole.proxy = answer.proxy.or(whole.proxy);
+                        whole.streams.extend(answer.streams);
+                    }
+                    // The proxy is connected to another replica, unless all say so.
+                    Err(status) => refused = Some(status),
+                }
+            }
+            if let (None, Some(status)) = (&whole.proxy, refused) {
+                return Err(Refused(status).into());
+            }
+            output.print(&whole, config)?;
+        }
+        ProxyCommand::Release { proxy, keep_keys, admin, output } => {
+            let answer = admin
+                .client()
+                .await?
+                .release_proxy(ReleaseProxyRequest { proxy, keep_keys })
+                .await
+                .map_err(Refused)?
+                .into_inner();
+            output.print(&answer, released)?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+/// The answers of several replicas as one: each knows all certificates, and the streams of its own
+/// connections.
+fn merged(answers: Vec<ListProxiesResponse>) -> ListProxiesResponse {
+    let mut places = BTreeMap::new();
+    let mut proxies: Vec<Proxy> = Vec::new();
+    for proxy in answers.into_iter().flat_map(|answer| answer.proxies) {
+        let place = *places.entry((proxy.namespace.clone(), proxy.uuid.clone())).or_insert(proxies.len());
+        match proxies.get_mut(place) {
+            Some(known) => known.streams.extend(proxy.streams),
+            None => proxies.push(proxy),
+        }
+    }
+    ListProxiesResponse { proxies }
+}
+
+pub(super) fn released(answer: &ReleaseProxyResponse) -> String {
+    let replaced: String = answer.replaced.iter().map(replaced).collect();
+    format!("certificates released: {}\n{replaced}", answer.released)
+}
+
+fn replaced(key: &ReplacedKey) -> String {
+    let left = duration::print(Timestamp(key.earlier_until).since(Env::system().now()));
+    let account = &key.service_account;
+    format!("the key of {account} is replaced; peers accept the certificate from before for another {left}\n")
+}
+
+async fn bootstrap(args: BootstrapArgs) -> Outcome {
+    let BootstrapArgs { pod, admin, output, variant } = args;
+    let request = BootstrapRequest {
+        workload: pod.pod.to_string(),
+        variant: Variant::from(variant).into(),
+        controllers: Vec::new(),
+    };
+    let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
+    match output {
+        None => output::write(&answer.bootstrap)?,
+        Some(path) => {
+            private::replace(&path, answer.bootstrap.as_bytes())
+                .map_err(|source| WriteError { path, source })?;
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+fn proxies(answer: &ListProxiesResponse) -> String {
+    let now = Env::system().now();
+    let mut table = Table::new([
+        "WORKLOAD",
+        "IDENTITY",
+        "IN MESH",
+        "CERTIFICATE",
+        "CONNECTED",
+        "VARIANT",
+        "ACKED",
+        "NACKS",
+        "PROXY",
+    ]);
+    let mut participants = 0;
+    for proxy in &answer.proxies {
+        participants += usize::from(proxy.participant);
+        let acked = proxy.streams.iter().map(|stream| stream.acked_at).max().unwrap_or(0);
+        let rejections: u64 = proxy.streams.iter().map(|stream| stream.rejections).sum();
+        let connected = proxy.streams.first();
+        table.row([
+            if proxy.workload.is_empty() { format!("{}/?", proxy.namespace) } else { proxy.workload.clone() },
+            proxy.service_account.clone(),
+            if proxy.participant { "yes" } else { "no" }.to_owned(),
+            certificate(proxy).to_owned(),
+            connected.map(|stream| ago(now, stream.opened_at)).unwrap_or_default(),
+            connected.map(|stream| variant(stream).to_owned()).unwrap_or_default(),
+            if acked == 0 { String::new() } else { ago(now, acked) },
+            if connected.is_some() { rejections.to_string() } else { String::new() },
+            proxy.uuid.clone(),
+        ]);
+    }
+    format!("{}\nparticipants of the mesh: {participants}\n", table.render())
+}
+
+fn variant(stream: &Stream) -> &'static str {
+    match stream.variant() {
+        Variant::Delta => "delta",
+        Variant::Sotw => "sotw",
+        Variant::Unspecified => "unknown",
+    }
+}
+
+/// The state of the newest certificate, which the proxy should be using.
+fn certificate(proxy: &Proxy) -> &'static str {
+    match proxy.certificates.last().map(smc_proto::admin::v1::ProxyCertificate::state) {
+        None => "none",
+        Some(CertificateState::Unclaimed) => "unclaimed",
+        Some(CertificateState::Claimed) => "claimed",
+        Some(CertificateState::Released) => "released",
+        Some(CertificateState::Unspecified) => "unknown",
+    }
+}
+
+fn config(answer: &GetProxyConfigResponse) -> String {
+    let mut table = Table::new(["STREAM", "TYPE", "RESOURCE", "SENT", "ACKED", "REJECTED"]);
+    for config in &answer.streams {
+        let scope = config.stream.as_ref().map(|stream| stream.scope.clone()).unwrap_or_default();
+        for kind in &config.types {
+            for resource in &kind.resources {
+                let acked =
+                    if resource.acked == resource.sent { "same".to_owned() } else { short(&resource.acked) };
+                let rejected = if resource.rejected.is_empty() {
+                    String::new()
+                } else {
+                    format!("{}: {}", short(&resource.rejected), resource.rejection)
+                };
+                table.row([
+                    scope.clone(),
+                    kind.r#type.clone(),
+                    resource.name.clone(),
+                    short(&resource.sent),
+                    acked,
+                    rejected,
+                ]);
+            }
+        }
+    }
+    table.render()
+}
+
+/// The beginning of a version, enough to distinguish it.
+fn short(version: &str) -> String {
+    truncated(version, 12)
+}
+
+fn ago(now: Timestamp, then: i64) -> String {
+    let span: Duration = now.since(Timestamp(then));
+    format!("{} ago", duration::print(span))
+}

@@ -1,0 +1,235 @@
+//! `smc init`: programs traffic interception in the current network namespace.
+//!
+//! Runs `iptables-save`, computes the rules with [`smc_sidecar::interception`], and runs `iptables-restore
+//! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f
+//! -` for both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could
+//! otherwise bypass the proxy.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use clap::{Args, ValueEnum};
+use smc_model::cidr::{IpNet, parse_cidr};
+use smc_sidecar::interception::{
+    Family, Interception, InterceptionError, Jumps, PROXY_UID, Parameters, nft_input, nft_removal,
+    removal_input, restore_input,
+};
+use smc_types::ports::{INBOUND_PORT, OUTBOUND_PORT};
+
+use crate::log_args::LogArgs;
+
+/// Exists exactly while the kernel's IPv6 stack is loaded and enabled at boot.
+const IPV6_STACK: &str = "/proc/net/if_inet6";
+
+/// The longest wait for another process that holds the lock of the tables. Interception is set up once,
+/// before anything else runs in the namespace, so the lock is never held for long.
+const LOCK_WAIT_SECONDS: &str = "5";
+
+/// What programs the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// iptables where it is installed, else nftables.
+    #[default]
+    Auto,
+    /// `iptables-restore` and `ip6tables-restore`, of either kind (legacy or nft).
+    Iptables,
+    /// `nft`.
+    Nftables,
+}
+
+/// Flags of `smc init`.
+#[derive(Args, Clone, Debug)]
+pub struct InitArgs {
+    /// User id the proxy runs as; its own traffic is not intercepted.
+    #[arg(long, default_value_t = PROXY_UID, value_name = "UID")]
+    pub proxy_uid: u32,
+    /// Port of the proxy's outbound listener.
+    #[arg(long, default_value_t = OUTBOUND_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub outbound_port: u16,
+    /// Port of the proxy's inbound listener.
+    #[arg(long, default_value_t = INBOUND_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub inbound_port: u16,
+    /// Destination port that is reached directly, without the proxy (repeatable).
+    #[arg(long = "exclude-outbound-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub exclude_outbound_ports: Vec<u16>,
+    /// Local port that others reach directly, without the proxy (repeatable).
+    #[arg(long = "exclude-inbound-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub exclude_inbound_ports: Vec<u16>,
+    /// Destination network that is reached directly, IPv4 or IPv6 (repeatable).
+    #[arg(long = "exclude-outbound-cidr", value_name = "CIDR", value_parser = parse_cidr)]
+    pub exclude_outbound_cidrs: Vec<IpNet>,
+    /// Intercept only these destination networks, IPv4 or IPv6 (repeatable).
+    #[arg(long = "include-outbound-cidr", value_name = "CIDR", value_parser = parse_cidr)]
+    pub include_outbound_cidrs: Vec<IpNet>,
+    /// Network interface whose traffic is not intercepted (repeatable).
+    #[arg(long = "exclude-interface", value_name = "NAME")]
+    pub exclude_interfaces: Vec<String>,
+    /// The program that writes the rules.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub backend: Backend,
+    /// Print the rules instead of applying them.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take the rules away, for a machine that leaves the mesh.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub remove: bool,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Why interception could not be set up. No rule of the failing address family was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// The parameters do not give a safe set of rules.
+    #[error("invalid interception parameters")]
+    Parameters(#[from] InterceptionError),
+    /// A program could not be started.
+    #[error("cannot run `{program}` (Debian packages: iptables, nftables)")]
+    Spawn {
+        /// The name of the program.
+        program: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A program ran and failed.
+    #[error("`{program}` failed with {status}: {stderr}")]
+    Failed {
+        /// The name of the program.
+        program: &'static str,
+        /// The exit status.
+        status: ExitStatus,
+        /// The standard error output, on one line.
+        stderr: String,
+    },
+    /// The rules could not be printed.
+    #[error("cannot write the rules to standard output")]
+    Print(#[source] io::Error),
+}
+
+impl From<InitArgs> for Parameters {
+    fn from(args: InitArgs) -> Self {
+        let InitArgs {
+            proxy_uid,
+            outbound_port,
+            inbound_port,
+            exclude_outbound_ports,
+            exclude_inbound_ports,
+            exclude_outbound_cidrs,
+            include_outbound_cidrs,
+            exclude_interfaces,
+            backend: _,
+            dry_run: _,
+            remove: _,
+            log: _,
+        } = args;
+        Self {
+            proxy_uid,
+            outbound_port,
+            inbound_port,
+            exclude_outbound_ports,
+            exclude_inbound_ports,
+            exclude_outbound_cidrs,
+            include_outbound_cidrs,
+            exclude_interfaces,
+        }
+    }
+}
+
+/// Programs interception, or with `dry_run` prints the rules for empty tables. Repeating it with the same
+/// parameters changes nothing; with other parameters it replaces the rules.
+pub fn run(parameters: Parameters, backend: Backend, dry_run: bool) -> Result<(), InitError> {
+    let interception = Interception::new(parameters)?;
+    if dry_run {
+        return print(&interception, backend).map_err(InitError::Print);
+    }
+    let restore = |family, existing| restore_input(&interception, family, existing);
+    program(backend, restore, |families| nft_input(&interception, families))
+}
+
+/// Takes interception away. Repeating it changes nothing.
+pub fn remove(backend: Backend) -> Result<(), InitError> {
+    program(backend, |_, existing| removal_input(existing), nft_removal)
+}
+
+/// Applies the rules of both address families.
+fn program(
+    backend: Backend,
+    restore: impl Fn(Family, Jumps) -> String,
+    nft: impl Fn(&[Family]) -> String,
+) -> Result<(), InitError> {
+    let mut families = vec![Family::V4];
+    if Path::new(IPV6_STACK).exists() {
+        families.push(Family::V6);
+    } else {
+        tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
+    }
+    if backend != Backend::Nftables {
+        match program_iptables(&families, restore) {
+            // Nothing was applied: the program that is missing is the one that reads the tables.
+            Err(InitError::Spawn { program: "iptables-save", source })
+                if backend == Backend::Auto && source.kind() == io::ErrorKind::NotFound => {}
+            outcome => return outcome,
+        }
+    }
+    tracing::info!("the rules are those of nftables");
+    capture("nft", &["-f", "-"], &nft(&families)).map(drop)
+}
+
+fn program_iptables(families: &[Family], rules: impl Fn(Family, Jumps) -> String) -> Result<(), InitError> {
+    for family in families {
+        let (save, restore) = programs(*family);
+        let existing = Jumps::found_in(&capture(save, &["-t", "nat"], "")?);
+        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules(*family, existing))?;
+    }
+    Ok(())
+}
+
+fn programs(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::V4 => ("iptables-save", "iptables-restore"),
+        Family::V6 => ("ip6tables-save", "ip6tables-restore"),
+    }
+}
+
+fn print(interception: &Interception, backend: Backend) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if backend == Backend::Nftables {
+        writeln!(out, "# nft -f -")?;
+        out.write_all(nft_input(interception, &[Family::V4, Family::V6]).as_bytes())?;
+        return out.flush();
+    }
+    for family in [Family::V4, Family::V6] {
+        let (_, restore) = programs(family);
+        writeln!(out, "# {restore} --noflush")?;
+        out.write_all(restore_input(interception, family, Jumps::default()).as_bytes())?;
+    }
+    out.flush()
+}
+
+/// Runs `program` with `input` and returns its standard output.
+fn capture(program: &'static str, args: &[&str], input: &str) -> Result<String, InitError> {
+    let spawn_error = |source| InitError::Spawn { program, source };
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(spawn_error)?;
+    // No deadlock: the restore programs print nothing before they have read their whole input, and the save
+    // programs get none. A program that ended early is reported by its status below.
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(spawn_error)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(InitError::Failed {
+            program,
+            status: output.status,
+            stderr: stderr.split_whitespace().collect::<Vec<_>>().join(" "),
+        });
+    }
+    written.map_err(spawn_error)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -59,7 +59,12 @@ impl Division<'_> {
 
 /// The moves of one replica so far.
 #[derive(Debug, Default)]
-pub struct Moved(BTreeMap<ProxyUuid, Rest>);
+pub struct Moved {
+    rests: BTreeMap<ProxyUuid, Rest>,
+    /// No rest is over before. A replica that drains notes thousands of moves at once, and must not look
+    /// through all that it remembers for each of them.
+    none_over_before: Duration,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Rest {
@@ -70,32 +75,46 @@ struct Rest {
 }
 
 impl Rest {
-    /// Nothing speaks of a proxy any more that has been elsewhere for as long again.
+    /// When nothing speaks of the proxy any more: it has been elsewhere for as long again.
+    fn end(self) -> Duration {
+        self.at.saturating_add(self.rest * 2)
+    }
+
     fn is_over(self, now: Duration) -> bool {
-        now.saturating_sub(self.at) >= self.rest * 2
+        now >= self.end()
     }
 }
 
 impl Moved {
     /// Notes that `proxy` is moved now.
     pub fn note(&mut self, proxy: ProxyUuid, now: Duration) {
-        let rest = match self.0.get(&proxy) {
+        let rest = match self.rests.get(&proxy) {
             Some(before) if !before.is_over(now) => (before.rest * 2).min(LONGEST_REST),
             _ => FIRST_REST,
         };
-        if self.0.len() >= MAX_REMEMBERED {
-            self.0.retain(|_, rest| !rest.is_over(now));
+        if self.rests.len() >= MAX_REMEMBERED {
+            self.forget_what_is_over(now);
             // All of them moved within minutes. One is moved once too often.
-            while self.0.len() >= MAX_REMEMBERED {
-                self.0.pop_first();
+            while self.rests.len() >= MAX_REMEMBERED {
+                self.rests.pop_first();
             }
         }
-        self.0.insert(proxy, Rest { at: now, rest });
+        let rest = Rest { at: now, rest };
+        self.none_over_before = self.none_over_before.min(rest.end());
+        self.rests.insert(proxy, rest);
+    }
+
+    fn forget_what_is_over(&mut self, now: Duration) {
+        if now < self.none_over_before {
+            return;
+        }
+        self.rests.retain(|_, rest| !rest.is_over(now));
+        self.none_over_before = self.rests.values().map(|rest| rest.end()).min().unwrap_or(Duration::MAX);
     }
 
     /// Whether `proxy` came back from a move and is left alone for now.
     pub fn rests(&self, proxy: ProxyUuid, now: Duration) -> bool {
-        self.0.get(&proxy).is_some_and(|moved| now.saturating_sub(moved.at) < moved.rest)
+        self.rests.get(&proxy).is_some_and(|moved| now.saturating_sub(moved.at) < moved.rest)
     }
 }
 
@@ -127,12 +146,17 @@ pub fn plan(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::collection::btree_set;
     use proptest::prelude::{any, proptest};
 
     use super::*;
 
     const ME: ReplicaId = ReplicaId(0);
+
+    /// A process makes a ring once, and so does a test with many cases.
+    static FIVE: LazyLock<Ring> = LazyLock::new(|| Ring::new((0..5).map(ReplicaId)));
 
     fn proxy(number: u128) -> ProxyUuid {
         ProxyUuid(uuid::Uuid::from_u128(number))
@@ -210,10 +234,21 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut moved = Moved::default();
-        for number in 0..2 * MAX_REMEMBERED as u128 {
-            moved.note(proxy(number), seconds(0));
-        }
-        assert_eq!(moved.0.len(), MAX_REMEMBERED);
+        let note = |moved: &mut Moved, numbers: std::ops::Range<usize>, now| {
+            numbers.for_each(|number| moved.note(proxy(number as u128), seconds(now)));
+        };
+        note(&mut moved, 0..2 * MAX_REMEMBERED, 0);
+        assert_eq!(moved.rests.len(), MAX_REMEMBERED);
+        // The first rest is over twenty seconds later: then all are forgotten at once, and not before.
+        let (next, half) = (2 * MAX_REMEMBERED, MAX_REMEMBERED / 2);
+        note(&mut moved, next..next + half, 19);
+        assert_eq!(moved.rests.len(), MAX_REMEMBERED);
+        note(&mut moved, 0..1, 20);
+        assert_eq!(moved.rests.len(), half + 1, "those of 19 s rest still");
+        note(&mut moved, 1..half, 20);
+        assert_eq!(moved.rests.len(), MAX_REMEMBERED);
+        note(&mut moved, half..half + 1, 39);
+        assert_eq!(moved.rests.len(), half + 1, "those of 20 s rest still");
     }
 
     proptest! {
@@ -223,9 +258,8 @@ mod tests {
             draining in any::<bool>(),
             count in 0..400u128,
         ) {
-            let ring = Ring::new((0..5).map(ReplicaId));
             let ready: BTreeSet<_> = replicas.into_iter().map(ReplicaId).collect();
-            let division = Division { me: ME, draining, ring: &ring, ready: &ready };
+            let division = Division { me: ME, draining, ring: &FIVE, ready: &ready };
             let mut moved = Moved::default();
             (0..count / 2).for_each(|number| moved.note(proxy(number), seconds(0)));
             let settled = |number| (proxy(number), until_retried(5));
@@ -235,7 +269,7 @@ mod tests {
                 assert!(!proxies.is_empty() && proxies.len() <= MAX_TOGETHER);
                 for proxy in proxies {
                     assert!(draining || !moved.rests(*proxy, seconds(5)));
-                    assert!(draining || owner(&ring, *proxy, &ready) == Some(*receiver));
+                    assert!(draining || owner(&FIVE, *proxy, &ready) == Some(*receiver));
                 }
             }
             let others = ready.iter().any(|replica| *replica != ME);

@@ -13,9 +13,6 @@ use tokio::time::Instant;
 /// How long the first request may take to come through.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// How long to wait for another cluster with a node to end.
-const WAIT: Duration = Duration::from_mins(15);
-
 /// A client, a server, and the policy that lets the one call the other.
 const PODS: &str = r#"
 apiVersion: v1
@@ -74,7 +71,7 @@ pub(crate) async fn measure(programs: &Programs, envoy: &Path, replicas: u16) ->
         Image::envoy(ENVOY_IMAGE, envoy)?,
         Image::tools("tools:bench", &[&beside("smc-lab")?]),
     ];
-    let options = ClusterOptions { wait: WAIT, ..ClusterOptions::new(programs.clone(), images) };
+    let options = ClusterOptions::new(programs.clone(), images);
     let cluster = Cluster::start(options).await.map_err(|error| error.chain())?;
     let start = Instant::now();
     // Cargo starts benches in the directory of their package.

@@ -67,7 +67,6 @@ impl Cluster {
             images,
             mut api_server_flags,
             audited,
-            wait,
             keep,
         } = options;
         // envtest has none.
@@ -81,16 +80,9 @@ impl Cluster {
         }
         let unshare = machine::unshare_flags().await?;
         let program = beside("smc-cluster")?;
-        let config = Config {
-            name: name.clone(),
-            state: state.path().to_owned(),
-            program,
-            node,
-            wait_seconds: wait.as_secs(),
-            unshare,
-        };
+        let config = Config { name: name.clone(), state: state.path().to_owned(), program, node, unshare };
         let (mut keeper, mut lifeline, mut words) = spawn(&config)?;
-        // Blocking reads, on a thread for these: the keeper may wait minutes for another cluster.
+        // Blocking reads, on a thread for these.
         let read = tokio::task::spawn_blocking(move || (next_word(&mut words), words)).await;
         let (word, mut words) = read.map_err(ClusterError::command("read from the keeper"))?;
         if word.as_deref() != Some("locked") {

@@ -40,8 +40,6 @@ pub(crate) struct Config {
     pub(crate) program: PathBuf,
     /// Has a node, and with it namespaces and cgroups of its own.
     pub(crate) node: bool,
-    /// Seconds that the keeper waits for another cluster with a node to end.
-    pub(crate) wait_seconds: u64,
     /// Additional flags of `unshare`, for an ordinary user.
     pub(crate) unshare: Vec<String>,
 }

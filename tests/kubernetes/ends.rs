@@ -33,7 +33,7 @@ fn directory(name: &str) -> PathBuf {
 /// Starts a cluster in a process of its own, and waits until it is up.
 fn up(name: &str, flags: &[&str]) -> Child {
     let mut child = program()
-        .args(["up", "--name", name, "--wait", "180"])
+        .args(["up", "--name", name])
         .args(flags)
         // Without images of the workspace's programs, which these tests do not run.
         .stdout(Stdio::piped())
@@ -100,39 +100,45 @@ async fn wait_until_none(find: fn(&str) -> Vec<String>, name: &str) {
     }
 }
 
-/// All in one test: one cluster with a node runs at a time.
 #[tokio::test]
 async fn nothing_is_left_of_a_cluster_whatever_dies() {
+    nothing_is_left("ends-node", &[]).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_an_api_server_whatever_dies() {
+    nothing_is_left("ends-api", &["--api-only"]).await;
+}
+
+async fn nothing_is_left(name: &str, flags: &[&str]) {
     if programs().is_none() {
         return;
     }
-    for flags in [&["--api-only"] as &[&str], &[]] {
-        let mut owner = up("ends", flags);
-        assert!(left("ends").len() > 3, "this test finds what there is: {:?}", left("ends"));
-        kill_hard(owner.id());
-        owner.wait().unwrap();
-        wait_until_none(left, "ends").await;
+    let mut owner = up(name, flags);
+    assert!(left(name).len() > 3, "this test finds what there is: {:?}", left(name));
+    kill_hard(owner.id());
+    owner.wait().unwrap();
+    wait_until_none(left, name).await;
 
-        let mut owner = up("ends", flags);
-        let down = program().args(["down", "--name", "ends"]).status().unwrap();
-        assert!(down.success());
-        assert_eq!(left("ends"), [""; 0]);
-        owner.wait().unwrap();
+    let mut owner = up(name, flags);
+    let down = program().args(["down", "--name", name]).status().unwrap();
+    assert!(down.success());
+    assert_eq!(left(name), [""; 0]);
+    owner.wait().unwrap();
 
-        let mut owner = up("ends", flags);
-        kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGTERM).unwrap();
-        assert!(owner.wait().unwrap().success());
-        assert_eq!(left("ends"), [""; 0]);
+    let mut owner = up(name, flags);
+    kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(owner.wait().unwrap().success());
+    assert_eq!(left(name), [""; 0]);
 
-        // Both at once: the processes are gone, and the next cluster removes the files.
-        let mut owner = up("ends", flags);
-        kill_hard(keeper("ends"));
-        kill_hard(owner.id());
-        owner.wait().unwrap();
-        wait_until_none(processes, "ends").await;
-        let mut owner = up("ends", flags);
-        kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGINT).unwrap();
-        assert!(owner.wait().unwrap().success());
-        assert_eq!(left("ends"), [""; 0]);
-    }
+    // Both at once: the processes are gone, and the next cluster removes the files.
+    let mut owner = up(name, flags);
+    kill_hard(keeper(name));
+    kill_hard(owner.id());
+    owner.wait().unwrap();
+    wait_until_none(processes, name).await;
+    let mut owner = up(name, flags);
+    kill(Pid::from_raw(i32::try_from(owner.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert!(owner.wait().unwrap().success());
+    assert_eq!(left(name), [""; 0]);
 }

@@ -16,7 +16,7 @@ pub enum ClusterError {
         /// The refusal of the operating system.
         problem: String,
     },
-    /// A cluster of this name, or another one with a node, is running already.
+    /// A cluster of this name is running already.
     #[error("{0}")]
     AlreadyRunning(String),
     /// No cluster of this name is running.

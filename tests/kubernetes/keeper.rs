@@ -1,4 +1,4 @@
-//! Owns the process that outlives the cluster's owner by a moment: holds the locks, starts the first
+//! Owns the process that outlives the cluster's owner by a moment: holds the lock, starts the first
 //! process in its namespaces, forwards to the API server, and removes everything at the end.
 //!
 //! It speaks with the owner over its standard input and output, a word per line: `locked` (the
@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::state_dir::StateDir;
 use crate::{ClusterError, control, forward};
 
-/// Poll interval of locks and of the first process.
+/// Poll interval of the first process.
 const POLL: Duration = Duration::from_millis(100);
 /// Time limit for the first process to mount, to set up its network and to listen.
 const START: Duration = Duration::from_secs(30);
@@ -40,14 +40,6 @@ pub async fn keep(config: &str) -> Result<(), ClusterError> {
         let text =
             format!("a cluster named `{0}` runs already; `smc-cluster down --name {0}` ends it", config.name);
         return Err(ClusterError::AlreadyRunning(text));
-    };
-    let wait = wait_for_node(&config);
-    let _node = tokio::select! {
-        lock = wait => lock?,
-        // The owner has no word to say before `locked`: it has gone.
-        _ = words.recv() => return Ok(()),
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
     };
     let cgroups = if config.node { Some(Cgroups::of(&config.name)?) } else { None };
     if let Some(cgroups) = &cgroups {
@@ -163,26 +155,6 @@ fn say(word: &str) -> Result<(), ClusterError> {
     writeln!(out, "{word}")
         .and_then(|()| out.flush())
         .map_err(ClusterError::file("write", Path::new("stdout")))
-}
-
-/// Waits until no other cluster with a node runs: two kubelets on one machine would share more than
-/// they know. Without a node there is nothing to wait for.
-async fn wait_for_node(config: &Config) -> Result<Option<nix::fcntl::Flock<fs::File>>, ClusterError> {
-    if !config.node {
-        return Ok(None);
-    }
-    let deadline = Instant::now() + Duration::from_secs(config.wait_seconds);
-    loop {
-        if let Some(lock) = StateDir::lock_node()? {
-            return Ok(Some(lock));
-        }
-        if Instant::now() >= deadline {
-            let text = "another cluster with a node runs, and this machine has room for one: \
-                        `smc-cluster list` names it";
-            return Err(ClusterError::AlreadyRunning(text.to_owned()));
-        }
-        tokio::time::sleep(POLL).await;
-    }
 }
 
 fn spawn(config: &Config, state: &StateDir) -> Result<Child, ClusterError> {

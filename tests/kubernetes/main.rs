@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use smc_test_kubernetes::{
@@ -111,9 +110,6 @@ struct UpArgs {
     /// Another flag of the API server (repeatable).
     #[arg(long = "api-server-flag", value_name = "FLAG", allow_hyphen_values = true)]
     api_server_flags: Vec<String>,
-    /// Seconds to wait for another cluster with a node to end.
-    #[arg(long, default_value_t = 0)]
-    wait: u64,
     /// Keep the logs when the cluster ends.
     #[arg(long)]
     keep: bool,
@@ -267,7 +263,6 @@ async fn up(args: UpArgs) -> Result<(), ClusterError> {
     let options = ClusterOptions {
         name: Some(args.name),
         api_server_flags: args.api_server_flags,
-        wait: Duration::from_secs(args.wait),
         keep: args.keep,
         ..options
     };

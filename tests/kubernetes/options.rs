@@ -1,7 +1,5 @@
 //! Owns the options of a cluster.
 
-use std::time::Duration;
-
 use crate::{Image, Programs};
 
 /// The options of a cluster. [`ClusterOptions::new`] and [`ClusterOptions::api_only`] have the
@@ -12,8 +10,7 @@ pub struct ClusterOptions {
     pub name: Option<String>,
     /// The programs of Kubernetes.
     pub programs: Programs,
-    /// Run a node, with containers, virtual IPs and DNS. Needs root. One cluster with a node runs on a
-    /// machine at a time.
+    /// Run a node, with containers, virtual IPs and DNS. Needs root.
     pub node: bool,
     /// Run the controller manager, which makes accounts and endpoints and ends namespaces. A node needs it.
     pub controller_manager: bool,
@@ -23,8 +20,6 @@ pub struct ClusterOptions {
     pub api_server_flags: Vec<String>,
     /// Users whose requests the API server records, for [`crate::ClusterHandle::audit`].
     pub audited: Vec<String>,
-    /// Time limit to wait for another cluster with a node to end.
-    pub wait: Duration,
     /// Keep the cluster's directory, with all logs, at the end.
     pub keep: bool,
 }
@@ -40,7 +35,6 @@ impl ClusterOptions {
             images,
             api_server_flags: Vec::new(),
             audited: Vec::new(),
-            wait: Duration::ZERO,
             keep: false,
         }
     }

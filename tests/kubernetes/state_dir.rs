@@ -74,12 +74,6 @@ impl StateDir {
         try_lock(&self.lock_file())
     }
 
-    /// Takes the lock of the one cluster with a node that may run at a time; `None` if it is taken.
-    pub(crate) fn lock_node() -> Result<Option<Flock<File>>, ClusterError> {
-        create_owned(&base())?;
-        try_lock(&base().join("node.lock"))
-    }
-
     /// Returns true if a cluster holds the lock. Creates nothing.
     fn is_locked(&self) -> bool {
         match OpenOptions::new().write(true).open(self.lock_file()) {

@@ -35,8 +35,8 @@ async fn kubectl(cluster: &Cluster, args: &[&str]) -> String {
 #[tokio::test]
 async fn traffic_goes_on_while_the_control_plane_fails() {
     let Some(cluster) = shared::alone().await else { return };
+    mesh::install(&cluster).await;
     let cluster: &Cluster = &cluster;
-    mesh::install(cluster).await;
     cluster.apply(MANIFESTS).await.unwrap();
     kubectl(cluster, &["rollout", "status", "-n", "faults", "deployment/web", "--timeout=90s"]).await;
     for pod in ["pod/caller", "pod/stranger"] {

@@ -34,8 +34,8 @@ async fn start_with(cluster: &Cluster, secret: Option<&Value>) {
 #[tokio::test]
 async fn a_controller_without_its_key_refuses_with_the_way_out() {
     let Some(cluster) = shared::alone().await else { return };
+    mesh::install(&cluster).await;
     let cluster: &Cluster = &cluster;
-    mesh::install(cluster).await;
     let secret = kubectl(cluster, &["get", "secret", SECRET, "-o", "json"]).await;
     let mut kept: Value = serde_json::from_str(&secret).unwrap();
     kept["metadata"] = json!({ "name": SECRET, "namespace": MESH_NAMESPACE });

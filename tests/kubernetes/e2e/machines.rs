@@ -101,8 +101,8 @@ fn machine(init_flags: &[String]) -> Value {
 #[tokio::test]
 async fn a_machine_takes_part_in_the_mesh_of_a_cluster() {
     let Some(cluster) = shared::cluster().await else { return };
+    mesh::install(&cluster).await;
     let cluster: &Cluster = &cluster;
-    mesh::install(cluster).await;
     cluster.apply(MANIFESTS).await.unwrap();
     // Its address is not known yet, so nothing is sent there.
     cluster.apply(&workload("192.0.2.1", true)).await.unwrap();

@@ -1,5 +1,5 @@
 //! The tests in a real Kubernetes: most in one cluster that they share, each in namespaces of its
-//! own.
+//! own; those that break a cluster in another one, one after the other.
 
 #![allow(
     clippy::unwrap_used,

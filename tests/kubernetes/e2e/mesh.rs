@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, MESH_NAMESPACE, MeshOptions, SMC_IMAGE};
-use tokio::sync::OnceCell;
+
+use crate::shared::Shared;
 
 /// Number of controllers: the smallest group in which one may fail.
 pub(crate) const REPLICAS: u16 = 3;
@@ -18,10 +19,10 @@ spec:
   traffic: { enablePermissiveTrafficPolicyMode: false, enableEgress: false }
 ";
 
-/// Installs SMC, once for all tests.
-pub(crate) async fn install(cluster: &Cluster) {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    INSTALLED
+/// Installs SMC, once for all tests of a cluster.
+pub(crate) async fn install(cluster: &Shared) {
+    cluster
+        .installed
         .get_or_init(|| async {
             let options = MeshOptions {
                 // Cargo starts tests in the directory of their package.

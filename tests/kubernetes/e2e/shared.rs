@@ -1,21 +1,35 @@
-//! Owns the cluster that tests share, and the question whether there is one.
+//! Owns the clusters that tests share, and the question whether there are any.
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use smc_test_kubernetes::{
     BOOKSTORE_IMAGE, Cluster, ClusterOptions, ENVOY_IMAGE, Image, Programs, SMC_IMAGE, beside,
 };
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::{rights, two_meshes};
 
-/// Time limit to wait for another cluster with a node, for example that of `make cluster`.
-const WAIT: Duration = Duration::from_mins(15);
+/// A cluster of this process. It starts when a test asks for it, and ends with the process.
+#[derive(Debug)]
+struct Place {
+    name: &'static str,
+    cluster: OnceCell<Cluster>,
+    /// Set once SMC is installed in it.
+    installed: OnceCell<()>,
+}
 
-/// Tests that break the cluster have it alone.
-static USE: RwLock<()> = RwLock::const_new(());
+impl Place {
+    const fn named(name: &'static str) -> Self {
+        Self { name, cluster: OnceCell::const_new(), installed: OnceCell::const_new() }
+    }
+}
+
+static SHARED: Place = Place::named("test");
+
+/// For tests that break a cluster and repair it, one at a time. All others would wait for them in vain.
+static BROKEN: Place = Place::named("test-broken");
+static USE: Mutex<()> = Mutex::const_new(());
 
 /// The programs of Kubernetes, or `None` if `make` has found that no cluster can run, and has said
 /// so. Without either word this is a failure: a test that did not run is not a test that passed.
@@ -38,14 +52,16 @@ pub(crate) fn api_programs() -> Option<Programs> {
     }
 }
 
-/// The shared cluster, for one test.
+/// A shared cluster, for one test.
 #[derive(Debug)]
-pub(crate) struct Shared<Guard> {
+pub(crate) struct Shared {
     cluster: &'static Cluster,
-    _guard: Guard,
+    /// Set once SMC is installed in the cluster.
+    pub(crate) installed: &'static OnceCell<()>,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
 
-impl<Guard> Deref for Shared<Guard> {
+impl Deref for Shared {
     type Target = Cluster;
 
     fn deref(&self) -> &Cluster {
@@ -54,25 +70,20 @@ impl<Guard> Deref for Shared<Guard> {
 }
 
 /// The cluster, with other tests in it.
-pub(crate) async fn cluster() -> Option<Shared<RwLockReadGuard<'static, ()>>> {
-    let guard = USE.read().await;
-    Some(Shared { cluster: started().await?, _guard: guard })
+pub(crate) async fn cluster() -> Option<Shared> {
+    started(&SHARED, None).await
 }
 
-/// The cluster, for a test that breaks it and repairs it.
-pub(crate) async fn alone() -> Option<Shared<RwLockWriteGuard<'static, ()>>> {
-    let guard = USE.write().await;
-    Some(Shared { cluster: started().await?, _guard: guard })
+/// Another cluster, for a test that breaks it and repairs it.
+pub(crate) async fn alone() -> Option<Shared> {
+    started(&BROKEN, Some(USE.lock().await)).await
 }
 
-/// The cluster ends with this process.
-async fn started() -> Option<&'static Cluster> {
-    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+async fn started(place: &'static Place, alone: Option<MutexGuard<'static, ()>>) -> Option<Shared> {
     let programs = programs()?;
-    let started = CLUSTER.get_or_init(|| async {
+    let started = place.cluster.get_or_init(|| async {
         let options = ClusterOptions {
-            name: Some("test".to_owned()),
-            wait: WAIT,
+            name: Some(place.name.to_owned()),
             // The API server compacts etcd every five minutes, longer than these tests take.
             api_server_flags: vec!["--etcd-compaction-interval=10s".to_owned()],
             audited: vec![rights::controllers(), two_meshes::blue_controllers()],
@@ -81,7 +92,7 @@ async fn started() -> Option<&'static Cluster> {
         };
         Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()))
     });
-    Some(started.await)
+    Some(Shared { cluster: started.await, installed: &place.installed, _alone: alone })
 }
 
 /// The images of the tests' pods.

@@ -28,8 +28,8 @@ const PODS: usize = 50;
 /// The most memory of the controller, which is the goal of the issue for 10,000 pods.
 const MEMORY_MIB: u64 = 300;
 
-/// How often a step is looked at: what is counted grows with the pods.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a step is looked at: what is counted grows with the pods, and the API server reads all of it.
+const LOOK: Duration = Duration::from_secs(3);
 
 /// How long each step may take. The longest takes some 50 s, also beside other tests.
 const PATIENCE: Duration = Duration::from_mins(3);

@@ -68,11 +68,14 @@ fn account(name: &str) -> String {
     )
 }
 
-/// An API server with the definitions of custom resources, and two namespaces.
+/// An API server with the definitions of custom resources, and two namespaces, which cannot be deleted.
 async fn api_server() -> Option<Cluster> {
-    Some(prepared(shared::api_programs()?).await)
+    let cluster = alone(shared::api_programs()?, &[]).await;
+    cluster.apply(NAMESPACES).await.unwrap();
+    Some(cluster)
 }
 
+/// The same with a controller manager, which ends namespaces.
 async fn prepared(programs: Programs) -> Cluster {
     let cluster = started(programs).await;
     define(&cluster, |_| true).await;
@@ -114,11 +117,11 @@ async fn define(cluster: &Cluster, chosen: impl Fn(&str) -> bool) {
         text.push('\n');
     }
     cluster.apply(&text).await.unwrap();
-    for definition in chosen {
-        let name = format!("crd/{}", definition.name());
-        let waited = cluster.kubectl(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await;
-        assert!(waited.unwrap().success(), "{name}");
-    }
+    let names: Vec<_> = chosen.iter().map(|definition| format!("crd/{}", definition.name())).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
+    let waited = cluster.kubectl(&[&wait, &names[..]].concat()).await.unwrap();
+    assert!(waited.success(), "{names:?}: {}", waited.stderr);
 }
 
 /// A client of the user `reader`, who has the rights that the test gives.

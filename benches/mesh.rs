@@ -86,6 +86,15 @@ impl Mesh {
         })))
     }
 
+    /// The HTTPRouteGroup that all TrafficTargets of namespace `n` name, with one match of these methods.
+    pub fn route_group(&self, n: usize, methods: MethodSet) -> Result<SourceEvent, InvalidName> {
+        let one = HttpMatch { path: None, methods, headers: BTreeMap::new() };
+        Ok(SourceEvent::Upsert(Object::HttpRouteGroup(HttpRouteGroup {
+            id: NamespacedName::new(&self.namespace(n), "any")?,
+            matches: BTreeMap::from([("any".to_owned(), one)]),
+        })))
+    }
+
     /// All objects as events.
     pub fn events(&self) -> Result<Vec<SourceEvent>, InvalidName> {
         let mut events = Vec::new();
@@ -94,11 +103,7 @@ impl Mesh {
             let namespace =
                 Namespace { name: name.clone(), monitored: true, injection: None, metrics: false };
             events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
-            let everything = HttpMatch { path: None, methods: MethodSet::Any, headers: BTreeMap::new() };
-            events.push(SourceEvent::Upsert(Object::HttpRouteGroup(HttpRouteGroup {
-                id: NamespacedName::new(&name, "any")?,
-                matches: BTreeMap::from([("any".to_owned(), everything)]),
-            })));
+            events.push(self.route_group(n, MethodSet::Any)?);
         }
         for i in 0..self.services {
             events.push(SourceEvent::Upsert(Object::from(Service {

@@ -8,7 +8,8 @@
 //! file and includes reading, recomputing, sending and receiving.
 //!
 //! Each number of proxies has a controller of its own ([`push`]), and so have single edits, with their
-//! latency and cost ([`edits`]).
+//! latency and cost ([`edits`]). The compiler is measured alone, too: its work for a pod, and for an object
+//! that all policy hangs on ([`route_group`]).
 //!
 //! `cargo bench --bench fanout -- --json`; the last line is one JSON object. `--parts push --sizes 100
 //! --services 20` is a small run of some of it.
@@ -17,6 +18,7 @@
 
 mod edits;
 mod push;
+mod route_group;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,6 +101,9 @@ fn main() -> Result<()> {
         add("translate_all_ms", core.translate_all.as_secs_f64() * 1e3);
         add("recompute_p50_us", percentile(&core.recompute, 50).as_secs_f64() * 1e6);
         add("recompute_p99_us", percentile(&core.recompute, 99).as_secs_f64() * 1e6);
+        let route_group = route_group::measure()?;
+        add("route_group_ms", route_group.whole.as_secs_f64() * 1e3);
+        add("route_group_catalog_ms", route_group.catalog.as_secs_f64() * 1e3);
     }
     if wanted(Part::Edits) {
         let edits = runtime.block_on(edits::measure(mesh, 2 * args.changes))?;

@@ -171,16 +171,18 @@ impl Catalog {
     }
 
     fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) -> Affected {
-        if self.traffic_targets.get(id) == new.as_ref() {
+        let old = self.traffic_targets.get(id);
+        if old == new.as_ref() {
             return Affected::default();
         }
-        let mut affected = Affected::default();
         // In permissive mode access policy has no effect.
         let enforced = !self.mesh_config().permissive;
-        for target in self.traffic_targets.get(id).into_iter().chain(&new).filter(|_| enforced) {
-            affected.accounts.insert(target.destination.clone());
-            affected.accounts.extend(target.sources.iter().cloned());
-        }
+        let granting = |target: &&Arc<TrafficTarget>| enforced && allows_something(self, target);
+        let before = callers_by(old.filter(granting));
+        let after = callers_by(new.as_ref().filter(granting));
+        let destinations = before.union(&after).map(|(_, destination)| *destination);
+        let sources = before.symmetric_difference(&after).map(|(source, _)| *source);
+        let accounts = destinations.chain(sources).cloned().collect();
         if let Some(old) = self.traffic_targets.remove(id) {
             self.index.file_target(&old, false);
         }
@@ -188,7 +190,7 @@ impl Catalog {
             self.index.file_target(&new, true);
             self.traffic_targets.insert(id.clone(), new);
         }
-        affected
+        Affected { accounts, ..Affected::default() }
     }
 
     fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Affected {
@@ -449,6 +451,12 @@ impl Catalog {
             .flat_map(|account| self.allowed_inbound_accounts(account))
             .collect()
     }
+}
+
+/// Who may call whom by a target that grants anything.
+fn callers_by(target: Option<&Arc<TrafficTarget>>) -> BTreeSet<(&ServiceAccountId, &ServiceAccountId)> {
+    let target = target.into_iter();
+    target.flat_map(|target| target.sources.iter().map(|source| (source, &target.destination))).collect()
 }
 
 /// The names whose match differs between two states of a group.

@@ -10,7 +10,8 @@ use super::fixtures::{
     account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split,
     target, tcp_route, tcp_rule,
 };
-use super::{Catalog, Object, SourceEvent};
+use super::{Catalog, Object, OutboundIntents, SourceEvent};
+use crate::policy::MAX_IDENTITY;
 use smc_api::smi::{Rule, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
@@ -250,8 +251,10 @@ pub(crate) fn furnished() -> Vec<Object> {
 fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
     use std::fmt::Write;
     let mut text = String::new();
+    writeln!(text, "{:?}", OutboundIntents::default().of(catalog, id)).unwrap();
     for class in catalog.classes(id) {
-        writeln!(text, "{class:?}").unwrap();
+        writeln!(text, "{class:?} {}", catalog.inbound_estimate(class).demand()).unwrap();
+        writeln!(text, "  {:?}", catalog.inbound_intent(class, MAX_IDENTITY)).unwrap();
         for inbound in &class.inbound {
             writeln!(text, "  {:?}", catalog.inbound_access(id, inbound)).unwrap();
         }

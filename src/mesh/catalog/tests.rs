@@ -387,6 +387,20 @@ fn a_target_touches_its_destination_and_the_sources_it_had_and_has() {
     assert_eq!(affected, accounts_only(&["shop/client", "shop/other", "shop/web"]));
 }
 
+#[test]
+fn a_target_touches_no_source_that_keeps_what_it_may_call() {
+    let mut catalog = Catalog::of(shop());
+    let rules = [tcp_rule("shop/any")];
+    let both = || target("shop/t", "shop/web", &["shop/client", "shop/other"], &rules);
+    assert_eq!(catalog.declare(both()), accounts_only(&["shop/other", "shop/web"]));
+    let narrower = target("shop/t", "shop/web", &["shop/client", "shop/other"], &[tcp_rule("shop/late")]);
+    let all = accounts_only(&["shop/client", "shop/other", "shop/web"]);
+    assert_eq!(catalog.declare(narrower), all, "it grants nothing any more");
+    let dangling = target("shop/t", "shop/web", &["shop/client"], &[tcp_rule("shop/late")]);
+    assert_eq!(catalog.declare(dangling), Affected::default(), "it grants nothing yet");
+    assert_eq!(catalog.declare(both()), all);
+}
+
 /// A source depends on it if all that it may call hangs on the route.
 #[test]
 fn a_route_touches_its_destinations_and_sources_that_depend_on_it() {

@@ -70,13 +70,11 @@ tidy: ## Arrows between packages and modules, words, documents; in seconds, and 
 	@cargo test $(CARGO_FLAGS) -p smc-tidy
 
 # Each step reads what the one before it wrote.
-generate: build ## What follows from the kinds: definitions, rights in the chart, manifests; after a change of a kind
+generate: build ## What follows from the kinds: definitions, rights in the chart, templates; after a change of a kind
 	@$(BIN)/smc crds --dir charts/smc-crds/templates
 	@SMC_GOLDEN=write cargo test $(CARGO_FLAGS) --workspace --lib -- --exact \
 	  install::manifests::tests::the_chart_has_the_rights_that_follow_from_the_kinds
 	@deploy/render "$$(tests/setup/kubernetes $(SMC_CACHE) helm)/helm"
-	@SMC_GOLDEN=write cargo test $(CARGO_FLAGS) --workspace --lib -- --exact \
-	  install::manifests::tests::the_static_manifests_are_those_of_this_program
 
 soak: build ## Three replicas, then five, killed, stopped and cut off a hundred times; SMC_SEED, SMC_REPLICAS replay one
 	@for replicas in $${SMC_REPLICAS:-3 5}; do \

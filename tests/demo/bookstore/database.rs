@@ -1,34 +1,42 @@
-//! The database: counts books in memory and speaks [`super::database_protocol`]. Owns the counts
-//! and the limits of a connection.
+//! The database: counts books in memory over TCP. Owns both sides of its exchange, one for each connection:
+//!
+//! ```text
+//! S: READY
+//! C: RESTOCK a-new-book
+//! S: OK 1
+//! ```
+//!
+//! The server speaks first on purpose: a proxy that waits for the client's first bytes to detect the
+//! protocol waits for ever.
 
-use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use smc_types::host_port::HostPort;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::acceptor::accept_each;
-use super::book::Book;
-use super::database_protocol::{Command, GREETING, LINE_BYTES_MAX, Reply};
-use super::health::{bind_health, serve_health};
-use super::record::{Journal, METHOD_TCP, Received, Record};
+use super::client::{classify_io, connect};
+use super::record::{CallError, Journal, METHOD_TCP, Received, Record};
+use super::server::{accept_each, serve_health};
 use super::{BookstoreError, bind};
 
-/// Concurrent clients; the warehouse opens one connection per order.
-const CONNECTIONS_MAX: usize = 128;
+/// The first line of every connection, sent by the server.
+const GREETING: &str = "READY";
 
-/// Limit of different books. The demo needs one.
-const BOOKS_MAX: usize = 10_000;
+/// The one command, which a book follows.
+pub(super) const RESTOCK: &str = "RESTOCK";
 
-/// Time limit between two commands of a client.
-const IDLE_MAX: Duration = Duration::from_mins(1);
+/// Longest line of either side, with its line end.
+const LINE_BYTES_MAX: u64 = 128;
 
-/// Time limit for a client to read one line.
-const WRITE_MAX: Duration = Duration::from_secs(5);
+/// Time limit for one exchange.
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
 
 /// Arguments of the database.
 #[derive(Debug, Clone, Args)]
@@ -52,24 +60,24 @@ impl Database {
     /// Opens the ports.
     pub async fn bind(args: DatabaseArgs) -> Result<Self, BookstoreError> {
         let DatabaseArgs { listen, health_listen } = args;
-        Ok(Self { listener: bind("clients", listen).await?, health: bind_health(health_listen).await? })
+        Ok(Self { listener: bind("clients", listen).await?, health: bind("health", health_listen).await? })
     }
 
     /// Returns the address for clients.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
+    pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until shutdown.
     pub async fn run(self, journal: Journal, shutdown: CancellationToken) {
-        let stock = Arc::new(Stock::default());
+        let stock = Arc::new(AtomicU64::new(0));
         let ended = shutdown.clone();
-        let clients = accept_each(self.listener, CONNECTIONS_MAX, shutdown.clone(), move |stream| {
+        let clients = accept_each(self.listener, shutdown.clone(), move |stream| {
             let (journal, stock, ended) = (journal.clone(), Arc::clone(&stock), ended.clone());
             async move {
                 tokio::select! {
                     // An error of one client's connection concerns that client only.
-                    _ = converse(stream, &stock, &journal) => {}
+                    _ = tokio::time::timeout(EXCHANGE_MAX, answer(stream, &stock, &journal)) => {}
                     () = ended.cancelled() => {}
                 }
             }
@@ -78,114 +86,57 @@ impl Database {
     }
 }
 
-async fn converse(mut stream: TcpStream, stock: &Stock, journal: &Journal) -> std::io::Result<()> {
-    let (read, mut write) = stream.split();
-    let mut read = BufReader::with_capacity(LINE_BYTES_MAX, read);
-    let mut send_line = async |line: String| {
-        let line = line + "\r\n";
-        tokio::time::timeout(WRITE_MAX, write.write_all(line.as_bytes())).await?
+/// The server's side: counts one copy.
+async fn answer(stream: TcpStream, stock: &AtomicU64, journal: &Journal) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    write_line(&mut stream, GREETING).await?;
+    let line = read_line(&mut stream).await?;
+    let (path, reply) = match line.split_once(' ') {
+        Some((RESTOCK, _)) => (RESTOCK, format!("OK {}", stock.fetch_add(1, Ordering::Relaxed) + 1)),
+        _ => ("?", format!("ERR there is {RESTOCK} <book>")),
     };
-    send_line(GREETING.to_owned()).await?;
-    while let Some(line) = tokio::time::timeout(IDLE_MAX, read_line(&mut read)).await?? {
-        let (path, reply, quit) = match Command::parse(&line) {
-            Ok(command) => (command.verb(), stock.execute(&command), command == Command::Quit),
-            Err(error) => ("?", Reply::Err(error.to_string()), false),
-        };
-        if !quit {
-            journal
-                .write(Record::Received(Received {
-                    t_ms: journal.now_ms(),
-                    at: "database".to_owned(),
-                    from: None,
-                    method: METHOD_TCP.to_owned(),
-                    path: path.to_owned(),
-                    status: None,
-                }))
-                .await;
-        }
-        send_line(reply.to_string()).await?;
-        if quit {
-            break;
-        }
-    }
-    Ok(())
+    journal
+        .write(Record::Received(Received {
+            t_ms: journal.now_ms(),
+            at: "database".to_owned(),
+            from: None,
+            method: METHOD_TCP.to_owned(),
+            path: path.to_owned(),
+            status: None,
+        }))
+        .await;
+    write_line(&mut stream, &reply).await
 }
 
-/// Reads a line of at most [`LINE_BYTES_MAX`] bytes, without its line end. `None` at the end of the
-/// stream.
-pub(super) async fn read_line(read: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<Option<String>> {
-    let mut line = Vec::with_capacity(LINE_BYTES_MAX);
-    // usize fits into u64 on every supported platform.
-    read.take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await?;
-    if line.is_empty() {
-        return Ok(None);
-    }
-    if line.pop() != Some(b'\n') {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a line is cut off or too long"));
-    }
-    if line.last() == Some(&b'\r') {
-        line.pop();
-    }
-    String::from_utf8(line)
-        .map(Some)
-        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidData, "a line is not UTF-8"))
-}
-
-/// The copies of each book.
-#[derive(Debug, Default)]
-struct Stock {
-    copies: Mutex<BTreeMap<Book, u64>>,
-}
-
-impl Stock {
-    fn execute(&self, command: &Command) -> Reply {
-        // Every change is one insertion, so the map is consistent even after a panic.
-        let mut stock = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        match command {
-            Command::Restock { book, copies } => {
-                if !stock.contains_key(book) && stock.len() >= BOOKS_MAX {
-                    return Reply::Err("no room for another book".to_owned());
-                }
-                let count = stock.entry(book.clone()).or_default();
-                *count = count.saturating_add(u64::from(*copies));
-                Reply::Ok(*count)
+/// The client's side: adds a copy of `book`, and returns the number of all copies.
+pub(super) async fn restock(database: &HostPort, book: &str, limit: Duration) -> Result<u64, CallError> {
+    let exchange = async {
+        let mut stream = BufReader::new(connect(database).await?);
+        let replied = async {
+            if read_line(&mut stream).await? != GREETING {
+                return Err(ErrorKind::InvalidData.into());
             }
-            Command::Count => Reply::Ok(stock.values().fold(0, |sum, copies| sum.saturating_add(*copies))),
-            Command::Quit => Reply::Ok(0),
-        }
-    }
+            write_line(&mut stream, &format!("{RESTOCK} {book}")).await?;
+            let reply = read_line(&mut stream).await?;
+            let count = reply.strip_prefix("OK ").and_then(|count| count.parse().ok());
+            count.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))
+        };
+        replied.await.map_err(|error| classify_io(&error))
+    };
+    tokio::time::timeout(limit, exchange).await.unwrap_or(Err(CallError::TimedOut))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+async fn write_line(stream: &mut BufReader<TcpStream>, line: &str) -> io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes()).await
+}
 
-    #[tokio::test]
-    async fn lines_are_read_whole_or_refused() {
-        let long = format!("{}\n", "x".repeat(LINE_BYTES_MAX));
-        for (input, expected) in [
-            (&b"COUNT\r\n"[..], Ok(Some("COUNT"))),
-            (b"COUNT\nQUIT\n", Ok(Some("COUNT"))),
-            (b"\n", Ok(Some(""))),
-            (b"", Ok(None)),
-            (b"COUNT", Err(())),
-            (b"\xff\n", Err(())),
-            (long.as_bytes(), Err(())),
-        ] {
-            let read = read_line(&mut BufReader::new(input)).await.map_err(|_| ());
-            assert_eq!(read.as_ref().map(Option::as_deref), expected.as_ref().copied(), "{input:?}");
-        }
-    }
-
-    #[test]
-    fn a_full_stock_takes_known_books_and_no_new_ones() {
-        let stock = Stock::default();
-        let restock = |name: String| Command::Restock { book: Book::parse(&name).unwrap(), copies: 2 };
-        for number in 0..BOOKS_MAX {
-            assert_eq!(stock.execute(&restock(format!("b{number}"))), Reply::Ok(2));
-        }
-        assert_eq!(stock.execute(&restock("b0".into())), Reply::Ok(4));
-        assert!(matches!(stock.execute(&restock("new".into())), Reply::Err(_)));
-        assert_eq!(stock.execute(&Command::Count), Reply::Ok(2 * (BOOKS_MAX as u64 + 1)));
+/// Reads a line, and returns it without its end.
+async fn read_line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut line = String::new();
+    stream.take(LINE_BYTES_MAX).read_line(&mut line).await?;
+    match line.strip_suffix('\n') {
+        Some(line) => Ok(line.to_owned()),
+        None if line.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+        None => Err(io::Error::new(ErrorKind::InvalidData, "a line is cut off or too long")),
     }
 }

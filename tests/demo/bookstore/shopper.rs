@@ -13,15 +13,15 @@ use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
+use smc_types::host_port::HostPort;
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::health::{bind_health, serve_health};
-use super::http_client::{Connection, HttpRequest, HttpResponse, Target, send_once};
-use super::http_server::{json, problem, serve};
+use super::client::{Connection, HttpRequest, HttpResponse, send_once};
 use super::identity::IDENTITY_SEEN_HEADER;
 use super::record::{Call, CallError, Journal, Record};
+use super::server::{json, problem, serve, serve_health};
 use super::store::VERSION_HEADER;
 use super::{BookstoreError, bind};
 
@@ -37,12 +37,12 @@ pub enum Role {
 /// Arguments of a client.
 #[derive(Debug, Clone, Args)]
 pub struct ShopperArgs {
-    /// The bookstore, as http://HOST:PORT.
-    #[arg(long, default_value = "http://bookstore.bookstore:14001")]
-    pub bookstore: Target,
-    /// The warehouse, as http://HOST:PORT, which policy lets no client call.
-    #[arg(long, default_value = "http://bookwarehouse.bookwarehouse:14001")]
-    pub bookwarehouse: Target,
+    /// The bookstore, as HOST:PORT.
+    #[arg(long, default_value = "bookstore.bookstore:14001")]
+    pub bookstore: HostPort,
+    /// The warehouse, as HOST:PORT, which policy lets no client call.
+    #[arg(long, default_value = "bookwarehouse.bookwarehouse:14001")]
+    pub bookwarehouse: HostPort,
     /// Calls per second.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rate: u32,
@@ -128,7 +128,7 @@ impl CallKind {
     fn body(self) -> Bytes {
         match self {
             Self::BooksBought | Self::Buy | Self::Admin => Bytes::new(),
-            Self::Warehouse => Bytes::from_static(br#"{"book":"a-free-book","copies":1}"#),
+            Self::Warehouse => Bytes::from_static(b"a-free-book"),
         }
     }
 }
@@ -137,7 +137,7 @@ impl Shopper {
     /// Opens the ports.
     pub async fn bind(role: Role, args: ShopperArgs) -> Result<Self, BookstoreError> {
         let listener = bind("the counts", args.listen).await?;
-        let health = bind_health(args.health_listen).await?;
+        let health = bind("health", args.health_listen).await?;
         Ok(Self { role, args, listener, health })
     }
 

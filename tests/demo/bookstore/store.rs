@@ -11,19 +11,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::json;
+use smc_types::host_port::HostPort;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::book::Book;
-use super::health::{bind_health, serve_health};
-use super::http_client::{HttpRequest, Target, send_once};
-use super::http_server::{json, problem, serve};
+use super::client::{HttpRequest, send_once};
 use super::identity::IDENTITY_SEEN_HEADER;
-use super::reception::acknowledge;
 use super::record::{Call, Journal, Record};
-use super::warehouse::Order;
+use super::server::{acknowledge, json, problem, serve, serve_health};
+use super::warehouse::is_book;
 use super::{BookstoreError, bind};
 
 /// The response header with the version that answered.
@@ -68,9 +66,9 @@ pub struct StoreArgs {
     /// Address for `GET /health`.
     #[arg(long, default_value = "0.0.0.0:14002")]
     pub health_listen: SocketAddr,
-    /// The warehouse, as http://HOST:PORT.
-    #[arg(long, default_value = "http://bookwarehouse.bookwarehouse:14001")]
-    pub bookwarehouse: Target,
+    /// The warehouse, as HOST:PORT.
+    #[arg(long, default_value = "bookwarehouse.bookwarehouse:14001")]
+    pub bookwarehouse: HostPort,
     /// Time limit for the warehouse, in milliseconds. Longer than the warehouse's limit for its
     /// database, shorter than the clients' limit, so that the program nearest to a fault reports
     /// it.
@@ -84,7 +82,7 @@ pub struct Store {
     listener: TcpListener,
     health: TcpListener,
     version: Version,
-    warehouse: Target,
+    warehouse: HostPort,
     timeout: Duration,
 }
 
@@ -94,7 +92,7 @@ impl Store {
         let StoreArgs { store_version, listen, health_listen, bookwarehouse, timeout_ms } = args;
         Ok(Self {
             listener: bind("customers", listen).await?,
-            health: bind_health(health_listen).await?,
+            health: bind("health", health_listen).await?,
             version: store_version,
             warehouse: bookwarehouse,
             timeout: Duration::from_millis(timeout_ms.into()),
@@ -131,7 +129,7 @@ impl Store {
 #[derive(Debug)]
 struct SaleHandler {
     version: Version,
-    warehouse: Target,
+    warehouse: HostPort,
     timeout: Duration,
     bought: AtomicU64,
     journal: Journal,
@@ -142,9 +140,9 @@ impl SaleHandler {
         let mut response = match (request.method(), request.uri().path()) {
             (&Method::GET, "/books-bought") => self.counts_response(None),
             (&Method::GET, "/admin") => json(StatusCode::OK, &json!({ "version": self.version.as_str() })),
-            (&Method::GET, path) => match path.strip_prefix("/buy/").map(Book::parse) {
-                Some(Ok(book)) => self.sell(book).await,
-                Some(Err(error)) => problem(StatusCode::BAD_REQUEST, &error.to_string()),
+            (&Method::GET, path) => match path.strip_prefix("/buy/") {
+                Some(book) if is_book(book) => self.sell(book).await,
+                Some(_) => problem(StatusCode::BAD_REQUEST, "this is not the name of a book"),
                 None => problem(StatusCode::NOT_FOUND, "there are /books-bought, /buy/<book> and /admin"),
             },
             _ => problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed"),
@@ -153,20 +151,17 @@ impl SaleHandler {
         acknowledge(&self.journal, self.version.workload(), &request, response).await
     }
 
-    fn counts_response(&self, sold: Option<&Book>) -> Response<Bytes> {
+    fn counts_response(&self, sold: Option<&str>) -> Response<Bytes> {
         let bought = self.bought.load(Ordering::Relaxed);
         json(StatusCode::OK, &json!({ "sold": sold, "books_bought": bought }))
     }
 
-    async fn sell(&self, book: Book) -> Response<Bytes> {
-        let order = json!(Order { book: book.clone(), copies: 1 });
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    async fn sell(&self, book: &str) -> Response<Bytes> {
         let outgoing = HttpRequest {
             method: Method::POST,
             path: "/restock".to_owned(),
-            headers,
-            body: Bytes::from(order.to_string()),
+            headers: HeaderMap::new(),
+            body: Bytes::from(book.to_owned()),
         };
         let response = send_once(&self.warehouse, outgoing, self.timeout).await;
         self.journal
@@ -188,7 +183,7 @@ impl SaleHandler {
         match response {
             Ok(response) if response.status == 200 => {
                 self.bought.fetch_add(1, Ordering::Relaxed);
-                self.counts_response(Some(&book))
+                self.counts_response(Some(book))
             }
             Ok(response) => {
                 problem(StatusCode::BAD_GATEWAY, &format!("the warehouse answered {}", response.status))

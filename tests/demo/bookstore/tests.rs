@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
+use smc_types::host_port::{Host, HostPort};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::client::{HttpRequest, HttpResponse, send_once};
 use super::database::{Database, DatabaseArgs};
-use super::http_client::{HttpRequest, HttpResponse, Target, send_once};
 use super::identity::{CLIENT_CERT_HEADER, IDENTITY_SEEN_HEADER};
 use super::record::{CallError, Journal, METHOD_TCP, Outcome, Received, Record};
 use super::shopper::{Role, Shopper, ShopperArgs};
@@ -45,12 +46,8 @@ impl Programs {
     }
 
     async fn warehouse(&mut self, database: SocketAddr) -> SocketAddr {
-        let args = WarehouseArgs {
-            listen: ANY,
-            health_listen: ANY,
-            database: database.to_string().parse().unwrap(),
-            timeout_ms: 500,
-        };
+        let args =
+            WarehouseArgs { listen: ANY, health_listen: ANY, database: target(database), timeout_ms: 500 };
         let warehouse = Warehouse::bind(args).await.unwrap();
         let address = warehouse.address().unwrap();
         self.tasks.push(tokio::spawn(warehouse.run(self.journal.clone(), self.shutdown.clone())));
@@ -71,7 +68,7 @@ impl Programs {
         address
     }
 
-    async fn shopper(&mut self, role: Role, bookstore: Target, bookwarehouse: Target) {
+    async fn shopper(&mut self, role: Role, bookstore: HostPort, bookwarehouse: HostPort) {
         let args = ShopperArgs {
             bookstore,
             bookwarehouse,
@@ -104,8 +101,8 @@ impl Programs {
     }
 }
 
-fn target(address: SocketAddr) -> Target {
-    format!("http://{address}").parse().unwrap()
+fn target(address: SocketAddr) -> HostPort {
+    address.to_string().parse().unwrap()
 }
 
 fn http_request(method: Method, path: &str, body: &str) -> HttpRequest {
@@ -211,11 +208,10 @@ async fn every_server_answers_an_unknown_request_with_its_own_error() {
         (warehouse, Method::GET, "/restock", "", 405),
         (warehouse, Method::POST, "/", "", 404),
         (warehouse, Method::POST, "/restock", "", 400),
-        (warehouse, Method::POST, "/restock", r#"{"book":"a","copies":0}"#, 400),
-        (warehouse, Method::POST, "/restock", r#"{"book":"a b","copies":1}"#, 400),
-        (warehouse, Method::POST, "/restock", r#"{"book":"a","copies":1,"x":1}"#, 400),
+        (warehouse, Method::POST, "/restock", "a b", 400),
+        (warehouse, Method::POST, "/restock", "a\nb", 400),
         (warehouse, Method::POST, "/restock", &" ".repeat(5000)[..], 413),
-        (warehouse, Method::POST, "/restock", r#"{"book":"a","copies":1}"#, 200),
+        (warehouse, Method::POST, "/restock", "a", 200),
     ] {
         let response =
             send_once(&target(address), http_request(method.clone(), path, body), TIME_LIMIT).await.unwrap();
@@ -230,7 +226,7 @@ async fn the_health_port_answers_only_probes() {
         store_version: Version::V1,
         listen: ANY,
         health_listen: ANY,
-        bookwarehouse: "http://127.0.0.1:1".parse().unwrap(),
+        bookwarehouse: "127.0.0.1:1".parse().unwrap(),
         timeout_ms: 100,
     };
     let store = Store::bind(args).await.unwrap();
@@ -265,7 +261,7 @@ async fn each_kind_of_failure_has_its_own_error() {
     .await;
     let (babbling, c) = stub_server(|mut stream| async move {
         let _ = stream.read(&mut [0; 64]).await;
-        let _ = stream.write_all(b"SMC-BOOKDB 1 READY\r\n").await;
+        let _ = stream.write_all(b"READY\n").await;
     })
     .await;
     let refusing = TcpListener::bind(ANY).await.unwrap().local_addr().unwrap();
@@ -275,7 +271,7 @@ async fn each_kind_of_failure_has_its_own_error() {
         (target(babbling), CallError::Protocol),
         (target(refusing), CallError::ConnectionRefused),
         // An empty label, so that no name server is asked.
-        ("http://book..store:14001".parse().unwrap(), CallError::NameNotResolved),
+        (HostPort { host: Host::Name("book..store".to_owned()), port: 14001 }, CallError::NameNotResolved),
     ] {
         let mut programs = Programs::new();
         programs.shopper(Role::Bookthief, server.clone(), server.clone()).await;
@@ -316,25 +312,22 @@ async fn a_server_that_closes_after_each_answer_causes_no_error() {
 async fn the_database_speaks_first_and_refuses_unknown_commands() {
     let mut programs = Programs::new();
     let database = programs.database().await;
-    let stream = TcpStream::connect(database).await.unwrap();
-    let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
-    let mut next_line = async || tokio::time::timeout(TIME_LIMIT, lines.next_line()).await.unwrap().unwrap();
-
-    assert_eq!(next_line().await.as_deref(), Some("SMC-BOOKDB 1 READY"));
     for (command, expected) in [
-        ("RESTOCK a 2\r\n", "OK 2"),
-        ("RESTOCK a 3\n", "OK 5"),
-        ("RESTOCK b 1\r\n", "OK 1"),
-        ("COUNT\r\n", "OK 6"),
-        ("RESTOCK a\r\n", "ERR wrong arguments"),
-        ("DROP TABLE\r\n", "ERR unknown command; there are RESTOCK <book> <copies>, COUNT and QUIT"),
-        ("QUIT\r\n", "OK 0"),
+        ("RESTOCK a\n", "OK 1\n"),
+        ("RESTOCK b\n", "OK 2\n"),
+        ("DROP TABLE\n", "ERR there is RESTOCK <book>\n"),
+        ("RESTOCK\n", "ERR there is RESTOCK <book>\n"),
     ] {
-        write.write_all(command.as_bytes()).await.unwrap();
-        assert_eq!(next_line().await.as_deref(), Some(expected), "{command:?}");
+        let mut stream = TcpStream::connect(database).await.unwrap();
+        let mut greeting = [0; 6];
+        tokio::time::timeout(TIME_LIMIT, stream.read_exact(&mut greeting)).await.unwrap().unwrap();
+        assert_eq!(&greeting, b"READY\n");
+        stream.write_all(command.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        // After the reply the server closes.
+        tokio::time::timeout(TIME_LIMIT, stream.read_to_string(&mut reply)).await.unwrap().unwrap();
+        assert_eq!(reply, expected, "{command:?}");
     }
-    assert_eq!(next_line().await, None, "QUIT closes");
     programs.close().await;
 }
 
@@ -347,7 +340,7 @@ async fn the_database_closes_on_an_endless_line() {
     let mut heard = Vec::new();
     // The read may fail with a reset, as the server closes with unread bytes.
     let _ = tokio::time::timeout(TIME_LIMIT, stream.read_to_end(&mut heard)).await.unwrap();
-    assert!(heard.is_empty() || heard == b"SMC-BOOKDB 1 READY\r\n", "{heard:?}");
+    assert!(heard.is_empty() || heard == b"READY\n", "{heard:?}");
     programs.close().await;
 }
 
@@ -359,7 +352,7 @@ async fn a_warehouse_checks_the_greeting_of_its_database() {
     .await;
     let mut programs = Programs::new();
     let warehouse = programs.warehouse(impostor).await;
-    let order = http_request(Method::POST, "/restock", r#"{"book":"a","copies":1}"#);
+    let order = http_request(Method::POST, "/restock", "a");
     assert_eq!(send_once(&target(warehouse), order, TIME_LIMIT).await.unwrap().status, 502);
     let records = programs.take(1).await;
     let Record::Call(call) = &records[0] else { panic!("not a call: {records:?}") };
@@ -375,7 +368,7 @@ async fn shutdown_does_not_wait_for_idle_connections() {
     let warehouse = programs.warehouse(database).await;
     let _idle_http = TcpStream::connect(warehouse).await.unwrap();
     let mut idle_tcp = TcpStream::connect(database).await.unwrap();
-    idle_tcp.read_exact(&mut [0; 8]).await.unwrap();
+    idle_tcp.read_exact(&mut [0; 6]).await.unwrap();
     let before = tokio::time::Instant::now();
     programs.close().await;
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());

@@ -8,18 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::{Method, Request, Response, StatusCode};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
+use smc_types::host_port::HostPort;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::book::Book;
-use super::database_client::{DatabaseTarget, command};
-use super::database_protocol::{COPIES_MAX, Command, Reply};
-use super::health::{bind_health, serve_health};
-use super::http_server::{json, problem, serve};
-use super::reception::acknowledge;
-use super::record::{Call, CallError, Journal, METHOD_TCP, Record};
+use super::database::{RESTOCK, restock};
+use super::record::{Call, Journal, METHOD_TCP, Record};
+use super::server::{acknowledge, json, problem, serve, serve_health};
 use super::{BookstoreError, bind};
 
 /// Name of the warehouse in records.
@@ -36,20 +32,17 @@ pub struct WarehouseArgs {
     pub health_listen: SocketAddr,
     /// The database, as HOST:PORT.
     #[arg(long, default_value = "database.bookdatabase:3306")]
-    pub database: DatabaseTarget,
+    pub database: HostPort,
     /// Time limit for the database, in milliseconds.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub timeout_ms: u32,
 }
 
-/// An order: the body of `POST /restock`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Order {
-    /// Name of the book.
-    pub book: Book,
-    /// Number of copies, 1 to [`COPIES_MAX`].
-    pub copies: u32,
+/// Whether this is the name of a book, which a path, an order and a line of the database take as it is: 1 to
+/// 64 ASCII letters, digits, `.`, `_` and `-`.
+pub(super) fn is_book(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// A warehouse with open ports.
@@ -57,7 +50,7 @@ pub struct Order {
 pub struct Warehouse {
     listener: TcpListener,
     health: TcpListener,
-    database: DatabaseTarget,
+    database: HostPort,
     timeout: Duration,
 }
 
@@ -67,7 +60,7 @@ impl Warehouse {
         let WarehouseArgs { listen, health_listen, database, timeout_ms } = args;
         Ok(Self {
             listener: bind("orders", listen).await?,
-            health: bind_health(health_listen).await?,
+            health: bind("health", health_listen).await?,
             database,
             timeout: Duration::from_millis(timeout_ms.into()),
         })
@@ -91,7 +84,7 @@ impl Warehouse {
 
 #[derive(Debug)]
 struct OrderHandler {
-    database: DatabaseTarget,
+    database: HostPort,
     timeout: Duration,
     journal: Journal,
 }
@@ -106,37 +99,51 @@ impl OrderHandler {
         acknowledge(&self.journal, NAME, &request, response).await
     }
 
+    /// The body is the name of the book that is ordered, one copy.
     async fn restock(&self, body: &Bytes) -> Response<Bytes> {
-        let order: Order = match serde_json::from_slice(body) {
-            Ok(order) => order,
-            Err(error) => return problem(StatusCode::BAD_REQUEST, &format!("not an order: {error}")),
+        let Some(book) = str::from_utf8(body).ok().filter(|name| is_book(name)) else {
+            return problem(StatusCode::BAD_REQUEST, "the body is not the name of a book");
         };
-        if !(1..=COPIES_MAX).contains(&order.copies) {
-            return problem(StatusCode::BAD_REQUEST, &format!("copies must be 1 to {COPIES_MAX}"));
-        }
-        let restock = Command::Restock { book: order.book.clone(), copies: order.copies };
-        let reply = command(&self.database, &restock, self.timeout).await;
-        self.record(&restock, reply.as_ref().err().copied()).await;
-        match reply {
-            Ok(Reply::Ok(stock)) => json(StatusCode::OK, &json!({ "book": order.book, "stock": stock })),
-            Ok(Reply::Err(reason)) => problem(StatusCode::INSUFFICIENT_STORAGE, &reason),
-            Err(error) => problem(StatusCode::BAD_GATEWAY, &format!("the database: {error}")),
-        }
-    }
-
-    async fn record(&self, command: &Command, error: Option<CallError>) {
+        let stock = restock(&self.database, book, self.timeout).await;
         self.journal
             .write(Record::Call(Call {
                 t_ms: self.journal.now_ms(),
                 from: NAME.to_owned(),
                 to: "database".to_owned(),
                 method: METHOD_TCP.to_owned(),
-                path: command.verb().to_owned(),
+                path: RESTOCK.to_owned(),
                 status: None,
-                error,
+                error: stock.err(),
                 version: None,
                 identity_seen: None,
             }))
             .await;
+        match stock {
+            Ok(stock) => json(StatusCode::OK, &json!({ "book": book, "stock": stock })),
+            Err(error) => problem(StatusCode::BAD_GATEWAY, &format!("the database: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_book_has_a_plain_short_name() {
+        for (name, valid) in [
+            ("a-new-book", true),
+            ("A_1.2", true),
+            (&"x".repeat(64)[..], true),
+            (&"x".repeat(65)[..], false),
+            ("", false),
+            ("a b", false),
+            ("a\nRESTOCK", false),
+            ("a/b", false),
+            ("%20", false),
+            ("b\u{fc}cher", false),
+        ] {
+            assert_eq!(is_book(name), valid, "{name:?}");
+        }
     }
 }

@@ -1,16 +1,15 @@
 //! An HTTP/1.1 client for one server. Connections are opened and reused explicitly, nothing is
 //! retried, and errors are classified by [`CallError`].
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use smc_types::host_port::HostPort;
 use tokio::net::{TcpStream, lookup_host};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,41 +18,6 @@ use super::record::CallError;
 /// Longest response body read. The programs answer with less than a hundred bytes, a proxy with a
 /// sentence.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-
-/// Address of a server: `http://HOST[:PORT]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    host: String,
-    port: u16,
-}
-
-/// The text is not a bare `http://HOST[:PORT]`.
-#[derive(Debug, thiserror::Error)]
-#[error("a target is written http://HOST[:PORT], without path, query or user, unlike {0:?}")]
-pub struct TargetError(String);
-
-impl FromStr for Target {
-    type Err = TargetError;
-
-    fn from_str(text: &str) -> Result<Self, TargetError> {
-        let refused = || TargetError(text.to_owned());
-        let uri: Uri = text.parse().map_err(|_| refused())?;
-        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
-        let bare = uri.path_and_query().is_none_or(|path| path == "/");
-        match (uri.scheme_str(), authority, bare) {
-            (Some("http"), Some(authority), true) if !authority.host().is_empty() => {
-                Ok(Self { host: authority.host().to_owned(), port: authority.port_u16().unwrap_or(80) })
-            }
-            _ => Err(refused()),
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
 
 /// A response whose body was read to its end.
 #[derive(Debug)]
@@ -88,9 +52,9 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Resolves and connects. The caller sets the time limit.
-    pub(super) async fn open(target: &Target) -> Result<Self, CallError> {
-        let authority = HeaderValue::from_str(&target.to_string()).map_err(|_| CallError::NameNotResolved)?;
-        let stream = connect(&target.host, target.port).await?;
+    pub(super) async fn open(server: &HostPort) -> Result<Self, CallError> {
+        let authority = HeaderValue::from_str(&server.to_string()).map_err(|_| CallError::NameNotResolved)?;
+        let stream = connect(server).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| classify(&error))?;
         // The driver's error also fails the pending request, which reports it.
         let driver = tokio::spawn(async move {
@@ -124,20 +88,18 @@ impl Connection {
 
 /// One request on a connection of its own.
 pub(super) async fn send_once(
-    target: &Target,
+    server: &HostPort,
     outgoing: HttpRequest,
     limit: Duration,
 ) -> Result<HttpResponse, CallError> {
-    let exchange = async { Connection::open(target).await?.send(outgoing).await };
+    let exchange = async { Connection::open(server).await?.send(outgoing).await };
     tokio::time::timeout(limit, exchange).await.unwrap_or(Err(CallError::TimedOut))
 }
 
 /// Connects to the first address of the name that accepts.
-pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, CallError> {
-    // A URI has an IPv6 address in brackets; the resolver takes it without.
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+pub(super) async fn connect(server: &HostPort) -> Result<TcpStream, CallError> {
     let addresses: Vec<SocketAddr> =
-        lookup_host((host, port)).await.map_err(|_| CallError::NameNotResolved)?.collect();
+        lookup_host(server.to_string()).await.map_err(|_| CallError::NameNotResolved)?.collect();
     if addresses.is_empty() {
         return Err(CallError::NameNotResolved);
     }
@@ -168,28 +130,5 @@ pub(super) fn classify_io(error: &std::io::Error) -> CallError {
         Kind::TimedOut => CallError::TimedOut,
         Kind::InvalidData => CallError::Protocol,
         _ => CallError::Unreachable,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_bare_http_address() {
-        for (text, expected) in [
-            ("http://bookstore.bookstore:14001", Some("bookstore.bookstore:14001")),
-            ("http://bookstore/", Some("bookstore:80")),
-            ("http://[::1]:7", Some("[::1]:7")),
-            ("https://bookstore", None),
-            ("bookstore:14001", None),
-            ("http://user@bookstore", None),
-            ("http://bookstore/path", None),
-            ("http://bookstore?query", None),
-            ("", None),
-        ] {
-            let target = text.parse::<Target>().ok().map(|target| target.to_string());
-            assert_eq!(target.as_deref(), expected, "{text}");
-        }
     }
 }

@@ -21,7 +21,6 @@ pub(crate) fn run(input: &[u8]) {
     let settings = Settings {
         envoy_image: "envoy:1".to_owned(),
         init_image: "smc:1".to_owned(),
-        native: choice & 1 == 0,
         local_proxy_mode: if choice & 2 == 0 { LocalProxyMode::Localhost } else { LocalProxyMode::PodIp },
         sidecar: Arc::new(SidecarSettings::default()),
     };
@@ -47,8 +46,7 @@ pub(crate) fn run(input: &[u8]) {
     json_patch::patch(&mut patched, &patch).expect("the patch fits the Pod");
     assert_eq!(patched, injected);
     let sidecars = ["containers", "initContainers"].map(|list| named(&injected, list, "envoy"));
-    let expected = if settings.native { [0, 1] } else { [1, 0] };
-    assert_eq!(sidecars, expected, "one Envoy, in its place");
+    assert_eq!(sidecars, [0, 1], "one Envoy, in its place");
     assert_eq!(named(&injected, "initContainers", "smc-init"), 1, "traffic is intercepted once");
     let marked = injection::proxy_of(&pod).is_some();
     for list in ["containers", "initContainers"] {

@@ -42,15 +42,13 @@ const LIMIT: Duration = Duration::from_secs(8);
 /// longer.
 const CONCURRENT: usize = 128;
 
-/// The images and the form of sidecars, unless MeshConfig says otherwise.
+/// The images of sidecars, unless MeshConfig says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidecarImages {
     /// The image of Envoy.
     pub envoy: String,
     /// The image with `smc`.
     pub init: String,
-    /// Whether Envoy is a native sidecar.
-    pub native: bool,
 }
 
 /// The mutating webhook.
@@ -160,7 +158,6 @@ impl Injector {
         let settings = Settings {
             envoy_image: self.images.envoy.clone(),
             init_image: self.images.init.clone(),
-            native: self.images.native,
             local_proxy_mode: config.local_proxy_mode,
             sidecar: config.injected,
         };

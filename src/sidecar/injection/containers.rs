@@ -27,10 +27,6 @@ const CONCURRENCY: &str = "2";
 const START_PERIOD: u32 = 1;
 const START_ATTEMPTS: u32 = 120;
 
-/// How many seconds a sidecar that is no native one goes on after SIGTERM, at most: the
-/// application receives SIGTERM at the same moment.
-const LINGER: u64 = 10;
-
 /// The init container that sets up interception.
 pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
     let security = if settings.sidecar.privileged_init {
@@ -56,12 +52,13 @@ pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
     })
 }
 
-/// The sidecar. `grace` is the pod's termination grace period in seconds.
-pub(super) fn envoy(targets: &Targets, settings: &Settings, grace: u64) -> Value {
+/// The sidecar: an init container that always restarts, which Kubernetes calls a sidecar container.
+pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
     let get = json!({ "path": READY_PATH, "port": PROBE_PORT, "scheme": "HTTP" });
     let log_level = settings.sidecar.log_level.as_deref().unwrap_or(LOG_LEVEL);
     let mut container = json!({
         "name": ENVOY,
+        "restartPolicy": "Always",
         "image": settings.envoy_image(),
         "command": ["envoy"],
         "args": [
@@ -93,20 +90,10 @@ pub(super) fn envoy(targets: &Targets, settings: &Settings, grace: u64) -> Value
         },
         "volumeMounts": [{ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }],
     });
-    if let Some(fields) = container.as_object_mut() {
-        if settings.local_proxy_mode == LocalProxyMode::PodIp {
-            let variable = json!({ "name": POD_IP, "valueFrom": { "fieldRef": {
-                "apiVersion": "v1", "fieldPath": "status.podIP",
-            } } });
-            fields.insert("env".to_owned(), json!([variable]));
-        }
-        if settings.native {
-            fields.insert("restartPolicy".to_owned(), json!("Always"));
-        } else {
-            let seconds = LINGER.min(grace / 2).to_string();
-            let hook = json!({ "preStop": { "exec": { "command": ["sleep", seconds] } } });
-            fields.insert("lifecycle".to_owned(), hook);
-        }
+    if settings.local_proxy_mode == LocalProxyMode::PodIp {
+        container["env"] = json!([{ "name": POD_IP, "valueFrom": { "fieldRef": {
+            "apiVersion": "v1", "fieldPath": "status.podIP",
+        } } }]);
     }
     container
 }

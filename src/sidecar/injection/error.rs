@@ -7,7 +7,7 @@ use crate::interception::{InterceptionError, PROXY_UID};
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InjectionError {
-    /// It is no Pod with containers, or the sidecar is the only one.
+    /// It is no Pod with containers.
     #[error("it is not a Pod with a container of its own in spec.containers")]
     NotAPod,
     /// Its author uses a name that the sidecar needs.

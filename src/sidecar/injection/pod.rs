@@ -16,14 +16,8 @@ use super::settings::Settings;
 use super::{containers, exclusions};
 use crate::interception::PROXY_UID;
 
-/// Kubernetes' default of `spec.terminationGracePeriodSeconds`.
-const GRACE: u64 = 30;
-
 /// Where Kubernetes mounts the token of the pod's service account.
 const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// How `kubectl logs` and `kubectl exec` choose a container.
-const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// What is known about a Pod besides its own content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +41,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     check_users(pod)?;
     let exclusions = exclusions::read(pod, &settings.sidecar)?;
     let mut pod = pod.clone();
-    let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(GRACE);
     let metrics = wants_metrics(&pod, site);
-    let own_default = pod["spec"]["containers"].as_array().and_then(|all| {
-        let names = all.iter().filter_map(|container| container["name"].as_str());
-        names.map(str::to_owned).find(|name| name != ENVOY)
-    });
     let root = pod.as_object_mut().ok_or(InjectionError::NotAPod)?;
     let meta = object(root, "metadata")?;
     object(meta, "labels")?.insert(PROXY_UUID_LABEL.to_owned(), json!(site.uuid.to_string()));
@@ -66,9 +55,6 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
             annotations.insert(format!("prometheus.io/{name}"), json!(value));
         }
     }
-    if let (false, Some(name)) = (settings.native, own_default) {
-        object(meta, "annotations")?.entry(DEFAULT_CONTAINER).or_insert_with(|| json!(name));
-    }
     let spec = object(root, "spec")?;
     let mut targets = Targets::new();
     let intercepted = |port| !exclusions.inbound_ports.contains(&port);
@@ -80,18 +66,9 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
         }
     }
     put(array(spec, "volumes")?, usize::MAX, volume(site.uuid));
-    put(array(spec, "initContainers")?, 0, containers::init(&exclusions, settings));
-    let envoy = containers::envoy(&targets, settings, grace);
-    // In the plain form it is the first as well, since the kubelet starts containers in order.
-    let (list, other, place) = if settings.native {
-        ("initContainers", "containers", 1)
-    } else {
-        ("containers", "initContainers", 0)
-    };
-    if let Some(other) = spec.get_mut(other).and_then(Value::as_array_mut) {
-        other.retain(|container| container["name"] != ENVOY);
-    }
-    put(array(spec, list)?, place, envoy);
+    let first = array(spec, "initContainers")?;
+    put(first, 0, containers::init(&exclusions, settings));
+    put(first, 1, containers::envoy(&targets, settings));
     Ok(pod)
 }
 
@@ -111,21 +88,18 @@ fn is_injected(pod: &Value) -> bool {
 fn check_names(pod: &Value) -> Result<(), InjectionError> {
     let spec = pod["spec"].as_object().ok_or(InjectionError::NotAPod)?;
     let listed = |list: &str| spec.get(list).and_then(Value::as_array).into_iter().flatten();
-    if is_injected(pod) {
-        // Its sidecar alone is no Pod: a native one leaves this list, and the API server refuses it empty.
-        let own = listed("containers").any(|container| container["name"] != ENVOY);
-        return if own { Ok(()) } else { Err(InjectionError::NotAPod) };
-    }
     if listed("containers").next().is_none() {
         return Err(InjectionError::NotAPod);
     }
-    let containers = || listed("containers").chain(listed("initContainers"));
+    let injected = is_injected(pod);
+    // Those of the sidecar itself are init containers.
+    let containers = || listed("containers").chain(listed("initContainers").filter(|_| !injected));
     for name in [ENVOY, INIT] {
         if containers().any(|container| container["name"] == name) {
             return Err(InjectionError::NameTaken { what: "container", name });
         }
     }
-    if listed("volumes").any(|volume| volume["name"] == VOLUME) {
+    if !injected && listed("volumes").any(|volume| volume["name"] == VOLUME) {
         return Err(InjectionError::NameTaken { what: "volume", name: VOLUME });
     }
     Ok(())

@@ -11,9 +11,6 @@ pub struct Settings {
     pub envoy_image: String,
     /// The image with `smc`, for the init container.
     pub init_image: String,
-    /// Whether Envoy is a native sidecar: an init container that always restarts (Kubernetes 1.29 and later).
-    /// Otherwise it is the first of the containers.
-    pub native: bool,
     /// Where the sidecar reaches its application.
     pub local_proxy_mode: LocalProxyMode,
     /// What MeshConfig says.

@@ -21,7 +21,6 @@ fn settings() -> Settings {
     Settings {
         envoy_image: "envoy:test".to_owned(),
         init_image: "smc:test".to_owned(),
-        native: true,
         local_proxy_mode: LocalProxyMode::Localhost,
         sidecar: Arc::default(),
     }
@@ -35,7 +34,6 @@ fn site(metrics: bool) -> Site {
 fn settings_of(name: &str) -> Settings {
     let mut settings = settings();
     match name {
-        "plain_container" | "plain_container_ends_late" => settings.native = false,
         "pod_ip" => settings.local_proxy_mode = LocalProxyMode::PodIp,
         "mesh_config" => {
             settings.sidecar = Arc::new(SidecarSettings {
@@ -97,18 +95,18 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
 }
 
-/// Found by the fuzz target `pods`: the Pod was accepted, without a container once its sidecar had moved.
+/// Of the sidecar's names the API server would refuse a second one, and a Pod without a container.
 #[test]
-fn a_sidecar_without_an_application_is_refused() {
+fn a_copy_may_not_use_the_names_of_the_sidecar_for_its_own_containers() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-    let plain = Settings { native: false, ..settings() };
-    for injected in [&plain, &settings()].map(|settings| inject(&pod, site(false), settings).unwrap()) {
-        let mut alone = injected;
-        alone["spec"]["containers"] = json!([{"name": "envoy", "image": "envoy"}]);
-        for settings in [&plain, &settings()] {
-            assert_eq!(inject(&alone, site(false), settings), Err(InjectionError::NotAPod));
-        }
+    let mut copy = inject(&pod, site(false), &settings()).unwrap();
+    for name in ["envoy", "smc-init"] {
+        copy["spec"]["containers"] = json!([{"name": "app", "image": "app"}, {"name": name, "image": "x"}]);
+        let taken = InjectionError::NameTaken { what: "container", name };
+        assert_eq!(inject(&copy, site(false), &settings()), Err(taken));
     }
+    copy["spec"]["containers"] = json!([]);
+    assert_eq!(inject(&copy, site(false), &settings()), Err(InjectionError::NotAPod));
 }
 
 #[test]
@@ -235,8 +233,8 @@ fn untouchable(pod: &Value) -> Vec<Value> {
 
 proptest! {
     #[test]
-    fn injection_is_idempotent_and_leaves_the_authors_containers_alone(pod in pod(), native: bool) {
-        let settings = Settings { native, ..settings() };
+    fn injection_is_idempotent_and_leaves_the_authors_containers_alone(pod in pod()) {
+        let settings = settings();
         if let Ok(injected) = inject(&pod, site(false), &settings) {
             prop_assert_eq!(inject(&injected, site(false), &settings).unwrap(), injected.clone());
             prop_assert_eq!(untouchable(&injected), untouchable(&pod));

@@ -42,9 +42,6 @@ pub(super) struct InjectArgs {
     /// The image with smc, for the init container
     #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
     init_image: String,
-    /// Add Envoy as a plain container, for Kubernetes before 1.29
-    #[arg(long)]
-    plain_sidecars: bool,
 }
 
 /// The input cannot be injected.
@@ -87,7 +84,6 @@ pub(super) fn run(args: InjectArgs) -> Outcome {
     let settings = Settings {
         envoy_image: args.envoy_image,
         init_image: args.init_image,
-        native: !args.plain_sidecars,
         local_proxy_mode: LocalProxyMode::default(),
         sidecar: std::sync::Arc::default(),
     };
@@ -162,7 +158,6 @@ mod tests {
         let settings = Settings {
             envoy_image: "envoy:x".to_owned(),
             init_image: "smc:x".to_owned(),
-            native: true,
             local_proxy_mode: LocalProxyMode::default(),
             sidecar: std::sync::Arc::default(),
         };

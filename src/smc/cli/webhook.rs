@@ -43,12 +43,6 @@ pub(super) struct WebhookArgs {
     /// The image with smc in sidecars' init containers, unless MeshConfig names one
     #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
     init_image: String,
-    /// Add sidecars as plain containers, for Kubernetes before 1.29
-    ///
-    /// A pod whose containers end then does not: Jobs stay. An application starts before its sidecar is
-    /// ready.
-    #[arg(long)]
-    plain_sidecars: bool,
 }
 
 /// The webhooks cannot be served.
@@ -87,8 +81,7 @@ impl WebhookArgs {
                 Err(source) => return Err(WebhookError::ClientCa { path, source }),
             },
         };
-        let images =
-            SidecarImages { envoy: self.envoy_image, init: self.init_image, native: !self.plain_sidecars };
+        let images = SidecarImages { envoy: self.envoy_image, init: self.init_image };
         let address = self.webhook_address.map(|address| address.host);
         Ok(Some(Webhooks { client, listen, address, clients, mesh, namespace, images, custom }))
     }

@@ -59,7 +59,7 @@ impl Served {
         let directory = declared();
         let (config, env, storage) = parts(directory.path(), Limits::default()).await;
         let api = Api::default();
-        let images = SidecarImages { envoy: "envoy:1".to_owned(), init: "smc:1".to_owned(), native: true };
+        let images = SidecarImages { envoy: "envoy:1".to_owned(), init: "smc:1".to_owned() };
         let webhooks = Webhooks {
             client: api.client(),
             listen: "127.0.0.1:0".parse().unwrap(),

@@ -125,6 +125,22 @@ impl Controller {
         Ok(Duration::from_nanos(nanos))
     }
 
+    /// Waits until it does next to nothing: it has done what a start brings, such as certificates.
+    pub async fn at_rest(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let (step, mut quiet) = (Duration::from_millis(500), 0);
+        while quiet < 6 {
+            if Instant::now() > deadline {
+                return Err("the controller does not come to rest".into());
+            }
+            let before = self.cpu()?;
+            sleep(step).await;
+            let used = self.cpu()?.saturating_sub(before);
+            quiet = if used < step / 20 { quiet + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = self.child.id().ok_or("the controller has ended")?;

@@ -13,7 +13,7 @@ use smc_types::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, S
 use smc_types::proxy_class::AppProtocol;
 
 /// Namespaces of a mesh, where their number is not what is measured.
-pub const NAMESPACES: usize = 10;
+const NAMESPACES: usize = 10;
 const PORT: u16 = 8080;
 
 /// A mesh of some size.
@@ -32,6 +32,11 @@ pub struct Mesh {
 }
 
 impl Mesh {
+    /// A mesh of [`NAMESPACES`] without a hub.
+    pub fn new(services: usize, proxies: usize, reach: usize) -> Self {
+        Self { namespaces: NAMESPACES, services, proxies, reach, hub: false }
+    }
+
     fn namespace(&self, i: usize) -> String {
         format!("n{}", i % self.namespaces)
     }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use smc_benches::mesh::{Mesh, NAMESPACES};
+use smc_benches::mesh::Mesh;
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_types::ids::TrustDomain;
 
@@ -20,7 +20,7 @@ fn compiled(mesh: &Mesh) -> Compiler {
 fn whole(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("translate_all");
     group.sample_size(10);
-    let mesh = Mesh { namespaces: NAMESPACES, services: 1000, proxies: 2000, reach: 10, hub: false };
+    let mesh = Mesh::new(1000, 2000, 10);
     let inputs = mesh.inputs().unwrap();
     group.bench_function("1000_services_2000_proxies", |bencher| {
         bencher.iter_batched(
@@ -41,7 +41,7 @@ fn whole(criterion: &mut Criterion) {
 fn endpoint(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("endpoint_change");
     for services in [100, 1000, 4000] {
-        let mesh = Mesh { namespaces: NAMESPACES, services, proxies: 2 * services, reach: 10, hub: false };
+        let mesh = Mesh::new(services, 2 * services, 10);
         let mut compiler = compiled(&mesh);
         let mut ready = true;
         group.bench_function(BenchmarkId::from_parameter(services), |bencher| {

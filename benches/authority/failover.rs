@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use smc_benches::bootstraps::issued;
 use smc_benches::controller::PATIENCE;
 use smc_benches::controllers::{Controllers, REPLICAS};
 use smc_benches::{Result, percentile_ms};
-use smc_proto::admin::v1::BootstrapRequest;
-use smc_server::admin::client::Client;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,12 +30,13 @@ pub(crate) async fn measure(kills: usize) -> Result<Value> {
         for survivor in (0..REPLICAS).filter(|replica| *replica != leader) {
             clients.push(controllers.client(survivor).await?);
         }
-        let killed = controllers.running[leader].take().ok_or("the leader does not run")?;
+        let killed = controllers.take(leader)?;
         let start = Instant::now();
         killed.kill().await?;
         let mut issuing = JoinSet::new();
-        for (n, client) in clients.into_iter().enumerate() {
-            issuing.spawn(issue(client, (2 * kill + n) % PODS));
+        for (n, mut client) in clients.into_iter().enumerate() {
+            let pod = format!("shop/pod-{}", (2 * kill + n) % PODS);
+            issuing.spawn(async move { issued(&mut client, pod, PATIENCE).await });
         }
         timeout(PATIENCE, issuing.join_next()).await?.ok_or("no replica issues")???;
         latencies.push(start.elapsed());
@@ -50,17 +50,4 @@ pub(crate) async fn measure(kills: usize) -> Result<Value> {
         "failover_p99_ms": percentile_ms(&latencies, 99),
         "failover_max_ms": percentile_ms(&latencies, 100),
     }))
-}
-
-/// Requests a certificate until one is issued.
-async fn issue(mut client: Client, pod: usize) -> Result<()> {
-    let request = BootstrapRequest { workload: format!("shop/pod-{pod}"), ..BootstrapRequest::default() };
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match client.bootstrap(request.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(error) if Instant::now() > deadline => return Err(error.into()),
-            Err(_) => sleep(Duration::from_millis(2)).await,
-        }
-    }
 }

@@ -7,7 +7,7 @@
 //!
 //! `cargo bench --bench authority -- --json`; the last line is a JSON object. `--quick` takes half a minute.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures are the program's output")]
+#![allow(clippy::print_stderr, reason = "a person wants to see how far it is")]
 
 mod commits;
 mod failover;
@@ -17,13 +17,19 @@ mod transfer;
 mod trio;
 
 use clap::{Parser, ValueEnum};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use smc_benches::Result;
+use smc_benches::program::{self, Flags, Report};
 
 #[derive(Parser, Debug, Clone)]
 struct Args {
     /// The parts to measure, in this order.
-    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL, value_enum)]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "commits,issuance,cold,transfers,failover,restart"
+    )]
     parts: Vec<Part>,
     /// Concurrent callers that request certificates, distributed over the replicas.
     #[arg(long, default_value_t = 192)]
@@ -49,12 +55,8 @@ struct Args {
     /// A tenth of all amounts, to check that the benchmark works.
     #[arg(long)]
     quick: bool,
-    /// Print the JSON object only.
-    #[arg(long)]
-    json: bool,
-    /// Cargo passes this; it is ignored.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -65,17 +67,6 @@ enum Part {
     Transfers,
     Failover,
     Restart,
-}
-
-impl Part {
-    const ALL: [Self; 6] =
-        [Self::Commits, Self::Issuance, Self::Cold, Self::Transfers, Self::Failover, Self::Restart];
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
-    }
 }
 
 fn main() -> Result<()> {
@@ -92,20 +83,14 @@ fn main() -> Result<()> {
             *count = (*count / 10).max(1);
         }
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = Value::Object(runtime.block_on(measure(&args))?);
-    if !args.json {
-        println!("{report:#}");
-    }
-    println!("{report}");
-    Ok(())
+    program::run(&args.flags, measure(&args))
 }
 
-async fn measure(args: &Args) -> Result<Map<String, Value>> {
-    let mut report = Map::new();
+async fn measure(args: &Args) -> Result<Value> {
+    let mut report = Report::default();
     for part in &args.parts {
-        if !args.json {
-            eprintln!("measuring: {part}");
+        if !args.flags.json {
+            eprintln!("measuring: {part:?}");
         }
         // Otherwise the writeback of the previous part would be measured with this one.
         std::process::Command::new("sync").status()?;
@@ -118,8 +103,7 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
             Part::Failover => failover::measure(args.kills).await?,
             Part::Restart => restart::measure(args.certificates).await?,
         };
-        let Value::Object(figures) = figures else { return Err("figures are objects".into()) };
-        report.extend(figures);
+        report.add(figures)?;
     }
-    Ok(report)
+    Ok(report.into())
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_authority::ledger::Ledger;
+use smc_benches::bootstraps::issued;
 use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::{Result, percentile};
 use smc_host::env::Env;
-use smc_proto::admin::v1::BootstrapRequest;
 use smc_raft::{Group, ReplicatedLedger, Storage};
 use smc_types::ids::ReplicaId;
 use tokio::time::{Instant, sleep};
@@ -46,13 +46,7 @@ pub(crate) async fn measure(certificates: usize) -> Result<Value> {
         let kek = directory.path().join("kek");
         let controller = Controller::start(directory.path(), &directory.path().join("mesh"), &kek, &flags)?;
         let mut client = controller.client().await?;
-        let request = BootstrapRequest { workload: "shop/pod".to_owned(), ..BootstrapRequest::default() };
-        while let Err(error) = client.bootstrap(request.clone()).await {
-            if start.elapsed() > PATIENCE {
-                return Err(error.into());
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
+        issued(&mut client, "shop/pod".to_owned(), PATIENCE).await?;
         readies.push(start.elapsed());
         // Time to release memory that only the start needs.
         sleep(Duration::from_secs(2)).await;

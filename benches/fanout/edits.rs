@@ -7,13 +7,12 @@
 use std::time::Duration;
 
 use smc_benches::bootstraps::credentials;
-use smc_benches::controller::{Controller, PATIENCE};
 use smc_benches::mesh::Mesh;
 use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{start, write_pod};
 
@@ -61,7 +60,7 @@ pub(crate) async fn measure(mesh: Mesh, edits: usize) -> Result<Edits> {
     while complete < watchers.len() {
         complete += usize::from(matches!(next(&mut received, &mut streams).await?, Event::Complete));
     }
-    rest(&controller).await?;
+    controller.at_rest().await?;
     let idle = controller.cpu()?;
     sleep(IDLE).await;
     let idle = controller.cpu()?.saturating_sub(idle);
@@ -96,20 +95,4 @@ pub(crate) async fn measure(mesh: Mesh, edits: usize) -> Result<Edits> {
     let count = u32::try_from(edits.max(1))?;
     let idle_percent = 100.0 * idle.as_secs_f64() / IDLE.as_secs_f64();
     Ok(Edits { watchers: watchers.len(), latencies, cpu_per_edit: cpu / count, idle_percent })
-}
-
-/// Waits until the controller has done what a first start brings: certificates, and copies of all objects.
-async fn rest(controller: &Controller) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut quiet = 0;
-    while quiet < 3 {
-        let before = controller.cpu()?;
-        sleep(Duration::from_secs(1)).await;
-        let used = controller.cpu()?.saturating_sub(before);
-        quiet = if used < Duration::from_millis(50) { quiet + 1 } else { 0 };
-        if Instant::now() > deadline {
-            return Err("the controller does not come to rest".into());
-        }
-    }
-    Ok(())
 }

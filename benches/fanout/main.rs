@@ -14,8 +14,6 @@
 //! `cargo bench --bench fanout -- --json`; the last line is one JSON object. `--parts push --sizes 100
 //! --services 20` is a small run of some of it.
 
-#![allow(clippy::print_stdout, reason = "the figures are the program's output")]
-
 mod edits;
 mod push;
 mod route_group;
@@ -26,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use nix::sys::resource::{getrlimit, setrlimit};
 use serde_json::{Map, Value};
 use smc_benches::controller::Controller;
-use smc_benches::mesh::{Mesh, NAMESPACES};
+use smc_benches::mesh::Mesh;
+use smc_benches::program::{self, Flags};
 use smc_benches::{Result, percentile};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_types::ids::TrustDomain;
@@ -55,12 +53,8 @@ struct Args {
     /// Endpoint changes that are measured.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Print the JSON object only.
-    #[arg(long)]
-    json: bool,
-    /// Cargo passes this; it is ignored.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,15 +69,8 @@ enum Part {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let (_, hard) = getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
-    setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard)?;
-    let mesh = Mesh {
-        namespaces: NAMESPACES,
-        services: args.services,
-        proxies: args.proxies,
-        reach: args.reach,
-        hub: false,
-    };
+    program::admit_connections()?;
+    let mesh = Mesh::new(args.services, args.proxies, args.reach);
     let wanted = |part| args.parts.is_empty() || args.parts.contains(&part);
     let mut report = Map::new();
     for (key, value) in [
@@ -124,11 +111,7 @@ fn main() -> Result<()> {
         }
         report.extend(by_size.into_iter().map(|(key, values)| (key.to_owned(), values.into())));
     }
-    let report = Value::Object(report);
-    if !args.json {
-        println!("{report:#}");
-    }
-    println!("{report}");
+    program::print(&args.flags, &report.into());
     Ok(())
 }
 

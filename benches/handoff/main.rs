@@ -7,26 +7,23 @@
 //! `cargo bench --bench handoff -- --json`; the last line is one JSON object. `--proxies 100 --services 20
 //! --parts rolling,crash` is a small run of some of it.
 
-#![allow(clippy::print_stdout, reason = "the figures are the program's output")]
-
 mod fleet;
-mod group;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use smc_benches::bootstraps::bootstraps;
-use smc_benches::mesh::{Mesh, NAMESPACES};
+use smc_benches::controllers::{Controllers, REPLICAS};
+use smc_benches::mesh::Mesh;
+use smc_benches::program::{self, Flags, Report};
 use smc_benches::{Result, percentile_ms};
 use smc_testkit::relay::Relay;
 use tokio::time::{Instant, sleep};
 
 use fleet::Fleet;
-use group::{FOUNDERS, Group};
 
 /// How long an update may take to reach a sidecar before it counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
@@ -43,14 +40,10 @@ struct Args {
     #[arg(long, default_value_t = 10)]
     reach: usize,
     /// What is measured.
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rolling,crash,frozen,blackhole,scale")]
     parts: Vec<Part>,
-    /// Print the JSON object only.
-    #[arg(long)]
-    json: bool,
-    /// Cargo passes this; it is ignored.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,84 +62,75 @@ enum Part {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = Value::Object(runtime.block_on(measure(&args))?);
-    if !args.json {
-        println!("{report:#}");
-    }
-    println!("{report}");
-    Ok(())
+    program::admit_connections()?;
+    program::run(&args.flags, measure(&args))
 }
 
-async fn measure(args: &Args) -> Result<Map<String, Value>> {
-    let mesh = Mesh {
-        namespaces: NAMESPACES,
-        services: args.services,
-        proxies: args.proxies,
-        reach: args.reach,
-        hub: false,
-    };
-    let mut group = Group::start(mesh).await?;
+async fn measure(args: &Args) -> Result<Value> {
+    let mesh = Mesh::new(args.services, args.proxies, args.reach);
+    // With room for a fourth.
+    let mut group = Controllers::prepare(REPLICAS + 1)?;
+    group.write("mesh.yaml", &mesh.yaml())?;
+    for p in 0..mesh.proxies {
+        write_pod(&group, mesh, p, true)?;
+    }
+    group.found()?;
+    group.leader().await?;
     let proxies: Vec<usize> = (0..mesh.proxies).collect();
     let bootstraps = bootstraps(group.client(0).await?, mesh, &proxies).await?;
-    let mut report = Map::new();
-    report.insert("proxies".to_owned(), args.proxies.into());
-    report.insert("services".to_owned(), args.services.into());
-    let wanted = |part| args.parts.is_empty() || args.parts.contains(&part);
+    let mut report = Report::default();
+    report.add(json!({ "proxies": args.proxies, "services": args.services }))?;
+    let wanted = |part| args.parts.contains(&part);
     if [Part::Rolling, Part::Crash, Part::Frozen].into_iter().any(wanted) {
         let (fleet, took) = Fleet::start(&bootstraps, &group.xds, None).await?;
-        report.insert("connect_all_ms".to_owned(), ms(took));
+        report.add(json!({ "connect_all_ms": ms(took) }))?;
         if wanted(Part::Rolling) {
-            report.extend(rolling(&mut group, &fleet, mesh).await?);
+            report.add(rolling(&mut group, &fleet, mesh).await?)?;
         }
         if wanted(Part::Crash) {
-            report.extend(crash(&mut group, &fleet).await?);
+            report.add(crash(&mut group, &fleet).await?)?;
         }
         if wanted(Part::Frozen) {
-            report.extend(frozen(&group, &fleet).await?);
+            report.add(frozen(&group, &fleet).await?)?;
         }
     }
     if wanted(Part::Blackhole) {
-        report.extend(blackhole(&group, &bootstraps).await?);
+        report.add(blackhole(&group, &bootstraps).await?)?;
     }
     if wanted(Part::Scale) {
-        report.extend(scale(&mut group, &bootstraps).await?);
+        report.add(scale(&mut group, &bootstraps).await?)?;
     }
-    Ok(report)
+    Ok(report.into())
 }
 
-fn ms(span: Duration) -> Value {
-    json!(span.as_secs_f64() * 1e3)
+fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
 }
 
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+fn write_pod(group: &Controllers, mesh: Mesh, p: usize, ready: bool) -> Result<()> {
+    group.write(&format!("pod-{p}.yaml"), &mesh.pod_yaml(p, ready))
 }
 
 /// Restarts the replicas in turn. While one ends, a pod of another service becomes unready.
-async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<String, Value>> {
-    fleet.at_home(FOUNDERS).await?;
+async fn rolling(group: &mut Controllers, fleet: &Fleet, mesh: Mesh) -> Result<Value> {
+    fleet.at_home(REPLICAS).await?;
     fleet.board.reset();
     let mut lost = 0;
     let start = Instant::now();
-    for replica in 0..FOUNDERS {
+    for replica in 0..REPLICAS {
         let pod = replica % mesh.proxies;
         let prefix = format!("{}|", mesh.service(mesh.service_of(pod))?);
         let callers = mesh.callers(mesh.service_of(pod));
         let watchers: Vec<usize> =
             (0..mesh.proxies).filter(|&other| callers.contains(&mesh.service_of(other))).collect();
         let before = watchers.first().and_then(|&watcher| fleet.board.endpoints(watcher, &prefix));
-        let ending = group.terminate(replica)?;
+        let ending = group.take(replica)?;
+        ending.signal(Signal::SIGTERM)?;
         // The change comes while its streams end.
-        group.write_pod(pod, false)?;
+        write_pod(group, mesh, pod, false)?;
         ending.ended().await?;
         group.run(replica)?;
-        group.settle().await?;
+        group.leader().await?;
         fleet.served(None).await?;
         let deadline = Instant::now() + LOST_AFTER;
         lost += loop {
@@ -161,7 +145,7 @@ async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<Str
     let took = start.elapsed();
     let gaps = fleet.board.take_gaps();
     let tally = fleet.board.tally();
-    Ok(object(json!({
+    Ok(json!({
         "rolling_s": took.as_secs_f64(),
         "gaps": gaps.len(),
         "gap_p50_ms": percentile_ms(&gaps, 50),
@@ -172,83 +156,83 @@ async fn rolling(group: &mut Group, fleet: &Fleet, mesh: Mesh) -> Result<Map<Str
         "nacks": tally.nacks.load(Ordering::Relaxed),
         "errors": tally.errors.load(Ordering::Relaxed),
         "refused": tally.refused.load(Ordering::Relaxed),
-    })))
+    }))
 }
 
-async fn crash(group: &mut Group, fleet: &Fleet) -> Result<Map<String, Value>> {
-    fleet.at_home(FOUNDERS).await?;
+async fn crash(group: &mut Controllers, fleet: &Fleet) -> Result<Value> {
+    fleet.at_home(REPLICAS).await?;
     let victim = busiest(fleet);
     fleet.board.reset();
     let start = Instant::now();
-    group.kill(victim).await?;
+    group.take(victim)?.kill().await?;
     fleet.served(Some(victim)).await?;
     let recovered = start.elapsed();
     let gaps = fleet.board.take_gaps();
     let resent = fleet.board.tally().resent.load(Ordering::Relaxed);
     group.run(victim)?;
-    group.settle().await?;
-    Ok(object(json!({
+    group.leader().await?;
+    Ok(json!({
         "crash_proxies": gaps.len(),
         "crash_recovered_ms": ms(recovered),
         "crash_gap_p50_ms": percentile_ms(&gaps, 50),
         "crash_gap_p99_ms": percentile_ms(&gaps, 99),
         "crash_resent": resent,
-    })))
+    }))
 }
 
-async fn frozen(group: &Group, fleet: &Fleet) -> Result<Map<String, Value>> {
-    fleet.at_home(FOUNDERS).await?;
+async fn frozen(group: &Controllers, fleet: &Fleet) -> Result<Value> {
+    fleet.at_home(REPLICAS).await?;
     let victim = busiest(fleet);
     let start = Instant::now();
-    group.signal(victim, Signal::SIGSTOP)?;
+    group.of(victim)?.signal(Signal::SIGSTOP)?;
     let served = fleet.served(Some(victim)).await;
     let recovered = start.elapsed();
-    group.signal(victim, Signal::SIGCONT)?;
+    group.of(victim)?.signal(Signal::SIGCONT)?;
     served?;
-    group.settle().await?;
-    Ok(object(json!({ "frozen_recovered_ms": ms(recovered) })))
+    group.leader().await?;
+    Ok(json!({ "frozen_recovered_ms": ms(recovered) }))
 }
 
-async fn blackhole(group: &Group, bootstraps: &[String]) -> Result<Map<String, Value>> {
+async fn blackhole(group: &Controllers, bootstraps: &[String]) -> Result<Value> {
     let victim = 0;
     let address = &group.xds[victim];
     let relay = Relay::start(address).await?;
     let (fleet, _) =
         Fleet::start(bootstraps, &group.xds, Some((address, &relay.address.to_string()))).await?;
-    fleet.at_home(FOUNDERS).await?;
+    fleet.at_home(REPLICAS).await?;
     let start = Instant::now();
     relay.fall_silent();
     fleet.served(Some(victim)).await?;
-    Ok(object(json!({ "blackhole_recovered_ms": ms(start.elapsed()) })))
+    Ok(json!({ "blackhole_recovered_ms": ms(start.elapsed()) }))
 }
 
 /// A fourth replica joins, and is given what is its own.
-async fn scale(group: &mut Group, bootstraps: &[String]) -> Result<Map<String, Value>> {
+async fn scale(group: &mut Controllers, bootstraps: &[String]) -> Result<Value> {
     let (fleet, _) = Fleet::start(bootstraps, &group.xds, None).await?;
-    fleet.at_home(FOUNDERS).await?;
+    fleet.at_home(REPLICAS).await?;
     let before = fleet.board.serving();
     fleet.board.reset();
-    group.run(FOUNDERS)?;
-    group.settle().await?;
-    fleet.at_home(FOUNDERS + 1).await?;
+    group.run(REPLICAS)?;
+    group.leader().await?;
+    fleet.at_home(REPLICAS + 1).await?;
     let after = fleet.board.serving();
     let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     let elsewhere =
-        before.iter().zip(&after).filter(|(before, after)| before != after && **after != Some(FOUNDERS));
+        before.iter().zip(&after).filter(|(before, after)| before != after && **after != Some(REPLICAS));
     #[expect(clippy::cast_precision_loss, reason = "some thousand proxies are exact")]
     let percent = 100.0 * moved as f64 / before.len() as f64;
     let gaps = fleet.board.take_gaps();
-    Ok(object(json!({
+    Ok(json!({
         "moved_pct": percent,
         "moved_elsewhere": elsewhere.count(),
         "moved_streams": gaps.len(),
         "moved_resent": fleet.board.tally().resent.load(Ordering::Relaxed),
-    })))
+    }))
 }
 
 /// The replica with the most sidecars.
 fn busiest(fleet: &Fleet) -> usize {
     let serving = fleet.board.serving();
     let count = |replica: usize| serving.iter().filter(|serving| **serving == Some(replica)).count();
-    (0..FOUNDERS).max_by_key(|&replica| count(replica)).unwrap_or(0)
+    (0..REPLICAS).max_by_key(|&replica| count(replica)).unwrap_or(0)
 }

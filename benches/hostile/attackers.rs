@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use serde_json::Value;
 use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_testkit::ads::Credentials;
@@ -25,7 +26,7 @@ impl Attackers {
         let mut child = Command::new("nice")
             .args(["-n", "19"])
             .arg(std::env::current_exe()?)
-            .arg("--attack")
+            .args(["--json", "--attack"])
             .args(&hostile.addresses)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -48,8 +49,8 @@ impl Attackers {
 }
 
 /// Attacks the controllers at `addresses` until the standard input ends. It begins with a bootstrap and a
-/// NUL.
-pub(crate) async fn attack(addresses: &[String]) -> Result<()> {
+/// NUL. Returns what it got done ([`Done::counts`]).
+pub(crate) async fn attack(addresses: &[String]) -> Result<Value> {
     let mut stdin = tokio::io::stdin();
     let mut bootstrap = Vec::new();
     loop {
@@ -63,6 +64,5 @@ pub(crate) async fn attack(addresses: &[String]) -> Result<()> {
     let mut attackers = hostile::attack(addresses, &own, &done);
     stdin.read_to_end(&mut Vec::new()).await?;
     attackers.shutdown().await;
-    println!("{}", serde_json::to_string(&done.counts())?);
-    Ok(())
+    Ok(serde_json::to_value(done.counts())?)
 }

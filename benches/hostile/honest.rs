@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use smc_benches::Result;
+use smc_benches::bootstraps::issued;
 use smc_benches::controller::PATIENCE;
 use smc_benches::controllers::{Controllers, REPLICAS};
-use smc_proto::admin::v1::BootstrapRequest;
-use smc_server::admin::client::Client;
 use smc_testkit::ads::{Credentials, DeltaStream, subscribe};
 use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, sleep, timeout};
@@ -50,7 +49,7 @@ impl Honest {
             let mut credentials = Vec::new();
             for proxy in 0..PROXIES {
                 let pod = PODS - 2 - replica * PROXIES - proxy;
-                let bootstrap = bootstrap(&mut honest.clients[replica], pod, PATIENCE).await?;
+                let bootstrap = issued(&mut honest.clients[replica], workload(pod), PATIENCE).await?;
                 let own = Credentials::read(&bootstrap).ok_or("not a bootstrap")?;
                 // The claim of its certificate is a commit, which later connections do not make.
                 first_answer(&own).await?;
@@ -63,7 +62,7 @@ impl Honest {
 
     /// A certificate for the hostile proxies, which the first replica has admitted.
     pub(crate) async fn hostile(&mut self) -> Result<Hostile> {
-        let bootstrap = bootstrap(&mut self.clients[0], PODS - 1, PATIENCE).await?;
+        let bootstrap = issued(&mut self.clients[0], workload(PODS - 1), PATIENCE).await?;
         first_answer(&Credentials::read(&bootstrap).ok_or("not a bootstrap")?).await?;
         let addresses =
             self.credentials.iter().filter_map(|own| own.first()).flat_map(|own| &own.controllers);
@@ -83,7 +82,7 @@ impl Honest {
                 let mut client = controllers.client(turn % REPLICAS).await?;
                 let start = Instant::now();
                 let pod = (first + turn) % (PODS - 1 - REPLICAS * PROXIES);
-                failed += usize::from(bootstrap(&mut client, pod, LIMIT).await.is_err());
+                failed += usize::from(issued(&mut client, workload(pod), LIMIT).await.is_err());
                 taken.push(start.elapsed());
                 sleep(PAUSE).await;
             }
@@ -111,17 +110,8 @@ impl Honest {
     }
 }
 
-/// Asks for a certificate of a pod until one is issued: its key, its signature, and the commit of its record.
-async fn bootstrap(client: &mut Client, pod: usize, patience: Duration) -> Result<String> {
-    let request = BootstrapRequest { workload: format!("shop/pod-{pod}"), ..BootstrapRequest::default() };
-    let deadline = Instant::now() + patience;
-    loop {
-        match timeout(patience, client.bootstrap(request.clone())).await? {
-            Ok(issued) => return Ok(issued.into_inner().bootstrap),
-            Err(error) if Instant::now() > deadline => return Err(error.into()),
-            Err(_) => sleep(Duration::from_millis(2)).await,
-        }
-    }
+fn workload(pod: usize) -> String {
+    format!("shop/pod-{pod}")
 }
 
 /// Connects, with TCP and TLS, and waits for the answer to a first subscription.

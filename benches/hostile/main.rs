@@ -7,16 +7,15 @@
 //!
 //! `cargo bench --bench hostile -- --json`; the last line is one JSON object.
 
-#![allow(clippy::print_stdout, reason = "the figures are the program's output")]
-
 mod attackers;
 mod honest;
 
 use std::time::Duration;
 
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use smc_benches::controllers::{Controllers, REPLICAS};
+use smc_benches::program::{self, Flags};
 use smc_benches::{Result, percentile_ms};
 use tokio::time::sleep;
 
@@ -28,28 +27,24 @@ struct Args {
     /// How long each of the two is measured, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Print the JSON object only.
-    #[arg(long)]
-    json: bool,
     /// Attack instead of measuring: the addresses of the controllers, and a bootstrap on the standard input.
     #[arg(long, hide = true, num_args = 1..)]
     attack: Vec<String>,
-    /// Cargo passes this; it is ignored.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if args.attack.is_empty() {
-        runtime.block_on(measure(&args))
+        program::run(&args.flags, measure(&args))
     } else {
-        runtime.block_on(attackers::attack(&args.attack))
+        // What it prints is read by the process that measures.
+        program::run(&args.flags, attackers::attack(&args.attack))
     }
 }
 
-async fn measure(args: &Args) -> Result<()> {
+async fn measure(args: &Args) -> Result<Value> {
     let controllers = Controllers::start(honest::PODS)?;
     controllers.leader().await?;
     let mut honest = Honest::prepare(&controllers).await?;
@@ -92,11 +87,7 @@ async fn measure(args: &Args) -> Result<()> {
     if done.contains(&0) {
         return Err(format!("no attack: {done:?}").into());
     }
-    if !args.json {
-        println!("{report:#}");
-    }
-    println!("{report}");
-    Ok(())
+    Ok(report)
 }
 
 /// The highest term that any replica knows.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{api, sync};
+use crate::api;
 
 /// Measures one controller to which all proxies of `mesh` are connected.
 pub(crate) async fn measure(programs: &Programs, mesh: Mesh, changes: usize) -> Result<Value> {
@@ -41,7 +41,7 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh, changes: usize) -> 
     while complete < mesh.proxies {
         complete += usize::from(matches!(next(&mut received, &mut streams).await?, Event::Complete));
     }
-    sync::at_rest(&controller).await?;
+    controller.at_rest().await?;
     let (mut taken, mut patches) = (Vec::new(), Vec::new());
     for change in 0..changes {
         let p = (change * 7) % mesh.proxies;

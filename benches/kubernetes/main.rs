@@ -4,8 +4,6 @@
 //! `SMC_KUBERNETES=$(tests/setup/kubernetes DIR) cargo bench --bench kubernetes -- --json`; the last line is
 //! one JSON object. `--parts` names some of the parts; `install` needs root and `SMC_ENVOY`.
 
-#![allow(clippy::print_stdout, reason = "the figures are the program's output")]
-
 mod api;
 mod endpoints;
 mod injection;
@@ -17,9 +15,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use smc_benches::Result;
-use smc_benches::mesh::{Mesh, NAMESPACES};
+use smc_benches::mesh::Mesh;
+use smc_benches::program::{self, Flags, Report};
 use smc_test_kubernetes::Programs;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,35 +71,19 @@ struct Args {
     /// Controllers of the installation.
     #[arg(long, default_value_t = 3)]
     replicas: u16,
-    /// Print the JSON object only.
-    #[arg(long)]
-    json: bool,
-    /// Cargo passes this; it is ignored.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = Value::Object(runtime.block_on(measure(&args))?);
-    if !args.json {
-        println!("{report:#}");
-    }
-    println!("{report}");
-    Ok(())
+    program::run(&args.flags, measure(&args))
 }
 
-async fn measure(args: &Args) -> Result<Map<String, Value>> {
+async fn measure(args: &Args) -> Result<Value> {
     let programs = Programs::new(&args.kubernetes);
-    let mesh = |proxies| Mesh {
-        namespaces: NAMESPACES,
-        services: args.services,
-        proxies,
-        reach: args.reach,
-        hub: false,
-    };
-    let mut report = Map::new();
+    let mesh = |proxies| Mesh::new(args.services, proxies, args.reach);
+    let mut report = Report::default();
     for part in &args.parts {
         let figures = match part {
             Part::Injection => {
@@ -115,9 +98,7 @@ async fn measure(args: &Args) -> Result<Map<String, Value>> {
                 install::measure(&programs, envoy, args.replicas).await?
             }
         };
-        if let Value::Object(figures) = figures {
-            report.extend(figures);
-        }
+        report.add(figures)?;
     }
-    Ok(report)
+    Ok(report.into())
 }

@@ -5,7 +5,7 @@ use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_benches::mesh::Mesh;
 use smc_test_kubernetes::{Cluster, Programs, create_all};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::api;
 
@@ -30,7 +30,7 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh) -> Result<Value> {
     let after_sync = controller.memory_kib("VmRSS")?;
     let cpu = controller.cpu()?;
     // With the service certificates of all identities, which are issued meanwhile.
-    at_rest(&controller).await?;
+    controller.at_rest().await?;
     let report = json!({
         "sync_10k_s": synced.as_secs_f64(),
         "sync_pods": mesh.proxies,
@@ -54,20 +54,4 @@ pub(crate) async fn slices(cluster: &Cluster, services: usize) -> Result<()> {
         if count >= services { Ok(()) } else { Err(format!("{count} of {services} slices")) }
     };
     cluster.wait("the slices", 3 * PATIENCE, made).await.map_err(|error| error.chain().into())
-}
-
-/// Waits until the controller does next to nothing.
-pub(crate) async fn at_rest(controller: &smc_benches::controller::Controller) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    let (step, mut quiet) = (std::time::Duration::from_millis(500), 0);
-    while quiet < 4 {
-        if Instant::now() > deadline {
-            return Err("the controller does not come to rest".into());
-        }
-        let before = controller.cpu()?;
-        sleep(step).await;
-        let used = controller.cpu()?.saturating_sub(before);
-        quiet = if used < step / 10 { quiet + 1 } else { 0 };
-    }
-    Ok(())
 }

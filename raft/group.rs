@@ -9,7 +9,6 @@
 //! Owns every task of the replica. [`Group::stop`] ends them in order; a task that fails shows in
 //! [`Group::failure`].
 
-mod ask;
 mod barrier;
 mod changes;
 mod clocks;
@@ -17,6 +16,7 @@ mod error;
 mod founding;
 mod housekeeping;
 mod join;
+mod peer_rpc;
 pub(crate) mod peers;
 mod proposer;
 mod reads;
@@ -48,8 +48,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::asking::Answering;
 use crate::check_quorum::CheckQuorum;
+use crate::peer_rpc::Answering;
 use crate::recovery::backup::{self, Backup, BackupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::runtime::Runtime;

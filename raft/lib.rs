@@ -11,13 +11,13 @@
 //! propose → batch → leader → log of a quorum, synced → Ledger::apply on every replica → outcome here
 //! ```
 
-mod asking;
 mod check_quorum;
 #[cfg(all(any(test, fuzzing), feature = "rocks"))]
 pub mod fuzzing;
 mod group;
 mod majority_read;
 mod membership;
+mod peer_rpc;
 mod recovery;
 mod replicated;
 mod runtime;
@@ -28,11 +28,11 @@ mod transport;
 mod types;
 mod wire;
 
-pub use asking::{AskError, NotAnswered, PeerHandler};
 pub use group::{
     Claim, ClaimError, Connections, Contact, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
     MAX_PROPOSAL_BYTES, Member, MembershipError, Settings,
 };
+pub use peer_rpc::{AskError, NotAnswered, PeerHandler};
 pub use recovery::backup::{Backup, BackupError, read as read_backup};
 pub use recovery::{Inspection, RecoveryError, inspect, recover, restore};
 pub use replicated::{ProposeError, ReplicatedLedger};

@@ -1,11 +1,11 @@
 //! Tests of the replicated ledger: on files, and among replicas.
 
-mod asking;
 mod clocks;
 pub(crate) mod commands;
 mod files;
 mod group;
 mod membership;
+mod peer_rpc;
 mod reception;
 mod recovery;
 mod replicas;

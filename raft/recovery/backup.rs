@@ -46,7 +46,7 @@ pub enum BackupError {
     #[error("this is no backup of SMC, or one of a newer version")]
     NotABackup,
     /// It was made under another key-encryption key, as that of another mesh.
-    #[error("the backup was made with another key-encryption key than the one at hand")]
+    #[error("the backup was made with another key-encryption key than the configured one")]
     OtherKey,
     /// Its content is not what was written.
     #[error("the backup is damaged or incomplete: {0}")]

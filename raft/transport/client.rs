@@ -36,8 +36,8 @@ use tonic::{Code, Status};
 
 use super::MAX_MESSAGE;
 use super::tls::{ReplicaTls, server_name};
-use crate::asking::AskError;
 use crate::check_quorum::CheckQuorum;
+use crate::peer_rpc::AskError;
 use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::StoredSnapshot;
 use crate::types::{Replica, TypeConfig};

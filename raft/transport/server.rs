@@ -31,9 +31,9 @@ use super::MAX_MESSAGE;
 use super::listener::{Peer, listen};
 use super::route::{Misrouted, Receiver, Sender};
 use super::tls::ReplicaTls;
-use crate::asking::{self, Answering, NotAnswered};
 use crate::majority_read;
 use crate::membership::{self, ChangeError};
+use crate::peer_rpc::{self, Answering, NotAnswered};
 use crate::state::machine;
 use crate::storage::identity::{GroupId, Identity};
 use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
@@ -335,8 +335,8 @@ impl Raft for Service {
         let from = self.admit_member(request.get_ref().route.as_ref(), peer_of(&request))?;
         // A newer version's question has a field that this version does not know, and reads as none.
         let question = request.into_inner().question.and_then(|question| question.question);
-        let question = question.ok_or_else(|| asking::status(NotAnswered::Unknown))?;
-        let answer = self.answering.answer(from, question).await.map_err(asking::status)?;
+        let question = question.ok_or_else(|| peer_rpc::status(NotAnswered::Unknown))?;
+        let answer = self.answering.answer(from, question).await.map_err(peer_rpc::status)?;
         Ok(Response::new(pb::AskResponse { answer: Some(peer::Answer { answer: Some(answer) }) }))
     }
 }

@@ -14,9 +14,9 @@
 //! ```
 
 mod last_good;
-mod look;
 mod reading;
 mod scan;
+mod scope;
 mod state;
 mod tree;
 mod watch;
@@ -38,7 +38,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use self::look::Look;
+use self::scope::Scope;
 use self::state::Objects;
 use self::tree::{Found, Tree};
 use self::watch::Watch;
@@ -167,7 +167,7 @@ impl Follower {
     async fn follow(&mut self, batches: &mpsc::Sender<Batch>) -> Result<(), SourceError> {
         self.load_last_good().await?;
         let (mut saving, mut due) = (None, true);
-        let mut batch = self.next_batch(Look::Full).await?;
+        let mut batch = self.next_batch(Scope::Full).await?;
         loop {
             if let Some(batch) = batch
                 && batches.send(batch).await.is_err()
@@ -224,7 +224,7 @@ impl Follower {
 
     /// Looks at the directory, and a second time if what the first look found is doubtful. `None` if neither
     /// objects nor problems changed.
-    async fn next_batch(&mut self, mut look: Look) -> Result<Option<Batch>, SourceError> {
+    async fn next_batch(&mut self, mut look: Scope) -> Result<Option<Batch>, SourceError> {
         let first = self.look(&look).await?;
         let found = match first {
             Ok(found) if found.doubtful => {
@@ -275,7 +275,7 @@ impl Follower {
     }
 
     /// Looks, on a thread that may block.
-    async fn look(&mut self, look: &Look) -> Result<std::io::Result<Found>, SourceError> {
+    async fn look(&mut self, look: &Scope) -> Result<std::io::Result<Found>, SourceError> {
         let (look, shutdown, now) = (look.clone(), self.shutdown.clone(), Instant::now());
         let (mut tree, mut watch) = (std::mem::take(&mut self.tree), self.watch.clone());
         let before = tree.work().full_looks;
@@ -304,12 +304,12 @@ impl Follower {
     }
 
     /// Waits until there may be something new, and returns where. Cancel-safe: what was noticed stays so.
-    async fn change(&mut self) -> Look {
+    async fn change(&mut self) -> Scope {
         loop {
             // What waits for its time comes first: a directory that never rests does not put it off.
             let now = Instant::now();
             if self.full_look <= now {
-                return Look::Full;
+                return Scope::Full;
             }
             let quiet = self.quiet(now);
             if quiet.is_some_and(|quiet| quiet <= now)
@@ -326,7 +326,7 @@ impl Follower {
                 () = sleep_until(self.full_look) => {}
                 () = sleep(IDENTITY_CHECK) => {
                     if self.watch.is_outdated().await {
-                        return Look::Full;
+                        return Scope::Full;
                     }
                 }
             }

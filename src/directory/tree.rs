@@ -14,9 +14,9 @@ use smc_decode::Rules;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::look::Look;
 use super::reading::FileReading;
 use super::scan::{self, MAX_FILES, MAX_TOTAL_BYTES, Scan, is_manifest};
+use super::scope::Scope;
 use super::state::{Changes, Objects};
 use super::watch::Watch;
 
@@ -82,7 +82,7 @@ impl Tree {
     /// `shutdown` is cancelled.
     pub(super) fn look(
         &mut self,
-        look: &Look,
+        look: &Scope,
         watch: &mut Watch,
         now: Instant,
         shutdown: &CancellationToken,
@@ -91,7 +91,7 @@ impl Tree {
         let followed = watch.renew();
         let mut doubtful = false;
         let known = match look {
-            Look::At(paths) if followed && self.known => {
+            Scope::At(paths) if followed && self.known => {
                 let known = self.look_at(paths, watch, now);
                 // A directory that was made, moved or removed, as a rule: its watch may come a moment later.
                 // Links need a full look for any change.

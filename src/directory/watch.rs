@@ -3,7 +3,7 @@
 //! Owns the operating system's watch, the identity of the directory that it follows, and which events mean
 //! that a change is finished. A path says where to look and nothing about what is there now.
 
-mod noticed;
+mod pending_changes;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +15,8 @@ use notify::{Config, RecommendedWatcher, RecursiveMode, Watcher};
 use smc_types::problem::Problem;
 use tokio::sync::Notify;
 
-use self::noticed::Noticed;
-use super::look::Look;
+use self::pending_changes::PendingChanges;
+use super::scope::Scope;
 
 /// A directory's device and inode, which are independent of its path.
 type Identity = (u64, u64);
@@ -28,7 +28,7 @@ pub(super) struct Watch {
     /// Stores one wake-up while there is no waiter; several are equivalent to one.
     wake: Arc<Notify>,
     /// What the events named that were not looked at yet.
-    noticed: Arc<Mutex<Noticed>>,
+    noticed: Arc<Mutex<PendingChanges>>,
     live: Option<Live>,
     /// Why there is no watch, where one should be.
     failure: Option<String>,
@@ -97,12 +97,12 @@ impl Watch {
     }
 
     /// What changed and is finished; `None` if there is nothing.
-    pub(super) fn finished(&self) -> Option<Look> {
+    pub(super) fn finished(&self) -> Option<Scope> {
         self.noticed().take_finished()
     }
 
     /// All that changed, finished or not; `None` if there is nothing.
-    pub(super) fn all(&self) -> Option<Look> {
+    pub(super) fn all(&self) -> Option<Scope> {
         self.noticed().take_all()
     }
 
@@ -111,7 +111,7 @@ impl Watch {
         self.noticed().unfinished()
     }
 
-    fn noticed(&self) -> MutexGuard<'_, Noticed> {
+    fn noticed(&self) -> MutexGuard<'_, PendingChanges> {
         // Nothing panics while it is locked, and every state of it is valid.
         self.noticed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +191,7 @@ mod tests {
         wakes(&watch).await;
         while !rests(&watch).await {}
         let path = BTreeSet::from(["below/a.yaml".to_owned()]);
-        assert_eq!((watch.finished(), watch.all()), (Some(Look::At(path)), None));
+        assert_eq!((watch.finished(), watch.all()), (Some(Scope::At(path)), None));
     }
 
     #[tokio::test]

@@ -1,13 +1,13 @@
 //! Accepting connections, for every port of a replica.
 //!
-//! Owns the discipline that all ports share: a new connection waits in a [`room`] of bounded places until
-//! its peer has proved itself, in which order those that come at once have their [`turns`], which errors of
+//! Owns the discipline that all ports share: a new connection waits in a [`eviction`] of bounded places until
+//! its peer has proved itself, in which order those that come at once have their [`fair_queue`], which errors of
 //! `accept` concern one peer, and the pause after the others. What proves a peer, and how long it may take,
 //! is the port's.
 
+mod eviction;
+mod fair_queue;
 mod first_bytes;
-mod room;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use tracing::{debug, warn};
 use crate::log_limit::LogLimit;
 use crate::network::{Io, Listener};
 use crate::sync::lock;
+pub use eviction::Bounds;
+use eviction::{Room, Ticket};
+pub use fair_queue::{Turn, Turns};
 pub use first_bytes::FirstBytes;
-pub use room::Bounds;
-use room::{Room, Ticket};
-pub use turns::{Turn, Turns};
 
 /// The pause after `accept` fails for a reason of this process, such as exhausted file descriptors.
 /// An immediate retry would only consume the CPU time that could free some.

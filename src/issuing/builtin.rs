@@ -6,7 +6,7 @@
 mod ca_rotation;
 mod founding;
 mod issuing;
-mod making;
+mod new_ca;
 mod rekey;
 mod signing;
 

@@ -132,7 +132,7 @@ pub enum CaError {
         source: Rejection,
     },
     /// This replica's clock is not known to be right.
-    #[error("{operation} needs a right clock")]
+    #[error("{operation} needs a synchronised clock")]
     Clock {
         operation: CaOperation,
         #[source]
@@ -145,7 +145,7 @@ pub enum CaError {
     #[error("the authority is not founded")]
     NotFounded,
     /// There is no next root.
-    #[error("no root waits to sign")]
+    #[error("there is no pending root CA")]
     NoNextRoot,
     /// The CA that would sign has expired, or is about to.
     #[error("{operation} cannot be issued")]
@@ -176,7 +176,7 @@ pub enum CaError {
         source: SealError,
     },
     /// A certificate from the ledger, or one just signed, cannot be read.
-    #[error("the certificate of {operation} does not read back")]
+    #[error("the certificate that {operation} signed cannot be parsed")]
     Unreadable {
         operation: CaOperation,
         #[source]

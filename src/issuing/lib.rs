@@ -11,12 +11,12 @@
 //! seed issue certificates with equal serial numbers, names and times but different keys.
 
 mod builtin;
+pub mod ca_keeper;
 mod clock;
 mod commit;
 mod error;
 pub mod group_time;
 pub mod issuer;
-pub mod keeper;
 mod profile;
 mod proxy_certificates;
 mod pruning;

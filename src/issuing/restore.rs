@@ -1,6 +1,6 @@
 //! Whether a backup can be the beginning of a new group.
 //!
-//! Owns the check that every private key in a backup can be opened with the key-encryption keys at hand. A
+//! Owns the check that every private key in a backup can be opened with the configured key-encryption keys. A
 //! controller would find a missing one only at its start, when the operator may have deleted it already.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::seal::{KeyEncryption, KeyRing, missing_key};
 /// A backup that cannot be restored.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// The file is missing, damaged, or sealed with a key-encryption key that is not at hand.
+    /// The file is missing, damaged, or sealed with a key-encryption key that is not configured.
     #[error("cannot read {}", .path.display())]
     Read {
         /// The file.
@@ -26,7 +26,7 @@ pub enum RestoreError {
     },
     /// A private key in the backup is sealed with the key-encryption key of this id.
     #[error(
-        "private keys in the backup are sealed with the key-encryption key {0}, which is not at hand; give its file with \
+        "private keys in the backup are sealed with the key-encryption key {0}, which is not configured; give its file with \
          --also-kek-file"
     )]
     OtherKey(String),

@@ -53,7 +53,7 @@ pub struct SealContext<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SealError {
     /// The key was sealed with another KEK.
-    #[error("it is sealed with the key-encryption key {sealed_with}, and the one at hand is {at_hand}")]
+    #[error("it is sealed with the key-encryption key {sealed_with}, and the configured one is {at_hand}")]
     OtherKey {
         /// The id of the KEK that sealed it.
         sealed_with: String,

@@ -19,7 +19,7 @@ use kube::client::Body;
 use smc_types::time::Timestamp;
 use thiserror::Error;
 
-/// The API server cannot be reached, or an answer broke off.
+/// The API server cannot be reached, or an answer was interrupted.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Unreachable(#[source] pub Box<dyn Error + Send + Sync>);

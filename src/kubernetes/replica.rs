@@ -21,11 +21,11 @@ use crate::names::{CONVERSION_SERVICE, WEBHOOK_SERVICE};
 use crate::status::StatusWriter;
 use crate::webhook::body::Bodies;
 use crate::webhook::ca_bundle::CaBundle;
-use crate::webhook::collector::Collector;
 use crate::webhook::injector::{self, Injector, SidecarImages};
+use crate::webhook::missing_sidecars::Uninjected;
 use crate::webhook::namespaces::Namespaces;
-use crate::webhook::pending::Pending;
-use crate::webhook::uninjected::Uninjected;
+use crate::webhook::secret_gc::Collector;
+use crate::webhook::unclaimed_sidecars::Pending;
 use crate::webhook::{conversion, server, validator};
 
 /// The webhooks, and the API that they serve.

@@ -15,13 +15,13 @@
 //! enters the mesh is listed.
 
 mod clock_offset;
+mod discovery;
 mod failure;
+mod field_filter;
 mod follow;
-mod keep;
 mod kept;
 mod last_known;
 mod lines;
-mod look;
 mod marks;
 mod message;
 mod metrics;
@@ -57,9 +57,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::discovery::Discovery;
 use self::follow::{Follower, Shared};
 use self::last_known::{LastKnown, Unusable, pause_after};
-use self::look::Looker;
 use self::metrics::SourceMetrics;
 use self::probe::{Heads, Position, Probe};
 use self::reader::Reader;
@@ -232,7 +232,7 @@ impl Running {
         let (sender, changes) = mpsc::channel(CHANGES);
         let (reader, look_again) = (Reader(api), Arc::new(Notify::new()));
         let mut tasks = JoinSet::new();
-        let looker = Looker {
+        let looker = Discovery {
             reader: reader.clone(),
             mesh_namespace,
             places: places_sender,

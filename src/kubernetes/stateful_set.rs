@@ -11,19 +11,19 @@
 //! - The key-encryption key is a Secret that is made once ([`KekSecret`]).
 
 mod api;
-mod departing;
 mod founding;
-mod keeper;
 mod kek_secret;
-mod left;
+mod member_removal;
 mod placement;
+mod removed_marker;
+mod scale_down;
 mod scaling;
 
 pub use api::{ApiError, OwnObjects};
-pub use departing::Departing;
 pub use founding::FoundingObject;
-pub use keeper::Keeper;
 pub use kek_secret::KekSecret;
-pub use left::sweep;
+pub use member_removal::Keeper;
 pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};
+pub use removed_marker::sweep;
+pub use scale_down::Departing;
 pub use scaling::{Departure, Desired};

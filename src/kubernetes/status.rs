@@ -3,10 +3,10 @@
 //! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of
 //! the control plane, and only where something changed ([`plan`]). It tracks the objects that the source
 //! holds ([`objects`]): a status is about a generation, and whether the mesh has taken in that generation is
-//! asked of the catalog, object by object ([`everywhere`] of all replicas, [`smc_server::reports`] of one). A
+//! asked of the catalog, object by object ([`group_effect`] of all replicas, [`smc_server::reports`] of one). A
 //! replica that does not lead tracks nothing.
 
-mod everywhere;
+mod group_effect;
 mod objects;
 mod plan;
 mod write;
@@ -36,7 +36,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use self::everywhere::Said;
+use self::group_effect::Said;
 use self::objects::Objects;
 use self::plan::{Held, Tracked, View, open, plan};
 use self::write::{WriteError, write};
@@ -82,7 +82,7 @@ impl StatusWriter {
             loop {
                 // Read before the work, so that a change of leader during it is not missed.
                 let status = self.group.status();
-                let replica = everywhere::name(status.replica);
+                let replica = group_effect::name(status.replica);
                 if status.leader == Some(status.replica) {
                     debug!("this replica writes the status of objects");
                     tokio::select! {
@@ -181,11 +181,11 @@ impl StatusWriter {
         for problem in self.problems.between_objects() {
             add(&mut view.conflicts, problem);
         }
-        let everywhere::Question { about, objects } =
-            everywhere::question(open(objects, &view, self.env.now()), asked_last.as_ref());
+        let group_effect::Question { about, objects } =
+            group_effect::question(open(objects, &view, self.env.now()), asked_last.as_ref());
         let said = self.ask_all(objects).await;
-        view.rejections = everywhere::rejections(&said);
-        view.effects = everywhere::effects(&about, &said);
+        view.rejections = group_effect::rejections(&said);
+        view.effects = group_effect::effects(&about, &said);
         if let Some(last) = about.last() {
             *asked_last = Some(last.clone());
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and
 //! what goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of
-//! sidecars ([`bootstrap_secret`], [`collector`]). It reports pods that have none ([`uninjected`]). Custom
+//! sidecars ([`bootstrap_secret`], [`secret_gc`]). It reports pods that have none ([`missing_sidecars`]). Custom
 //! resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided
 //! in [`smc_sidecar::injection`] and the like; here it is carried out.
 //!
@@ -11,14 +11,14 @@
 pub(crate) mod body;
 pub(crate) mod bootstrap_secret;
 pub(crate) mod ca_bundle;
-pub(crate) mod collector;
 pub mod conversion;
 pub mod injector;
+pub(crate) mod missing_sidecars;
 pub(crate) mod namespaces;
-pub(crate) mod pending;
 pub(crate) mod review;
+pub(crate) mod secret_gc;
 pub(crate) mod server;
-pub(crate) mod uninjected;
+pub(crate) mod unclaimed_sidecars;
 pub mod validator;
 
 /// How long the API may take for one request of a webhook. The API server waits ten seconds for a webhook.

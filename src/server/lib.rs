@@ -29,8 +29,8 @@ pub mod reports;
 pub mod shards;
 mod shutdown;
 pub mod source;
+mod stream_progress;
 mod trust;
-mod uptake;
 pub mod xds;
 
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ use smc_authority::pki::InvalidLifetime;
 use smc_host::env::{Env, NoEntropy};
 use smc_host::network::{Bound, Listener, Network};
 use smc_host::tasks::{TaskEnded, Tasks};
-use smc_issuing::keeper::CaKeeper;
+use smc_issuing::ca_keeper::CaKeeper;
 use smc_issuing::renewal::Renewer;
 use smc_issuing::seal::KeyEncryption;
 use smc_issuing::{CaError, Issuer, ProxyCertificates};
@@ -113,7 +113,7 @@ pub enum StartError {
     #[error("cannot issue the controller's own certificate")]
     OwnCertificate(#[source] CaError),
     /// The random number that tells this process from the replica's former one could not be drawn.
-    #[error("cannot draw the number of this process")]
+    #[error("cannot generate a random process id")]
     NoEntropy(#[from] NoEntropy),
 }
 

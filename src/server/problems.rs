@@ -207,9 +207,10 @@ fn rejected(streams: &[(WorkloadId, Arc<[Rejection]>)]) -> impl Iterator<Item = 
 }
 
 fn message(resource: &str, reason: &str, objects: usize, workloads: &BTreeSet<&WorkloadId>) -> String {
-    let proxies = match (workloads.first(), workloads.len()) {
-        (Some(first), 1) => format!("the proxy of Pod {first}"),
-        (Some(first), count) => format!("the proxies of Pod {first} and {} others", count - 1),
+    let first = workloads.first().map(|first| ObjectRef::from(*first));
+    let proxies = match (first, workloads.len()) {
+        (Some(first), 1) => format!("the proxy of {first}"),
+        (Some(first), count) => format!("the proxies of {first} and {} others", count - 1),
         (None, _) => "a proxy".to_owned(),
     };
     let with = match objects {
@@ -258,6 +259,15 @@ mod tests {
         );
         stream.set(Vec::new());
         assert_eq!(shown(&problems), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_proxy_of_a_machine_is_named_as_its_mesh_workload() {
+        let problems = Problems::default();
+        let mut stream = stream(&problems, "machine/shop/db");
+        stream.set(vec![rejection("cds/store", &[object(Kind::Service, "shop/store")])]);
+        let text = "the proxy of MeshWorkload shop/db rejected cds/store, which is made of this: too large";
+        assert_eq!(shown(&problems), [format!("error: Service shop/store: {text}")]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::source::Batch;
-use crate::uptake::Uptake;
+use crate::stream_progress::StreamProgress;
 
 /// Queued batches of a source. A source folds later changes into its next batch, so a longer queue gains
 /// nothing.
@@ -115,7 +115,7 @@ pub(crate) struct Published {
     /// The latest state; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
     /// For the streams, to say how far they are with it.
-    pub(crate) uptake: Uptake,
+    pub(crate) uptake: StreamProgress,
     /// The identities that need a certificate, and its lifetime.
     pub(crate) wanted: watch::Receiver<WantedCertificates>,
     /// The problems of the mesh.
@@ -130,7 +130,7 @@ pub(crate) struct Publisher {
     inputs: Inputs,
     queries: mpsc::Receiver<Query>,
     served: watch::Sender<Option<Arc<ServedState>>>,
-    uptake: Uptake,
+    uptake: StreamProgress,
     /// When the latest state was published, until the next one is due.
     published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
@@ -165,7 +165,7 @@ impl Publisher {
         let (served_sender, served) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let problems = Problems::default();
-        let uptake = Uptake::default();
+        let uptake = StreamProgress::default();
         let publisher = Self {
             mesh: Mesh { compiler, problems: problems.clone() },
             inputs: Inputs { batches, certificates, bundle },

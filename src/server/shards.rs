@@ -11,8 +11,8 @@
 mod decide;
 mod drain;
 mod handoff;
-mod keeper;
-mod questions;
+mod peer_rpc;
+mod placement_keeper;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +36,7 @@ use tokio::time::timeout;
 pub use drain::Drain;
 
 use crate::xds::proxies::Proxies;
-pub(crate) use questions::ProxyReports;
+pub(crate) use peer_rpc::ProxyReports;
 use smc_host::tasks::Tasks;
 
 /// How long a change of a phase may take to commit: several elections.
@@ -129,13 +129,13 @@ impl Shards {
     pub(crate) fn start(parts: Parts, tasks: &mut Tasks) -> Result<Self, NoEntropy> {
         let Parts { group, env, controllers, proxies, reports, ready, stops } = parts;
         let run = env.random_u64()?;
-        let placement = keeper::follow(&group, tasks);
+        let placement = placement_keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
         let receiver = Arc::new(handoff::Receiver::new(controllers.ring().replicas().len()));
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
-        questions::start(shards.clone(), proxies.clone(), reports, tasks);
+        peer_rpc::start(shards.clone(), proxies.clone(), reports, tasks);
         handoff::start(shards.clone(), proxies, tasks);
-        keeper::start(shards.clone(), ready, stops, tasks);
+        placement_keeper::start(shards.clone(), ready, stops, tasks);
         Ok(shards)
     }
 

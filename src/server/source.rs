@@ -78,10 +78,10 @@ pub enum SourceError {
         source: std::io::Error,
     },
     /// A task that reads the API server ended or panicked, which is a bug, or the runtime is shutting down.
-    #[error("reading the Kubernetes API broke off")]
+    #[error("reading the Kubernetes API was interrupted")]
     Broken(#[source] Option<tokio::task::JoinError>),
     /// The reading task panicked, which is a bug, or the runtime is shutting down.
-    #[error("reading the mesh directory {} broke off", path.display())]
+    #[error("reading the mesh directory {} was interrupted", path.display())]
     Aborted {
         /// The directory.
         path: PathBuf,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use smc_authority::pki::{SerialNumber, TrustBundle};
-use smc_issuing::keeper::RootTrust;
+use smc_issuing::ca_keeper::RootTrust;
 use smc_issuing::tls::ServerTls;
 use smc_types::ids::WorkloadId;
 

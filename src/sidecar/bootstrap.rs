@@ -16,7 +16,7 @@ use smc_xds::session::Variant;
 use smc_xds::shard::ring::Ring;
 use smc_xds::shard::{CONNECT_TIMEOUT, EJECTION_SWEEP, ejection};
 
-use crate::object::object;
+use crate::json_object::object;
 
 /// The name of the one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";

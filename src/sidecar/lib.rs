@@ -7,5 +7,5 @@
 pub mod bootstrap;
 pub mod injection;
 pub mod interception;
+mod json_object;
 pub mod machine_files;
-mod object;

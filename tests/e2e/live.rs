@@ -78,7 +78,7 @@ async fn a_request_that_is_no_longer_allowed_ends_in_bounded_time() {
     stream.more(1, SETTLE).await.unwrap();
     let result = stream.stop().remove(0);
     assert_eq!(result.status, Some(200), "it began while it was allowed: {result:?}");
-    assert!(result.failure.is_some(), "the body broke off: {result:?}");
+    assert!(result.failure.is_some(), "the body was interrupted: {result:?}");
     assert!((11_000..20_000).contains(&result.millis), "{result:?}");
     lab.stop().await.unwrap();
 }

@@ -105,13 +105,13 @@ pub enum Rejection {
         current: SerialNumber,
     },
     /// An agreement on the time without a clock.
-    #[error("no clock tells the time")]
+    #[error("no majority of clocks agrees on the time")]
     NoClock,
     /// The group has not agreed on a time.
     #[error("the replicas of the group have not agreed on a time yet")]
     NoAgreedTime,
     /// The CA is not valid at the command's time.
-    #[error("the CA {0} has ended, or has not begun")]
+    #[error("the CA {0} is expired or not yet valid")]
     CaNotValid(SerialNumber),
     /// The CA that the proposer saw sign does not sign.
     #[error("the CA {expected} is not the one that signs: {current} is")]

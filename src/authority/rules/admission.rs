@@ -101,7 +101,7 @@ pub enum Refusal {
         /// The serial number.
         serial: SerialNumber,
     },
-    /// The certificate has ended, or has not begun.
+    /// The certificate is expired or not yet valid.
     #[error(
         "certificate {serial} of {proxy} is valid from {from} to {to}, not now",
         from = .validity.not_before.0, to = .validity.not_after.0

@@ -28,7 +28,7 @@ impl Looker {
         let watch = Watch::new(directory.path().to_owned());
         let tree = Tree::new(directory.path().to_owned(), Objects::default(), Arc::default());
         let mut looker = Self { directory, tree, watch, start: Instant::now() };
-        looker.look(0, &Look::Full);
+        looker.look(0, &Scope::Full);
         looker
     }
 
@@ -37,7 +37,7 @@ impl Looker {
     }
 
     /// Looks at this second, and commits. Returns the events, whether the find was doubtful, and the work.
-    fn look(&mut self, second: u64, look: &Look) -> (usize, bool, Work) {
+    fn look(&mut self, second: u64, look: &Scope) -> (usize, bool, Work) {
         let before = self.tree.work();
         let now = self.start + Duration::from_secs(second);
         let found = self.tree.look(look, &mut self.watch, now, &CancellationToken::new()).unwrap();
@@ -49,8 +49,8 @@ impl Looker {
     }
 }
 
-fn at(paths: &[&str]) -> Look {
-    Look::At(paths.iter().map(|&path| path.to_owned()).collect())
+fn at(paths: &[&str]) -> Scope {
+    Scope::At(paths.iter().map(|&path| path.to_owned()).collect())
 }
 
 const fn work(full_looks: usize, files: usize) -> Work {
@@ -70,11 +70,11 @@ fn a_change_costs_its_file_and_a_later_full_look_opens_nothing() {
     assert_eq!(looker.look(1, &at(&["7.yaml"])), (1, false, work(0, 1)));
     assert_eq!(looker.tree.objects.merged() - merged, 2, "the objects of the file");
     // The second full look reads everything once more, since a stamp of the same moment proves nothing.
-    assert_eq!(looker.look(30, &Look::Full), (0, false, work(1, FILES)));
-    assert_eq!(looker.look(60, &Look::Full), (0, false, work(1, 0)));
+    assert_eq!(looker.look(30, &Scope::Full), (0, false, work(1, FILES)));
+    assert_eq!(looker.look(60, &Scope::Full), (0, false, work(1, 0)));
     // A change without an event.
     fs::write(looker.path("9.yaml"), account("a9") + &account("newer")).unwrap();
-    assert_eq!(looker.look(90, &Look::Full), (1, false, work(1, 1)));
+    assert_eq!(looker.look(90, &Scope::Full), (1, false, work(1, 1)));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_link_that_takes_the_place_of_a_file_or_directory_does_not_lead_out() {
     symlink(outside.path().join("a.yaml"), looker.path("b.yaml")).unwrap();
     assert_eq!(looker.look(1, &at(&["b.yaml"])), (1, true, work(1, 1)), "b is gone");
     fs::remove_file(looker.path("b.yaml")).unwrap();
-    looker.look(1, &Look::Full);
+    looker.look(1, &Scope::Full);
     fs::remove_dir_all(looker.path("below")).unwrap();
     symlink(outside.path(), looker.path("below")).unwrap();
     assert_eq!(looker.look(1, &at(&["below/a.yaml"])), (1, true, work(1, 0)), "a is gone");
@@ -172,7 +172,7 @@ fn another_directory_in_its_place_is_read_as_a_whole() {
     let mesh = looker.path("mesh");
     (looker.tree, looker.watch) =
         (Tree::new(mesh.clone(), Objects::default(), Arc::default()), Watch::new(mesh.clone()));
-    looker.look(0, &Look::Full);
+    looker.look(0, &Scope::Full);
     fs::rename(&mesh, looker.path("away")).unwrap();
     let now = looker.start;
     let gone = looker.tree.look(&at(&["a.yaml"]), &mut looker.watch, now, &CancellationToken::new());

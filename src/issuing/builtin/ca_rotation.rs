@@ -13,7 +13,7 @@ use smc_authority::ledger::{
 use smc_authority::pki::SerialNumber;
 use smc_authority::rules::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
 
-use super::{BuiltinCa, Rotate, making};
+use super::{BuiltinCa, Rotate, new_ca};
 use crate::commit::check_clock;
 use crate::error::{CaError, CaOperation};
 
@@ -83,14 +83,14 @@ impl BuiltinCa {
         match step {
             CaStep::RotateIssuing { replaces } => {
                 let root = self.authority(|authority| authority.root.clone())?;
-                let issuing = Box::new(making::issuing(keys, env, settings, &root)?);
+                let issuing = Box::new(new_ca::issuing(keys, env, settings, &root)?);
                 let ca = issuing.serial;
                 self.change(&CaOperation::RotateIssuing { replaces }, RotateIssuing { replaces, issuing })
                     .await?;
                 Ok(ca)
             }
             CaStep::TrustRoot { beside } => {
-                let root = Box::new(making::root(keys, env, settings)?);
+                let root = Box::new(new_ca::root(keys, env, settings)?);
                 let ca = root.serial;
                 self.change(&CaOperation::TrustRoot { beside }, TrustRoot { beside, root }).await?;
                 Ok(ca)
@@ -103,7 +103,7 @@ impl BuiltinCa {
                 let unknown = Rejection::UnknownCa(root);
                 let next =
                     next.ok_or_else(|| CaError::Rejected { operation: operation.clone(), source: unknown })?;
-                let issuing = Box::new(making::issuing(keys, env, settings, &next)?);
+                let issuing = Box::new(new_ca::issuing(keys, env, settings, &next)?);
                 self.change(&operation, SignWithNextRoot { root, replicas, issuing }).await?;
                 Ok(root)
             }

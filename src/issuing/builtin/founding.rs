@@ -4,7 +4,7 @@ use smc_authority::ledger::{Authority, InitAuthority, Rejection};
 use smc_host::env::Env;
 use smc_raft::ReplicatedLedger;
 
-use super::{CaSettings, making};
+use super::{CaSettings, new_ca};
 use crate::commit::{barrier, check_clock, propose};
 use crate::error::{CaError, CaOperation};
 use crate::seal::KeyEncryption;
@@ -62,7 +62,7 @@ pub(super) async fn found_or_load(
 
 /// Makes a root and an issuing CA under it.
 fn generate(keys: &dyn KeyEncryption, env: &Env, settings: &CaSettings) -> Result<Authority, CaError> {
-    let root = making::root(keys, env, settings)?;
-    let issuing = making::issuing(keys, env, settings, &root)?;
+    let root = new_ca::root(keys, env, settings)?;
+    let issuing = new_ca::issuing(keys, env, settings, &root)?;
     Ok(Authority::new(settings.trust_domain.clone(), root, issuing))
 }

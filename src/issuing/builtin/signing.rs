@@ -11,7 +11,7 @@ use smc_host::env::Env;
 use smc_types::time::Timestamp;
 use zeroize::Zeroizing;
 
-use super::{making, new_key};
+use super::{new_ca, new_key};
 use crate::error::{CaError, CaOperation};
 use crate::seal::{KeyEncryption, Purpose};
 use crate::verify::peer_certificate;
@@ -50,7 +50,7 @@ impl IssuingCa {
         trust_domain: &str,
         ca: &CaCertificate,
     ) -> Result<Self, CaError> {
-        let (key, certificate) = making::unseal(keys, trust_domain, Purpose::Issuing, ca)?;
+        let (key, certificate) = new_ca::unseal(keys, trust_domain, Purpose::Issuing, ca)?;
         let CaCertificate { serial, validity, certificate_pem, .. } = ca.clone();
         Ok(Self { serial, validity, certificate, certificate_pem, key })
     }

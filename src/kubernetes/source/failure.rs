@@ -1,4 +1,4 @@
-//! Why reading from the API server broke off, and what follows from it.
+//! Why reading from the API server was interrupted, and what follows from it.
 //!
 //! Owns the decisions: whether to go on from the last known version or to list again, when to try again, and
 //! what is reported. Pure.
@@ -27,7 +27,7 @@ const MAX_WAIT_IF_ASKED: Duration = Duration::from_secs(5);
 /// closes, are common.
 pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
-/// Reading broke off.
+/// Reading was interrupted.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The connection could not be made, or broke.

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::failure::{self, Failure, REPORTED_AFTER};
-use super::keep::{self, Keep};
+use super::field_filter::{self, FieldFilter};
 use super::marks;
 use super::metrics::SourceMetrics;
 use super::object::Object;
@@ -78,7 +78,7 @@ pub(super) struct Shared {
 /// Follows one kind.
 pub(super) struct Follower {
     kind: Kind,
-    keep: &'static Keep,
+    keep: &'static FieldFilter,
     shared: Shared,
     /// How the next session begins.
     next: Next,
@@ -152,7 +152,7 @@ impl Follower {
     pub(super) fn new(kind: Kind, shared: Shared) -> Self {
         Self {
             kind,
-            keep: keep::of(kind),
+            keep: field_filter::of(kind),
             shared,
             next: Next::List,
             epoch: 0,
@@ -234,7 +234,7 @@ impl Follower {
                 Ok(()) => self.wait(failure::reopen(attempt, random), random, false).await,
                 Err(Stop::SourceEnded) => return,
                 Err(Stop::Failed(failure)) => {
-                    debug!(kind = %self.kind, %failure, attempt, "reading from the API server broke off");
+                    debug!(kind = %self.kind, %failure, attempt, "reading from the API server was interrupted");
                     if !failure.keeps_version() {
                         self.next = Next::List;
                     }

@@ -1,6 +1,6 @@
 //! One object, read as far as it is kept and under bounds of its own.
 //!
-//! Owns the bounds of one object. What [`Keep`] does not name is skipped without recursion and counts for
+//! Owns the bounds of one object. What [`FieldFilter`] does not name is skipped without recursion and counts for
 //! nothing, however deep or long it is. Pure.
 
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ use serde_json::map::{Entry, Map};
 use serde_json::{Number, Value};
 use thiserror::Error as ThisError;
 
-use super::keep::Keep;
+use super::field_filter::FieldFilter;
 
 /// Levels of lists and objects within each other. The schemas that are read have fewer than 20. What reads,
 /// compares and drops a value later may use the stack for each level; `serde_json` itself refuses 128.
@@ -55,7 +55,7 @@ pub(super) enum Unreadable {
 
 /// Reads of `json`, the text of one object, what is kept. Of a field that is there twice, the first one
 /// counts.
-pub(super) fn read(json: &[u8], keep: &Keep) -> Result<Value, Unreadable> {
+pub(super) fn read(json: &[u8], keep: &FieldFilter) -> Result<Value, Unreadable> {
     let spent = Spent::default();
     let reading = Reading { keep, depth: 0, spent: &spent };
     let read = reading.deserialize(&mut serde_json::Deserializer::from_slice(json));
@@ -92,7 +92,7 @@ impl Spent {
 /// The reading of one value.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
-    keep: &'a Keep,
+    keep: &'a FieldFilter,
     /// The lists and objects around the value.
     depth: usize,
     spent: &'a Spent,
@@ -178,7 +178,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
 struct Name<'a>(Reading<'a>);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<(String, &'a Keep)>;
+    type Value = Option<(String, &'a FieldFilter)>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_bytes(self)
@@ -186,7 +186,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
 }
 
 impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<(String, &'a Keep)>;
+    type Value = Option<(String, &'a FieldFilter)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")

@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
     use smc_types::object_ref::Kind;
 
-    use super::super::keep;
+    use super::super::field_filter;
     use super::*;
 
     /// An event in words.
@@ -269,7 +269,7 @@ mod tests {
             {\"metadata\":{\"name\":\"a\"}}, {\"metadata\":{\"name\":\"b\"},\"spec\":\"\xff\"}]}";
         let page = page(&Bytes::from(&body[..])).unwrap();
         let specs = page.items.iter().map(|item| {
-            let value = item.read(keep::of(Kind::TrafficTarget), "v", Kind::TrafficTarget).unwrap();
+            let value = item.read(field_filter::of(Kind::TrafficTarget), "v", Kind::TrafficTarget).unwrap();
             value.get("spec").cloned()
         });
         assert_eq!(specs.collect::<Vec<_>>(), [None, Some(json!("\u{fffd}"))]);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use smc_types::object_ref::Kind;
 
-use super::keep::Keep;
+use super::field_filter::FieldFilter;
 use super::kept::{self, Unreadable};
 use super::marks;
 use super::shallow::{fields, text};
@@ -61,7 +61,12 @@ impl Object {
     }
 
     /// What is kept of it. Adds the version and the kind that it is of: the items of a list omit them.
-    pub(super) fn read(&self, keep: &Keep, api_version: &str, kind: Kind) -> Result<Value, Unreadable> {
+    pub(super) fn read(
+        &self,
+        keep: &FieldFilter,
+        api_version: &str,
+        kind: Kind,
+    ) -> Result<Value, Unreadable> {
         let mut value = kept::read(&self.json, keep)?;
         if let Some(fields) = value.as_object_mut() {
             fields.insert("apiVersion".to_owned(), api_version.into());

@@ -111,7 +111,7 @@ pub(super) struct Ended {
 
 /// What holds for the whole.
 #[derive(Debug, Default)]
-struct Standing {
+struct Completeness {
     /// The mesh was read whole since the start.
     whole: bool,
     /// Objects were left out because there were too many.
@@ -138,7 +138,7 @@ pub(super) struct Store {
     /// The number of held objects.
     count: usize,
     limit: usize,
-    standing: Standing,
+    completeness: Completeness,
     /// Whether the API server does not answer.
     silent: bool,
     /// Of each kind, the highest version of a change of what is of the mesh.
@@ -168,7 +168,7 @@ impl Store {
             findings: Findings::default(),
             count: 0,
             limit: MAX_OBJECTS,
-            standing: Standing::default(),
+            completeness: Completeness::default(),
             silent: false,
             latest: Versions::default(),
             said: None,
@@ -188,7 +188,7 @@ impl Store {
 
     /// Whether the mesh was read whole since the start.
     pub(super) fn is_synced(&self) -> bool {
-        self.standing.whole
+        self.completeness.whole
     }
 
     /// Whether the mesh may be another than what is sent.
@@ -201,7 +201,7 @@ impl Store {
 
     /// Whether there may be something to send.
     pub(super) fn has_news(&self) -> bool {
-        self.changed && (self.standing.restored || self.is_synced())
+        self.changed && (self.completeness.restored || self.is_synced())
     }
 
     /// Takes note of whether the API server does not answer.
@@ -247,7 +247,7 @@ impl Store {
             Change::Passed(version) => _ = self.reach(kind, version),
             Change::WentBack(version) => self.go_back(version),
         }
-        self.standing.whole = self.standing.whole || self.is_whole();
+        self.completeness.whole = self.completeness.whole || self.is_whole();
     }
 
     /// Whether everything has been read: all namespaces, and every kind in all of them.
@@ -343,7 +343,7 @@ impl Store {
                 return self.mark(kind, &reference, marks, None);
             }
         } else if kind != Kind::Namespace && self.count >= self.limit {
-            self.standing.overflowed = true;
+            self.completeness.overflowed = true;
             self.changed = true;
             return;
         } else {
@@ -390,8 +390,8 @@ impl Store {
 
     /// When there is room again for what was left out, everything is listed again.
     fn take_more(&mut self) {
-        if self.standing.overflowed && self.count < self.limit - self.limit / 100 {
-            self.standing.overflowed = false;
+        if self.completeness.overflowed && self.count < self.limit - self.limit / 100 {
+            self.completeness.overflowed = false;
             self.history.list_again();
         }
     }
@@ -457,7 +457,7 @@ impl Store {
 
     /// What leads from what was sent to what is known; `None` if that is no news, or too little is known.
     pub(super) fn batch(&mut self, more: &[Problem]) -> Option<Batch> {
-        if !self.standing.restored && !self.is_synced() {
+        if !self.completeness.restored && !self.is_synced() {
             return None;
         }
         self.changed = false;

@@ -17,7 +17,7 @@ use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
-use super::everywhere::Effect;
+use super::group_effect::Effect;
 use crate::crds::status::{ACCEPTED, Condition, ObjectStatus, PROGRAMMED};
 use crate::custom_objects::{Content, CustomObject};
 use crate::event::rfc3339;

@@ -36,8 +36,8 @@ pub(crate) enum BodyError {
     /// It did not arrive in time.
     #[error("the body did not arrive within {} s", LIMIT.as_secs())]
     Slow,
-    /// The connection broke off.
-    #[error("the body broke off")]
+    /// The connection was interrupted.
+    #[error("the body was interrupted")]
     BrokeOff,
     /// It is not JSON, or not what was asked for.
     #[error("the body cannot be read: {0}")]

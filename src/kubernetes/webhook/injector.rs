@@ -31,8 +31,8 @@ use tracing::{debug, info, warn};
 use super::body::{Bodies, MAX_REVIEW};
 use super::bootstrap_secret;
 use super::namespaces::Namespaces;
-use super::pending::Pending;
 use super::review::{Admission, ReviewRequest, ReviewResponse};
+use super::unclaimed_sidecars::Pending;
 
 /// How long an answer may take in all. The API server gives up after the webhook's `timeoutSeconds` (10) and
 /// refuses the Pod without a reason.

@@ -92,7 +92,7 @@ async fn run(listener: Box<dyn Listener>, serving: Arc<Serving>, stopping: Cance
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(panic) = ended {
-        error!(error = &panic as &dyn std::error::Error, "a connection of the webhooks broke off");
+        error!(error = &panic as &dyn std::error::Error, "a connection of the webhooks was interrupted");
     }
 }
 

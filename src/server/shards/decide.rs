@@ -13,7 +13,7 @@ use super::Placement;
 /// while one of them does not answer, every two seconds.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// At how many looks in a row a silent member counts as gone, [`super::keeper::LOOK`] apart. Looks,
+/// At how many looks in a row a silent member counts as gone, [`super::placement_keeper::LOOK`] apart. Looks,
 /// and not time: a leader that was frozen finds all answers old, and hears of the others before it
 /// has looked that often.
 pub(super) const LOOKS: u32 = 8;

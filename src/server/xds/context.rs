@@ -14,14 +14,14 @@ use super::proxies::{Connection, Proxies};
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::registry::admission::ProxyAdmission;
-use crate::uptake::Uptake;
+use crate::stream_progress::StreamProgress;
 
 /// What streams need of the replica.
 pub(crate) struct Context {
     /// The latest state of the mesh; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
     /// Counts how far the streams are with it.
-    pub(crate) uptake: Uptake,
+    pub(crate) uptake: StreamProgress,
     /// Admits proxies.
     pub(crate) admission: ProxyAdmission,
     /// The connections and streams of the replica.

@@ -4,7 +4,7 @@
 //! not end them itself: the task of a connection or stream does.
 
 mod ending;
-mod receiving;
+mod intake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use super::open_stream::{OpenStream, StopReason};
 use super::rate_limit::RateLimit;
 use super::request_body::Unhandled;
 use crate::metrics::Metrics;
-use receiving::Receiving;
+use intake::Intake;
 
 /// The connections and open streams of one replica. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub struct Proxies {
     metrics: Metrics,
     /// Evictions in the log.
     evictions: Arc<LogLimit>,
-    receiving: Arc<Receiving>,
+    receiving: Arc<Intake>,
 }
 
 #[derive(Debug)]

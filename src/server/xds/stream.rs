@@ -27,7 +27,7 @@ use super::rate_limit::Opening;
 use super::request_body::Reservation;
 use crate::problems::{MAX_REJECTIONS_PER_PROXY, Rejection, StreamProblems};
 use crate::registry::admission::NotAdmitted;
-use crate::uptake::Follower;
+use crate::stream_progress::Follower;
 
 /// How often the admission of an open stream is checked again without another cause: catches a
 /// certificate that expired while the stream was open.
@@ -261,7 +261,7 @@ impl Driver {
         if gives_up {
             progress.behind_since = None;
             self.context.metrics.held_back("gave_up");
-            warn!(proxy = %stream.admission.workload, "the proxy holds newer resources, and is sent these");
+            warn!(proxy = %stream.admission.workload, "proxy holds newer resources; sending this replica's anyway");
             return stream.state().session.give_up();
         }
         let revision = progress.served.borrow().as_ref().and_then(|served| served.revision.clone());

@@ -13,7 +13,7 @@ use smc_types::ports::ADMIN_PORT;
 use super::probe_target::Target;
 use super::probes::{PROBE_PORT, Targets, Timing};
 use crate::bootstrap::connection_limit_key;
-use crate::object::{Fields, object};
+use crate::json_object::{Fields, object};
 
 /// Where the sidecar says at the probes' port that it is ready: it has its configuration.
 pub const READY_PATH: &str = "/ready";

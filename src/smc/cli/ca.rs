@@ -99,7 +99,7 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
 fn hastening(answer: &GetCaStatusResponse) -> String {
     let now = Env::system().now();
     let Some(rotation) = answer.root_rotation.as_ref().filter(|rotation| !rotation.signing) else {
-        return "no root waits to sign: there is nothing to hasten\n".to_owned();
+        return "there is no pending root CA: there is nothing to hasten\n".to_owned();
     };
     format!(
         "{}the root {} would sign as soon as all replicas have acknowledged it, and not wait for the service \

@@ -130,7 +130,7 @@ pub(super) struct ControllerArgs {
     /// one; 0 for never
     ///
     /// Only what cannot have reached an application is sent again: the connection to the pod or to its
-    /// application was refused, or broke off before the request was written.
+    /// application was refused, or was interrupted before the request was written.
     #[arg(long, value_name = "N", default_value_t = REQUEST_RETRIES,
         value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_REQUEST_RETRIES)))]
     request_retries: u32,
@@ -374,7 +374,7 @@ enum ControllerError {
     #[error("--xds-replica names replica {0} twice")]
     Twice(ReplicaId),
     /// The opening task panicked, which is a bug.
-    #[error("opening the data directory broke off")]
+    #[error("opening the data directory was interrupted")]
     Opening(#[source] tokio::task::JoinError),
     /// The port for probes cannot be opened.
     #[error("cannot listen on {address} for probes")]

@@ -310,7 +310,7 @@ async fn wait_until_gone(
 
 pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     let cluster = Cluster::new(args.place.kube.client().await?);
-    // An uninstallation that broke off has left none.
+    // An uninstallation that was interrupted has left none.
     if let Some(set) = cluster.find(&args.place.set()).await? {
         ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "uninstall")?;
     }

@@ -41,7 +41,7 @@ enum ProbeError {
     Address(HostPort, #[source] tonic::transport::Error),
     #[error("{address} does not answer: {cause}")]
     Silent { address: HostPort, cause: String },
-    #[error("{address} says no to {probe}")]
+    #[error("the {probe} probe failed at {address}")]
     No { address: HostPort, probe: String },
 }
 

@@ -124,7 +124,7 @@ impl ReplicaArgs {
             error!(
                 sealed_with,
                 at_hand,
-                "the ledger is sealed with another key-encryption key than the one at hand: unless the group has \
+                "the ledger is sealed with another key-encryption key than the configured one: unless the group has \
                  changed its key, restore the former one; the other replicas refuse this one until then"
             );
         }

@@ -223,7 +223,7 @@ async fn read(response: Response<Incoming>, grpc: bool) -> io::Result<FetchResul
             }
         }
         Err(error) => {
-            result.error = Some(format!("the body broke off: {error}"));
+            result.error = Some(format!("the body was interrupted: {error}"));
             // A body beyond the limit has no hyper error.
             let hyper = error.downcast::<hyper::Error>().map(|error| broken(*error));
             result.failure = Some(hyper.map_or(Failure::Other, |error| Failure::of(&error)));

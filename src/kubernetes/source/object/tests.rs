@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::keep;
+use super::super::field_filter;
 use super::super::kept::{MAX_DEPTH, MAX_TEXT_BYTES, MAX_VALUES, OBJECT_VALUES};
 use super::super::message::{self, Event};
 use super::*;
@@ -12,7 +12,7 @@ use crate::crds::status::ObjectStatus;
 const KIND: Kind = Kind::HttpRouteGroup;
 
 fn read(object: &Object) -> Result<Value, Unreadable> {
-    object.read(keep::of(KIND), "specs.smi-spec.io/v1alpha4", KIND)
+    object.read(field_filter::of(KIND), "specs.smi-spec.io/v1alpha4", KIND)
 }
 
 fn page(items: &[String]) -> Bytes {

@@ -32,7 +32,7 @@ impl Store {
                 listing.insert(reference, Read { marks, ..read });
             }
             Some(_) => {
-                self.standing.overflowed = true;
+                self.completeness.overflowed = true;
                 self.changed = true;
             }
         }

@@ -108,7 +108,7 @@ impl Store {
     /// The problems of the whole.
     fn whole(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if self.standing.restored && !self.is_synced() {
+        if self.completeness.restored && !self.is_synced() {
             let unread: Vec<Kind> = self
                 .kinds
                 .iter()
@@ -128,7 +128,7 @@ impl Store {
             );
             problems.push(Problem::warning(Subject::ApiServer, "", message));
         }
-        if self.standing.overflowed {
+        if self.completeness.overflowed {
             let message = format!("has more than {} objects of the mesh; others have no effect", self.limit);
             problems.push(Problem::error(Subject::ApiServer, "", message));
         }

@@ -15,7 +15,7 @@ impl Store {
     /// Takes the last known mesh for what the API server has not said yet. Kind by kind, a list ends it; of a
     /// kind that cannot be read, it stays.
     pub(in crate::source) fn restore(&mut self, declarations: Vec<Declaration>) {
-        self.standing.restored = true;
+        self.completeness.restored = true;
         self.changed = true;
         let (namespaces, others): (Vec<_>, Vec<_>) =
             declarations.into_iter().partition(|kept| matches!(kept.reference, ObjectRef::Namespace(_)));

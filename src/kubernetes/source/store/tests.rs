@@ -257,7 +257,7 @@ fn a_list_takes_effect_as_one_and_only_if_it_ends() {
     );
     mesh.list_unended(Kind::ServiceAccount, &[account("shop/x", 21)]);
     mesh.list(Kind::ServiceAccount, 30, &[account("shop/c", 15)]);
-    assert_eq!(mesh.next(), None, "the first of the two lists broke off");
+    assert_eq!(mesh.next(), None, "the first of the two lists was interrupted");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Keeper {
             return;
         }
         match self.shards.set_phase(phase).await {
-            Ok(true) => info!(replica = %me, %phase, "this replica has another phase"),
+            Ok(true) => info!(replica = %me, %phase, "replica phase changed"),
             Ok(false) => {}
             Err(error) => self.failed("this replica's phase", &error),
         }

@@ -21,7 +21,7 @@ const HANDSHAKES_AT_ONCE: usize = 32;
 
 /// What the replica takes, and how it copes.
 #[derive(Debug)]
-pub(super) struct Receiving {
+pub(super) struct Intake {
     /// Whether it takes connections and streams.
     accepts: watch::Sender<bool>,
     /// Since when the port is open; `None` while it is closed.
@@ -35,7 +35,7 @@ pub(super) struct Receiving {
     answers: Mutex<Answers>,
 }
 
-impl Default for Receiving {
+impl Default for Intake {
     fn default() -> Self {
         Self {
             accepts: watch::Sender::new(true),

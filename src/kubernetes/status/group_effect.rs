@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smc_proto::peer::v1::{ProxyReportsAnswer, RejectedObject};
 use smc_server::reports::MAX_OBJECTS;
-use smc_types::ids::ReplicaId;
+use smc_types::ids::{ReplicaId, WorkloadId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 use smc_types::text::truncated;
@@ -85,11 +85,15 @@ pub(super) fn effects(about: &[ObjectRef], said: &[Said]) -> BTreeMap<ObjectRef,
                 return Effect::Open(format!("The replica {replica} has not taken in this generation yet."));
             }
             if report.waiting > 0 {
-                let pod = truncated(&report.first_waiting, MAX_REASON);
+                // Another replica says so, in bytes of its own choice.
+                let workload = match report.first_waiting.parse::<WorkloadId>() {
+                    Ok(workload) => ObjectRef::from(&workload).to_string(),
+                    Err(_) => truncated(&report.first_waiting, MAX_REASON),
+                };
                 return Effect::Open(match report.waiting {
-                    1 => format!("The proxy of Pod {pod}, connected to {replica}, has not answered yet."),
+                    1 => format!("The proxy of {workload}, connected to {replica}, has not answered yet."),
                     more => format!(
-                        "{more} proxies connected to {replica} have not answered yet, such as that of Pod {pod}."
+                        "{more} proxies connected to {replica} have not answered yet, such as that of {workload}."
                     ),
                 });
             }

@@ -35,7 +35,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(10);
 const LOOK_SOON: Duration = Duration::from_secs(1);
 
 /// Looks at what the API server serves.
-pub(super) struct Looker {
+pub(super) struct Discovery {
     /// Asks the API server.
     pub(super) reader: Reader,
     /// The control plane's namespace.
@@ -92,7 +92,7 @@ impl ListedResource {
     }
 }
 
-impl Looker {
+impl Discovery {
     /// Looks for ever, until the receiver of places is gone.
     pub(super) async fn run(mut self) {
         let (mut places, mut attempt) = (Places::default(), 0);

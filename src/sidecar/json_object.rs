@@ -75,22 +75,22 @@ impl<F: Fields> fmt::Display for Object<F> {
 macro_rules! object {
     (@fields) => { () };
     (@fields .. $more:expr $(, $($rest:tt)*)?) => {
-        ($more, $crate::object::object!(@fields $($($rest)*)?))
+        ($more, $crate::json_object::object!(@fields $($($rest)*)?))
     };
     (@fields $key:tt : { $($inner:tt)* } $(, $($rest:tt)*)?) => {
-        $crate::object::object!(@field $key, $crate::object::object! { $($inner)* }, $($($rest)*)?)
+        $crate::json_object::object!(@field $key, $crate::json_object::object! { $($inner)* }, $($($rest)*)?)
     };
     (@fields $key:tt : [{ $($inner:tt)* }] $(, $($rest:tt)*)?) => {
-        $crate::object::object!(@field $key, [$crate::object::object! { $($inner)* }], $($($rest)*)?)
+        $crate::json_object::object!(@field $key, [$crate::json_object::object! { $($inner)* }], $($($rest)*)?)
     };
     (@fields $key:tt : $value:expr $(, $($rest:tt)*)?) => {
-        $crate::object::object!(@field $key, $value, $($($rest)*)?)
+        $crate::json_object::object!(@field $key, $value, $($($rest)*)?)
     };
     (@field $key:tt, $value:expr, $($rest:tt)*) => {
-        ($crate::object::Field($key, $value), $crate::object::object!(@fields $($rest)*))
+        ($crate::json_object::Field($key, $value), $crate::json_object::object!(@fields $($rest)*))
     };
     (@ $($wrong:tt)*) => { compile_error!(concat!("not a field of an object: ", stringify!($($wrong)*))) };
-    ($($fields:tt)*) => { $crate::object::Object($crate::object::object!(@fields $($fields)*)) };
+    ($($fields:tt)*) => { $crate::json_object::Object($crate::json_object::object!(@fields $($fields)*)) };
 }
 pub(crate) use object;
 

@@ -11,14 +11,14 @@ use std::path::Path;
 use notify::Event;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RemoveKind, RenameMode};
 
-use crate::look::Look;
+use crate::scope::Scope;
 
 /// Paths that are kept apart. Beyond, one full look costs less than so many single ones.
 const MAX_PATHS: usize = 1_000;
 
 /// Paths within the mesh directory, with `/` between names.
 #[derive(Debug, Default)]
-pub(super) struct Noticed {
+pub(super) struct PendingChanges {
     finished: BTreeSet<String>,
     unfinished: BTreeSet<String>,
     /// Anything may have changed, and may still change: events were lost, or are too many.
@@ -27,7 +27,7 @@ pub(super) struct Noticed {
     count: u64,
 }
 
-impl Noticed {
+impl PendingChanges {
     /// Takes note of an event. Returns whether there is something to look at, now or soon.
     pub(super) fn add(&mut self, directory: &Path, event: &Event) -> bool {
         if event.need_rescan() {
@@ -82,20 +82,20 @@ impl Noticed {
     }
 
     /// What is finished.
-    pub(super) fn take_finished(&mut self) -> Option<Look> {
+    pub(super) fn take_finished(&mut self) -> Option<Scope> {
         let finished = std::mem::take(&mut self.finished);
-        (!finished.is_empty()).then_some(Look::At(finished))
+        (!finished.is_empty()).then_some(Scope::At(finished))
     }
 
     /// Everything.
-    pub(super) fn take_all(&mut self) -> Option<Look> {
+    pub(super) fn take_all(&mut self) -> Option<Scope> {
         let rest = Self { count: self.count, ..Self::default() };
         let Self { mut finished, unfinished, everything, .. } = std::mem::replace(self, rest);
         if everything {
-            return Some(Look::Full);
+            return Some(Scope::Full);
         }
         finished.extend(unfinished);
-        (!finished.is_empty()).then_some(Look::At(finished))
+        (!finished.is_empty()).then_some(Scope::At(finished))
     }
 }
 
@@ -119,13 +119,13 @@ mod tests {
         EventKind::Modify(ModifyKind::Name(mode))
     }
 
-    fn at(paths: &[&str]) -> Option<Look> {
-        (!paths.is_empty()).then(|| Look::At(paths.iter().map(|&path| path.to_owned()).collect()))
+    fn at(paths: &[&str]) -> Option<Scope> {
+        (!paths.is_empty()).then(|| Scope::At(paths.iter().map(|&path| path.to_owned()).collect()))
     }
 
     /// What is finished, and what is not, after these events.
-    fn after(events: &[(EventKind, &str)]) -> (Option<Look>, Option<Look>) {
-        let mut noticed = Noticed::default();
+    fn after(events: &[(EventKind, &str)]) -> (Option<Scope>, Option<Scope>) {
+        let mut noticed = PendingChanges::default();
         for &(kind, path) in events {
             noticed.add(Path::new("/mesh"), &Event::new(kind).add_path(path.into()));
         }
@@ -151,7 +151,7 @@ mod tests {
             (EventKind::Any, true),
         ] {
             let event = Event::new(kind).add_path("/mesh/a.yaml".into());
-            let mut state = Noticed::default();
+            let mut state = PendingChanges::default();
             assert_eq!(state.add(Path::new("/mesh"), &event), noticed, "{kind:?}");
             assert_eq!(state.take_all().is_some(), noticed, "{kind:?}");
         }
@@ -180,18 +180,18 @@ mod tests {
 
     #[test]
     fn lost_events_unknown_paths_and_floods_take_a_full_look() {
-        let (all, directory) = ((None, Some(Look::Full)), Path::new("/mesh"));
+        let (all, directory) = ((None, Some(Scope::Full)), Path::new("/mesh"));
         assert_eq!(after(&[(CLOSED, "/mesh")]), all);
         assert_eq!(after(&[(CLOSED, "/elsewhere/a.yaml")]), all);
         assert_eq!(after(&[(EventKind::Other, "/mesh/a.yaml")]), all);
-        let mut lost = Noticed::default();
+        let mut lost = PendingChanges::default();
         assert!(lost.add(directory, &Event::new(EventKind::Other).set_flag(Flag::Rescan)));
         assert_eq!(lost.unfinished(), Some(1));
-        assert_eq!(lost.take_all(), Some(Look::Full));
-        let mut flooded = Noticed::default();
+        assert_eq!(lost.take_all(), Some(Scope::Full));
+        let mut flooded = PendingChanges::default();
         for n in 0..=MAX_PATHS {
             flooded.add(directory, &Event::new(CLOSED).add_path(format!("/mesh/{n}.yaml").into()));
         }
-        assert_eq!((flooded.take_finished(), flooded.take_all()), (None, Some(Look::Full)));
+        assert_eq!((flooded.take_finished(), flooded.take_all()), (None, Some(Scope::Full)));
     }
 }

@@ -9,24 +9,24 @@ use smc_types::object_ref::Kind;
 
 /// The parts of a value that are kept. A value of another shape is kept whole, so that its reader refuses it.
 #[derive(Debug)]
-pub(super) enum Keep {
+pub(super) enum FieldFilter {
     /// All of it.
     All,
     /// Of an object, these fields.
-    Fields(&'static [(&'static str, Keep)]),
+    Fields(&'static [(&'static str, FieldFilter)]),
     /// Of every element of a list, this.
-    Items(&'static Keep),
+    Items(&'static FieldFilter),
 }
 
-use Keep::{All, Fields, Items};
+use FieldFilter::{All, Fields, Items};
 
 /// What names a version of an object; it is taken off before objects are compared.
-const VERSION: (&str, Keep) = ("resourceVersion", All);
-const ANNOTATIONS: (&str, Keep) = ("annotations", Fields(&[(INJECTION_ANNOTATION, All)]));
+const VERSION: (&str, FieldFilter) = ("resourceVersion", All);
+const ANNOTATIONS: (&str, FieldFilter) = ("annotations", Fields(&[(INJECTION_ANNOTATION, All)]));
 
-static NAMED: Keep = Fields(&[("metadata", Fields(&[("name", All), ("namespace", All), VERSION]))]);
+static NAMED: FieldFilter = Fields(&[("metadata", Fields(&[("name", All), ("namespace", All), VERSION]))]);
 
-static NAMESPACE: Keep = Fields(&[(
+static NAMESPACE: FieldFilter = Fields(&[(
     "metadata",
     Fields(&[
         ("name", All),
@@ -36,7 +36,7 @@ static NAMESPACE: Keep = Fields(&[(
     ]),
 )]);
 
-static SERVICE: Keep = Fields(&[
+static SERVICE: FieldFilter = Fields(&[
     ("metadata", Fields(&[("name", All), ("namespace", All), VERSION])),
     (
         "spec",
@@ -44,10 +44,10 @@ static SERVICE: Keep = Fields(&[
     ),
 ]);
 
-static CONTAINER: Keep = Fields(&[("name", All), ("restartPolicy", All), ("ports", All)]);
-static CONDITION: Keep = Fields(&[("type", All), ("status", All)]);
+static CONTAINER: FieldFilter = Fields(&[("name", All), ("restartPolicy", All), ("ports", All)]);
+static CONDITION: FieldFilter = Fields(&[("type", All), ("status", All)]);
 
-static POD: Keep = Fields(&[
+static POD: FieldFilter = Fields(&[
     (
         "metadata",
         Fields(&[
@@ -73,20 +73,20 @@ static POD: Keep = Fields(&[
     ("status", Fields(&[("phase", All), ("podIP", All), ("podIPs", All), ("conditions", Items(&CONDITION))])),
 ]);
 
-static ENDPOINT: Keep = Fields(&[
+static ENDPOINT: FieldFilter = Fields(&[
     ("addresses", All),
     ("conditions", All),
     ("targetRef", Fields(&[("kind", All), ("namespace", All), ("name", All)])),
 ]);
 
-static ENDPOINT_SLICE: Keep = Fields(&[
+static ENDPOINT_SLICE: FieldFilter = Fields(&[
     ("metadata", Fields(&[("name", All), ("namespace", All), ("labels", All), VERSION])),
     ("addressType", All),
     ("ports", All),
     ("endpoints", Items(&ENDPOINT)),
 ]);
 
-static MESH_WORKLOAD: Keep = Fields(&[
+static MESH_WORKLOAD: FieldFilter = Fields(&[
     (
         "metadata",
         Fields(&[
@@ -102,13 +102,13 @@ static MESH_WORKLOAD: Keep = Fields(&[
 ]);
 
 /// Another custom resource. Its labels and annotations mean nothing to the mesh.
-static CUSTOM: Keep = Fields(&[
+static CUSTOM: FieldFilter = Fields(&[
     ("metadata", Fields(&[("name", All), ("namespace", All), ("generation", All), VERSION])),
     ("spec", All),
 ]);
 
 /// The kinds of which other fields are kept than of all custom resources.
-const OWN_FIELDS: [(Kind, &Keep); 6] = [
+const OWN_FIELDS: [(Kind, &FieldFilter); 6] = [
     (Kind::Namespace, &NAMESPACE),
     (Kind::Service, &SERVICE),
     (Kind::ServiceAccount, &NAMED),
@@ -118,11 +118,11 @@ const OWN_FIELDS: [(Kind, &Keep); 6] = [
 ];
 
 /// What is kept of an object of this kind.
-pub(super) fn of(kind: Kind) -> &'static Keep {
+pub(super) fn of(kind: Kind) -> &'static FieldFilter {
     OWN_FIELDS.iter().find(|(of, _)| *of == kind).map_or(&CUSTOM, |(_, keep)| keep)
 }
 
-impl Keep {
+impl FieldFilter {
     /// The part of a field's value that is kept; `None` if the field is skipped.
     pub(super) fn field(&self, name: &[u8]) -> Option<&Self> {
         match self {

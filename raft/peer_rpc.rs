@@ -35,7 +35,7 @@ pub enum NotAnswered {
     #[error("the replica does not know the question")]
     Unknown,
     /// The replica is starting or stopping.
-    #[error("the replica answers no questions now")]
+    #[error("the replica is not accepting peer requests")]
     NotNow,
 }
 

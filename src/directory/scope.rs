@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Scope {
     /// Everything.
     Full,
     /// These paths within the mesh directory, with `/` between names.
     At(BTreeSet<String>),
 }
 
-impl Look {
+impl Scope {
     /// Both.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {

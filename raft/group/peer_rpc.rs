@@ -9,7 +9,7 @@ use smc_types::ids::ReplicaId;
 use tokio::time::timeout;
 
 use super::Group;
-use crate::asking::{AskError, PeerHandler};
+use crate::peer_rpc::{AskError, PeerHandler};
 
 impl Group {
     /// Asks the controller of a member, and waits at most `limit` for its answer. A question to this replica

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 /// How far the streams are. Cheap to clone; clones count together.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Uptake(Arc<Shared>);
+pub(crate) struct StreamProgress(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -30,7 +30,7 @@ struct Count {
     behind: usize,
 }
 
-impl Uptake {
+impl StreamProgress {
     /// Takes note that this generation is about to be published.
     pub(crate) fn publish(&self, generation: u64) {
         let mut count = lock(&self.0.count);
@@ -66,7 +66,7 @@ impl Uptake {
 pub(crate) struct Follower {
     /// The generation that it has taken up.
     taken: u64,
-    uptake: Uptake,
+    uptake: StreamProgress,
 }
 
 impl Follower {
@@ -104,14 +104,14 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn behind(uptake: &Uptake) -> (usize, usize) {
+    fn behind(uptake: &StreamProgress) -> (usize, usize) {
         let count = lock(&uptake.0.count);
         (count.behind, count.streams)
     }
 
     #[test]
     fn every_stream_counts_once_for_every_publication() {
-        let uptake = Uptake::default();
+        let uptake = StreamProgress::default();
         uptake.publish(1);
         let (mut first, mut second) = (uptake.follow(), uptake.follow());
         assert_eq!(behind(&uptake), (0, 2), "they begin with the latest");
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_next_publication_waits_for_streams_and_no_longer_than_the_limit() {
-        let uptake = Uptake::default();
+        let uptake = StreamProgress::default();
         let mut stream = uptake.follow();
         uptake.publish(1);
         let published = Instant::now();

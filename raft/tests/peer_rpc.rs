@@ -12,7 +12,7 @@ use smc_proto::peer::v1::{AcceptMovesQuestion, ProxyReportsQuestion, ShardsAnswe
 use smc_types::ids::ReplicaId;
 
 use super::replicas::{Cluster, eventually};
-use crate::asking::{AskError, NotAnswered, PeerHandler};
+use crate::peer_rpc::{AskError, NotAnswered, PeerHandler};
 
 const LIMIT: Duration = Duration::from_secs(5);
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::OwnObjects;
-use super::left::{self, LeftError};
+use super::removed_marker::{self, LeftError};
 use super::scaling::{Departure, Desired, departure};
 
 /// How long the removal from the group may take. Several replicas leave one after another, each in some
@@ -44,7 +44,7 @@ pub enum Removed {
 pub enum NotMarked {
     #[error(transparent)]
     File(#[from] LeftError),
-    #[error("writing broke off")]
+    #[error("writing was interrupted")]
     Broken(#[source] tokio::task::JoinError),
 }
 
@@ -117,7 +117,7 @@ impl Departing {
 
     async fn mark(&self) -> Result<(), NotMarked> {
         let data_dir = self.data_dir.clone();
-        let marked = tokio::task::spawn_blocking(move || left::mark(&data_dir)).await;
+        let marked = tokio::task::spawn_blocking(move || removed_marker::mark(&data_dir)).await;
         Ok(marked.map_err(NotMarked::Broken)??)
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::bootstrap_secret::{self, PodOwner};
-use super::pending::TIME_TO_APPEAR;
+use super::unclaimed_sidecars::TIME_TO_APPEAR;
 
 /// The pause between two looks. A Secret without an owner costs nothing meanwhile.
 const PERIOD: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
-use super::room::source;
+use super::eviction::source;
 use crate::sync::lock;
 
 /// The turns of one port. Cheap to clone; clones share them.

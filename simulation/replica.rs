@@ -42,9 +42,6 @@ const RAFT_PORT: u16 = 15129;
 /// How often the trace checks a replica's view of its group.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long a replica that ends tries to hand its leadership over.
-const HAND_OVER: Duration = Duration::from_secs(3);
-
 /// How long a replica that ends hands its proxies over at most, before their streams end all the same.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -233,7 +230,7 @@ impl Replica {
         };
         // As `smc controller` does. Without a successor it goes all the same.
         drop(serving);
-        let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
+        group.hand_over_in_time(|_| true).await;
         drain.before_stop(DRAIN).await;
         shutdown.cancel();
         joined.await?;
@@ -260,7 +257,7 @@ impl Replica {
         while let Err(error) = group.remove(ReplicaId(self.0.id)).await {
             self.0.trace.note(host(self.0.id), format!("cannot leave yet: {error}"));
             sleep(LEAVE_AGAIN).await;
-            let _ = timeout(HAND_OVER, group.hand_over(|_| true)).await;
+            group.hand_over_in_time(|_| true).await;
         }
         self.0.trace.note(host(self.0.id), "has left the group");
     }

@@ -32,6 +32,7 @@ use smc_host::timer::until;
 use smc_server::source::{Batch, Source, SourceError};
 use smc_types::ids::MeshName;
 use smc_types::problem::Problem;
+use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -88,6 +89,25 @@ impl DirectorySource {
         let rules = Arc::new(Rules::files(mesh));
         Self { directory: directory.into(), last_good: last_good.into(), rules }
     }
+}
+
+/// Why the source of a directory ends.
+#[derive(Debug, Error)]
+enum DirectoryError {
+    /// The directory cannot be listed.
+    #[error("cannot read the mesh directory {}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The reading task panicked, which is a bug, or the runtime is shutting down.
+    #[error("reading the mesh directory {} was interrupted", path.display())]
+    Interrupted {
+        path: PathBuf,
+        #[source]
+        source: JoinError,
+    },
 }
 
 impl Source for DirectorySource {
@@ -239,7 +259,10 @@ impl Follower {
         let found = match found {
             Ok(found) => found,
             Err(source) if !self.synced && self.tree.objects.is_empty() => {
-                return Err(SourceError::Directory { path: self.directory.clone(), source });
+                return Err(SourceError::new(DirectoryError::Unreadable {
+                    path: self.directory.clone(),
+                    source,
+                }));
             }
             Err(error) => {
                 // Nothing is known about the files, so no object is removed.
@@ -300,7 +323,7 @@ impl Follower {
     }
 
     fn aborted(&self, source: JoinError) -> SourceError {
-        SourceError::Aborted { path: self.directory.clone(), source }
+        SourceError::new(DirectoryError::Interrupted { path: self.directory.clone(), source })
     }
 
     /// Waits until there may be something new, and returns where. Cancel-safe: what was noticed stays so.

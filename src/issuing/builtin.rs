@@ -159,7 +159,7 @@ impl BuiltinCa {
 }
 
 /// A new ECDSA P-256 key. All keys of the mesh are made here.
-#[expect(clippy::disallowed_methods, reason = "rcgen takes no other source; see ARCHITECTURE.md, known gaps")]
+#[expect(clippy::disallowed_methods, reason = "rcgen takes no other source; see docs/known-gaps.md")]
 fn new_key() -> Result<Zeroizing<KeyPair>, rcgen::Error> {
     KeyPair::generate().map(Zeroizing::new)
 }

@@ -51,6 +51,7 @@ use smc_server::source::{Batch, Source, SourceError};
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
+use thiserror::Error;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -138,6 +139,11 @@ impl KubernetesSource {
         self.custom.subscribe()
     }
 }
+
+/// A task that reads the API server ended or panicked, which is a bug, or the runtime is shutting down.
+#[derive(Debug, Error)]
+#[error("reading the Kubernetes API was interrupted")]
+struct Interrupted(#[source] Option<JoinError>);
 
 impl Source for KubernetesSource {
     fn report_to(&mut self, metrics: &Metrics) {
@@ -333,7 +339,7 @@ impl Running {
                 () = until(self.patience.ends) => self.restore(),
                 () = until(save_at) => self.save(),
                 saved = finished(&mut self.saving) => self.take_saved(saved?),
-                Some(ended) = self.tasks.join_next() => return Err(SourceError::Broken(ended.err())),
+                Some(ended) = self.tasks.join_next() => return Err(SourceError::new(Interrupted(ended.err()))),
                 () = batches.closed() => return Ok(()),
             }
         }
@@ -481,7 +487,7 @@ async fn finished<T>(work: &mut Option<JoinHandle<T>>) -> Result<T, SourceError>
         Some(running) => {
             let finished = running.await;
             *work = None;
-            finished.map_err(|error: JoinError| SourceError::Broken(Some(error)))
+            finished.map_err(|error: JoinError| SourceError::new(Interrupted(Some(error))))
         }
         None => std::future::pending().await,
     }

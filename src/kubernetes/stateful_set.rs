@@ -7,7 +7,7 @@
 //! - Replica 0 founds the group, once for ever: an object of the API records it ([`FoundingObject`]). Every
 //!   other replica, and replica 0 without its disk, joins the group of the others.
 //! - A replica that is scaled away leaves the group before it ends, while it still counts towards the
-//!   majority ([`Departing`]). The leader removes those that could not ([`Keeper`]).
+//!   majority ([`Departing`]). The leader removes those that could not ([`MemberRemoval`]).
 //! - The key-encryption key is a Secret that is made once ([`KekSecret`]).
 
 mod api;
@@ -22,8 +22,8 @@ mod scaling;
 pub use api::{ApiError, OwnObjects};
 pub use founding::FoundingObject;
 pub use kek_secret::KekSecret;
-pub use member_removal::Keeper;
+pub use member_removal::MemberRemoval;
 pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};
 pub use removed_marker::sweep;
 pub use scale_down::Departing;
-pub use scaling::{Departure, Desired};
+pub use scaling::Departure;

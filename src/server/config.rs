@@ -1,6 +1,6 @@
 //! The settings of a controller replica.
 //!
-//! Owns their meaning and defaults. [`smc::cli`] reads them from the command line.
+//! Owns their meaning and defaults. `smc controller` reads them from the command line.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

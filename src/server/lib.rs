@@ -23,7 +23,7 @@ pub mod metrics;
 pub mod probes;
 pub mod problems;
 pub mod publisher;
-pub mod registry;
+mod registry;
 mod replica;
 pub mod reports;
 pub mod shards;
@@ -135,7 +135,7 @@ pub struct Addresses {
 }
 
 /// What a platform's own part of a replica is made of, such as the webhooks of a replica in Kubernetes. The
-/// server knows no platform: who starts it starts such parts beside it, as tasks of [`Handle::tasks`].
+/// server knows no platform: the caller starts such parts between [`Server::open`] and [`Opened::announce`].
 #[derive(Clone)]
 pub struct Parts {
     /// Clock, randomness and network; the clock is the group's.
@@ -166,7 +166,7 @@ pub struct Handle {
     administration: Administration,
     proxies: Proxies,
     shards: Shards,
-    parts: Parts,
+    metrics: Metrics,
     tasks: Tasks,
     stages: Stages,
     ready: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -206,12 +206,37 @@ impl Handle {
 
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
-        &self.parts.metrics
+        &self.metrics
     }
 
+    /// Runs until the shutdown that was passed to [`Server::open`] is requested, or a task ends by itself.
+    /// Then drains: streams end with OK, connections with GOAWAY, and the tasks after them. Returns within
+    /// ten seconds of the request, whatever the proxies do.
+    pub async fn join(self) -> Result<(), ServerError> {
+        shutdown::run(self.tasks, self.stages).await
+    }
+}
+
+/// A replica that listens for proxies, and of which others do not know yet that it is ready. Dropping it aborts
+/// everything.
+pub struct Opened {
+    xds: SocketAddr,
+    metrics_listen: Option<SocketAddr>,
+    socket: Option<AdminSocket>,
+    replica: Replica,
+    mesh: Published,
+    tasks: Tasks,
+    stages: Stages,
+}
+
+impl Opened {
     /// What further parts of the replica are made of.
     pub fn parts(&self) -> Parts {
-        self.parts.clone()
+        let issuer = self.replica.issuer();
+        let Replica { env, group, certificates, enroller, metrics, .. } = self.replica.clone();
+        let (problems, served) = (self.mesh.problems.clone(), self.mesh.served.clone());
+        let (mesh, draining) = (self.mesh.mesh.clone(), self.stages.draining.clone());
+        Parts { env, group, issuer, certificates, enroller, metrics, mesh, problems, served, draining }
     }
 
     /// The tasks of the replica. One that is added here is supervised like the others, and ends with them.
@@ -219,11 +244,22 @@ impl Handle {
         &mut self.tasks
     }
 
-    /// Runs until the shutdown that was passed to [`Server::start`] is requested, or a task ends by itself.
-    /// Then drains: streams end with OK, connections with GOAWAY, and the tasks after them. Returns within
-    /// ten seconds of the request, whatever the proxies do.
-    pub async fn join(self) -> Result<(), ServerError> {
-        shutdown::run(self.tasks, self.stages).await
+    /// Starts what makes the replica known: its phase in the group, upon which others hand sidecars over to it,
+    /// the administration, and the port of metrics, which says that it is ready.
+    pub async fn announce(self) -> Result<Handle, StartError> {
+        let Self { xds, metrics_listen, socket, replica, mesh, mut tasks, stages } = self;
+        let ready = replica.readiness(stages.draining.clone());
+        let shards = start_shards(&replica, &mesh, &stages, ready.clone(), &mut tasks)?;
+        let administration = start_administration(socket, &replica, mesh, shards.clone(), &mut tasks);
+        let mut addresses = Addresses { xds, metrics: None };
+        let Replica { env, proxies, metrics, .. } = replica;
+        if let Some(address) = metrics_listen {
+            let listener = listen(&*env.network, "metrics", address).await?;
+            addresses.metrics = Some(listener.address());
+            http::start(listener, metrics.clone(), ready.clone(), &mut tasks);
+        }
+        let ready = Arc::new(ready);
+        Ok(Handle { addresses, administration, proxies, shards, metrics, tasks, stages, ready })
     }
 }
 
@@ -232,50 +268,42 @@ impl Handle {
 pub struct Server;
 
 impl Server {
-    /// Starts a replica. It listens when this returns, and answers proxies once its source has synced.
-    /// `shutdown` ends it, provided that the handle is joined.
+    /// Starts a replica that has nothing of a platform. It listens when this returns, and answers proxies once
+    /// its source has synced. `shutdown` ends it, provided that the handle is joined.
     pub async fn start(
         config: Config,
         env: Env,
         storage: Storage,
         shutdown: CancellationToken,
     ) -> Result<Handle, StartError> {
+        Self::open(config, env, storage, shutdown).await?.announce().await
+    }
+
+    /// Starts a replica as [`Server::start`] does, up to where it is made known.
+    pub async fn open(
+        config: Config,
+        env: Env,
+        storage: Storage,
+        shutdown: CancellationToken,
+    ) -> Result<Opened, StartError> {
         let Storage { group, keys, mesh: source } = storage;
-        let xds = bind(&*env.network, config.xds_listen).await?;
-        let mut addresses = Addresses { xds: xds.address(), metrics: None };
+        let port = bind(&*env.network, config.xds_listen).await?;
+        let xds = port.address();
         let socket = bind_admin(config.admin_socket.as_deref()).await?;
-        let replica = Replica::open(&config, env, group, keys, xds.address()).await?;
+        let replica = Replica::open(&config, env, group, keys, xds).await?;
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
 
         let mesh = start_mesh(&config, &replica, source, &mut tasks);
         // Before the xDS port: no released certificate may go unnoticed once proxies are connected.
         ReleaseWatcher::start(replica.ledger(), replica.proxies.clone(), &mut tasks);
-        start_xds(xds, &config, &replica, &mesh, &stages, &mut tasks);
-        let Replica { env, certificates, proxies, metrics, group, .. } = &replica;
+        start_xds(port, &config, &replica, &mesh, &stages, &mut tasks);
+        let Replica { env, certificates, proxies, group, .. } = &replica;
         OrphanReleaser::new(certificates, &mesh.mesh, &mesh.served, env, config.release_grace)
             .start(&mut tasks);
-        health::start(group.failure(), proxies.clone(), addresses.xds, &mut tasks);
-        let ready = replica.readiness(stages.draining.clone());
-        let shards = start_shards(&replica, &mesh, &stages, ready.clone(), &mut tasks)?;
-        let parts = parts(&replica, &mesh, &stages);
-        let administration = start_administration(socket, &replica, mesh, shards.clone(), &mut tasks);
-        if let Some(address) = config.metrics_listen {
-            let listener = listen(&*env.network, "metrics", address).await?;
-            addresses.metrics = Some(listener.address());
-            http::start(listener, metrics.clone(), ready.clone(), &mut tasks);
-        }
-        let (proxies, ready) = (replica.proxies, Arc::new(ready));
-        Ok(Handle { addresses, administration, proxies, shards, parts, tasks, stages, ready })
+        health::start(group.failure(), proxies.clone(), xds, &mut tasks);
+        Ok(Opened { xds, metrics_listen: config.metrics_listen, socket, replica, mesh, tasks, stages })
     }
-}
-
-fn parts(replica: &Replica, mesh: &Published, stages: &Stages) -> Parts {
-    let issuer = replica.issuer();
-    let Replica { env, group, certificates, enroller, metrics, .. } = replica.clone();
-    let (problems, served) = (mesh.problems.clone(), mesh.served.clone());
-    let (mesh, draining) = (mesh.mesh.clone(), stages.draining.clone());
-    Parts { env, group, issuer, certificates, enroller, metrics, mesh, problems, served, draining }
 }
 
 /// Starts the source, the publisher, and what keeps the certificates, the CA and the clock.

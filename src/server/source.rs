@@ -15,8 +15,6 @@
 //! Two sources that declare the same object are not arbitrated here: several sources must have separate
 //! kinds or namespaces.
 
-use std::path::PathBuf;
-
 use futures_util::future::BoxFuture;
 use smc_api::object::SourceEvent;
 use smc_types::problem::Problem;
@@ -65,28 +63,14 @@ pub trait Source: Send {
     ) -> BoxFuture<'static, Result<(), SourceError>>;
 }
 
-/// A source cannot start. Retrying helps only once its configuration or its platform has changed.
+/// A source cannot start, or cannot go on. Retrying helps only once its configuration or its platform has changed.
 #[derive(Debug, Error)]
-pub enum SourceError {
-    /// The mesh directory cannot be listed.
-    #[error("cannot read the mesh directory {}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the operating system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A task that reads the API server ended or panicked, which is a bug, or the runtime is shutting down.
-    #[error("reading the Kubernetes API was interrupted")]
-    Broken(#[source] Option<tokio::task::JoinError>),
-    /// The reading task panicked, which is a bug, or the runtime is shutting down.
-    #[error("reading the mesh directory {} was interrupted", path.display())]
-    Aborted {
-        /// The directory.
-        path: PathBuf,
-        /// Why the task ended.
-        #[source]
-        source: tokio::task::JoinError,
-    },
+#[error(transparent)]
+pub struct SourceError(Box<dyn std::error::Error + Send + Sync>);
+
+impl SourceError {
+    /// Of the source's own error, which names what it reads.
+    pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
 }

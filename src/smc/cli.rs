@@ -18,6 +18,7 @@ mod kube_access;
 mod mesh;
 mod mesh_source;
 mod namespace;
+mod outcome;
 mod output;
 mod probe;
 mod proxy;
@@ -34,7 +35,7 @@ use smc_host::env::Env;
 use smc_types::causes::causes;
 
 use crate::interception::InitArgs;
-use admin_access::AdminArgs;
+use outcome::{Outcome, Verdict};
 
 /// The exit codes of `smc`: `sysexits.h` where it has one.
 mod exit {
@@ -98,22 +99,6 @@ enum Command {
     AdminPipe(admin_pipe::AdminPipeArgs),
     /// Program traffic interception in the current network namespace.
     Init(InitArgs),
-}
-
-/// The controller refused the call or failed. The status is no `#[source]`, since its text repeats the
-/// message.
-#[derive(Debug, thiserror::Error)]
-#[error("the controller says: {}", .0.message())]
-struct Refused(tonic::Status);
-
-/// The result of a subcommand.
-type Outcome = Result<Verdict, Box<dyn std::error::Error + Send + Sync>>;
-
-/// The result of a subcommand that worked.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Ok,
-    Findings,
 }
 
 /// Parses the command line of the process. If there is nothing to run, it has printed why, and returns the
@@ -210,12 +195,6 @@ mod tests {
     #[test]
     fn the_flags_do_not_contradict_each_other() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_refusal_of_the_controller_is_printed_once() {
-        let refused = Refused(tonic::Status::not_found("there is no Pod a/b"));
-        assert_eq!(causes(&refused), "the controller says: there is no Pod a/b");
     }
 
     /// As for `smc controller`: what other replicas could not connect to must not reach the disk.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::sources::read;
 
-/// Every package, where it is, and what it may use. Tests of a package may use `smc-testkit` as well.
+/// Every package of which the program is made, and the oracle: where it is, and what it may use. Tests of a package may use `smc-testkit` as well.
 const MAY_USE: &[(&str, &str, &[&str])] = &[
     ("smc-proto", "proto", &[]),
     ("smc-types", "src/types", &[]),
@@ -41,11 +41,7 @@ const MAY_USE: &[(&str, &str, &[&str])] = &[
             "smc-issuing",
         ],
     ),
-    (
-        "smc-directory",
-        "src/directory",
-        &["smc-types", "smc-host", "smc-xds", "smc-api", "smc-decode", "smc-server"],
-    ),
+    ("smc-directory", "src/directory", &["smc-types", "smc-host", "smc-api", "smc-decode", "smc-server"]),
     (
         "smc-kubernetes",
         "src/kubernetes",

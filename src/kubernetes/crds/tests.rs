@@ -34,7 +34,7 @@ fn versions(definition: &Definition) -> impl Iterator<Item = &Value> {
 /// After a change of the types: `smc crds --dir charts/smc-crds/templates`.
 #[test]
 fn the_chart_holds_the_definitions_that_the_types_generate() {
-    let dir = Path::new("charts/smc-crds/templates");
+    let dir = Path::new("../../charts/smc-crds/templates");
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let committed: BTreeMap<String, String> = files
         .map(|path| {

@@ -13,15 +13,15 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::scaling::{Step, next_step, surplus};
-use super::{Desired, OwnObjects};
+use super::OwnObjects;
+use super::scaling::{Desired, Step, next_step, surplus};
 
 /// The time between two looks. A surplus member costs a vote that no replica gives, and no request; the
 /// API server is asked by the leader alone.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The watch of one replica.
-pub struct Keeper {
+pub struct MemberRemoval {
     /// The namespace of the StatefulSet.
     pub objects: OwnObjects,
     /// Its name.
@@ -30,7 +30,7 @@ pub struct Keeper {
     pub group: Arc<Group>,
 }
 
-impl Keeper {
+impl MemberRemoval {
     /// Looks until `stopping`.
     pub async fn run(self, stopping: CancellationToken) {
         let mut before = BTreeSet::new();

@@ -17,7 +17,7 @@ use smc_types::text::truncated;
 /// mesh have.
 const MAX_BYTES: usize = 512 << 10;
 
-/// The longest reason for silence, in characters, and pod's name, as another replica states it.
+/// The longest reason for silence, in characters, and name of a workload, as another replica states it.
 const MAX_REASON: usize = 200;
 
 /// Rejections that are taken from one answer. A replica states no more.

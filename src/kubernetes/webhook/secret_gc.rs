@@ -3,7 +3,7 @@
 //! Owns the task of the Raft leader that gives each Secret its owner, once the Pod exists, and deletes those
 //! whose Pod never came. The ledger says which Secrets there may be: it has every certificate, and SMC reads
 //! no Secrets. Kubernetes deletes a Secret with an owner after its Pod; the certificates of pods that are
-//! gone are released by [`smc_server::registry::orphan_releaser`].
+//! gone are released by the server (`registry/orphan_releaser.rs` there).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio::io::{copy_bidirectional, join, stdin, stdout};
 use tokio::net::UnixStream;
 
-use super::{Outcome, Verdict};
+use super::outcome::{Outcome, Verdict};
 
 /// The flag of `smc admin-pipe`.
 #[derive(Debug, Args)]

@@ -17,10 +17,11 @@ use smc_types::host_port::HostPort;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
+use super::admin_access::AdminArgs;
 use super::controller::ledger_directory;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output;
 use super::replica::NO_PEERS;
-use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// Flags of `smc cluster backup`.
 #[derive(Debug, Args)]

@@ -8,9 +8,11 @@ use smc_proto::admin::v1::{
 };
 use smc_types::time::Timestamp;
 
+use super::admin_access::AdminArgs;
+use super::duration;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 
 /// How many of the workloads that a root rotation waits for are named; the JSON has all of them.
 const MAX_NAMES: usize = 8;

@@ -13,7 +13,8 @@ use smc_types::ids::{MeshName, MeshNamespace};
 use tokio::time::{Instant, sleep};
 
 use super::kube_access::KubeArgs;
-use super::{Outcome, Verdict, duration, output};
+use super::outcome::{Outcome, Verdict};
+use super::{duration, output};
 
 /// The pause between two looks while a failure may pass.
 const LOOK: Duration = Duration::from_secs(2);

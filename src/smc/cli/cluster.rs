@@ -14,11 +14,12 @@ use smc_types::host_port::HostPort;
 use smc_types::time::Timestamp;
 use tokio::time::sleep;
 
+use super::admin_access::AdminArgs;
 use super::backup::{BackupArgs, RecoverArgs, RestoreArgs, run_backup, run_recover, run_restore};
 use super::duration;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// How often to ask whether a drain has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(200);

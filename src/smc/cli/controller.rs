@@ -31,11 +31,12 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::duration;
 use super::mesh_source::MeshArgs;
+use super::outcome::{Outcome, Verdict};
 use super::replica::ReplicaArgs;
 use super::stateful_set::StatefulSetArgs;
 use super::webhook::WebhookArgs;
-use super::{Outcome, Verdict, duration};
 use crate::log_args::LogArgs;
 
 /// Flags of `smc controller`.
@@ -328,10 +329,11 @@ async fn serve(
         () = signals.any() => return Ok(depart().await),
     }
     let shutdown = CancellationToken::new();
-    let mut handle = Server::start(config, env, storage, shutdown.clone()).await?;
+    let mut opened = Server::open(config, env, storage, shutdown.clone()).await?;
     if let Some(webhooks) = webhooks {
-        smc_kubernetes::replica::start(webhooks, handle.parts(), handle.tasks()).await?;
+        smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
     }
+    let handle = opened.announce().await?;
     probes.decide_by(handle.readiness());
     let drain = handle.drain();
     let joined = handle.join();

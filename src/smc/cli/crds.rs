@@ -7,8 +7,8 @@ use smc_kubernetes::crds::{Definition, definitions};
 use smc_types::ids::MeshNamespace;
 use thiserror::Error;
 
+use super::outcome::{Outcome, Verdict};
 use super::output::write;
-use super::{Outcome, Verdict};
 
 /// The flags of `smc crds`.
 #[derive(Debug, Args)]

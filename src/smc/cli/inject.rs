@@ -16,7 +16,8 @@ use smc_sidecar::injection::{InjectionError, Settings, Site, inject, proxy_of, s
 use smc_types::ids::ProxyUuid;
 use thiserror::Error;
 
-use super::{Outcome, Verdict, output};
+use super::outcome::{Outcome, Verdict};
+use super::output;
 
 /// The most bytes of input: what the API server takes of one object, many times.
 const MAX_INPUT: u64 = 64 << 20;

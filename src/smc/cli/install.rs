@@ -13,9 +13,10 @@ use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
+use super::duration;
 use super::kube_access::KubeArgs;
+use super::outcome::{Outcome, Verdict};
 use super::output::{self, print_progress};
-use super::{Outcome, Verdict, duration};
 
 /// The pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use smc_host::env::Env;
 use smc_kubernetes::stateful_set::{KekSecret, OwnObjects};
 use smc_types::ids::MeshNamespace;
 
-use super::{Outcome, Verdict};
+use super::outcome::{Outcome, Verdict};
 use crate::log_args::LogArgs;
 
 /// Subcommands of `smc kek`.

@@ -6,9 +6,10 @@ use smc_proto::admin::v1::{
     ListServicesResponse, Severity,
 };
 
+use super::admin_access::AdminArgs;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output::OutputArgs;
 use super::table::Table;
-use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// Subcommands of `smc mesh`.
 #[derive(Debug, Subcommand)]

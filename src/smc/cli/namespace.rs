@@ -10,9 +10,9 @@ use smc_types::ids::{InvalidName, MeshName, check_label};
 use thiserror::Error;
 
 use super::kube_access::KubeArgs;
+use super::outcome::{Outcome, Verdict};
 use super::output;
 use super::table::Table;
-use super::{Outcome, Verdict};
 
 /// The annotation that lets pods of a namespace be injected; OSM's command sets it as well.
 const INJECTION: &str = "openservicemesh.io/sidecar-injection";

@@ -12,7 +12,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Outcome, Verdict, duration, output};
+use super::outcome::{Outcome, Verdict};
+use super::{duration, output};
 
 /// How long one question may take.
 const ANSWER: Duration = Duration::from_secs(3);

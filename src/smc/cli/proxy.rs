@@ -16,9 +16,11 @@ use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 use thiserror::Error;
 
+use super::admin_access::AdminArgs;
+use super::duration;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output::{self, OutputArgs};
 use super::table::Table;
-use super::{AdminArgs, Outcome, Refused, Verdict, duration};
 
 /// Subcommands of `smc proxy`.
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,8 @@ use clap::Args;
 use smc_host::tasks::Tasks;
 use smc_issuing::seal::KeyEncryption;
 use smc_kubernetes::stateful_set::{
-    ApiError, Departing, FoundingObject, Keeper, MAX_REPLICAS, OwnObjects, Placement, PlacementError, Ports,
+    ApiError, Departing, FoundingObject, MAX_REPLICAS, MemberRemoval, OwnObjects, Placement, PlacementError,
+    Ports,
 };
 use smc_types::ids::MeshNamespace;
 
@@ -92,7 +93,7 @@ impl InStatefulSet {
     /// Starts the watch over the size of the group.
     pub(super) fn keep(&self, group: &Arc<smc_raft::Group>, tasks: &mut Tasks) {
         let (objects, set) = (self.objects.clone(), self.placement.set.clone());
-        let keeper = Keeper { objects, set, group: Arc::clone(group) };
+        let keeper = MemberRemoval { objects, set, group: Arc::clone(group) };
         tasks.spawn("group size", |stopping| keeper.run(stopping));
     }
 

@@ -12,9 +12,10 @@ use smc_types::host_port::ReplicaAddress;
 use smc_types::ids::{InvalidName, NamespacedName, ProxyName, ProxyUuid, WorkloadId};
 use thiserror::Error;
 
+use super::admin_access::AdminArgs;
+use super::outcome::{Outcome, Refused, Verdict};
 use super::output::{self, OutputArgs};
 use super::proxy::{VariantArg, released};
-use super::{AdminArgs, Outcome, Refused, Verdict};
 
 /// Subcommands of `smc vm`.
 #[derive(Debug, Subcommand)]

@@ -72,8 +72,9 @@ impl Served {
         };
         let group = Arc::clone(&storage.group);
         let shutdown = CancellationToken::new();
-        let mut handle = Server::start(config, env, storage, shutdown.clone()).await.unwrap();
-        let address = start(webhooks, handle.parts(), handle.tasks()).await.unwrap();
+        let mut opened = Server::open(config, env, storage, shutdown.clone()).await.unwrap();
+        let address = start(webhooks, opened.parts(), opened.tasks()).await.unwrap();
+        let handle = opened.announce().await.unwrap();
         let (administration, metrics) = (handle.administration(), handle.metrics().clone());
         let ended = tokio::spawn(async move {
             let ended = handle.join().await;

@@ -151,7 +151,7 @@ fn granted(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
 /// After a change of the kinds: `make generate`.
 #[test]
 fn the_chart_has_the_rights_that_follow_from_the_kinds() {
-    let path = Path::new("charts/smc/templates/_kinds.tpl");
+    let path = Path::new("../../charts/smc/templates/_kinds.tpl");
     let kinds: Vec<_> = Kind::ALL.iter().map(|kind| kind.spec()).collect();
     let text = rights::helm_template(&kinds);
     if variable("SMC_GOLDEN").is_some_and(|value| value == "write") {
@@ -239,7 +239,7 @@ fn helm() -> Option<PathBuf> {
 }
 
 fn rendered(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {
-    let fixed = ["template", "smc", "charts/smc", "--kube-version", "1.34.0", "--no-hooks"];
+    let fixed = ["template", "smc", "../../charts/smc", "--kube-version", "1.34.0", "--no-hooks"];
     let output = Command::new(helm).args(fixed).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     by_name(read(&String::from_utf8(output.stdout).unwrap()))
@@ -253,7 +253,7 @@ fn helm_makes_the_same_objects_where_there_is_one() {
     for (arguments, settings) in [
         (vec!["-n", "smc-system"], plain.clone()),
         (
-            vec!["-n", "smc-system", "-f", "charts/smc/values-ha.yaml"],
+            vec!["-n", "smc-system", "-f", "../../charts/smc/values-ha.yaml"],
             Settings { high_availability: true, ..plain.clone() },
         ),
         (

@@ -62,7 +62,7 @@ fn a_healthy_installation_has_no_findings() {
 /// A hint is the end of an address, and browsers say nothing where it leads to no heading.
 #[test]
 fn every_hint_is_a_heading_of_the_document() {
-    let text = std::fs::read_to_string("docs/install.md").unwrap();
+    let text = std::fs::read_to_string("../../docs/install.md").unwrap();
     let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
     let anchor = |heading: &str| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");

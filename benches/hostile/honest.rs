@@ -6,6 +6,7 @@ use smc_benches::Result;
 use smc_benches::bootstraps::issued;
 use smc_benches::controller::PATIENCE;
 use smc_benches::controllers::{Controllers, REPLICAS};
+use smc_server::admin::client::Client;
 use smc_testkit::ads::{Credentials, DeltaStream, subscribe};
 use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, sleep, timeout};

@@ -10,7 +10,7 @@ use smc_types::ids::ReplicaId;
 
 /// The StatefulSet as the API has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Desired {
+pub(crate) struct Desired {
     /// The replicas asked for. Their ordinals are 0 to one less.
     pub(crate) replicas: u64,
     /// Whether the StatefulSet itself is being deleted.

@@ -10,7 +10,6 @@ use crate::envoy::Envoy;
 use crate::replica::{MeshOf, Replica, Size, host};
 use crate::trace::Trace;
 
-/// Replicas.
 const REPLICAS: u64 = 3;
 
 /// Envoys of the account `buyer`, enough for each replica to serve some.

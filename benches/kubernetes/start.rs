@@ -54,7 +54,6 @@ struct Scene {
     directory: TempDir,
 }
 
-/// One start.
 struct Start {
     /// Until the controller said that it was ready.
     ready: Duration,

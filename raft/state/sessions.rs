@@ -40,7 +40,6 @@ pub(crate) enum Admission {
     Unknown,
 }
 
-/// All sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sessions(BTreeMap<SessionId, Session>);
 

@@ -88,7 +88,6 @@ impl Snapshots {
         self.disk.write(batch)
     }
 
-    /// The current snapshot.
     pub(crate) fn current(&self) -> io::Result<Option<StoredSnapshot>> {
         let header = self.disk.record(SNAPSHOT)?;
         Ok(header.map(|header| StoredSnapshot { disk: self.disk.clone(), header }))

@@ -90,7 +90,6 @@ impl Refused {
     }
 }
 
-/// Answers a request.
 pub(super) async fn answer(server: Server, request: Request<Incoming>) -> Response<Body> {
     let answer = find(&server, request.uri().path(), request.uri().query().unwrap_or_default()).await;
     let mut response =

@@ -17,7 +17,6 @@ pub(super) enum Route<'a> {
     Objects(&'static Resource, Option<Place>),
     /// A probe of the server's health.
     Health,
-    /// Nothing.
     Nothing,
 }
 

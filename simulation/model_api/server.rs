@@ -113,7 +113,6 @@ pub struct State {
 /// A return to an older state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Return {
-    /// The version.
     pub(super) version: u64,
     /// Whether open watches say what changes afterwards under versions that they have said already.
     pub(super) telling: bool,

@@ -40,7 +40,6 @@ enum End {
     Broken,
 }
 
-/// A watch.
 pub(super) struct Watch {
     server: Server,
     resource: &'static Resource,

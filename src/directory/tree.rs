@@ -32,7 +32,6 @@ pub(super) struct Found {
 /// What was looked at so far, for the log and tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Full looks.
     pub(super) full_looks: usize,
     /// Files that were opened.
     pub(super) files: usize,
@@ -41,7 +40,6 @@ pub(super) struct Work {
 /// The directory.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Its path.
     pub(super) path: PathBuf,
     /// How its files are read.
     rules: Arc<Rules>,
@@ -49,7 +47,6 @@ pub(super) struct Tree {
     scan: Scan,
     /// Whether there was a full look.
     known: bool,
-    /// Its objects.
     pub(super) objects: Objects,
     work: Work,
 }

@@ -72,7 +72,6 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("status of objects", |stopping| self.run(stopping));
     }

@@ -44,7 +44,6 @@ impl CertificateMetrics {
         Self { ledger, ca, tls, wanted: wanted.clone(), metrics: metrics.clone() }
     }
 
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("certificate metrics", |stopping| self.run(stopping));
     }

@@ -30,7 +30,6 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Starts the task.
     pub(crate) fn start(ca: &Arc<BuiltinCa>, group: &Arc<Group>, metrics: &Metrics, tasks: &mut Tasks) {
         let watch = Self { ca: Arc::clone(ca), group: Arc::clone(group), metrics: metrics.clone() };
         tasks.spawn("clock", |stopping| watch.run(stopping));

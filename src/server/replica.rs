@@ -42,7 +42,6 @@ pub(super) struct Replica {
     pub(super) enroller: Enroller,
     /// The connected proxies.
     pub(super) proxies: Proxies,
-    /// The metrics.
     pub(super) metrics: Metrics,
 }
 

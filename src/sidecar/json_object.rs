@@ -16,7 +16,6 @@ pub(crate) trait Fields {
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// One field.
 pub(crate) struct Field<K, V>(pub(crate) K, pub(crate) V);
 
 /// An object with these fields.

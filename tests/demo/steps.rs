@@ -18,7 +18,6 @@ const CLIENT_PROXY: &str = "bookbuyer/bookbuyer";
 /// Poll interval for the acknowledgement.
 const POLL: Duration = Duration::from_millis(200);
 
-/// A parsed line.
 #[derive(Debug)]
 pub(super) enum ParsedLine {
     /// A record of the journal.
@@ -29,7 +28,6 @@ pub(super) enum ParsedLine {
     Other,
 }
 
-/// Parses a line.
 pub(super) fn parse_line(line: &Line) -> ParsedLine {
     match read_line(&line.text) {
         Some(Ok(record)) => ParsedLine::Record(record),

@@ -20,7 +20,6 @@ pub(crate) enum Request {
     Start {
         /// The component's name, also that of its log.
         name: String,
-        /// Its program.
         program: PathBuf,
         /// Its arguments.
         args: Vec<String>,

@@ -31,7 +31,6 @@ pub(super) struct Cursor {
 pub(super) struct View<'a> {
     /// What is published of the kind.
     pub(super) published: &'a Published,
-    /// The published namespaces.
     pub(super) namespaces: &'a Published,
 }
 

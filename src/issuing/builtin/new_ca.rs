@@ -16,7 +16,6 @@ use crate::profile;
 use crate::seal::{KeyEncryption, Purpose, SealContext};
 use crate::verify::UnreadableCertificate;
 
-/// Makes a root.
 pub(super) fn root(
     keys: &dyn KeyEncryption,
     env: &Env,

@@ -10,7 +10,6 @@ use smc_types::object_ref::Kind;
 /// The parts of a value that are kept. A value of another shape is kept whole, so that its reader refuses it.
 #[derive(Debug)]
 pub(super) enum FieldFilter {
-    /// All of it.
     All,
     /// Of an object, these fields.
     Fields(&'static [(&'static str, FieldFilter)]),

@@ -134,7 +134,6 @@ enum Next {
 enum Then {
     /// A watch that goes on.
     Watch,
-    /// A list.
     List,
 }
 

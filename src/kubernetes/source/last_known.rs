@@ -41,7 +41,6 @@ pub(super) enum Unusable {
     /// It is longer than this version of SMC writes it.
     #[error("is longer than {} MiB", MAX_BYTES / 1024 / 1024)]
     TooLong,
-    /// It is damaged.
     #[error("is damaged: its checksum does not fit its content")]
     Damaged,
     /// It is in another format.

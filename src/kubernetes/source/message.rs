@@ -25,7 +25,6 @@ pub(super) enum Event {
     Deleted(Object),
     /// Nothing up to this version is missing. It may end the first objects of a streaming list.
     Bookmark {
-        /// The version.
         version: String,
         /// Whether all objects that there were at the beginning have been sent.
         initial_end: bool,
@@ -54,7 +53,6 @@ pub(super) struct Page {
     pub(super) version: String,
     /// What the next page is asked for with, if there is one.
     pub(super) next: Option<String>,
-    /// The objects.
     pub(super) items: Vec<Object>,
     /// How many objects have no readable name.
     pub(super) unnamed: usize,

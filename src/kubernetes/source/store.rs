@@ -64,7 +64,6 @@ const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
 pub(super) struct Arrived {
     /// Which object it is.
     pub(super) reference: ObjectRef,
-    /// Its version.
     pub(super) version: Version,
     /// What is kept of it.
     pub(super) content: Result<Value, Unreadable>,

@@ -130,7 +130,6 @@ impl OwnObjects {
         Api::namespaced(self.client.clone(), self.namespace.as_str())
     }
 
-    /// The namespace.
     pub(crate) fn namespace(&self) -> &MeshNamespace {
         &self.namespace
     }

@@ -62,7 +62,6 @@ pub(crate) struct Bodies(Arc<Semaphore>);
 
 /// What was read, and its place in the room until it is answered.
 pub(crate) struct Read<T> {
-    /// The value.
     pub(crate) value: T,
     _place: Option<OwnedSemaphorePermit>,
 }

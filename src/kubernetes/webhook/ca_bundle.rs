@@ -51,7 +51,6 @@ pub(crate) struct CaBundle {
 type Trusted<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
 
 impl CaBundle {
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("webhooks' CA bundle", |stopping| self.run(stopping));
     }

@@ -53,7 +53,6 @@ pub(crate) struct Uninjected {
 }
 
 impl Uninjected {
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("pods without a sidecar", |stopping| self.run(stopping));
     }

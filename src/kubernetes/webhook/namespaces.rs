@@ -33,7 +33,6 @@ pub(crate) enum NamespaceError {
     /// The API does not say.
     #[error("cannot read the Namespace {name}")]
     Api {
-        /// The namespace.
         name: String,
         /// The cause.
         #[source]

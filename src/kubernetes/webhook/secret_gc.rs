@@ -77,7 +77,6 @@ fn plan(
 }
 
 impl Collector {
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("bootstrap Secrets", |stopping| self.run(stopping));
     }

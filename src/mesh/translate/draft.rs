@@ -127,7 +127,6 @@ impl<'a> Draft<'a> {
         self.part.problems.insert(problem);
     }
 
-    /// The finished part.
     pub(super) fn finish(self) -> Part {
         self.part
     }

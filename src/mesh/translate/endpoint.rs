@@ -15,7 +15,6 @@ use smc_types::ids::{ServiceAccountId, ServiceId, WorkloadId};
 /// The endpoints that an EDS name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EndpointSet {
-    /// The service.
     pub(super) service: ServiceId,
     /// The service's port.
     pub(super) port: u16,

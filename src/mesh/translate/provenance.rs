@@ -13,7 +13,6 @@ use smc_types::proxy_class::InboundPort;
 /// The objects of one resource.
 pub(super) type Objects = BTreeSet<ObjectRef>;
 
-/// A service.
 pub(super) fn service(service: &ServiceId) -> Objects {
     Objects::from([ObjectRef::from(service)])
 }

@@ -44,7 +44,6 @@ pub struct AdminService {
     pub(crate) enroller: Enroller,
     /// The Raft group.
     pub(crate) group: Arc<Group>,
-    /// The shards.
     pub(crate) shards: Shards,
     /// The connected proxies.
     pub(crate) proxies: Proxies,

@@ -42,7 +42,6 @@ impl OrphanReleaser {
         Self { certificates, mesh, served: served.clone(), env: env.clone(), grace }
     }
 
-    /// Starts the task.
     pub(crate) fn start(self, tasks: &mut Tasks) {
         tasks.spawn("orphaned certificates", |stopping| self.run(stopping));
     }

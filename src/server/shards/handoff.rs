@@ -77,7 +77,6 @@ impl Receiver {
     }
 }
 
-/// Starts the task.
 pub(super) fn start(shards: Shards, proxies: Proxies, tasks: &mut Tasks) {
     let handoff = Handoff { began: Instant::now(), moved: Moved::default(), shards, proxies };
     tasks.spawn("hand-off", |stopping| handoff.run(stopping));

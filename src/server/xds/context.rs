@@ -22,7 +22,6 @@ pub(crate) struct Context {
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
     /// Counts how far the streams are with it.
     pub(crate) uptake: StreamProgress,
-    /// Admits proxies.
     pub(crate) admission: ProxyAdmission,
     /// The connections and streams of the replica.
     pub(crate) proxies: Proxies,
@@ -47,6 +46,5 @@ pub(crate) struct Context {
 pub(super) struct Peer {
     /// Its certificate, which the ledger has as issued and not released.
     pub(super) certificate: Arc<PeerCertificate>,
-    /// Its connection.
     pub(super) connection: Connection,
 }

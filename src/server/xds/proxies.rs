@@ -128,7 +128,6 @@ impl Proxies {
         table.streams.iter().map(|(proxy, streams)| (proxy.uuid, newest(streams))).collect()
     }
 
-    /// All open streams.
     fn all_streams(&self) -> Vec<Arc<OpenStream>> {
         lock(&self.table).streams.values().flat_map(BTreeMap::values).cloned().collect()
     }

@@ -10,26 +10,20 @@ use std::fmt::Write as _;
 pub(super) enum Target {
     /// A path over HTTP.
     Http {
-        /// The port.
         port: u16,
         /// Path and query, encoded.
         path: String,
     },
     /// A path over HTTPS. The certificate of the application is not verified, as by the kubelet.
     Https {
-        /// The port.
         port: u16,
         /// Path and query, encoded.
         path: String,
     },
     /// A port that takes connections.
-    Tcp {
-        /// The port.
-        port: u16,
-    },
+    Tcp { port: u16 },
     /// The health service of gRPC, which answers for a service by name; without a name for the server.
     Grpc {
-        /// The port.
         port: u16,
         /// The name, encoded.
         service: String,

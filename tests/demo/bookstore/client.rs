@@ -33,7 +33,6 @@ impl HttpResponse {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone)]
 pub(super) struct HttpRequest {
     pub(super) method: Method,

@@ -154,7 +154,6 @@ pub(super) async fn acknowledge(
     response
 }
 
-/// A JSON response.
 pub(super) fn json(status: StatusCode, body: &serde_json::Value) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = status;

@@ -13,7 +13,6 @@ use super::Store;
 use crate::custom_objects::{Content, CustomObject, CustomObjects, Marks};
 
 impl Store {
-    /// The custom objects.
     pub(in crate::source) fn custom(&self) -> &CustomObjects {
         &self.custom
     }

@@ -28,9 +28,7 @@ const HANDSHAKE_SECONDS: i64 = 10;
 
 /// One port of the application, in one protocol.
 pub(in crate::translate) struct Chain {
-    /// The port.
     pub(in crate::translate) port: u16,
-    /// The protocol.
     pub(in crate::translate) protocol: AppProtocol,
     /// The SNI names that it matches; empty matches all.
     pub(in crate::translate) server_names: Vec<String>,

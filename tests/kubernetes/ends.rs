@@ -32,13 +32,8 @@ fn directory(name: &str) -> PathBuf {
 
 /// Starts a cluster in a process of its own, and waits until it is up.
 fn up(name: &str, flags: &[&str]) -> Child {
-    let mut child = program()
-        .args(["up", "--name", name])
-        .args(flags)
-        // Without images of the workspace's programs, which these tests do not run.
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        program().args(["up", "--bare", "--name", name]).args(flags).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n", "the cluster is up");

@@ -100,6 +100,9 @@ struct UpArgs {
     /// Return when the cluster is up, and let it run until `down`.
     #[arg(long)]
     detach: bool,
+    /// Import no image of the programs of this workspace: for a cluster that runs none of them.
+    #[arg(long, conflicts_with = "mesh")]
+    bare: bool,
     /// The `smc` program of the image `smc:test`; by default the one in the directory of
     /// smc-cluster, if it is there.
     #[arg(long)]
@@ -319,6 +322,9 @@ async fn install(admin: &Admin, args: InstallArgs) -> Result<(), ClusterError> {
 /// The images whose programs are there: those of SMC, Envoy and the applications.
 fn images(args: &UpArgs) -> Result<Vec<Image>, ClusterError> {
     let mut images = Vec::new();
+    if args.bare {
+        return Ok(images);
+    }
     if let Some(smc) = args.smc.clone().or_else(|| beside("smc").ok()) {
         images.push(Image::smc(SMC_IMAGE, &smc));
     }

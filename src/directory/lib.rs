@@ -9,8 +9,8 @@
 //! pure code, what happens to objects whose file is broken; `last_good` keeps what a restart needs for that.
 //!
 //! ```text
-//! events → noticed ─┬→ tree::look (blocking thread) → state::changes → state::commit → Batch
-//! timer ────────────┘     doubtful: settle, look again                    └→ last_good (beside)
+//! events → pending changes ─┬→ tree::look (blocking thread) → state::changes → state::commit → Batch
+//! timer ────────────────────┘     doubtful: settle, look again                    └→ last_good (beside)
 //! ```
 
 mod last_good;

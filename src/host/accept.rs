@@ -1,9 +1,9 @@
 //! Accepting connections, for every port of a replica.
 //!
-//! Owns the discipline that all ports share: a new connection waits in a [`eviction`] of bounded places until
-//! its peer has proved itself, in which order those that come at once have their [`fair_queue`], which errors of
-//! `accept` concern one peer, and the pause after the others. What proves a peer, and how long it may take,
-//! is the port's.
+//! Owns the discipline that all ports share. A new connection has one of a bounded number of places until
+//! its peer has proved itself; [`eviction`] says which gives way. Those that come at once are served in the
+//! order of the [`fair_queue`]. Some errors of `accept` concern one peer; after the others comes a pause.
+//! What proves a peer, and how long it may take, is the port's.
 
 mod eviction;
 mod fair_queue;

@@ -2,9 +2,9 @@
 //!
 //! Owns the task that writes them. The Raft leader does so, by server-side apply with the field manager of
 //! the control plane, and only where something changed ([`plan`]). It tracks the objects that the source
-//! holds ([`objects`]): a status is about a generation, and whether the mesh has taken in that generation is
-//! asked of the catalog, object by object ([`group_effect`] of all replicas, [`smc_server::reports`] of one). A
-//! replica that does not lead tracks nothing.
+//! holds ([`objects`]): a status is about a generation, and whether the mesh has taken in that generation
+//! is asked of the catalog, object by object ([`group_effect`] of all replicas, [`smc_server::reports`] of
+//! one). A replica that does not lead tracks nothing.
 
 mod group_effect;
 mod objects;

@@ -2,9 +2,9 @@
 //!
 //! Owns the HTTPS server that all webhooks share ([`server`]), the injector of sidecars ([`injector`]), and
 //! what goes with both: the certificate that the API server trusts ([`ca_bundle`]), and the Secrets of
-//! sidecars ([`bootstrap_secret`], [`secret_gc`]). It reports pods that have none ([`missing_sidecars`]). Custom
-//! resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is decided
-//! in [`smc_sidecar::injection`] and the like; here it is carried out.
+//! sidecars ([`bootstrap_secret`], [`secret_gc`]). It reports pods that have none ([`missing_sidecars`]).
+//! Custom resources are judged ([`validator`]) and converted ([`conversion`]). What becomes of an object is
+//! decided in [`smc_sidecar::injection`] and the like; here it is carried out.
 //!
 //! Every replica serves the webhooks; what is kept up in the API is the Raft leader's task.
 

@@ -217,8 +217,8 @@ impl Handle {
     }
 }
 
-/// A replica that listens for proxies, and of which others do not know yet that it is ready. Dropping it aborts
-/// everything.
+/// A replica that listens for proxies, and of which others do not know yet that it is ready. Dropping it
+/// aborts everything.
 pub struct Opened {
     xds: SocketAddr,
     metrics_listen: Option<SocketAddr>,
@@ -244,8 +244,8 @@ impl Opened {
         &mut self.tasks
     }
 
-    /// Starts what makes the replica known: its phase in the group, upon which others hand sidecars over to it,
-    /// the administration, and the port of metrics, which says that it is ready.
+    /// Starts what makes the replica known: its phase in the group, upon which others hand sidecars over to
+    /// it, the administration, and the port of metrics, which says that it is ready.
     pub async fn announce(self) -> Result<Handle, StartError> {
         let Self { xds, metrics_listen, socket, replica, mesh, mut tasks, stages } = self;
         let ready = replica.readiness(stages.draining.clone());
@@ -268,8 +268,8 @@ impl Opened {
 pub struct Server;
 
 impl Server {
-    /// Starts a replica that has nothing of a platform. It listens when this returns, and answers proxies once
-    /// its source has synced. `shutdown` ends it, provided that the handle is joined.
+    /// Starts a replica that has nothing of a platform. It listens when this returns, and answers proxies
+    /// once its source has synced. `shutdown` ends it, provided that the handle is joined.
     pub async fn start(
         config: Config,
         env: Env,

@@ -63,7 +63,8 @@ pub trait Source: Send {
     ) -> BoxFuture<'static, Result<(), SourceError>>;
 }
 
-/// A source cannot start, or cannot go on. Retrying helps only once its configuration or its platform has changed.
+/// A source cannot start, or cannot go on. Retrying helps only once its configuration or its platform has
+/// changed.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct SourceError(Box<dyn std::error::Error + Send + Sync>);

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::sources::read;
 
-/// Every package of which the program is made, and the oracle: where it is, and what it may use. Tests of a package may use `smc-testkit` as well.
+/// Every package of which the program is made, and the oracle: where it is, and what it may use. Tests of a
+/// package may use `smc-testkit` as well.
 const MAY_USE: &[(&str, &str, &[&str])] = &[
     ("smc-proto", "proto", &[]),
     ("smc-types", "src/types", &[]),

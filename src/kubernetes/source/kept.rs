@@ -1,7 +1,7 @@
 //! One object, read as far as it is kept and under bounds of its own.
 //!
-//! Owns the bounds of one object. What [`FieldFilter`] does not name is skipped without recursion and counts for
-//! nothing, however deep or long it is. Pure.
+//! Owns the bounds of one object. What [`FieldFilter`] does not name is skipped without recursion and
+//! counts for nothing, however deep or long it is. Pure.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,7 +1,8 @@
 //! What the API server says of a custom object beside its content, taken from the text that it came in.
 //!
 //! Owns of which objects that is read, and what of a status. It is read beside what is kept of the object
-//! ([`super::field_filter`]): the status of an object can neither change its content nor make it unreadable. Pure.
+//! ([`super::field_filter`]): the status of an object can neither change its content nor make it
+//! unreadable. Pure.
 
 use smc_types::kind::Kind;
 

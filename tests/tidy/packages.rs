@@ -187,13 +187,13 @@ fn no_package_stands_in_the_folder_of_another() {
 
 /// The packages that programs, and with `edges` tests as well, are made of, each with its features.
 fn features(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let tree = ["tree", "--workspace", "--locked", "--prefix=none", "--no-dedupe", "--format={p}|{f}"];
+    let tree = ["tree", "--workspace", "--locked", "--prefix=none", "--format={p}|{f}"];
     let output = Command::new("cargo").args(tree).args(["--edges", edges]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         if let Some((package, of)) = line.split_once('|') {
-            // What stands for itself within itself, as its own test does, is marked.
+            // What was printed before is marked, and printed once with each set of features.
             let of = of.trim_end_matches(" (*)");
             features.entry(package.to_owned()).or_default().insert(of.to_owned());
         }

@@ -10,7 +10,7 @@ use smc_host::env::fixed::SeededEntropy;
 use smc_host::sync::lock;
 use smc_issuing::group_time::clock_agrees;
 use smc_issuing::seal::{KeyEncryption, LocalKey};
-use smc_kubernetes::source::KubernetesSource;
+use smc_kubernetes::KubernetesSource;
 use smc_proto::admin::v1::{BootstrapRequest, BootstrapResponse};
 use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicatedLedger, Settings};
 use smc_server::admin::Administration;

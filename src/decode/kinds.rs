@@ -251,15 +251,19 @@ impl Target<'_> {
     }
 }
 
-/// Reads the JSON of a custom object as the source of the mesh does; `None` if it has no usable name.
-pub fn read_custom(json: &str) -> Option<(ObjectRef, Option<Object>, Vec<Problem>)> {
+/// Reads the JSON of one object; `None` if it is of no kind that is read, or has no usable name.
+pub fn read(json: &str, rules: &Rules) -> Option<(ObjectRef, Option<Object>, Vec<Problem>)> {
     let value: Value = serde_json::from_str(json).ok()?;
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
     let Meaning::Object(reader) = meaning(text("apiVersion"), text("kind")) else { return None };
     let reference = reference(reader, &value).ok()?;
-    // Custom resources read the same in every mesh.
-    let (object, problems) = convert(reader, &reference, &value, &Rules::api_server(MeshName::default()));
+    let (object, problems) = convert(reader, &reference, &value, rules);
     Some((reference, object, problems))
+}
+
+/// As [`read`], for a custom object, which reads the same in every mesh.
+pub fn read_custom(json: &str) -> Option<(ObjectRef, Option<Object>, Vec<Problem>)> {
+    read(json, &Rules::api_server(MeshName::default()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::ClockError;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a wrong clock is logged.
-const SAID_EVERY: Duration = Duration::from_mins(1);
+pub const SAID_EVERY: Duration = Duration::from_mins(1);
 
 /// The clock that a replica goes by: its own while a majority agrees with it, and the group's otherwise, so
 /// that a replica with a wrong clock still tells which certificates are valid.

@@ -2,8 +2,7 @@
 //!
 //! Owns the client of what a person runs. A replica has another one ([`crate::client`]).
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::Client;

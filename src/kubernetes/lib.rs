@@ -2,9 +2,9 @@
 //!
 //! Owns all that speaks with an API server: the client and its time limits ([`client`]), the narrow door
 //! through which objects are read ([`api`]), so that a test or a simulation can stand in for an API server,
-//! the [`source`] of the mesh, the [`webhook`]s, the status of objects, their definitions ([`crds`]), a
-//! replica as a pod of a StatefulSet ([`stateful_set`]), and the installation ([`install`]). [`replica`]
-//! starts what a replica does beside serving proxies.
+//! the source of the mesh ([`KubernetesSource`]), the [`webhook`]s, the status of objects, their
+//! definitions ([`crds`]), a replica as a pod of a StatefulSet ([`stateful_set`]), and the installation
+//! ([`install`]). [`replica`] starts what a replica does beside serving proxies.
 
 pub mod api;
 pub mod client;
@@ -15,7 +15,7 @@ pub mod install;
 pub mod kubeconfig;
 mod names;
 pub mod replica;
-pub mod source;
+mod source;
 pub mod stateful_set;
 mod status;
 pub mod webhook;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use smc_authority::rules::GroupTime;
 use smc_host::tasks::Tasks;
+use smc_issuing::group_time::SAID_EVERY;
 use smc_issuing::{BuiltinCa, ClockError};
 use smc_raft::{Group, ReplicatedLedger};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -18,9 +19,6 @@ use crate::metrics::Metrics;
 
 /// How often the clock is judged: the other replicas are asked once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often a wrong clock is logged.
-const SAID_EVERY: Duration = Duration::from_mins(1);
 
 /// The watch over the clock of one replica.
 pub(crate) struct ClockWatch {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use smc_authority::pki::InvalidLifetime;
 use smc_host::env::{Env, NoEntropy};
-use smc_host::network::{Bound, Listener, Network};
+use smc_host::network::{Bound, Network};
 use smc_host::tasks::{TaskEnded, Tasks};
 use smc_issuing::ca_keeper::CaKeeper;
 use smc_issuing::renewal::Renewer;
@@ -254,7 +254,9 @@ impl Opened {
         let mut addresses = Addresses { xds, metrics: None };
         let Replica { env, proxies, metrics, .. } = replica;
         if let Some(address) = metrics_listen {
-            let listener = listen(&*env.network, "metrics", address).await?;
+            let listening = env.network.listen(address).await;
+            let listener =
+                listening.map_err(|source| StartError::Listen { purpose: "metrics", address, source })?;
             addresses.metrics = Some(listener.address());
             http::start(listener, metrics.clone(), ready.clone(), &mut tasks);
         }
@@ -403,12 +405,4 @@ async fn bind_admin(path: Option<&Path>) -> Result<Option<AdminSocket>, SocketEr
         Some(path) => Ok(Some(AdminSocket::bind(path).await?)),
         None => Ok(None),
     }
-}
-
-async fn listen(
-    network: &dyn Network,
-    purpose: &'static str,
-    address: SocketAddr,
-) -> Result<Box<dyn Listener>, StartError> {
-    network.listen(address).await.map_err(|source| StartError::Listen { purpose, address, source })
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use smc_host::env::{Env, fixed};
+use smc_kubernetes::KubernetesSource;
 use smc_kubernetes::custom_objects::CustomObjects;
-use smc_kubernetes::source::KubernetesSource;
 use smc_mesh::catalog::SourceEvent;
 use smc_server::metrics::Metrics;
 use smc_server::source::{Batch, Source, SourceError};

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Declaration, Origin};
 use crate::Rules;
-use crate::kinds::{self, Meaning};
+use crate::kinds;
 
 /// The object as compact JSON; `None` if that takes more than `max` bytes. YAML aliases repeat text, so it
 /// may be longer than its file.
@@ -24,11 +24,7 @@ pub fn write(value: &Value, max: usize) -> Option<Arc<str>> {
 /// Reads an object again from its [`Declaration::json`]; `None` if the text is of no kind that is read. Its
 /// problems were reported when it was read first.
 pub fn read(rules: &Rules, origin: Origin, json: &str) -> Option<Declaration> {
-    let value: Value = serde_json::from_str(json).ok()?;
-    let text = |key| value.get(key).and_then(Value::as_str);
-    let Meaning::Object(reader) = kinds::meaning(text("apiVersion")?, text("kind")?) else { return None };
-    let reference = kinds::reference(reader, &value).ok()?;
-    let (object, _) = kinds::convert(reader, &reference, &value, rules);
+    let (reference, object, _) = kinds::read(json, rules)?;
     Some(Declaration { origin, reference, object, json: Some(json.into()) })
 }
 

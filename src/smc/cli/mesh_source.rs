@@ -8,8 +8,8 @@ use clap::Args;
 use kube::Client;
 use smc_directory::DirectorySource;
 use smc_host::env::Env;
+use smc_kubernetes::KubernetesSource;
 use smc_kubernetes::client::{self, ConnectError};
-use smc_kubernetes::source::KubernetesSource;
 use smc_types::ids::{MeshName, MeshNamespace};
 
 /// Flags that say which mesh is read, and from where.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_host::env::Env;
-use smc_kubernetes::source::KubernetesSource;
+use smc_kubernetes::KubernetesSource;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_server::metrics::Metrics;
 use smc_server::source::{Batch, Source, SourceError};

@@ -11,6 +11,7 @@ mod hostile_objects;
 mod restored;
 mod watcher;
 mod whole;
+mod witness;
 mod world;
 
 use std::time::Duration;

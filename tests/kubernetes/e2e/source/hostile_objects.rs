@@ -3,13 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use kube::Resource;
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use smc_types::object_ref::Kind;
 
 use super::every_kind::{api_version, in_namespaces, object, reference};
+use super::witness;
 
 /// Bytes of one object: etcd takes a write of 1.5 MiB, and the API server adds to each the names of its
 /// fields.
@@ -136,10 +134,7 @@ impl Hostile {
 
     /// The path of all objects of its kind in its namespace.
     pub(super) fn path(&self) -> String {
-        let api_version = api_version(self.kind);
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-        let kind = GroupVersionKind::gvk(group, version, self.kind.as_str());
-        DynamicObject::url_path(&ApiResource::from_gvk(&kind), Some(&self.namespace))
+        witness::path(self.kind, Some(&self.namespace))
     }
 }
 

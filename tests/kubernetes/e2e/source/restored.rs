@@ -15,6 +15,7 @@ use smc_types::object_ref::Kind;
 use crate::shared;
 
 use super::every_kind::{in_mesh, in_namespaces, mesh_config, namespace, object, reference};
+use super::witness::reads_everything;
 use super::{Gate, Watcher, account, alone, kubectl, version};
 
 /// Counts how often the source noticed that the API server went back.
@@ -23,7 +24,8 @@ const RESTORED: &str = "smc_source_restored_total";
 /// What the problem says that is there for a while afterwards.
 const WENT_BACK: &str = "went back";
 
-/// How long the source may take once the API server answers again: two seconds, and what a busy machine adds.
+/// How long the source may take once the API server answers again, to another client, too: two seconds, and what a
+/// busy machine adds.
 const SOON: Duration = Duration::from_secs(5);
 
 /// How many versions pass between the copy and its return: more than an API server's own start takes.
@@ -87,6 +89,7 @@ impl Story {
 
     /// Asserts that the source soon has what the copy has, and lost nothing on the way that stayed.
     async fn is_as_copied(&mut self, when: &str) {
+        reads_everything(&self.client).await;
         self.watcher.returns_within(SOON, &self.copied, when).await;
         let lost: Vec<_> = self.watcher.removed().intersection(&self.stayed).collect();
         assert!(lost.is_empty(), "{when}: {lost:?} were missing for a moment");

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::gate::Gate;
 
 /// Longer than any wait of the source, on a machine that may be busy compiling.
-const LIMIT: Duration = Duration::from_mins(3);
+pub(super) const LIMIT: Duration = Duration::from_mins(3);
 
 /// How many names a failure shows.
 const SHOWN: usize = 12;

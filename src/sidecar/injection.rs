@@ -14,6 +14,7 @@ mod probe_config;
 mod probe_target;
 mod probes;
 mod settings;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 
@@ -26,3 +27,4 @@ pub use names::{
 pub use pod::{Site, inject, proxy_of};
 pub use probe_config::READY_PATH;
 pub use settings::Settings;
+pub use sidecar::{Sidecar, sidecar};

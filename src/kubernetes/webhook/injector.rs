@@ -19,7 +19,7 @@ use smc_host::env::Env;
 use smc_model::topology::Namespace;
 use smc_server::enroll::{Applicant, Enroller};
 use smc_server::metrics::Metrics;
-use smc_sidecar::injection::{self, Decision, Settings, Site};
+use smc_sidecar::injection::{self, Decision, Settings, Sidecar};
 use smc_types::causes::causes;
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
 use smc_xds::served_state::ServedState;
@@ -171,37 +171,24 @@ impl Injector {
         settings: &Settings,
         served: Option<&ServedState>,
     ) -> Outcome {
-        let pod = &admission.object;
-        let account = pod["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
-        let account = match ServiceAccountId::new(&namespace.name, account.unwrap_or("default")) {
-            Ok(account) => account,
-            Err(error) => return Outcome::Refused(error.to_string()),
+        let Some(fresh) = self.new_uuid() else {
+            return Outcome::Failed(503, "the system has no randomness".to_owned());
         };
-        let named = |uuid| ProxyName::new(uuid, &namespace.name).ok();
-        let earlier = injection::proxy_of(pod).and_then(named);
-        let expected = |proxy: &ProxyName| self.pending.expects(proxy, &account, self.env.now(), served);
-        let again = earlier.filter(expected);
-        let fresh = again.is_none();
-        let proxy = match again {
-            Some(proxy) => proxy,
-            None => match self.new_uuid().and_then(named) {
-                Some(proxy) => proxy,
-                None => return Outcome::Failed(503, "the system has no randomness".to_owned()),
-            },
-        };
-        let site = Site { uuid: proxy.uuid, metrics: namespace.metrics };
-        let injected = match injection::inject(pod, site, settings) {
-            Ok(injected) => injected,
+        let now = self.env.now();
+        let expects = |proxy: &ProxyName, account: &_| self.pending.expects(proxy, account, now, served);
+        let sidecar = injection::sidecar(&admission.object, namespace, settings, fresh, expects);
+        let Sidecar { pod, proxy, account, is_new } = match sidecar {
+            Ok(sidecar) => sidecar,
             Err(error) => return Outcome::Refused(causes(&error)),
         };
-        let patch = json_patch::diff(pod, &injected);
+        let patch = json_patch::diff(&admission.object, &pod);
         if admission.dry_run == Some(true) {
             return Outcome::Injected(patch, "dry_run");
         }
-        if !fresh {
+        if !is_new {
             return Outcome::Injected(patch, "reinvoked");
         }
-        if let Err(full) = self.pending.enter(&proxy, &account, self.env.now(), served) {
+        if let Err(full) = self.pending.enter(&proxy, &account, now, served) {
             return Outcome::Failed(429, full.to_string());
         }
         let made = self.make(&proxy, account).await;

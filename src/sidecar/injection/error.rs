@@ -1,5 +1,6 @@
 //! Why a Pod cannot have a sidecar.
 
+use smc_types::ids::InvalidName;
 use thiserror::Error;
 
 use crate::interception::{InterceptionError, PROXY_UID};
@@ -7,6 +8,9 @@ use crate::interception::{InterceptionError, PROXY_UID};
 /// Why a Pod is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InjectionError {
+    /// The name of its account is none that Kubernetes takes.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
     /// It is no Pod with containers.
     #[error("it is not a Pod with a container of its own in spec.containers")]
     NotAPod,

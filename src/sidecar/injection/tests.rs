@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
 use smc_model::topology::Namespace;
 use smc_types::causes::causes;
+use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
 
 use super::*;
 
@@ -93,6 +94,41 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     let second = inject(&first, other, &settings()).unwrap();
     assert_eq!(second, inject(&pod, other, &settings()).unwrap());
     assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
+}
+
+#[test]
+fn a_pod_keeps_its_proxy_while_that_is_on_its_way_for_its_account_and_nothing_else_gets_it() {
+    let namespace =
+        |name: &str| Namespace { name: name.into(), monitored: true, injection: None, metrics: false };
+    let pod = |account: &str, carried: Option<&str>| {
+        let pod = json!({"spec": {"serviceAccountName": account, "containers": [{"name": "app"}]}});
+        let site = |uuid: &str| Site { uuid: uuid.parse().unwrap(), metrics: false };
+        carried.map_or_else(|| pod.clone(), |uuid| inject(&pod, site(uuid), &settings()).unwrap())
+    };
+    let fresh: ProxyUuid = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02".parse().unwrap();
+    let on_its_way = |proxy: &ProxyName, account: &ServiceAccountId| {
+        (proxy.to_string(), account.to_string())
+            == (ProxyName::new(UUID.parse().unwrap(), "shop").unwrap().to_string(), "shop/web".to_owned())
+    };
+    for (when, pod, space, account, is_new) in [
+        ("a new Pod", pod("web", None), "shop", "shop/web", true),
+        ("a Pod without an account", pod("", None), "shop", "shop/default", true),
+        ("the Pod once more", pod("web", Some(UUID)), "shop", "shop/web", false),
+        ("a copy with another account", pod("db", Some(UUID)), "shop", "shop/db", true),
+        ("a copy in another namespace", pod("web", Some(UUID)), "books", "books/web", true),
+    ] {
+        let made = sidecar(&pod, &namespace(space), &settings(), fresh, on_its_way).unwrap();
+        let uuid = if is_new { fresh } else { UUID.parse().unwrap() };
+        assert_eq!(
+            (made.is_new, made.proxy.uuid, made.account.to_string()),
+            (is_new, uuid, account.to_owned()),
+            "{when}"
+        );
+        assert_eq!(&*made.proxy.namespace, space, "{when}");
+        assert_eq!(proxy_of(&made.pod), Some(uuid), "{when}");
+    }
+    let named = sidecar(&pod("no/name", None), &namespace("shop"), &settings(), fresh, on_its_way);
+    assert!(matches!(named, Err(InjectionError::Name(_))), "{named:?}");
 }
 
 /// Of the sidecar's names the API server would refuse a second one, and a Pod without a container.

@@ -89,8 +89,7 @@ impl Cluster {
             return Err(failure(&mut keeper));
         }
         if keep {
-            let path = state.path().join("keep");
-            fs::write(&path, "").map_err(ClusterError::file("write", &path))?;
+            state.keep();
         }
         let layout = lay_out(&state, node)?;
         api_server_flags.extend(audit::flags(&state, &audited)?);
@@ -286,7 +285,7 @@ impl Cluster {
 
     /// Keeps the cluster's directory, with all logs, after its end.
     pub fn keep(&self) {
-        let _ = fs::write(self.state_dir().path().join("keep"), "");
+        self.state_dir().keep();
     }
 
     /// Waits until the cluster has ended by itself, which is a failure.

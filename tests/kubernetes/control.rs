@@ -40,7 +40,7 @@ pub(crate) type Answer = Result<Vec<String>, String>;
 
 /// Sends a request to the first process of a cluster.
 pub(crate) async fn ask(state: &StateDir, request: &Request) -> Result<Vec<String>, ClusterError> {
-    let path = state.control();
+    let path = state.control_socket();
     let failed = |error: io::Error| ClusterError::file("ask", &path)(error);
     let stream = UnixStream::connect(&path).await.map_err(failed)?;
     let mut stream = BufReader::new(stream);
@@ -56,7 +56,7 @@ pub(crate) async fn ask(state: &StateDir, request: &Request) -> Result<Vec<Strin
 
 /// The process id of the first process, in the pid namespace of the caller.
 pub(crate) async fn first_process(state: &StateDir) -> Result<i32, ClusterError> {
-    let path = state.control();
+    let path = state.control_socket();
     let failed = |error: io::Error| ClusterError::file("connect to", &path)(error);
     let stream = UnixStream::connect(&path).await.map_err(failed)?;
     let pid = stream.peer_cred().map_err(failed)?.pid();

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use smc_test_sandbox::DirectoryError;
 use smc_types::causes::causes;
 
 /// An error of the cluster.
@@ -48,6 +49,9 @@ pub enum ClusterError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// A command could not be run, or failed.
     #[error("`{command}`: {problem}")]
     Command {

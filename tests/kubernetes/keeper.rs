@@ -48,7 +48,7 @@ pub async fn keep(config: &str) -> Result<(), ClusterError> {
         cgroups.remove().await?;
         cgroups.create()?;
     }
-    state.clear()?;
+    state.prepare()?;
     if let Some(cgroups) = &cgroups {
         cgroups.record(&state.cgroups())?;
     }
@@ -58,7 +58,7 @@ pub async fn keep(config: &str) -> Result<(), ClusterError> {
     if let Some(cgroups) = &cgroups {
         cgroups.remove().await?;
     }
-    if !state.path().join("keep").exists() {
+    if !state.is_kept() {
         state.remove()?;
     }
     result

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +10,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use smc_test_sandbox::lifeline;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,21 +35,14 @@ pub async fn run(config_path: &Path) -> Result<(), ClusterError> {
     if config.node {
         view::set_up(&Hierarchies::of_this_process()?)?;
     }
-    let path = state.control();
+    let path = state.control_socket();
     let listener = UnixListener::bind(&path).map_err(ClusterError::file("listen on", &path))?;
     serve(&listener, Components { state, running: BTreeMap::new() }).await
 }
 
 async fn serve(listener: &UnixListener, mut components: Components) -> Result<(), ClusterError> {
     let mut children = signal(SignalKind::child()).map_err(ClusterError::command("SIGCHLD"))?;
-    let (closed, mut owner_gone) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own: a blocking read of standard input cannot be cancelled, and the process
-    // exits during it.
-    std::thread::spawn(move || {
-        let mut byte = [0];
-        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-        drop(closed);
-    });
+    let mut owner_gone = lifeline::closed();
     loop {
         tokio::select! {
             _ = children.recv() => components.reap(),

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use smc_test_sandbox::DirectoryError;
 use smc_types::causes::causes;
 use smc_types::ids::InvalidName;
 
@@ -50,14 +51,9 @@ pub enum LabError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// Other users may have written to the lab's state directory.
-    #[error("won't use {}: {problem}; remove it, or set TMPDIR to a directory of your own", path.display())]
-    NotPrivate {
-        /// Path of the directory.
-        path: PathBuf,
-        /// The objection to it.
-        problem: &'static str,
-    },
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// A command could not be run, failed, or took too long.
     #[error("`{command}`: {problem}")]
     Command {

@@ -2,7 +2,6 @@
 //! orphans, and ends everything when the owner is gone or the supervisor has ended.
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,6 +12,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use smc_test_sandbox::lifeline;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::LabError;
@@ -33,7 +33,7 @@ pub async fn run(config_path: &Path) -> Result<u8, LabError> {
     }
     let config = Config::read(config_path)?;
     let state = StateDir::at(&config.state);
-    let Some(lock) = state.try_lock()? else { return Err(LabError::AlreadyRunning(config.name)) };
+    let Some(lock) = state.relock()? else { return Err(LabError::AlreadyRunning(config.name)) };
     mount_view(&config)?;
     let code = supervise().await;
     // Kills all processes but this one: the state directory can be removed only after the last
@@ -56,14 +56,7 @@ async fn supervise() -> Result<u8, LabError> {
         .map_err(|error| internal("supervise", &error))?;
     let supervisor = Pid::from_raw(i32::try_from(supervisor.id()).unwrap_or(i32::MAX));
 
-    let (closed, mut owner_gone) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own: a blocking read of standard input cannot be cancelled, and the process
-    // exits during it.
-    std::thread::spawn(move || {
-        let mut byte = [0];
-        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-        drop(closed);
-    });
+    let mut owner_gone = lifeline::closed();
     let mut deadline = None;
     loop {
         tokio::select! {

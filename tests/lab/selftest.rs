@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use smc_lab::{Failure, FetchResult, Lab, LabError, LabHandle, LabOptions};
 use smc_sidecar::interception::{Family, Interception, Jumps, Parameters, restore_input};
+use smc_test_sandbox::DirectoryError;
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -380,7 +381,7 @@ async fn an_impossible_lab_fails_with_one_line() {
     assert!(missing.chain().contains("/nowhere"), "{}", missing.chain());
     let name = Some("Not A Name".to_owned());
     let invalid = Lab::start(LabOptions { name, ..LabOptions::without_controller("/") }).await.unwrap_err();
-    assert!(matches!(invalid, LabError::Invalid { what: "lab name", .. }), "{invalid:?}");
+    assert!(matches!(invalid, LabError::Directory(DirectoryError::Name(_))), "{invalid:?}");
     let directory = mesh();
     let broken = web("web-1").replace("command: [smc-lab, echo,", "args: [");
     fs::write(directory.path().join("web-1.yaml"), broken).unwrap();

@@ -20,6 +20,7 @@ mod mesh_source;
 mod namespace;
 mod outcome;
 mod output;
+mod output_file;
 mod probe;
 mod proxy;
 mod replica;

@@ -8,8 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Replaces the contents of `path` by `text`. The text is durable when this returns; after an error
-/// `path` is unchanged, and no other file remains. The caller syncs the directory. Blocks.
+/// Replaces the contents of the regular file `path`, which need not exist, by `text`. The text is durable
+/// when this returns; after an error `path` is unchanged, and no other file remains. The caller syncs the
+/// directory. Blocks.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut replacement = Replacement::begin(path)?;
     replacement.write_all(text)?;
@@ -26,7 +27,8 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Begins to write the file `path`. One at a time per path.
+    /// Begins to write the file `path`. One at a time per path. What is there already is a regular file, or
+    /// this fails.
     pub fn begin(path: &Path) -> io::Result<Self> {
         Self::beside(path, ".new")
     }
@@ -34,6 +36,10 @@ impl Replacement {
     /// As [`Self::begin`], with `suffix` appended to the temporary name: writers with different
     /// suffixes may be concurrent.
     pub fn beside(path: &Path, suffix: &str) -> io::Result<Self> {
+        if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+            // A rename would take its place: of `/dev/null`, for every program of the machine.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
         let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
         name.push(suffix);
         let new = path.with_file_name(name);
@@ -110,6 +116,18 @@ mod tests {
         assert_eq!(other.put_in_new_place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         assert_eq!(names(directory.path()), ["backup"]);
+    }
+
+    #[test]
+    fn a_link_or_a_directory_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for path in [&link, directory.path(), Path::new("/dev/null")] {
+            assert_eq!(replace(path, b"text").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(directory.path()), ["link"]);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use smc_host::env::Env;
-use smc_host::files::private;
 use smc_proto::admin::v1::{
     BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
     ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, ReplacedKey, Stream, Variant,
@@ -14,12 +13,12 @@ use smc_proto::admin::v1::{
 use smc_types::ids::WorkloadId;
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
-use thiserror::Error;
 
 use super::admin_access::AdminArgs;
 use super::duration;
 use super::outcome::{Outcome, Refused, Verdict};
 use super::output::{self, OutputArgs};
+use super::output_file::write_secret;
 use super::table::Table;
 
 /// Subcommands of `smc proxy`.
@@ -69,7 +68,7 @@ pub(super) struct BootstrapArgs {
     pod: Pod,
     #[command(flatten)]
     admin: AdminArgs,
-    /// The file to write, readable by its owner only [default: standard output]
+    /// The file to write, readable by its owner only, or a device or a pipe [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The variant of the xDS protocol
@@ -101,15 +100,6 @@ impl From<VariantArg> for Variant {
             VariantArg::Sotw => Self::Sotw,
         }
     }
-}
-
-/// The bootstrap cannot be written.
-#[derive(Debug, Error)]
-#[error("cannot write the bootstrap to {}", path.display())]
-struct WriteError {
-    path: PathBuf,
-    #[source]
-    source: std::io::Error,
 }
 
 pub(super) async fn run(command: ProxyCommand) -> Outcome {
@@ -192,10 +182,7 @@ async fn bootstrap(args: BootstrapArgs) -> Outcome {
     let answer = admin.client().await?.bootstrap(request).await.map_err(Refused)?.into_inner();
     match output {
         None => output::write(&answer.bootstrap)?,
-        Some(path) => {
-            private::replace(&path, answer.bootstrap.as_bytes())
-                .map_err(|source| WriteError { path, source })?;
-        }
+        Some(path) => write_secret(&path, answer.bootstrap.as_bytes())?,
     }
     Ok(Verdict::Ok)
 }

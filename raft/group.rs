@@ -24,6 +24,7 @@ mod removed;
 mod settings;
 mod status;
 mod ticking;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,11 +42,11 @@ use smc_host::env::{Entropy, Env};
 use smc_host::network::{Listener, Tcp};
 use smc_types::ids::ReplicaId;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 use zeroize::Zeroizing;
 
 use crate::check_quorum::CheckQuorum;
@@ -103,6 +104,8 @@ pub struct Group {
     known: BTreeMap<ReplicaId, String>,
     clocks: PeerClocks,
     answering: Answering,
+    /// Why this replica is in no group yet; empty where it is in one, or has not asked.
+    joining: watch::Sender<String>,
     barrier: SharedBarrier<Result<(), ProposeError>>,
     queue: mpsc::Sender<Proposal>,
     disk: Disk,
@@ -200,7 +203,9 @@ impl Group {
             founded_before,
             founding,
             entropy: Arc::clone(&entropy),
+            reason: watch::Sender::default(),
         };
+        let reason = joining.reason.clone();
         tasks.spawn(until(stopping.clone(), joining.run()));
         Ok(Self {
             raft,
@@ -213,6 +218,7 @@ impl Group {
             known,
             clocks,
             answering,
+            joining: reason,
             barrier: SharedBarrier::new(),
             queue,
             disk,
@@ -238,11 +244,14 @@ impl Group {
     /// storage does.
     pub async fn ready(&self) -> Result<(), ProposeError> {
         let mut failure = self.failure();
+        let mut said = None;
         let waiting = async {
             while self.barrier().await.is_err() {
-                let missing =
-                    if self.identity.group().is_some() { "a leader" } else { "the group to be founded" };
-                info!(replica = %self.identity.replica, "waiting for {missing}");
+                let missing = self.waits_for();
+                if let Some(missing) = missing.as_ref().filter(|_| missing != said) {
+                    warn!(replica = %self.identity.replica, "waiting for {missing}");
+                }
+                said = missing;
             }
         };
         tokio::select! {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use smc_host::env::Entropy;
 use smc_proto::raft::v1 as pb;
+use smc_types::causes::causes;
 use smc_types::ids::ReplicaId;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -43,6 +45,8 @@ pub(crate) struct GroupJoin {
     /// The record of the founding that outlives all disks, if there is one.
     pub(crate) founding: Option<Arc<dyn FoundingRegister>>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    /// Why this replica is in no group yet.
+    pub(crate) reason: watch::Sender<String>,
 }
 
 impl GroupJoin {
@@ -52,7 +56,6 @@ impl GroupJoin {
         // With a group id on its disk it began to found a group that no other replica knows yet, and may go
         // on.
         let may_found = self.founded_before.is_none() || self.identity.group().is_some();
-        let mut waiting_for = "";
         while own_vote(&self.raft, &self.identity) != Some(true) {
             let initialized = self.raft.is_initialized().await.unwrap_or(true);
             let described = self.describe_others().await;
@@ -66,21 +69,24 @@ impl GroupJoin {
                     return;
                 }
                 NextStep::StayOut => {
-                    warn!(
-                        replica = %me.0,
-                        "was removed from the group; to join again it needs an empty data directory"
-                    );
+                    let needs =
+                        "it was removed from its group; to join again it needs an empty data directory";
+                    self.waits(needs.to_owned());
                     return;
                 }
                 NextStep::Join(leader, replica) => self.join(leader, replica).await,
-                NextStep::Wait(reason) => {
-                    if reason != waiting_for {
-                        info!(replica = %me.0, "not in a group yet: {reason}");
-                        waiting_for = reason;
-                    }
-                }
+                NextStep::Wait(reason) => self.waits(reason.to_owned()),
             }
             sleep(RETRY).await;
+        }
+        self.reason.send_replace(String::new());
+    }
+
+    /// Notes why this replica is in no group, and logs it once.
+    fn waits(&self, reason: String) {
+        if *self.reason.borrow() != reason {
+            warn!(replica = %self.identity.replica, "not in a group yet: {reason}");
+            self.reason.send_replace(reason);
         }
     }
 
@@ -129,16 +135,11 @@ impl GroupJoin {
         match register.claim(self.identity.incarnation).await {
             Ok(Claim::Granted) => true,
             Ok(Claim::FoundedBefore(record)) => {
-                warn!(
-                    replica = %self.identity.replica,
-                    %record,
-                    "there has been a group, and no member of it answers: waiting for one"
-                );
+                self.waits(format!("there has been a group, and no member of it answers ({record})"));
                 false
             }
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                warn!(error, "cannot found the group yet; will retry");
+                self.waits(causes(&error));
                 false
             }
         }
@@ -154,7 +155,7 @@ impl GroupJoin {
         let change = pb::change_membership_request::Change::Add(me);
         match leader.change_membership(change, CHANGE_PATIENCE).await {
             Ok(()) => info!(replica = %self.identity.replica, "joined the group"),
-            Err(error) => warn!(%error, "cannot join the group yet; will retry"),
+            Err(error) => self.waits(format!("the leader does not add this replica: {error}")),
         }
     }
 }

@@ -11,10 +11,12 @@ mod report;
 mod service;
 mod shards;
 mod socket;
+mod starting;
 
 pub use service::{AdminService, Administration};
 pub(crate) use socket::AdminSocket;
 pub use socket::SocketError;
+pub use starting::StartingAdmin;
 
 use smc_host::tasks::Tasks;
 use smc_proto::admin::v1::admin_client::AdminClient;

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 
 use smc_authority::ledger::{ProxyCertificateRecord, ProxyCertificateState};
 use smc_authority::pki::{SerialNumber, Validity};
-use smc_authority::rules::GroupTime;
 use smc_issuing::{
     AuthorityStatus, CaState, CaStatus, ClockError, Introduction, Issued, IssuedKind, RootRotation,
 };
 use smc_mesh::catalog::Catalog;
 use smc_proto::admin::v1 as pb;
-use smc_raft::{GroupStatus, Member};
+use smc_raft::{Group, Member, ReplicatedLedger};
 use smc_types::ids::{ProxyName, ServiceAccountId, WorkloadId};
 use smc_types::problem::{Problem, Severity};
 use smc_xds::session::{Scope, TypeStatus, Variant};
@@ -50,22 +49,22 @@ impl ProxyFacts {
     }
 }
 
-pub(super) fn cluster_status(
-    status: GroupStatus,
-    shard_epoch: u64,
-    time: &GroupTime,
-) -> pb::GetClusterStatusResponse {
-    let problem = ClockError::check(time).err().filter(|problem| problem.is_known());
+/// What `group` says about itself, to a replica that has seen this shard epoch.
+pub(super) fn cluster_status(group: &Group, shard_epoch: u64) -> pb::GetClusterStatusResponse {
+    let (status, heard, time) = (group.status(), group.heard(), group.time());
+    let problem = ClockError::check(&time).err().filter(|problem| problem.is_known());
     let replica = |member: Member| pb::Replica {
         id: member.id.0,
         address: member.address,
         voter: member.voter,
         matched: member.matched,
+        heard: heard.contains(&member.id),
     };
     pb::GetClusterStatusResponse {
         replica: status.replica.0,
         group: status.group.map(|group| group.to_string()).unwrap_or_default(),
-        leader: status.leader.map(|leader| leader.0),
+        // Of a group that lost its majority, the others remember a leader.
+        leader: status.leader.filter(|leader| heard.contains(leader)).map(|leader| leader.0),
         term: status.term,
         last: status.last,
         applied: status.applied,
@@ -74,6 +73,7 @@ pub(super) fn cluster_status(
         clock_offset: time.offset(),
         clock_problem: problem.map(|problem| problem.to_string()).unwrap_or_default(),
         replicas: status.members.into_iter().map(replica).collect(),
+        waits_for: group.waits_for().unwrap_or_default(),
     }
 }
 

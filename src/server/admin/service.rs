@@ -11,7 +11,7 @@ use smc_issuing::{BuiltinCa, CaError, ProxyCertificates, Rotate};
 use smc_proto::admin::v1 as pb;
 use smc_proto::admin::v1::admin_client::AdminClient;
 use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
-use smc_raft::{Group, MembershipError, ReplicatedLedger};
+use smc_raft::{Group, MembershipError};
 use smc_sidecar::bootstrap::Controllers;
 use smc_types::causes::causes;
 use smc_types::host_port::{HostPort, ReplicaAddress};
@@ -280,8 +280,7 @@ impl Admin for AdminService {
         &self,
         _: Request<pb::GetClusterStatusRequest>,
     ) -> Result<Response<pb::GetClusterStatusResponse>, Status> {
-        let epoch = self.shards.placement().epoch;
-        Ok(Response::new(report::cluster_status(self.group.status(), epoch, &self.group.time())))
+        Ok(Response::new(report::cluster_status(&self.group, self.shards.placement().epoch)))
     }
 
     async fn get_shards(

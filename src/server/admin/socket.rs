@@ -3,20 +3,21 @@
 //! Owns the file: only its owner may use it, it replaces a stale socket and never one that is in use, and it
 //! is removed when the server ends.
 
+use std::convert::Infallible;
 use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use smc_proto::admin::v1::admin_server::AdminServer;
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::server::NamedService;
 use tonic::transport::Server;
+use tower::Service;
 use tracing::warn;
-
-use super::AdminService;
 
 /// The administration socket cannot be served.
 #[derive(Debug, Error)]
@@ -126,11 +127,16 @@ impl Drop for PrivateDirectory {
 }
 
 /// Serves until `shutdown`; the file is removed when this returns.
-pub(crate) async fn serve(
+pub(crate) async fn serve<S>(
     socket: AdminSocket,
-    service: AdminServer<AdminService>,
+    service: S,
     shutdown: CancellationToken,
-) -> Result<(), tonic::transport::Error> {
+) -> Result<(), tonic::transport::Error>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + NamedService,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
     let AdminSocket { listener, file } = socket;
     let served = Server::builder()
         .add_service(service)

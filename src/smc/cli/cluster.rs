@@ -143,7 +143,7 @@ pub(super) async fn run(command: ClusterCommand) -> Outcome {
 }
 
 fn status(answer: &GetClusterStatusResponse) -> String {
-    let mut table = Table::new(["REPLICA", "ADDRESS", "ROLE", "MATCHED"]);
+    let mut table = Table::new(["REPLICA", "ADDRESS", "ROLE", "HEARD", "MATCHED"]);
     for replica in &answer.replicas {
         let role = match (answer.leader == Some(replica.id), replica.voter) {
             (true, _) => "leader",
@@ -153,15 +153,20 @@ fn status(answer: &GetClusterStatusResponse) -> String {
         let mine = if replica.id == answer.replica { " (asked)" } else { "" };
         let matched = replica.matched.map(|index| index.to_string()).unwrap_or_default();
         let id = format!("{}{mine}", replica.id);
-        table.row([id, replica.address.clone(), role.to_owned(), matched]);
+        let heard = if replica.heard { "yes" } else { "no" };
+        table.row([id, replica.address.clone(), role.to_owned(), heard.to_owned(), matched]);
     }
     let group = if answer.group.is_empty() { "none yet" } else { &answer.group };
     let clock = match answer.clock_problem.as_str() {
         "" => format!("clock {:+} s from the group's\n", answer.clock_offset),
         problem => format!("warning: {problem}\n"),
     };
+    let waits = match answer.waits_for.as_str() {
+        "" => String::new(),
+        what => format!("this controller does not serve; it waits for {what}\n"),
+    };
     format!(
-        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot), shard epoch {}\n{clock}",
+        "{}\ngroup {group}, term {}, entry {} ({} applied, {} in the snapshot), shard epoch {}\n{clock}{waits}",
         table.render(),
         answer.term,
         answer.last,

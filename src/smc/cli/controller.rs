@@ -16,6 +16,7 @@ use smc_issuing::seal::{KeyEncryption, KeyFileError, KeyRing};
 use smc_kubernetes::replica::Webhooks;
 use smc_kubernetes::stateful_set::{self, Departing, Departure};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
+use smc_server::admin::StartingAdmin;
 use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
 use smc_server::probes::{self, Probes};
 use smc_server::source::Source;
@@ -319,6 +320,10 @@ async fn serve(
             None => std::future::pending().await,
         }
     };
+    let starting = match &config.admin_socket {
+        Some(socket) => Some(StartingAdmin::start(socket, Arc::clone(&group)).await?),
+        None => None,
+    };
     tokio::select! {
         ready = group.ready() => ready?,
         removed = removed => return Err(removed.into()),
@@ -327,6 +332,9 @@ async fn serve(
     tokio::select! {
         () = clock_agrees(&group) => {}
         () = signals.any() => return Ok(depart().await),
+    }
+    if let Some(starting) = starting {
+        starting.end().await;
     }
     let shutdown = CancellationToken::new();
     let mut opened = Server::open(config, env, storage, shutdown.clone()).await?;

@@ -1,0 +1,105 @@
+//! The administration of a replica that does not serve yet, because its group has no leader or it is in none.
+//!
+//! Owns the one answer that it has, the state of the group: `smc check`, `smc install` and `smc cluster
+//! status` say by it what the replica waits for. Every other call fails with that reason, and may be tried
+//! again.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use smc_proto::admin::v1 as pb;
+use smc_proto::admin::v1::admin_server::SERVICE_NAME;
+use smc_raft::Group;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService};
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+use tower::{Service, service_fn};
+
+use super::report;
+use super::socket::{self, AdminSocket, SocketError};
+
+/// The path of the call that is answered.
+const STATUS: &str = "/smc.admin.v1.Admin/GetClusterStatus";
+
+/// How long open calls may take to end. One that stays open must not hold up the start.
+const END: Duration = Duration::from_secs(2);
+
+/// The administration while a replica starts. Dropping it ends it.
+#[derive(Debug)]
+pub struct StartingAdmin {
+    ending: DropGuard,
+    task: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl StartingAdmin {
+    /// Answers at `path` for a member of `group`.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be bound.
+    pub async fn start(path: &Path, group: Arc<Group>) -> Result<Self, SocketError> {
+        let socket = AdminSocket::bind(path).await?;
+        let ending = CancellationToken::new();
+        let task = tokio::spawn(socket::serve(socket, Starting(group), ending.clone()));
+        Ok(Self { ending: ending.drop_guard(), task })
+    }
+
+    /// Ends it, and waits until the socket is gone.
+    pub async fn end(self) {
+        drop(self.ending);
+        let mut task = self.task;
+        // What it failed with, the next server at this socket reports.
+        if timeout(END, &mut task).await.is_err() {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+}
+
+/// The service of the administration, of which a part answers.
+#[derive(Clone)]
+struct Starting(Arc<Group>);
+
+impl NamedService for Starting {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl Service<http::Request<Body>> for Starting {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let group = Arc::clone(&self.0);
+        async move {
+            if request.uri().path() != STATUS {
+                return Ok(unavailable(group.waits_for()).into_http());
+            }
+            let answer = service_fn(move |_: Request<pb::GetClusterStatusRequest>| {
+                let status = report::cluster_status(&group, 0);
+                std::future::ready(Ok::<_, Status>(Response::new(status)))
+            });
+            let codec = ProstCodec::<pb::GetClusterStatusResponse, pb::GetClusterStatusRequest>::default();
+            Ok(Grpc::new(codec).unary(answer, request).await)
+        }
+        .boxed()
+    }
+}
+
+fn unavailable(waits_for: Option<String>) -> Status {
+    let what = waits_for.unwrap_or_else(|| "what its group committed".to_owned());
+    Status::new(Code::Unavailable, format!("this controller does not serve yet; it waits for {what}"))
+}

@@ -21,7 +21,7 @@ mod tests;
 pub use decision::{Decision, NotInjected, decide, switch};
 pub use error::InjectionError;
 pub use names::{
-    BOOTSTRAP_KEY, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE, METRICS_ANNOTATION,
+    BOOTSTRAP_KEY, CONTAINERS, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE, METRICS_ANNOTATION,
     PROXY_UUID_LABEL, SECRET_PREFIX, secret_name,
 };
 pub use pod::{Site, inject, proxy_of};

@@ -1,8 +1,10 @@
-//! Owns a state directory on the host, the only thing outside its namespaces that a sandbox changes while it runs.
+//! Owns a state directory on the host, the only thing outside its namespaces that a sandbox changes while
+//! it runs.
 //!
-//! Its name is predictable, and its parent is writable for all users. So it and the directory of all sandboxes of
-//! a kind are used only if they are real directories that belong to this user and that no other user may write
-//! to. Anything else in their place, above all a symbolic link, is refused and never followed.
+//! Its name is predictable, and its parent is writable for all users. So it and the directory of all
+//! sandboxes of a kind are used only if they are real directories that belong to this user and that no
+//! other user may write to. Anything else in their place, above all a symbolic link, is refused and never
+//! followed.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -61,12 +63,13 @@ impl DirectoryError {
 pub struct StateDirectory(PathBuf);
 
 impl StateDirectory {
-    /// The directory of the sandbox `name` of a kind, which need not exist; if it exists, it belongs to this user.
+    /// The directory of the sandbox `name` of a kind, which need not exist; if it exists, it belongs to
+    /// this user.
     ///
     /// # Errors
     ///
-    /// The name is not one of lower-case letters, digits and dashes, its path is too long for a socket, or what is
-    /// there is not this user's alone.
+    /// The name is not one of lower-case letters, digits and dashes, its path is too long for a socket, or
+    /// what is there is not this user's alone.
     pub fn of(kind: &str, name: &str) -> Result<Self, DirectoryError> {
         Self::below(&base(kind), name)
     }
@@ -113,8 +116,8 @@ impl StateDirectory {
         self.0.join("keep")
     }
 
-    /// Creates the directory where it is missing, and takes the lock that a sandbox holds while it runs; `None` if
-    /// one holds it.
+    /// Creates the directory where it is missing, and takes the lock that a sandbox holds while it runs;
+    /// `None` if one holds it.
     ///
     /// # Errors
     ///
@@ -143,8 +146,8 @@ impl StateDirectory {
         }
     }
 
-    /// Whether a sandbox holds the lock. Creates nothing: the directory may be about to be removed, and then its
-    /// sandbox still ends.
+    /// Whether a sandbox holds the lock. Creates nothing: the directory may be about to be removed, and
+    /// then its sandbox still ends.
     fn is_locked(&self) -> bool {
         match OpenOptions::new().write(true).open(self.lock_file()) {
             Ok(file) => {
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_could_leave_the_directory_or_that_leaves_no_room_for_a_socket_is_invalid() {
+    fn a_name_that_could_leave_the_directory_or_is_too_long_is_invalid() {
         assert!(StateDirectory::of("lab", "t-1").is_ok());
         for name in ["", "..", "a/b", "A", "a b", "a.b", "a\n", &"a".repeat(41)] {
             let refused = StateDirectory::of("lab", name);

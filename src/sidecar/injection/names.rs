@@ -29,6 +29,9 @@ pub(super) const ENVOY: &str = "envoy";
 /// The init container that sets up interception.
 pub(super) const INIT: &str = "smc-init";
 
+/// The containers that injection adds.
+pub const CONTAINERS: [&str; 2] = [INIT, ENVOY];
+
 /// The volume with the bootstrap.
 pub(super) const VOLUME: &str = "smc-bootstrap";
 

@@ -1,7 +1,7 @@
 //! Which proxy a Pod that is created gets, and for which account.
 //!
-//! Owns the difference between a Pod that is asked about once more, as API servers do after other webhooks, and a
-//! copy of one: both carry the label of a proxy, and two pods never share one.
+//! Owns the difference between a Pod that is asked about once more, as API servers do after other webhooks,
+//! and a copy of one: both carry the label of a proxy, and two pods never share one.
 
 use serde_json::Value;
 use smc_model::topology::Namespace;
@@ -24,8 +24,8 @@ pub struct Sidecar {
     pub is_new: bool,
 }
 
-/// Gives a Pod of `namespace` its sidecar. That is the one it carries if `expects` knows it, for this account, as
-/// on its way; `fresh` otherwise.
+/// Gives a Pod of `namespace` its sidecar. That is the one it carries if `expects` knows it, for this
+/// account, as on its way; `fresh` otherwise.
 ///
 /// # Errors
 ///

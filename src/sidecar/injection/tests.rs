@@ -97,7 +97,7 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
 }
 
 #[test]
-fn a_pod_keeps_its_proxy_while_that_is_on_its_way_for_its_account_and_nothing_else_gets_it() {
+fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
     let namespace =
         |name: &str| Namespace { name: name.into(), monitored: true, injection: None, metrics: false };
     let pod = |account: &str, carried: Option<&str>| {

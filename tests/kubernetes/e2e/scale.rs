@@ -122,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Waits until something has become `wanted`, which it comes nearer to all the time, and returns how long that
-    /// took.
+    /// Waits until something has become `wanted`, which it comes nearer to all the time, and returns how
+    /// long that took.
     async fn becomes(&self, what: &str, wanted: usize, count: impl AsyncFn(&Self) -> usize) -> Duration {
         let start = Instant::now();
         let (mut nearest, mut since) = (usize::MAX, start);

@@ -19,8 +19,8 @@ use super::hostile_objects::{Hostile, SHAPES, of_metadata, of_shape};
 use super::witness::{Deletions, reads_everything};
 use super::{Gate, Watcher, alone};
 
-/// How long a change takes once the API server has said it, hostile objects or not: two seconds, and what a busy
-/// machine adds.
+/// How long a change takes once the API server has said it, hostile objects or not: two seconds, and what a
+/// busy machine adds.
 const USUAL: Duration = Duration::from_secs(5);
 
 /// How long a start may take after another client that began with it has read everything.
@@ -58,7 +58,8 @@ impl Scene {
         with.extend(in_namespaces().map(|kind| reference(kind, "shop", "gone")));
         self.watcher.becomes_eventually(&with, when).await;
 
-        // One after the other: a write ends after 34 s, and the deepest objects take an API server seconds each.
+        // One after the other: a write ends after 34 s, and the deepest objects take an API server seconds
+        // each.
         for hostile in hostile {
             create(&self.client, hostile).await;
         }

@@ -24,8 +24,8 @@ const RESTORED: &str = "smc_source_restored_total";
 /// What the problem says that is there for a while afterwards.
 const WENT_BACK: &str = "went back";
 
-/// How long the source may take once the API server answers again, to another client, too: two seconds, and what a
-/// busy machine adds.
+/// How long the source may take once the API server answers again, to another client, too: two seconds, and
+/// what a busy machine adds.
 const SOON: Duration = Duration::from_secs(5);
 
 /// How many versions pass between the copy and its return: more than an API server's own start takes.

@@ -1,7 +1,8 @@
-//! Owns another client of the API server, which reads the bytes that the source reads and decodes none of them.
+//! Owns another client of the API server, which reads the bytes that the source reads and decodes none of
+//! them.
 //!
-//! What a source may take begins when this client has the news: how long an API server takes to write ten objects
-//! of a mebibyte is no property of the source.
+//! What a source may take begins when this client has the news: how long an API server takes to write ten
+//! objects of a mebibyte is no property of the source.
 
 use futures_util::future::join_all;
 use futures_util::stream::BoxStream;

@@ -45,6 +45,13 @@ pub enum ApplyError {
     },
 }
 
+impl ApplyError {
+    /// Whether the API server knows no such object, or no such kind.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Failed { source, .. } if is_not_found(source))
+    }
+}
+
 /// What names an object in messages: `kind/name`, with its namespace where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {

@@ -3,6 +3,7 @@
 //! Owns which pod is called, and the stream to it: the program runs itself there and connects the stream to
 //! the administration socket, which no port leads to.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -41,11 +42,9 @@ pub enum ControllerError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// There is none that is ready.
-    #[error(
-        "no controller in the namespace {0} is ready; --mesh-namespace names another, `smc check` says more"
-    )]
-    NoneReady(MeshNamespace),
+    /// There is none that runs.
+    #[error("no controller in the namespace {0} runs; --mesh-namespace names another, `smc check` says more")]
+    NoneRuns(MeshNamespace),
     /// No process can be started in the pod.
     #[error("cannot call the administration of {pod}")]
     Exec {
@@ -81,7 +80,8 @@ impl Controllers {
         Self { pods: Api::namespaced(client, namespace.as_str()), namespace }
     }
 
-    /// A client of `replica`, or of the first controller that is ready. A call may take `limit`.
+    /// A client of `replica`, or of the first controller that is ready; where none is, of the first that
+    /// runs, which says what it waits for. A call may take `limit`.
     pub async fn client(
         &self,
         replica: Option<ReplicaId>,
@@ -90,33 +90,35 @@ impl Controllers {
         let pod = if let Some(replica) = replica {
             format!("smc-controller-{replica}")
         } else {
-            let ready = self.ready().await?.into_iter().next();
-            ready.ok_or_else(|| ControllerError::NoneReady(self.namespace.clone()))?
+            let first = self.callable().await?.into_iter().next();
+            first.ok_or_else(|| ControllerError::NoneRuns(self.namespace.clone()))?
         };
         self.call(pod, limit).await
     }
 
-    /// A client of each controller that is ready; there is one at least.
+    /// A client of each controller that is ready, or of each that runs where none is; there is one at least.
     pub async fn clients(&self, limit: Duration) -> Result<Vec<Client>, ControllerError> {
         let mut clients = Vec::new();
-        for pod in self.ready().await? {
+        for pod in self.callable().await? {
             clients.push(self.call(pod, limit).await?);
         }
         if clients.is_empty() {
-            return Err(ControllerError::NoneReady(self.namespace.clone()));
+            return Err(ControllerError::NoneRuns(self.namespace.clone()));
         }
         Ok(clients)
     }
 
-    /// The names of the pods that are ready, sorted.
-    async fn ready(&self) -> Result<Vec<String>, ControllerError> {
+    /// The names of the pods that are ready, or of those that run if none is, sorted.
+    async fn callable(&self) -> Result<Vec<String>, ControllerError> {
         let listed = timeout(REACH, self.pods.list(&ListParams::default().labels(SELECTOR))).await;
         let listed = listed.map_err(|_| ControllerError::Silent("the API server".to_owned()))?;
         let namespace = self.namespace.clone();
         let pods = listed.map_err(|source| ControllerError::List { namespace, source: Box::new(source) })?;
-        let mut ready: Vec<_> = pods.items.iter().filter(|pod| is_ready(pod)).collect();
-        ready.sort_by_key(|pod| pod.metadata.name.clone());
-        Ok(ready.into_iter().filter_map(|pod| pod.metadata.name.clone()).collect())
+        let names = |chosen: fn(&Pod) -> bool| -> BTreeSet<String> {
+            pods.items.iter().filter(|pod| chosen(pod)).filter_map(|pod| pod.metadata.name.clone()).collect()
+        };
+        let ready = names(is_ready);
+        Ok(if ready.is_empty() { names(runs) } else { ready }.into_iter().collect())
     }
 
     async fn call(&self, pod: String, limit: Duration) -> Result<Client, ControllerError> {
@@ -149,6 +151,15 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
         })
     };
     pod.metadata.deletion_timestamp.is_none() && conditions.is_some_and(ready)
+}
+
+/// Whether the controller of a pod runs.
+fn runs(pod: &Pod) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let running = |container: &k8s_openapi::api::core::v1::ContainerStatus| {
+        container.name == CONTAINER && container.state.as_ref().is_some_and(|state| state.running.is_some())
+    };
+    pod.metadata.deletion_timestamp.is_none() && containers.is_some_and(|all| all.iter().any(running))
 }
 
 /// The standard streams of a process in a pod. The process ends with it.

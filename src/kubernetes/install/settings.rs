@@ -96,6 +96,14 @@ impl Settings {
         self.high_availability = policy.as_deref() == Some("Fail");
         self
     }
+
+    /// The settings with the images that `set` names, whatever their version.
+    #[must_use]
+    pub fn with_images_of(mut self, set: &Value) -> Self {
+        self.image = text(set, "/spec/template/spec/containers/0/image").unwrap_or(self.image);
+        self.envoy_image = argument(set, "--envoy-image=").unwrap_or(self.envoy_image);
+        self
+    }
 }
 
 /// The namespace whose control plane converts the objects of `definition`, a CustomResourceDefinition.

@@ -5,6 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
+use smc_kubernetes::install::check::facts::{controllers, group_of, mesh_config};
+use smc_kubernetes::install::check::rules::too_few;
+use smc_kubernetes::install::check::stuck::stuck;
 use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
 use smc_kubernetes::install::ownership;
 use smc_kubernetes::install::settings::{Disks, Settings, converting};
@@ -20,6 +23,9 @@ use super::output::{self, print_progress};
 
 /// The pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long the API server may take to serve a kind that was defined.
+const SERVED: Duration = Duration::from_secs(30);
 
 /// What names an installation.
 #[derive(Debug, Args)]
@@ -38,10 +44,10 @@ pub(super) struct WhereArgs {
 #[derive(Debug, Args)]
 struct ImageArgs {
     /// The image of the controllers, and of the init containers of sidecars [default: that of this version,
-    /// of an upgrade from the repository that is used]
+    /// of an upgrade from the repository that is used, or the one in use if --envoy-image is given]
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// The image of the sidecars' Envoy [default: as with --image]
+    /// The image of the sidecars' Envoy [default: as with --image, and the one in use if that is given]
     #[arg(long, value_name = "IMAGE")]
     envoy_image: Option<String>,
     /// Print the objects as YAML, and change nothing
@@ -80,6 +86,12 @@ pub(super) struct InstallArgs {
     /// No disks: the mesh of one controller is lost with its pod
     #[arg(long, conflicts_with_all = ["storage_class", "storage_size"])]
     ephemeral: bool,
+    /// All traffic between pods of the mesh is allowed, until MeshConfig says otherwise
+    ///
+    /// Without it, sidecars refuse every call that no TrafficTarget allows. A MeshConfig that is there
+    /// already stays as it is.
+    #[arg(long)]
+    permissive: bool,
 }
 
 /// Flags of `smc upgrade`.
@@ -121,6 +133,8 @@ enum InstallError {
     TooMany { replicas: u64, max: u64 },
     #[error("not ready within {0} s: {1}; `smc check` says more")]
     NotReady(u64, String),
+    #[error("installed, and it cannot get ready: {0}")]
+    TooFew(String),
     #[error(
         "the controllers in {namespace} have not ended within {seconds} s; uninstall again to delete the rest"
     )]
@@ -157,6 +171,12 @@ impl ImageArgs {
             envoy_image: self.envoy_image.clone().unwrap_or(settings.envoy_image),
             ..settings
         }
+    }
+
+    /// As [`Self::chosen`], for an upgrade of `set`: where one image is named, the other stays as it is.
+    fn of_upgrade(&self, set: &Value, settings: Settings) -> Settings {
+        let named = self.image.is_some() || self.envoy_image.is_some();
+        self.chosen(if named { settings.with_images_of(set) } else { settings })
     }
 }
 
@@ -217,7 +237,32 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     }
     let converting = converter(&cluster, &settings.namespace).await?;
     let objects = all_objects(&Settings { converting, ..settings })?;
-    apply(&cluster, &objects, args.images.wait, &args.place).await
+    let defined = objects.iter().rposition(|object| object["kind"] == "CustomResourceDefinition");
+    let (definitions, chart) = objects.split_at(defined.map_or(0, |last| last + 1));
+    apply(&cluster, definitions).await?;
+    configure(&cluster, &args.place.mesh_namespace, args.permissive).await?;
+    apply(&cluster, chart).await?;
+    ready(&cluster, args.images.wait, &args.place).await
+}
+
+/// Makes the mesh's configuration, unless there is one. The definition was applied; it is served soon.
+async fn configure(cluster: &Cluster, namespace: &MeshNamespace, permissive: bool) -> Result<(), ApplyError> {
+    let mut config = mesh_config(namespace);
+    config["spec"] = json!({ "traffic": { "enablePermissiveTrafficPolicyMode": permissive } });
+    let deadline = Instant::now() + SERVED;
+    loop {
+        if cluster.find(&config).await?.is_some() {
+            print_progress("kept      the MeshConfig that is there");
+            return Ok(());
+        }
+        match cluster.apply(&config).await {
+            Err(error) if error.is_not_found() && Instant::now() < deadline => sleep(LOOK).await,
+            applied => {
+                print_applied(applied?, &config);
+                return Ok(());
+            }
+        }
+    }
 }
 
 pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
@@ -229,26 +274,34 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     let injector = cluster.find(&args.place.injector()).await?;
     let converting = converter(&cluster, &args.place.mesh_namespace).await?;
     let installed = args.place.settings().continued(&set, injector.as_ref());
-    let objects = all_objects(&args.images.chosen(Settings { converting, ..installed }))?;
+    let objects = all_objects(&args.images.of_upgrade(&set, Settings { converting, ..installed }))?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
     }
-    apply(&cluster, &objects, args.images.wait, &args.place).await
+    apply(&cluster, &objects).await?;
+    ready(&cluster, args.images.wait, &args.place).await
 }
 
-async fn apply(cluster: &Cluster, objects: &[Value], wait: Duration, place: &WhereArgs) -> Outcome {
+async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<(), ApplyError> {
     for object in objects {
-        let applied = cluster.apply(object).await?;
-        let what = match applied {
-            Applied::Created => "created",
-            Applied::Changed => "changed",
-            Applied::Unchanged => "unchanged",
-        };
-        if let Some(name) = object_name(object) {
-            print_progress(&format!("{what:9} {name}"));
-        }
+        print_applied(cluster.apply(object).await?, object);
     }
+    Ok(())
+}
+
+fn print_applied(applied: Applied, object: &Value) {
+    let what = match applied {
+        Applied::Created => "created",
+        Applied::Changed => "changed",
+        Applied::Unchanged => "unchanged",
+    };
+    if let Some(name) = object_name(object) {
+        print_progress(&format!("{what:9} {name}"));
+    }
+}
+
+async fn ready(cluster: &Cluster, wait: Duration, place: &WhereArgs) -> Outcome {
     if !wait.is_zero() {
         wait_until_ready(cluster, wait, place).await?;
     }
@@ -277,6 +330,8 @@ async fn wait_until_ready(
         if Instant::now() >= deadline {
             return Err(InstallError::NotReady(wait.as_secs(), missing).into());
         }
+        let waits = asked(cluster, place, &set).await?;
+        let missing = waits.map_or_else(|| missing.clone(), |waits| format!("{missing}: {waits}"));
         if said != missing {
             print_progress(&format!("waiting   {missing}"));
             said = missing;
@@ -285,6 +340,21 @@ async fn wait_until_ready(
     }
     print_progress("ready");
     Ok(())
+}
+
+/// What the controllers of `set` wait for, as their kubelets or one of them says. Fails if they wait in vain.
+async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Result<Option<String>, InstallError> {
+    let pods = controllers(cluster, &place.mesh_namespace).await;
+    let stuck: Vec<_> = pods.iter().filter_map(|pod| stuck(pod, |_| true)).collect();
+    if !stuck.is_empty() {
+        return Ok(Some(stuck.join("; ")));
+    }
+    let Some(group) = group_of(cluster, &place.mesh_namespace).await else { return Ok(None) };
+    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    match too_few(&group, place.mesh_namespace.as_str(), replicas) {
+        Some(reason) => Err(InstallError::TooFew(reason)),
+        None => Ok(group.waits_for.map(|what| format!("a controller waits for {what}"))),
+    }
 }
 
 /// Waits for the end of the StatefulSet, which is deleted after its pods: each ends within its grace period.

@@ -1,12 +1,17 @@
 //! `smc namespace`: which namespaces are in the mesh.
 
+use std::collections::BTreeMap;
+
 use clap::Subcommand;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::json;
-use smc_kubernetes::install::check::facts::MONITORED_BY;
-use smc_types::ids::{InvalidName, MeshName, check_label};
+use smc_kubernetes::install::apply::Cluster;
+use smc_kubernetes::install::check::facts::{MONITORED_BY, mesh_config};
+use smc_kubernetes::install::check::rules::PERMISSIVE;
+use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
 
 use super::kube_access::KubeArgs;
@@ -71,14 +76,50 @@ enum NamespaceError {
     },
     #[error("cannot list the namespaces")]
     List(#[source] Box<kube::Error>),
+    #[error("there is no mesh {mesh} in this cluster, so no pod would get a sidecar: {}", others(.meshes))]
+    NoMesh { mesh: MeshName, meshes: Vec<String> },
     #[error("the namespace {namespace} is in the mesh {mesh}: take it out of that one first")]
     Elsewhere { namespace: String, mesh: String },
+}
+
+fn others(meshes: &[String]) -> String {
+    match meshes {
+        [] => "install one first, or name the --context of another cluster".to_owned(),
+        meshes => format!("--mesh-name names another, such as {}", meshes.join(", ")),
+    }
+}
+
+/// The names of injectors, before that of their mesh.
+const INJECTOR: &str = "smc-injector-";
+
+/// The namespace of the control plane of `mesh`, by its injector; `None` if the person may not see that.
+async fn control_plane_of(client: &Client, mesh: &MeshName) -> Result<Option<MeshNamespace>, NamespaceError> {
+    let injectors: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let Ok(listed) = injectors.list(&ListParams::default()).await else { return Ok(None) };
+    let mut meshes = BTreeMap::new();
+    for injector in listed.items {
+        let name = injector.metadata.name.as_deref().and_then(|name| name.strip_prefix(INJECTOR));
+        let Some(name) = name.map(str::to_owned) else { continue };
+        let service = injector.webhooks.iter().flatten().find_map(|hook| hook.client_config.service.clone());
+        meshes.insert(name, service.and_then(|service| MeshNamespace::new(&service.namespace).ok()));
+    }
+    let found = meshes.get(mesh.as_str()).cloned();
+    found.ok_or_else(|| NamespaceError::NoMesh { mesh: mesh.clone(), meshes: meshes.into_keys().collect() })
+}
+
+/// Whether the mesh allows all traffic. What the person may not see is left out of what is printed.
+async fn is_permissive(client: &Client, control_plane: &MeshNamespace) -> bool {
+    let config = Cluster::new(client.clone()).find(&mesh_config(control_plane)).await;
+    config
+        .map_or(true, |config| config.is_some_and(|config| config.pointer(PERMISSIVE) == Some(&json!(true))))
 }
 
 pub(super) async fn run(command: NamespaceCommand) -> Outcome {
     match command {
         NamespaceCommand::Add { namespaces, mesh_name, disable_sidecar_injection, kube } => {
-            let api: Api<Namespace> = Api::all(kube.client().await?);
+            let client = kube.client().await?;
+            let control_plane = control_plane_of(&client, &mesh_name).await?;
+            let api: Api<Namespace> = Api::all(client.clone());
             let injection = if disable_sidecar_injection { "disabled" } else { "enabled" };
             for namespace in namespaces {
                 match mesh_of(&api, &namespace).await? {
@@ -95,6 +136,14 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
                 output::write(&format!(
                     "{namespace} is in the mesh {mesh_name}; pods that run get their sidecars when they restart\n"
                 ))?;
+            }
+            if let Some(control_plane) = control_plane
+                && !is_permissive(&client, &control_plane).await
+            {
+                output::write(
+                    "the mesh is not permissive: sidecars refuse what no TrafficTarget allows; see \
+                     docs/install.md#allow-traffic-first-then-close\n",
+                )?;
             }
         }
         NamespaceCommand::Remove { namespaces, mesh_name, kube } => {
@@ -132,7 +181,7 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
 fn table(namespaces: &[Namespace]) -> String {
     let mut table = Table::new(["NAMESPACE", "MESH", "SIDECAR INJECTION"]);
     for namespace in namespaces {
-        let value = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+        let value = |map: &Option<BTreeMap<String, String>>, key: &str| {
             map.as_ref().and_then(|map| map.get(key).cloned()).unwrap_or_default()
         };
         let metadata = &namespace.metadata;

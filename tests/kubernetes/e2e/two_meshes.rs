@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, Image, MESH_NAMESPACE, SMC_IMAGE, beside};
-use tokio::process::Command;
 
 use crate::mesh::{self, SETTLE};
+use crate::program::Program;
 use crate::rights::{Request, controllers, refused, requests};
 use crate::shared;
 use crate::traffic::{Steady, fetch};
@@ -26,31 +26,9 @@ pub(crate) fn blue_controllers() -> String {
     format!("system:serviceaccount:{BLUE}:smc-controller")
 }
 
-/// What `smc` says on this machine when it refuses.
-async fn refusal(cluster: &Cluster, args: &[&str]) -> String {
-    let mut smc = Command::new(beside("smc").unwrap());
-    let output = smc.args(args).arg("--kubeconfig").arg(cluster.kubeconfig()).output().await.unwrap();
-    assert!(!output.status.success(), "smc {}", args.join(" "));
-    String::from_utf8(output.stderr).unwrap()
-}
-
-/// Runs `smc` on this machine as a person does, with the flags that name the second mesh.
-async fn smc(cluster: &Cluster, args: &[&str]) -> String {
-    let mut smc = Command::new(beside("smc").unwrap());
-    smc.args(args).arg("--kubeconfig").arg(cluster.kubeconfig());
-    if args[0] != "ca" && args[0] != "proxy" {
-        smc.args(["--mesh-name", "blue"]);
-    }
-    if args[0] != "namespace" {
-        smc.args(["--mesh-namespace", BLUE]);
-    }
-    let output = smc.output().await.unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        return text;
-    }
-    panic!("smc {}: {text}{errors}\n{}", args.join(" "), mesh::state(cluster, BLUE).await);
+/// The program, for the second mesh.
+fn blue(cluster: &Cluster) -> Program<'_> {
+    Program { cluster, mesh: "blue", namespace: BLUE }
 }
 
 /// Waits until a request of a client has this outcome; `None` is no answer of a server.
@@ -71,7 +49,8 @@ async fn expect(cluster: &Cluster, from: &str, url: &str, status: Option<u64>) {
 
 /// The certificates that the second mesh trusts.
 async fn root(cluster: &Cluster) -> Value {
-    let status: Value = serde_json::from_str(&smc(cluster, &["ca", "status", "-o", "json"]).await).unwrap();
+    let status: Value =
+        serde_json::from_str(&blue(cluster).succeed(&["ca", "status", "-o", "json"]).await).unwrap();
     let roots = status["roots"].clone();
     assert!(roots.as_array().is_some_and(|roots| roots.len() == 1), "{status:#}");
     roots[0]["serial"].clone()
@@ -89,11 +68,11 @@ async fn two_meshes_share_a_cluster_and_nothing_else() {
     let Some(cluster) = shared::cluster().await else { return };
     mesh::install(&cluster).await;
     let install = ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
-    smc(&cluster, &install).await;
-    smc(&cluster, &["check"]).await;
+    blue(&cluster).succeed(&install).await;
+    blue(&cluster).succeed(&["check"]).await;
     assert_eq!(converter(&cluster).await, MESH_NAMESPACE, "the first mesh converts TrafficSplits still");
     cluster.apply(MANIFESTS).await.unwrap();
-    smc(&cluster, &["namespace", "add", "blue-shop"]).await;
+    blue(&cluster).succeed(&["namespace", "add", "blue-shop"]).await;
     cluster.apply(&PODS.replace("NAMESPACE", "blue-shop")).await.unwrap();
     cluster.apply(&PODS.replace("NAMESPACE", "red-shop")).await.unwrap();
     for namespace in ["blue-shop", "red-shop"] {
@@ -102,7 +81,7 @@ async fn two_meshes_share_a_cluster_and_nothing_else() {
     each_obeys_its_own(&cluster).await;
     the_second_is_replaced_under_traffic(&cluster, &install).await;
     no_controller_touches_the_other_mesh(&cluster);
-    smc(&cluster, &["uninstall"]).await;
+    blue(&cluster).succeed(&["uninstall"]).await;
 }
 
 async fn each_obeys_its_own(cluster: &Cluster) {
@@ -112,7 +91,7 @@ async fn each_obeys_its_own(cluster: &Cluster) {
     expect(cluster, "red-shop/client", "http://web.red-shop/", None).await;
     expect(cluster, "blue-shop/client", "http://web.red-shop/", None).await;
     expect(cluster, "red-shop/client", "http://web.blue-shop/", None).await;
-    let blue = smc(cluster, &["proxy", "list"]).await;
+    let blue = blue(cluster).succeed(&["proxy", "list"]).await;
     assert!(blue.contains("blue-shop") && !blue.contains("red-shop"), "{blue}");
     for replica in 0..mesh::REPLICAS {
         let red = mesh::smc(cluster, replica, &["proxy", "list"]).await.unwrap();
@@ -125,22 +104,22 @@ async fn the_second_is_replaced_under_traffic(cluster: &Cluster, install: &[&str
     let mut steady = Steady::of(cluster, "blue-shop/client").await;
     steady.start();
     for command in ["upgrade", "uninstall"] {
-        let said = refusal(cluster, &[command, "--mesh-namespace", BLUE]).await;
+        let said = blue(cluster).run_as_typed(&[command, "--mesh-namespace", BLUE]).await.refusal();
         assert!(said.contains("use --mesh-name blue"), "{said}");
-        let said = refusal(cluster, &[command]).await;
+        let said = blue(cluster).run_as_typed(&[command]).await.refusal();
         assert!(said.contains(&format!("use `helm {command} smc`")), "{said}");
     }
-    let rendered = smc(cluster, &["upgrade", "--dry-run"]).await;
+    let rendered = blue(cluster).succeed(&["upgrade", "--dry-run"]).await;
     assert!(rendered.contains("--envoy-image=envoy:v"), "the repository that is used: {rendered}");
     cluster.import(Image::smc(NEXT_IMAGE, &beside("smc").unwrap())).await.unwrap();
-    smc(cluster, &["upgrade", "--image", NEXT_IMAGE, "--envoy-image", ENVOY_IMAGE]).await;
+    blue(cluster).succeed(&["upgrade", "--image", NEXT_IMAGE, "--envoy-image", ENVOY_IMAGE]).await;
     let image = "jsonpath={.items[*].spec.containers[0].image}";
     let label = "-l=app.kubernetes.io/component=controller";
     let images = cluster.kubectl(&["get", "pods", "-n", BLUE, label, "-o", image]).await.unwrap();
     assert_eq!(images.stdout, NEXT_IMAGE);
     steady.assert_no_failure(LEAST, "an upgrade");
-    smc(cluster, &["uninstall"]).await;
-    smc(cluster, install).await;
+    blue(cluster).succeed(&["uninstall"]).await;
+    blue(cluster).succeed(install).await;
     steady.assert_no_failure(LEAST, "no control plane, and a new one");
     assert_eq!(root(cluster).await, before, "the same authority");
     // A new pod gets a certificate that the sidecar from before trusts, and is found by it.

@@ -2,22 +2,25 @@
 //!
 //! Owns the requests. What a person may not see stays unknown, which is not the same as missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
-use smc_proto::admin::v1::{GetCaStatusRequest, GetClusterStatusRequest};
+use smc_proto::admin::v1::{
+    GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListProxiesRequest,
+};
 use smc_server::admin::client::{CALL_TIMEOUT, Client};
-use smc_sidecar::injection::{INJECTION_ANNOTATION, PROXY_UUID_LABEL, switch};
 use smc_types::causes::causes;
 use smc_types::ids::{MeshName, MeshNamespace};
+use smc_types::object_ref::Kind;
 
+use super::members::{Members, members};
 use crate::crds::{DefinitionError, definitions};
 use crate::install::apply::Cluster;
 use crate::install::controllers::{Controllers, SELECTOR};
@@ -40,9 +43,6 @@ const CREATED: [(&str, &str, bool); 14] = [
     ("networking.k8s.io", "networkpolicies", true),
     ("", "pods", true),
 ];
-
-/// The most pods of the mesh's namespaces that are looked at for sidecars, in pages.
-const PAGE: u32 = 500;
 
 /// The label of a namespace of a mesh.
 pub const MONITORED_BY: &str = "openservicemesh.io/monitored-by";
@@ -75,9 +75,11 @@ pub struct Facts {
     /// The group as a controller sees it, or why none answers.
     pub group: Result<Group, String>,
     /// The namespaces of the mesh.
-    pub mesh_namespaces: Vec<String>,
-    /// Pods of these namespaces that should have a sidecar and have none.
-    pub pods_without_sidecar: usize,
+    pub members: Members,
+    /// The UUIDs of the sidecars that are connected to a controller, or why that is unknown.
+    pub connected: Result<BTreeSet<String>, String>,
+    /// The mesh's configuration, if there is one.
+    pub mesh_config: Option<Value>,
     /// The time, in seconds since 1970.
     pub now: i64,
 }
@@ -89,6 +91,10 @@ pub struct Group {
     pub leader: Option<u64>,
     /// The voters, sorted.
     pub voters: Vec<u64>,
+    /// The members that do not answer the controller that was asked, sorted.
+    pub silent: Vec<u64>,
+    /// What that controller waits for before it serves.
+    pub waits_for: Option<String>,
     /// What is wrong with the clock.
     pub clock_problem: Option<String>,
     /// The certificate authorities, and when they end.
@@ -119,8 +125,9 @@ pub async fn gather(
         pods: Vec::new(),
         key: None,
         group: Err("no controller was asked".to_owned()),
-        mesh_namespaces: Vec::new(),
-        pods_without_sidecar: 0,
+        members: Members::default(),
+        connected: Err("no controller was asked".to_owned()),
+        mesh_config: None,
         now,
     };
     if facts.version.is_err() {
@@ -146,7 +153,11 @@ pub async fn gather(
         facts.pods = controllers(cluster, namespace).await;
         facts.key = key(cluster, namespace, set).await;
         facts.group = group(cluster, namespace).await;
-        (facts.mesh_namespaces, facts.pods_without_sidecar) = members(cluster, mesh).await;
+        facts.members = members(client, mesh, now).await;
+        facts.mesh_config = found(cluster, &mesh_config(namespace)).await;
+        if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
+            facts.connected = connected(cluster, namespace).await;
+        }
     }
     Ok(facts)
 }
@@ -193,7 +204,8 @@ async fn default_storage_class(cluster: &Cluster) -> Option<bool> {
     Some(classes.items.iter().any(is_default))
 }
 
-async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Value> {
+/// The pods of the controllers in `namespace`.
+pub async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Value> {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace.as_str());
     let listed = pods.list(&ListParams::default().labels(SELECTOR)).await;
     let listed = listed.map(|pods| pods.items).unwrap_or_default();
@@ -209,54 +221,57 @@ async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Optio
 async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
     let mut client = controllers.client(None, CALL_TIMEOUT).await.map_err(|error| causes(&error))?;
-    let group = asked(&mut client).await;
-    group.map_err(|status| status.message().to_owned())
+    asked(&mut client).await.map_err(|status| status.message().to_owned())
+}
+
+/// The sidecars that are connected to any of the controllers that are ready.
+async fn connected(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeSet<String>, String> {
+    let controllers = Controllers::new(cluster.client(), namespace.clone());
+    let mut connected = BTreeSet::new();
+    for mut client in controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+        let listed = client.list_proxies(ListProxiesRequest {}).await;
+        let proxies = listed.map_err(|status| status.message().to_owned())?.into_inner().proxies;
+        connected
+            .extend(proxies.into_iter().filter(|proxy| !proxy.streams.is_empty()).map(|proxy| proxy.uuid));
+    }
+    Ok(connected)
+}
+
+/// The mesh's configuration, by its name.
+pub fn mesh_config(namespace: &MeshNamespace) -> Value {
+    json!({
+        "apiVersion": Kind::MeshConfig.spec().api_versions().next(),
+        "kind": Kind::MeshConfig.as_str(),
+        "metadata": { "name": "osm-mesh-config", "namespace": namespace.as_str() },
+    })
+}
+
+/// What the controllers of `namespace` say about their group; `None` if none answers.
+pub async fn group_of(cluster: &Cluster, namespace: &MeshNamespace) -> Option<Group> {
+    group(cluster, namespace).await.ok()
 }
 
 async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {
     let status = client.get_cluster_status(GetClusterStatusRequest {}).await?.into_inner();
-    let authority = client.get_ca_status(GetCaStatusRequest {}).await?.into_inner();
+    let waits_for = Some(status.waits_for).filter(|what| !what.is_empty());
+    let authority = match &waits_for {
+        // It has none, or cannot say.
+        Some(_) => GetCaStatusResponse::default(),
+        None => client.get_ca_status(GetCaStatusRequest {}).await?.into_inner(),
+    };
     let roots = authority.roots.iter().map(|root| (format!("the root {}", root.serial), root.not_after));
     let issuer = authority.issuer.iter().map(|ca| (format!("the issuing CA {}", ca.serial), ca.not_after));
     let mut voters: Vec<_> =
         status.replicas.iter().filter(|replica| replica.voter).map(|replica| replica.id).collect();
     voters.sort_unstable();
+    let silent = status.replicas.iter().filter(|replica| !replica.heard).map(|replica| replica.id).collect();
     Ok(Group {
         leader: status.leader,
         voters,
+        silent,
+        waits_for,
         clock_problem: Some(status.clock_problem).filter(|problem| !problem.is_empty()),
         authorities: roots.chain(issuer).collect(),
         warnings: authority.warnings,
     })
-}
-
-/// The namespaces of the mesh, and how many of their pods have no sidecar.
-async fn members(cluster: &Cluster, mesh: &MeshName) -> (Vec<String>, usize) {
-    let namespaces: Api<Namespace> = Api::all(cluster.client());
-    let ours = ListParams::default().labels(&format!("{MONITORED_BY}={mesh}"));
-    let listed = namespaces.list(&ours).await.map(|list| list.items).unwrap_or_default();
-    let names: Vec<_> = listed.into_iter().filter_map(|namespace| namespace.metadata.name).collect();
-    let mut without = 0;
-    for name in &names {
-        let pods: Api<Pod> = Api::namespaced(cluster.client(), name);
-        let mut page = ListParams::default().labels(&format!("!{PROXY_UUID_LABEL}")).limit(PAGE);
-        while let Ok(list) = pods.list(&page).await {
-            without += list.items.iter().filter(|pod| should_have_sidecar(pod)).count();
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
-    }
-    (names, without)
-}
-
-/// Whether a pod without a sidecar runs, uses a network of its own, and did not ask to be left alone.
-fn should_have_sidecar(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let ended = matches!(phase, Some("Succeeded" | "Failed"));
-    let host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
-    let refused = annotation.is_some_and(|value| switch(value) == Some(false));
-    !ended && !host && !refused
 }

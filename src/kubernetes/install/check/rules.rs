@@ -2,9 +2,13 @@
 //!
 //! Owns what is a failure, and what only a warning. A rule looks at [`Facts`] and at nothing else.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::facts::{Facts, Group};
+use super::members::Members;
+use super::stuck::stuck;
 use crate::install::apply::rollout;
 use crate::install::ownership::other_mesh;
 use crate::install::settings::key_secret;
@@ -14,6 +18,12 @@ const OLDEST: (u64, u64) = (1, 30);
 
 /// The last days of a CA certificate that a person should hear of: two months, as SMC renews long before.
 const CA_WARNING_SECONDS: i64 = 60 * 24 * 3600;
+
+/// How many names a problem shows.
+const SHOWN: usize = 5;
+
+/// Where the mesh's configuration says that all traffic is allowed.
+pub const PERMISSIVE: &str = "/spec/traffic/enablePermissiveTrafficPolicyMode";
 
 /// The answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,8 +201,12 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
     let skew = skew.then(|| format!("controllers run {image}, this program is {version}"));
     let restarts: Vec<_> = facts.pods.iter().filter_map(restarted).collect();
     let restarts = (!restarts.is_empty()).then(|| restarts.join(", "));
+    let unready = rollout(set).map(|missing| {
+        let stuck = facts.pods.iter().filter_map(|pod| stuck(pod, |_| true));
+        [missing].into_iter().chain(stuck).collect::<Vec<_>>().join("; ")
+    });
     let mut checks = vec![
-        check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(rollout(set))),
+        check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(unready)),
         check(
             CONTROLLERS,
             "they do not restart",
@@ -216,7 +230,7 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
                 Verdict::Failure(problem.clone()),
             ));
         }
-        Ok(group) => checks.extend(group_of(group, replicas)),
+        Ok(group) => checks.extend(group_of(group, &facts.namespace, replicas)),
     }
     checks
 }
@@ -228,9 +242,29 @@ fn restarted(pod: &Value) -> Option<String> {
     (restarts > 0).then(|| format!("{name} restarted {restarts} times"))
 }
 
-fn group_of(group: &Group, replicas: u64) -> Vec<Check> {
-    let leader =
-        group.leader.is_none().then(|| "no leader: nothing can be issued, renewed or released".to_owned());
+/// Why so many controllers in `namespace` can never have a leader, and what to type: their disks are those
+/// of a group of more, as after an installation in place of a larger one.
+pub fn too_few(group: &Group, namespace: &str, replicas: u64) -> Option<String> {
+    let asked_for = group.voters.iter().filter(|voter| **voter < replicas).count();
+    let last =
+        group.voters.last().filter(|_| group.leader.is_none() && asked_for < group.voters.len() / 2 + 1)?;
+    let all: Vec<_> = group.voters.iter().map(ToString::to_string).collect();
+    Some(format!(
+        "the group on their disks has the controllers {}, and {replicas} is asked for; make them as many, and fewer \
+         afterwards if you like: kubectl scale statefulset smc-controller -n {namespace} --replicas={}",
+        all.join(", "),
+        last + 1
+    ))
+}
+
+fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
+    let leader = group.leader.is_none().then(|| match &group.waits_for {
+        Some(what) => format!("nothing can be issued, renewed or released: the controller waits for {what}"),
+        None => "no leader: nothing can be issued, renewed or released".to_owned(),
+    });
+    let silent: Vec<_> = group.silent.iter().map(ToString::to_string).collect();
+    let silent =
+        (!silent.is_empty()).then(|| format!("nothing is heard of the controllers {}", silent.join(", ")));
     let expected: Vec<u64> = (0..replicas).collect();
     let members = (group.voters != expected)
         .then(|| format!("the voters are {:?}, and {replicas} controllers are asked for", group.voters));
@@ -238,6 +272,18 @@ fn group_of(group: &Group, replicas: u64) -> Vec<Check> {
         .then(|| format!("{replicas} controllers survive the loss of no more than {} do", replicas - 1));
     vec![
         check(CONTROLLERS, "their group has a leader", "no-leader", unless(leader)),
+        check(
+            CONTROLLERS,
+            "enough of their group is asked for",
+            "a-group-of-more",
+            unless(too_few(group, namespace, replicas)),
+        ),
+        check(
+            CONTROLLERS,
+            "all members of their group answer",
+            "members",
+            silent.map_or(Verdict::Pass, Verdict::Warning),
+        ),
         check(
             CONTROLLERS,
             "every controller votes",
@@ -328,12 +374,22 @@ fn certificates(facts: &Facts) -> Vec<Check> {
 }
 
 fn mesh(facts: &Facts) -> Vec<Check> {
-    let none = facts.mesh_namespaces.is_empty().then(|| {
+    let Members { namespaces, without_sidecar, with_sidecar, stuck_sidecars, any_rule } = &facts.members;
+    let none = namespaces.is_empty().then(|| {
         format!("no namespace is in the mesh yet: smc namespace add NAMESPACE --mesh-name {}", facts.mesh)
     });
-    let without = (facts.pods_without_sidecar > 0)
-        .then(|| format!("{} pods started without one: restart them", facts.pods_without_sidecar));
-    vec![
+    let without = (!without_sidecar.is_empty())
+        .then(|| format!("{} pods started without one: {}", without_sidecar.len(), some_of(without_sidecar)));
+    let not_started = (!stuck_sidecars.is_empty())
+        .then(|| format!("{} do not: {}", stuck_sidecars.len(), some_of(stuck_sidecars)));
+    let permissive =
+        facts.mesh_config.as_ref().is_some_and(|config| config.pointer(PERMISSIVE) == Some(&true.into()));
+    let closed = (!with_sidecar.is_empty() && !permissive && *any_rule == Some(false)).then(|| {
+        "no TrafficTarget and no IngressBackend allows a call, and the mesh is not permissive: the sidecars refuse \
+         every one"
+            .to_owned()
+    });
+    let mut checks = vec![
         check(MESH, "namespaces take part", "namespaces", none.map_or(Verdict::Pass, Verdict::Warning)),
         check(
             MESH,
@@ -341,7 +397,42 @@ fn mesh(facts: &Facts) -> Vec<Check> {
             "without-sidecar",
             without.map_or(Verdict::Pass, Verdict::Warning),
         ),
-    ]
+        check(MESH, "their sidecars start", "sidecars-that-do-not-start", unless(not_started)),
+    ];
+    if let Ok(connected) = &facts.connected {
+        checks.push(check(
+            MESH,
+            "their sidecars are connected",
+            "not-connected",
+            connection(with_sidecar, connected),
+        ));
+    }
+    let closed = closed.map_or(Verdict::Pass, Verdict::Warning);
+    checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
+    checks
+}
+
+/// Whether the sidecars that run are connected. Where none is, their certificates are of another mesh, or
+/// nothing leads to the controllers; they go on with what they know until their certificates end.
+fn connection(sidecars: &[(String, String)], connected: &BTreeSet<String>) -> Verdict {
+    let missing: Vec<_> =
+        sidecars.iter().filter(|(_, uuid)| !connected.contains(uuid)).map(|(pod, _)| pod.clone()).collect();
+    let all = sidecars.len();
+    let text = format!("{} of {all} are connected; not those of {}", all - missing.len(), some_of(&missing));
+    match missing.len() {
+        0 => Verdict::Pass,
+        some if some < all => Verdict::Warning(text),
+        _ => Verdict::Failure(text),
+    }
+}
+
+/// The first names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 #[cfg(test)]

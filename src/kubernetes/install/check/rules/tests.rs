@@ -21,6 +21,8 @@ fn healthy() -> Facts {
     let group = Group {
         leader: Some(0),
         voters: vec![0],
+        silent: Vec::new(),
+        waits_for: None,
         clock_problem: None,
         authorities: vec![("the root 01".to_owned(), 1_000_000_000)],
         warnings: Vec::new(),
@@ -38,8 +40,14 @@ fn healthy() -> Facts {
         pods: Vec::new(),
         key: Some(true),
         group: Ok(group),
-        mesh_namespaces: vec!["bookstore".to_owned()],
-        pods_without_sidecar: 0,
+        members: Members {
+            namespaces: vec!["bookstore".to_owned()],
+            with_sidecar: vec![("bookstore/buyer".to_owned(), "u".to_owned())],
+            any_rule: Some(true),
+            ..Members::default()
+        },
+        connected: Ok(["u".to_owned()].into()),
+        mesh_config: None,
         now: 0,
     }
 }
@@ -111,6 +119,7 @@ fn each_failure_is_found_and_named() {
     assert_eq!(changed(|f| f.group = Err("no".into())), ["× the administration answers"]);
     assert_eq!(group(|g| g.leader = None), ["× their group has a leader"]);
     assert_eq!(group(|g| g.voters = vec![0, 1]), ["‼ every controller votes"]);
+    assert_eq!(group(|g| g.silent = vec![0]), ["‼ all members of their group answer"]);
     assert_eq!(group(|g| g.clock_problem = Some("an hour off".into())), ["× their clocks agree"]);
     assert_eq!(group(|g| g.warnings = vec!["w".into()]), ["‼ the certificate authority has no warnings"]);
     assert_eq!(group(|g| g.authorities[0].1 = 59 * 86_400), ["‼ no certificate authority ends soon"]);
@@ -123,11 +132,97 @@ fn each_failure_is_found_and_named() {
         changed(|f| f.injector.as_mut().unwrap()["webhooks"][0]["failurePolicy"] = json!("Fail")),
         ["‼ their failure policy fits the number of controllers"]
     );
-    assert_eq!(changed(|f| f.mesh_namespaces.clear()), ["‼ namespaces take part"]);
-    assert_eq!(changed(|f| f.pods_without_sidecar = 2), ["‼ their pods have sidecars"]);
+    assert_eq!(changed(|f| f.members = Members::default()), ["‼ namespaces take part"]);
+    assert_eq!(
+        changed(|f| f.members.without_sidecar = vec!["bookstore/old".into()]),
+        ["‼ their pods have sidecars"]
+    );
     let restarted =
         json!({ "metadata": { "name": "a" }, "status": { "containerStatuses": [{ "restartCount": 2 }] } });
     assert_eq!(changed(|f| f.pods = vec![restarted]), ["‼ they do not restart"]);
+}
+
+#[test]
+fn sidecars_that_are_not_connected_are_named() {
+    let pods =
+        |count: usize| (0..count).map(|number| (format!("shop/{number}"), format!("u{number}"))).collect();
+    let connection = |count: usize, connected: &[&str]| {
+        let pods: Vec<_> = pods(count);
+        connection(&pods, &connected.iter().map(|&uuid| uuid.to_owned()).collect())
+    };
+    assert_eq!(connection(0, &[]), Verdict::Pass);
+    assert_eq!(connection(2, &["u0", "u1", "of another mesh"]), Verdict::Pass);
+    let some = "1 of 2 are connected; not those of shop/1".to_owned();
+    assert_eq!(connection(2, &["u0"]), Verdict::Warning(some));
+    let none =
+        "0 of 7 are connected; not those of shop/0, shop/1, shop/2, shop/3, shop/4 and 2 more".to_owned();
+    assert_eq!(connection(7, &[]), Verdict::Failure(none));
+    assert_eq!(changed(|f| f.connected = Ok([].into())), ["× their sidecars are connected"]);
+}
+
+#[test]
+fn a_mesh_that_refuses_every_call_is_found() {
+    let closed = |permissive: Option<bool>, any_rule| {
+        changed(|facts| {
+            facts.members.any_rule = any_rule;
+            facts.mesh_config =
+                permissive.map(|is| json!({"spec": {"traffic": {"enablePermissiveTrafficPolicyMode": is}}}));
+        })
+    };
+    let found = ["‼ some traffic is allowed"];
+    assert_eq!(closed(None, Some(false)), found);
+    assert_eq!(closed(Some(false), Some(false)), found);
+    assert_eq!(closed(Some(true), Some(false)), Vec::<String>::new());
+    assert_eq!(closed(None, Some(true)), Vec::<String>::new());
+    assert_eq!(closed(None, None), Vec::<String>::new(), "a person may not see the rules");
+    let without_sidecars = changed(|facts| {
+        (facts.members.any_rule, facts.members.with_sidecar, facts.connected) =
+            (Some(false), vec![], Ok([].into()));
+    });
+    assert_eq!(without_sidecars, Vec::<String>::new());
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_the_reason_that_is_shown() {
+    let waiting = json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "name": "controller"});
+    let pod = json!({"metadata": {"name": "smc-controller-0"}, "status": {"containerStatuses": [waiting]}});
+    let mut facts = Facts { pods: vec![pod], ..healthy() };
+    facts.set.as_mut().unwrap()["status"]["readyReplicas"] = json!(0);
+    let found = after(&facts).into_iter().find(|check| check.sentence == "all controllers run and are ready");
+    let expected = "0 of 1 controllers are ready; smc-controller-0: controller: ImagePullBackOff";
+    assert_eq!(found.unwrap().verdict, Verdict::Failure(expected.to_owned()));
+    let stuck = changed(|f| f.members.stuck_sidecars = vec!["shop/web: envoy: ErrImagePull".into()]);
+    assert_eq!(stuck, ["× their sidecars start"]);
+}
+
+/// Volumes outlive an installation, and with them the group that is on them.
+#[test]
+fn controllers_that_are_too_few_for_the_group_on_their_disks_are_found() {
+    let command = |voters: &[u64], leader, replicas| {
+        let group = Group { leader, voters: voters.to_vec(), ..Group::default() };
+        let found = too_few(&group, "smc-system", replicas)?;
+        found.rsplit_once(": ").map(|(_, command)| command.to_owned())
+    };
+    let to = |replicas: u64| {
+        Some(format!("kubectl scale statefulset smc-controller -n smc-system --replicas={replicas}"))
+    };
+    assert_eq!(command(&[0, 1, 2], None, 1), to(3));
+    assert_eq!(command(&[0, 1, 2, 3, 4], None, 2), to(5));
+    assert_eq!(command(&[1, 2, 4], None, 2), to(5));
+    assert_eq!(command(&[0, 1, 2], None, 2), None, "two of three are a majority");
+    assert_eq!(command(&[0, 1, 2], Some(0), 1), None, "a group with a leader becomes smaller by itself");
+    assert_eq!(command(&[], None, 1), None, "no group yet");
+    let waiting = changed(|facts| {
+        let group = facts.group.as_mut().unwrap();
+        (group.leader, group.voters, group.silent) = (None, vec![0, 1, 2], vec![1, 2]);
+    });
+    let expected = [
+        "× their group has a leader",
+        "× enough of their group is asked for",
+        "‼ all members of their group answer",
+        "‼ every controller votes",
+    ];
+    assert_eq!(waiting, expected);
 }
 
 #[test]

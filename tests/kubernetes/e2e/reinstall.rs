@@ -1,0 +1,123 @@
+//! A mesh that is installed, taken away and installed again with other numbers of controllers: it gets ready,
+//! or the program says what stands against it and what to type.
+
+use std::time::Duration;
+
+use smc_test_kubernetes::{ENVOY_IMAGE, SMC_IMAGE};
+
+use crate::mesh::{SETTLE, wait_ready};
+use crate::program::Program;
+use crate::shared;
+
+/// The namespace of the control plane, and that of the application.
+const GREEN: &str = "green-system";
+const SHOP: &str = "green-shop";
+
+const INSTALL: [&str; 5] = ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
+
+/// How long a controller that waits in vain may take to say so, and a rollout beside it.
+const TOLD: Duration = Duration::from_mins(1);
+
+/// Installs so many controllers, with further flags.
+async fn install(smc: Program<'_>, flags: &[&str]) -> String {
+    let said = smc.run(&[&INSTALL[..], flags].concat()).await;
+    assert_eq!(said.code, Some(0), "{said:#?}\n{}", crate::mesh::state(smc.cluster, GREEN).await);
+    said.errors
+}
+
+/// One test, since its parts are steps of one mesh.
+#[tokio::test]
+async fn a_mesh_that_is_installed_again_gets_ready_or_says_what_to_type() {
+    let Some(cluster) = shared::cluster().await else { return };
+    let smc = Program { cluster: &cluster, mesh: "green", namespace: GREEN };
+    let refused = smc.run(&["namespace", "add", SHOP]).await.refusal();
+    assert!(refused.contains("there is no mesh green in this cluster"), "{refused}");
+
+    let said = install(smc, &["--permissive"]).await;
+    assert!(said.contains("created   MeshConfig osm-mesh-config in green-system"), "{said}");
+    an_application_that_moves_in_is_seen(smc).await;
+    images_change_one_by_one(smc).await;
+
+    smc.succeed(&["uninstall"]).await;
+    let said = install(smc, &["--replicas", "3"]).await;
+    assert!(said.contains("kept      the MeshConfig that is there"), "{said}");
+    smc.succeed(&["check", "--wait", "60s"]).await;
+    smc.succeed(&["uninstall"]).await;
+    fewer_controllers_than_the_group_has_are_found(smc).await;
+    smc.succeed(&["uninstall"]).await;
+}
+
+/// What `smc check` says about sidecars, and about a mesh that refuses every call.
+async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: green-shop}, spec: {containers: [{name: \
+               web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]}}";
+    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: green-shop}}";
+    smc.cluster.apply(namespace).await.unwrap();
+    let said = smc.succeed(&["namespace", "add", SHOP]).await;
+    assert!(!said.contains("not permissive"), "{said}");
+    smc.cluster.apply(pod).await.unwrap();
+    wait_ready(smc.cluster, SHOP, &["pod/web"]).await;
+    let check = smc.succeed(&["check"]).await;
+    for passes in ["√ their sidecars are connected", "√ their sidecars start", "√ some traffic is allowed"]
+    {
+        assert!(check.contains(passes), "{check}");
+    }
+    let close = r#"{"spec":{"traffic":{"enablePermissiveTrafficPolicyMode":false}}}"#;
+    let patch = ["patch", "meshconfig", "osm-mesh-config", "-n", GREEN, "--type=merge", "-p", close];
+    let patched = smc.cluster.kubectl(&patch).await.unwrap();
+    assert!(patched.success(), "{patched:?}");
+    // A pod counts once it is a minute old.
+    let closed = smc.cluster.wait("the hint", SETTLE * 3, || async {
+        let check = smc.succeed(&["check"]).await;
+        if check.contains("‼ some traffic is allowed") { Ok(()) } else { Err(check) }
+    });
+    closed.await.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let said = smc.succeed(&["namespace", "add", SHOP]).await;
+    assert!(said.contains("the mesh is not permissive"), "{said}");
+}
+
+/// An image of Envoy that cannot be pulled is no reason to exchange the controllers' image, and is seen.
+async fn images_change_one_by_one(smc: Program<'_>) {
+    smc.succeed(&["upgrade", "--envoy-image", "nowhere.invalid/envoy:1"]).await;
+    let image = ["get", "statefulset", "smc-controller", "-n", GREEN, "-o"];
+    let image = [&image[..], &["jsonpath={.spec.template.spec.containers[0].image}"]].concat();
+    assert_eq!(smc.cluster.kubectl(&image).await.unwrap().stdout, SMC_IMAGE);
+    let deleted = ["delete", "pod", "-n", SHOP, "web", "--grace-period=0", "--force"];
+    assert!(smc.cluster.kubectl(&deleted).await.unwrap().success());
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: late, namespace: green-shop}, spec: {containers: [{name: \
+               web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]}}";
+    smc.cluster.apply(pod).await.unwrap();
+    let stuck = smc.cluster.wait("the image", SETTLE * 3, || async {
+        let check = smc.run(&["check"]).await;
+        let found = check.code == Some(79) && check.output.contains("green-shop/late: envoy: ");
+        if found { Ok(()) } else { Err(format!("{check:#?}")) }
+    });
+    stuck.await.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let gone = ["delete", "namespace", SHOP, "--wait=false"];
+    assert!(smc.cluster.kubectl(&gone).await.unwrap().success());
+}
+
+/// The volumes of three controllers have a group of three, which one of them cannot lead.
+async fn fewer_controllers_than_the_group_has_are_found(smc: Program<'_>) {
+    let command = "kubectl scale statefulset smc-controller -n green-system --replicas=3";
+    let began = tokio::time::Instant::now();
+    let refused = smc.run(&INSTALL).await.refusal();
+    let took = began.elapsed();
+    assert!(refused.contains(command), "{refused}");
+    assert!(took < TOLD, "{took:?}: {refused}");
+    let check = smc.run(&["check"]).await;
+    assert_eq!(check.code, Some(79), "{check:#?}");
+    assert!(
+        check.output.contains("× enough of their group is asked for") && check.output.contains(command),
+        "{check:#?}"
+    );
+    let status = smc.succeed(&["cluster", "status"]).await;
+    assert!(status.contains("2 of the controllers 0, 1, 2 of its group have to run"), "{status}");
+    // As it is typed: without the name of the program.
+    let scaled = smc.cluster.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>()).await.unwrap();
+    assert!(scaled.success(), "{scaled:?}");
+    smc.succeed(&["check", "--wait", "90s"]).await;
+    let fewer = ["scale", "statefulset", "smc-controller", "-n", GREEN, "--replicas=1"];
+    assert!(smc.cluster.kubectl(&fewer).await.unwrap().success());
+    smc.succeed(&["check", "--wait", "90s"]).await;
+}

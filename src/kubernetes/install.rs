@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod check;
 pub mod controllers;
+pub mod conversion;
 pub mod manifests;
 pub mod ownership;
 #[cfg(test)]

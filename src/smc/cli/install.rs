@@ -8,6 +8,7 @@ use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, 
 use smc_kubernetes::install::check::facts::{controllers, group_of, mesh_config};
 use smc_kubernetes::install::check::rules::too_few;
 use smc_kubernetes::install::check::stuck::stuck;
+use smc_kubernetes::install::conversion::{self, Conversion};
 use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
 use smc_kubernetes::install::ownership;
 use smc_kubernetes::install::settings::{Disks, Settings, converting};
@@ -204,7 +205,7 @@ async fn converter(cluster: &Cluster, own: &MeshNamespace) -> Result<MeshNamespa
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": "trafficsplits.split.smi-spec.io" },
+        "metadata": { "name": conversion::DEFINITION },
     });
     let converts = cluster.find(&definition).await?.as_ref().and_then(converting);
     let Some(other) = converts.filter(|namespace| namespace != own) else { return Ok(own.clone()) };
@@ -384,6 +385,19 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     // An uninstallation that was interrupted has left none.
     if let Some(set) = cluster.find(&args.place.set()).await? {
         ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "uninstall")?;
+    }
+    if !args.dry_run {
+        // While the controllers still answer.
+        match conversion::end(cluster.client(), &args.place.mesh_namespace).await? {
+            Conversion::NotOurs => {}
+            Conversion::Ended(Some(count)) => print_progress(&format!(
+                "changed   TrafficSplits are no longer converted; {count} are stored in their present version"
+            )),
+            Conversion::Ended(None) => print_progress(
+                "changed   TrafficSplits are no longer converted; those stored in an earlier version can be deleted, \
+                 and a new installation converts them again",
+            ),
+        }
     }
     let mut objects = chart_objects(&args.place.settings())?;
     objects.retain(|object| !is_kept(object));

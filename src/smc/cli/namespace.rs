@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use smc_kubernetes::install::apply::Cluster;
 use smc_kubernetes::install::check::facts::{MONITORED_BY, mesh_config};
+use smc_kubernetes::install::check::members::pods_with_sidecar;
 use smc_kubernetes::install::check::rules::PERMISSIVE;
 use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
@@ -147,7 +148,8 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
             }
         }
         NamespaceCommand::Remove { namespaces, mesh_name, kube } => {
-            let api: Api<Namespace> = Api::all(kube.client().await?);
+            let client = kube.client().await?;
+            let api: Api<Namespace> = Api::all(client.clone());
             for namespace in namespaces {
                 match mesh_of(&api, &namespace).await? {
                     Some(mesh) if mesh == mesh_name.as_str() => {}
@@ -163,7 +165,8 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
                 } });
                 patch(&api, &namespace, &change).await?;
                 output::write(&format!(
-                    "{namespace} is no longer in the mesh {mesh_name}; restart its pods to be rid of their sidecars\n"
+                    "{namespace} is no longer in the mesh {mesh_name}; {}\n",
+                    left(&namespace, pods_with_sidecar(&client, &namespace).await.len())
                 ))?;
             }
         }
@@ -176,6 +179,17 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
         }
     }
     Ok(Verdict::Ok)
+}
+
+/// What is to be done about the sidecars that a namespace still has.
+fn left(namespace: &str, sidecars: usize) -> String {
+    match sidecars {
+        0 => "no pod of it has a sidecar".to_owned(),
+        count => format!(
+            "{count} of its pods still have sidecars, and their calls fail until they restart:\n\
+             kubectl rollout restart deployment,statefulset,daemonset -n {namespace}"
+        ),
+    }
 }
 
 fn table(namespaces: &[Namespace]) -> String {

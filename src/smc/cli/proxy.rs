@@ -147,14 +147,22 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
 }
 
 /// The answers of several replicas as one: each knows all certificates, and the streams of its own
-/// connections.
+/// connections. One that has just started knows no pod yet; a proxy is in the mesh if the replica that serves it
+/// says so.
 fn merged(answers: Vec<ListProxiesResponse>) -> ListProxiesResponse {
     let mut places = BTreeMap::new();
     let mut proxies: Vec<Proxy> = Vec::new();
     for proxy in answers.into_iter().flat_map(|answer| answer.proxies) {
         let place = *places.entry((proxy.namespace.clone(), proxy.uuid.clone())).or_insert(proxies.len());
         match proxies.get_mut(place) {
-            Some(known) => known.streams.extend(proxy.streams),
+            Some(known) => {
+                known.streams.extend(proxy.streams);
+                known.participant |= proxy.participant;
+                if !known.discovered && proxy.discovered {
+                    known.discovered = true;
+                    (known.workload, known.service_account) = (proxy.workload, proxy.service_account);
+                }
+            }
             None => proxies.push(proxy),
         }
     }
@@ -275,4 +283,36 @@ fn short(version: &str) -> String {
 fn ago(now: Timestamp, then: i64) -> String {
     let span: Duration = now.since(Timestamp(then));
     format!("{} ago", duration::print(span))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_in_the_mesh_if_the_replica_that_serves_it_says_so() {
+        let proxy = |uuid: &str, workload: &str, connected: bool| Proxy {
+            uuid: uuid.to_owned(),
+            namespace: "shop".to_owned(),
+            workload: workload.to_owned(),
+            discovered: !workload.is_empty(),
+            participant: connected && !workload.is_empty(),
+            streams: if connected { vec![Stream::default()] } else { Vec::new() },
+            ..Proxy::default()
+        };
+        // The first replica serves one of them, and the second the other; the third has just started.
+        let of_first = vec![proxy("a", "shop/a", true), proxy("b", "shop/b", false)];
+        let of_second = vec![proxy("a", "shop/a", false), proxy("b", "shop/b", true)];
+        let of_third = vec![proxy("a", "", false), proxy("b", "", false)];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let answers = [of_first.clone(), of_second.clone(), of_third.clone()];
+            let answers = order.iter().map(|&index| ListProxiesResponse { proxies: answers[index].clone() });
+            let merged = merged(answers.collect()).proxies;
+            let seen: Vec<_> = merged
+                .iter()
+                .map(|one| (one.workload.as_str(), one.participant, one.streams.len()))
+                .collect();
+            assert_eq!(seen, [("shop/a", true, 1), ("shop/b", true, 1)], "{order:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the requests. What a person may not see stays unknown, which is not the same as missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -76,8 +76,8 @@ pub struct Facts {
     pub group: Result<Group, String>,
     /// The namespaces of the mesh.
     pub members: Members,
-    /// The UUIDs of the sidecars that are connected to a controller, or why that is unknown.
-    pub connected: Result<BTreeSet<String>, String>,
+    /// The UUIDs of the proxies that the controllers know, and whether they are connected; or why that is unknown.
+    pub proxies: Result<BTreeMap<String, bool>, String>,
     /// The mesh's configuration, if there is one.
     pub mesh_config: Option<Value>,
     /// The time, in seconds since 1970.
@@ -126,7 +126,7 @@ pub async fn gather(
         key: None,
         group: Err("no controller was asked".to_owned()),
         members: Members::default(),
-        connected: Err("no controller was asked".to_owned()),
+        proxies: Err("no controller was asked".to_owned()),
         mesh_config: None,
         now,
     };
@@ -156,7 +156,7 @@ pub async fn gather(
         facts.members = members(client, mesh, now).await;
         facts.mesh_config = found(cluster, &mesh_config(namespace)).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
-            facts.connected = connected(cluster, namespace).await;
+            facts.proxies = proxies(cluster, namespace).await;
         }
     }
     Ok(facts)
@@ -224,17 +224,17 @@ async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, St
     asked(&mut client).await.map_err(|status| status.message().to_owned())
 }
 
-/// The sidecars that are connected to any of the controllers that are ready.
-async fn connected(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeSet<String>, String> {
+/// The proxies that the controllers know, by their UUID, and whether they are connected to one that is ready.
+async fn proxies(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeMap<String, bool>, String> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
-    let mut connected = BTreeSet::new();
+    let mut known = BTreeMap::new();
     for mut client in controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
         let listed = client.list_proxies(ListProxiesRequest {}).await;
-        let proxies = listed.map_err(|status| status.message().to_owned())?.into_inner().proxies;
-        connected
-            .extend(proxies.into_iter().filter(|proxy| !proxy.streams.is_empty()).map(|proxy| proxy.uuid));
+        for proxy in listed.map_err(|status| status.message().to_owned())?.into_inner().proxies {
+            *known.entry(proxy.uuid).or_default() |= !proxy.streams.is_empty();
+        }
     }
-    Ok(connected)
+    Ok(known)
 }
 
 /// The mesh's configuration, by its name.

@@ -2,6 +2,8 @@
 //!
 //! Owns the requests. Pods are read in pages, and those with a sidecar by their metadata alone.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
 use kube::core::GroupVersionKind;
@@ -33,6 +35,8 @@ pub struct Members {
     pub without_sidecar: Vec<String>,
     /// Pods that run with a sidecar for a minute at least, and its UUID.
     pub with_sidecar: Vec<(String, String)>,
+    /// Pods that run with a sidecar in namespaces of no mesh, and its UUID. It may be that of another mesh.
+    pub left_sidecars: Vec<(String, String)>,
     /// Pods whose sidecar does not start, NAMESPACE/NAME, and why.
     pub stuck_sidecars: Vec<String>,
     /// Whether any object allows traffic, as far as the person may see.
@@ -42,19 +46,32 @@ pub struct Members {
 /// Looks at the namespaces of `mesh`.
 pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Members {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let ours = ListParams::default().labels(&format!("{MONITORED_BY}={mesh}"));
-    let listed = namespaces.list(&ours).await.map(|list| list.items).unwrap_or_default();
+    let labelled = namespaces.list(&ListParams::default().labels(MONITORED_BY)).await;
+    let labelled = labelled.map(|list| list.items).unwrap_or_default();
     let mut members = Members { any_rule: Some(false), ..Members::default() };
-    for namespace in listed {
+    let mut of_meshes = BTreeSet::new();
+    for namespace in labelled {
         let Some(name) = namespace.metadata.name.clone() else { continue };
+        of_meshes.insert(name.clone());
+        let mesh_of = namespace.metadata.labels.as_ref().and_then(|labels| labels.get(MONITORED_BY));
+        if mesh_of.map(String::as_str) != Some(mesh.as_str()) {
+            continue;
+        }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
         members.without_sidecar.extend(without_sidecar(&pods, &name, &namespace.metadata).await);
-        members.with_sidecar.extend(with_sidecar(&pods, &name, now).await);
         members.stuck_sidecars.extend(stuck_sidecars(&pods, &name).await);
         if members.any_rule == Some(false) {
             members.any_rule = any_rule(&client, &name).await;
         }
         members.namespaces.push(name);
+    }
+    for Sidecar { namespace, pod, uuid, created } in sidecars(&Api::all(client)).await {
+        let name = format!("{namespace}/{pod}");
+        if !of_meshes.contains(&namespace) {
+            members.left_sidecars.push((name, uuid));
+        } else if members.namespaces.contains(&namespace) && now - created >= TIME_TO_CONNECT {
+            members.with_sidecar.push((name, uuid));
+        }
     }
     members
 }
@@ -88,25 +105,47 @@ fn lacks_sidecar(pod: &Pod, namespace: &topology::Namespace) -> bool {
     !ends && decide(namespace, &pod) == Decision::Inject
 }
 
-async fn with_sidecar(pods: &Api<Pod>, name: &str, now: i64) -> Vec<(String, String)> {
+/// A pod that runs with a sidecar.
+struct Sidecar {
+    namespace: String,
+    pod: String,
+    uuid: String,
+    /// In seconds since 1970.
+    created: i64,
+}
+
+/// The pods with a sidecar that run and are not about to end, in the order of the API server.
+pub async fn pods_with_sidecar(client: &Client, namespace: &str) -> Vec<String> {
+    sidecars(&Api::namespaced(client.clone(), namespace))
+        .await
+        .into_iter()
+        .map(|sidecar| sidecar.pod)
+        .collect()
+}
+
+async fn sidecars(pods: &Api<Pod>) -> Vec<Sidecar> {
     let mut found = Vec::new();
     let mut page = ListParams::default().labels(PROXY_UUID_LABEL).fields("status.phase=Running").limit(PAGE);
     while let Ok(list) = pods.list_metadata(&page).await {
-        for pod in list.items {
-            let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
-            let young = created.is_none_or(|created| now - created < TIME_TO_CONNECT);
-            if young || pod.metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            let uuid = pod.metadata.labels.as_ref().and_then(|labels| labels.get(PROXY_UUID_LABEL)).cloned();
-            found.extend(uuid.map(|uuid| (pod_name(name, &pod.metadata), uuid)));
-        }
+        found.extend(list.items.into_iter().filter_map(|pod| sidecar(pod.metadata)));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
             None => break,
         }
     }
     found
+}
+
+fn sidecar(metadata: ObjectMeta) -> Option<Sidecar> {
+    if metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some(Sidecar {
+        namespace: metadata.namespace?,
+        pod: metadata.name?,
+        uuid: metadata.labels?.remove(PROXY_UUID_LABEL)?,
+        created: metadata.creation_timestamp?.0.as_second(),
+    })
 }
 
 /// The pods of which a container of the sidecar does not start.

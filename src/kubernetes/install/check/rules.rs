@@ -2,7 +2,7 @@
 //!
 //! Owns what is a failure, and what only a warning. A rule looks at [`Facts`] and at nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -374,7 +374,8 @@ fn certificates(facts: &Facts) -> Vec<Check> {
 }
 
 fn mesh(facts: &Facts) -> Vec<Check> {
-    let Members { namespaces, without_sidecar, with_sidecar, stuck_sidecars, any_rule } = &facts.members;
+    let Members { namespaces, without_sidecar, with_sidecar, left_sidecars, stuck_sidecars, any_rule } =
+        &facts.members;
     let none = namespaces.is_empty().then(|| {
         format!("no namespace is in the mesh yet: smc namespace add NAMESPACE --mesh-name {}", facts.mesh)
     });
@@ -399,13 +400,14 @@ fn mesh(facts: &Facts) -> Vec<Check> {
         ),
         check(MESH, "their sidecars start", "sidecars-that-do-not-start", unless(not_started)),
     ];
-    if let Ok(connected) = &facts.connected {
-        checks.push(check(
-            MESH,
-            "their sidecars are connected",
-            "not-connected",
-            connection(with_sidecar, connected),
-        ));
+    if let Ok(proxies) = &facts.proxies {
+        let connection = connection(with_sidecar, proxies);
+        checks.push(check(MESH, "their sidecars are connected", "not-connected", connection));
+        let ours = left_sidecars.iter().filter(|(_, uuid)| proxies.contains_key(uuid));
+        let left: Vec<_> = ours.map(|(pod, _)| pod.clone()).collect();
+        let left = (!left.is_empty())
+            .then(|| format!("{} pods have one in namespaces of no mesh: {}", left.len(), some_of(&left)));
+        checks.push(check(MESH, "no sidecar is left behind", "left-behind", unless(left)));
     }
     let closed = closed.map_or(Verdict::Pass, Verdict::Warning);
     checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
@@ -414,9 +416,10 @@ fn mesh(facts: &Facts) -> Vec<Check> {
 
 /// Whether the sidecars that run are connected. Where none is, their certificates are of another mesh, or
 /// nothing leads to the controllers; they go on with what they know until their certificates end.
-fn connection(sidecars: &[(String, String)], connected: &BTreeSet<String>) -> Verdict {
-    let missing: Vec<_> =
-        sidecars.iter().filter(|(_, uuid)| !connected.contains(uuid)).map(|(pod, _)| pod.clone()).collect();
+fn connection(sidecars: &[(String, String)], proxies: &BTreeMap<String, bool>) -> Verdict {
+    let connected = |uuid: &String| proxies.get(uuid).copied().unwrap_or_default();
+    let missing = sidecars.iter().filter(|(_, uuid)| !connected(uuid));
+    let missing: Vec<_> = missing.map(|(pod, _)| pod.clone()).collect();
     let all = sidecars.len();
     let text = format!("{} of {all} are connected; not those of {}", all - missing.len(), some_of(&missing));
     match missing.len() {

@@ -46,7 +46,7 @@ fn healthy() -> Facts {
             any_rule: Some(true),
             ..Members::default()
         },
-        connected: Ok(["u".to_owned()].into()),
+        proxies: Ok([("u".to_owned(), true)].into()),
         mesh_config: None,
         now: 0,
     }
@@ -148,7 +148,7 @@ fn sidecars_that_are_not_connected_are_named() {
         |count: usize| (0..count).map(|number| (format!("shop/{number}"), format!("u{number}"))).collect();
     let connection = |count: usize, connected: &[&str]| {
         let pods: Vec<_> = pods(count);
-        connection(&pods, &connected.iter().map(|&uuid| uuid.to_owned()).collect())
+        connection(&pods, &connected.iter().map(|&uuid| (uuid.to_owned(), true)).collect())
     };
     assert_eq!(connection(0, &[]), Verdict::Pass);
     assert_eq!(connection(2, &["u0", "u1", "of another mesh"]), Verdict::Pass);
@@ -157,7 +157,10 @@ fn sidecars_that_are_not_connected_are_named() {
     let none =
         "0 of 7 are connected; not those of shop/0, shop/1, shop/2, shop/3, shop/4 and 2 more".to_owned();
     assert_eq!(connection(7, &[]), Verdict::Failure(none));
-    assert_eq!(changed(|f| f.connected = Ok([].into())), ["× their sidecars are connected"]);
+    assert_eq!(
+        changed(|f| f.proxies = Ok([("u".to_owned(), false)].into())),
+        ["× their sidecars are connected"]
+    );
 }
 
 #[test]
@@ -176,8 +179,7 @@ fn a_mesh_that_refuses_every_call_is_found() {
     assert_eq!(closed(None, Some(true)), Vec::<String>::new());
     assert_eq!(closed(None, None), Vec::<String>::new(), "a person may not see the rules");
     let without_sidecars = changed(|facts| {
-        (facts.members.any_rule, facts.members.with_sidecar, facts.connected) =
-            (Some(false), vec![], Ok([].into()));
+        (facts.members.any_rule, facts.members.with_sidecar) = (Some(false), vec![]);
     });
     assert_eq!(without_sidecars, Vec::<String>::new());
 }
@@ -193,6 +195,9 @@ fn an_image_that_cannot_be_pulled_is_the_reason_that_is_shown() {
     assert_eq!(found.unwrap().verdict, Verdict::Failure(expected.to_owned()));
     let stuck = changed(|f| f.members.stuck_sidecars = vec!["shop/web: envoy: ErrImagePull".into()]);
     assert_eq!(stuck, ["× their sidecars start"]);
+    let left = |uuid: &str| changed(|f| f.members.left_sidecars = vec![("former/web".into(), uuid.into())]);
+    assert_eq!(left("u"), ["× no sidecar is left behind"]);
+    assert_eq!(left("of another mesh"), Vec::<String>::new());
 }
 
 /// Volumes outlive an installation, and with them the group that is on them.

@@ -46,7 +46,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::check_quorum::CheckQuorum;
@@ -249,7 +249,7 @@ impl Group {
             while self.barrier().await.is_err() {
                 let missing = self.waits_for();
                 if let Some(missing) = missing.as_ref().filter(|_| missing != said) {
-                    warn!(replica = %self.identity.replica, "waiting for {missing}");
+                    info!(replica = %self.identity.replica, "waiting for {missing}");
                 }
                 said = missing;
             }

@@ -31,6 +31,15 @@ const RETRY: Duration = Duration::from_millis(200);
 /// changes only by a person's hand; meanwhile other replicas may appear.
 const RETRY_FOUNDING: Duration = Duration::from_secs(3);
 
+/// What changes the reason why a replica is in no group.
+#[derive(Clone, Copy)]
+enum Act {
+    /// The other replicas, in time.
+    Time,
+    /// A person.
+    Person,
+}
+
 /// Brings a replica into a group.
 pub(crate) struct GroupJoin {
     pub(crate) raft: Raft,
@@ -71,21 +80,25 @@ impl GroupJoin {
                 NextStep::StayOut => {
                     let needs =
                         "it was removed from its group; to join again it needs an empty data directory";
-                    self.waits(needs.to_owned());
+                    self.waits(needs.to_owned(), Act::Person);
                     return;
                 }
                 NextStep::Join(leader, replica) => self.join(leader, replica).await,
-                NextStep::Wait(reason) => self.waits(reason.to_owned()),
+                NextStep::Wait(reason) => self.waits(reason.to_owned(), Act::Time),
             }
             sleep(RETRY).await;
         }
         self.reason.send_replace(String::new());
     }
 
-    /// Notes why this replica is in no group, and logs it once.
-    fn waits(&self, reason: String) {
+    /// Notes why this replica is in no group, and logs it once: as a warning where a person has to act.
+    fn waits(&self, reason: String, by: Act) {
         if *self.reason.borrow() != reason {
-            warn!(replica = %self.identity.replica, "not in a group yet: {reason}");
+            let replica = self.identity.replica;
+            match by {
+                Act::Person => warn!(%replica, "not in a group: {reason}"),
+                Act::Time => info!(%replica, "not in a group yet: {reason}"),
+            }
             self.reason.send_replace(reason);
         }
     }
@@ -135,11 +148,12 @@ impl GroupJoin {
         match register.claim(self.identity.incarnation).await {
             Ok(Claim::Granted) => true,
             Ok(Claim::FoundedBefore(record)) => {
-                self.waits(format!("there has been a group, and no member of it answers ({record})"));
+                let reason = format!("there has been a group, and no member of it answers ({record})");
+                self.waits(reason, Act::Person);
                 false
             }
             Err(error) => {
-                self.waits(causes(&error));
+                self.waits(causes(&error), Act::Person);
                 false
             }
         }
@@ -155,7 +169,9 @@ impl GroupJoin {
         let change = pb::change_membership_request::Change::Add(me);
         match leader.change_membership(change, CHANGE_PATIENCE).await {
             Ok(()) => info!(replica = %self.identity.replica, "joined the group"),
-            Err(error) => self.waits(format!("the leader does not add this replica: {error}")),
+            Err(error) => {
+                self.waits(format!("the leader does not add this replica: {error}"), Act::Person);
+            }
         }
     }
 }

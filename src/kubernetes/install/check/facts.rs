@@ -264,7 +264,10 @@ async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {
     let mut voters: Vec<_> =
         status.replicas.iter().filter(|replica| replica.voter).map(|replica| replica.id).collect();
     voters.sort_unstable();
-    let silent = status.replicas.iter().filter(|replica| !replica.heard).map(|replica| replica.id).collect();
+    // A controller hears itself; one of an earlier version says of none that it does.
+    let tells = status.replicas.iter().any(|replica| replica.heard);
+    let silent = status.replicas.iter().filter(|replica| tells && !replica.heard).map(|replica| replica.id);
+    let silent = silent.collect();
     Ok(Group {
         leader: status.leader,
         voters,

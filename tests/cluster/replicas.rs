@@ -413,9 +413,11 @@ impl Replicas {
         self.call(replica, async |mut client| client.rotate_ca(request).await).await
     }
 
+    /// The state of the group, as a replica that serves sees it.
     pub(crate) async fn status(&self, replica: u64) -> Option<pb::GetClusterStatusResponse> {
-        self.call(replica, async |mut client| client.get_cluster_status(pb::GetClusterStatusRequest {}).await)
-            .await
+        let request = pb::GetClusterStatusRequest {};
+        let status = self.call(replica, async |mut client| client.get_cluster_status(request).await).await;
+        status.filter(|status| status.waits_for.is_empty())
     }
 
     /// Transfers leadership; returns the new leader.

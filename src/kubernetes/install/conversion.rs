@@ -1,9 +1,10 @@
 //! The conversion of TrafficSplits between their versions, when the control plane that converts goes.
 //!
-//! Owns the steps. The definition stays, and with it objects that an earlier definition stored in another version: the
-//! API server reads none of them while their converter does not answer, so no namespace that holds one could be
-//! deleted. They are stored in the present version while the converter still answers. Then the definition asks
-//! for none: what is left in an earlier version is read as it is, and an installation converts it again.
+//! Owns the steps. The definition stays, and with it objects that an earlier definition stored in another
+//! version: the API server reads none of them while their converter does not answer, so no namespace that
+//! holds one could be deleted. They are stored in the present version while the converter still answers.
+//! Then the definition asks for none: what is left in an earlier version is read as it is, and an
+//! installation converts it again.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -40,13 +41,13 @@ pub enum Conversion {
     Ended(Option<usize>),
 }
 
-/// Ends the conversion if it is that of the control plane in `own`, after everything is stored in the version that
-/// needs none. An object that changes meanwhile was stored by that change.
+/// Ends the conversion if it is that of the control plane in `own`, after everything is stored in the
+/// version that needs none. An object that changes meanwhile was stored by that change.
 ///
 /// # Errors
 ///
-/// The definition cannot be read or changed. That objects cannot be rewritten is no error: their converter may be
-/// lost, and then this is what frees their namespaces.
+/// The definition cannot be read or changed. That objects cannot be rewritten is no error: their converter
+/// may be lost, and then this is what frees their namespaces.
 pub async fn end(client: Client, own: &MeshNamespace) -> Result<Conversion, ConversionError> {
     let failed = |action| move |source| ConversionError { action, source: Box::new(source) };
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -62,8 +63,8 @@ pub async fn end(client: Client, own: &MeshNamespace) -> Result<Conversion, Conv
     Ok(Conversion::Ended(rewritten))
 }
 
-/// Writes every TrafficSplit as it is, upon which the API server stores it in the present version. Returns how many
-/// there are.
+/// Writes every TrafficSplit as it is, upon which the API server stores it in the present version. Returns
+/// how many there are.
 async fn rewrite(client: &Client) -> kube::Result<usize> {
     let version = Kind::TrafficSplit.spec().api_versions().next().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", &version));

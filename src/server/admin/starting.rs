@@ -86,10 +86,11 @@ impl Service<http::Request<Body>> for Starting {
         let group = Arc::clone(&self.0);
         async move {
             if request.uri().path() != STATUS {
-                return Ok(unavailable(group.waits_for()).into_http());
+                return Ok(unavailable(&group).into_http());
             }
             let answer = service_fn(move |_: Request<pb::GetClusterStatusRequest>| {
-                let status = report::cluster_status(&group, 0);
+                let mut status = report::cluster_status(&group, 0);
+                status.waits_for = waits_for(&group);
                 std::future::ready(Ok::<_, Status>(Response::new(status)))
             });
             let codec = ProstCodec::<pb::GetClusterStatusResponse, pb::GetClusterStatusRequest>::default();
@@ -99,7 +100,12 @@ impl Service<http::Request<Body>> for Starting {
     }
 }
 
-fn unavailable(waits_for: Option<String>) -> Status {
-    let what = waits_for.unwrap_or_else(|| "what its group committed".to_owned());
-    Status::new(Code::Unavailable, format!("this controller does not serve yet; it waits for {what}"))
+/// What the replica waits for. With a leader, it is about to serve.
+fn waits_for(group: &Group) -> String {
+    group.waits_for().unwrap_or_else(|| "what its group committed".to_owned())
+}
+
+fn unavailable(group: &Group) -> Status {
+    let text = format!("this controller does not serve yet; it waits for {}", waits_for(group));
+    Status::new(Code::Unavailable, text)
 }

@@ -147,8 +147,8 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
 }
 
 /// The answers of several replicas as one: each knows all certificates, and the streams of its own
-/// connections. One that has just started knows no pod yet; a proxy is in the mesh if the replica that serves it
-/// says so.
+/// connections. One that has just started knows no pod yet; a proxy is in the mesh if the replica that
+/// serves it says so.
 fn merged(answers: Vec<ListProxiesResponse>) -> ListProxiesResponse {
     let mut places = BTreeMap::new();
     let mut proxies: Vec<Proxy> = Vec::new();

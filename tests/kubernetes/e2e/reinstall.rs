@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use smc_test_kubernetes::{ENVOY_IMAGE, SMC_IMAGE};
+use tokio::time::sleep;
 
 use crate::mesh::{self, SETTLE, wait_ready};
 use crate::program::Program;
@@ -17,6 +18,9 @@ const INSTALL: [&str; 5] = ["install", "--image", SMC_IMAGE, "--envoy-image", EN
 
 /// How long a controller that waits in vain may take to say so, and a rollout beside it.
 const TOLD: Duration = Duration::from_mins(1);
+
+/// The pause between two checks, each of which starts processes in pods.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Installs so many controllers, with further flags.
 async fn install(smc: Program<'_>, flags: &[&str]) -> String {
@@ -71,7 +75,11 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     // A pod counts once it is a minute old.
     let closed = smc.cluster.wait("the hint", SETTLE * 3, || async {
         let check = smc.succeed(&["check"]).await;
-        if check.contains("‼ some traffic is allowed") { Ok(()) } else { Err(check) }
+        if check.contains("‼ some traffic is allowed") {
+            return Ok(());
+        }
+        sleep(LOOK).await;
+        Err(check)
     });
     closed.await.unwrap_or_else(|error| panic!("{}", error.chain()));
     let said = smc.succeed(&["namespace", "remove", SHOP]).await;
@@ -99,7 +107,11 @@ async fn images_change_one_by_one(smc: Program<'_>) {
     let stuck = smc.cluster.wait("the image", SETTLE * 3, || async {
         let check = smc.run(&["check"]).await;
         let found = check.code == Some(79) && check.output.contains("green-shop/late: envoy: ");
-        if found { Ok(()) } else { Err(format!("{check:#?}")) }
+        if found {
+            return Ok(());
+        }
+        sleep(LOOK).await;
+        Err(format!("{check:#?}"))
     });
     stuck.await.unwrap_or_else(|error| panic!("{}", error.chain()));
     let gone = ["delete", "namespace", SHOP, "--wait=false"];

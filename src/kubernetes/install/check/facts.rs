@@ -76,7 +76,8 @@ pub struct Facts {
     pub group: Result<Group, String>,
     /// The namespaces of the mesh.
     pub members: Members,
-    /// The UUIDs of the proxies that the controllers know, and whether they are connected; or why that is unknown.
+    /// The UUIDs of the proxies that the controllers know, and whether they are connected; or why that is
+    /// unknown.
     pub proxies: Result<BTreeMap<String, bool>, String>,
     /// The mesh's configuration, if there is one.
     pub mesh_config: Option<Value>,

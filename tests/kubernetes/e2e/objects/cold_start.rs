@@ -1,5 +1,5 @@
-//! Objects that an older definition stored, at a first start, where nothing is served until they are converted
-//! and the replica that waits for them converts them; and when their control plane goes.
+//! Objects that an older definition stored, at a first start, where nothing is served until they are
+//! converted and the replica that waits for them converts them; and when their control plane goes.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::{definitions, get, split};
 use crate::program::Program;
 use crate::shared;
 
-/// The definition of TrafficSplit in a chart's file, as SMI's first was: v1alpha1 is stored, nothing is converted.
+/// The definition of TrafficSplit in a chart's file, as SMI's first was: v1alpha1 is stored, nothing is
+/// converted.
 fn older(definition: &str) -> Value {
     let mut older: Value = serde_saphyr::from_str(definition).unwrap();
     let spec = &mut older["spec"];

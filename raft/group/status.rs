@@ -1,5 +1,7 @@
 //! The group as one replica sees it.
 
+use std::collections::BTreeSet;
+
 use openraft::async_runtime::watch::WatchReceiver;
 use smc_types::ids::ReplicaId;
 
@@ -48,6 +50,16 @@ impl GroupStatus {
     /// Whether this replica leads the group.
     pub fn leads(&self) -> bool {
         self.leader == Some(self.replica)
+    }
+
+    /// The leader, if it can commit anything as far as this replica sees: others remember a leader that is
+    /// gone, and a leader that lost its majority goes on as one. `heard` are the members that answer, and
+    /// this replica.
+    pub fn heard_leader(&self, heard: &BTreeSet<ReplicaId>) -> Option<ReplicaId> {
+        let leader = self.leader.filter(|leader| heard.contains(leader))?;
+        let voters: Vec<_> = self.members.iter().filter(|member| member.voter).collect();
+        let answering = voters.iter().filter(|member| heard.contains(&member.id)).count();
+        (leader != self.replica || answering > voters.len() / 2).then_some(leader)
     }
 
     /// The replica that leadership should go to if this replica is to end: of the other voters that `stays`

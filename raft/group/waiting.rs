@@ -41,7 +41,7 @@ fn waits_for(status: &GroupStatus, heard: &BTreeSet<ReplicaId>, joining: &str) -
             reason => format!("a group: {reason}"),
         });
     }
-    if status.leader.is_some_and(|leader| heard.contains(&leader)) {
+    if status.heard_leader(heard).is_some() {
         return None;
     }
     let silent: Vec<_> =
@@ -91,6 +91,8 @@ mod tests {
                 Some("the election of a leader"),
             ),
             ("none leads, others run", vec![0, 1, 2], none, vec![0, 2], "", Some("the election of a leader")),
+            ("it led, and the others are gone", vec![0, 1, 2], first, vec![0], "", Some(lost)),
+            ("it leads, and one is gone", vec![0, 1, 2], first, vec![0, 2], "", None),
             ("of a group of three it alone runs", vec![0, 1, 2], none, vec![0], "", Some(lost)),
             ("so it is, where it remembers a leader", vec![0, 1, 2], Some(2), vec![0], "", Some(lost)),
         ] {

@@ -63,8 +63,7 @@ pub(super) fn cluster_status(group: &Group, shard_epoch: u64) -> pb::GetClusterS
     pb::GetClusterStatusResponse {
         replica: status.replica.0,
         group: status.group.map(|group| group.to_string()).unwrap_or_default(),
-        // Of a group that lost its majority, the others remember a leader.
-        leader: status.leader.filter(|leader| heard.contains(leader)).map(|leader| leader.0),
+        leader: status.heard_leader(&heard).map(|leader| leader.0),
         term: status.term,
         last: status.last,
         applied: status.applied,
@@ -73,7 +72,7 @@ pub(super) fn cluster_status(group: &Group, shard_epoch: u64) -> pb::GetClusterS
         clock_offset: time.offset(),
         clock_problem: problem.map(|problem| problem.to_string()).unwrap_or_default(),
         replicas: status.members.into_iter().map(replica).collect(),
-        waits_for: group.waits_for().unwrap_or_default(),
+        waits_for: String::new(),
     }
 }
 

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use smc_issuing::ClockError;
 use smc_proto::admin::v1 as pb;
 use smc_proto::admin::v1::admin_server::SERVICE_NAME;
-use smc_raft::Group;
+use smc_raft::{Group, ReplicatedLedger};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -100,9 +101,10 @@ impl Service<http::Request<Body>> for Starting {
     }
 }
 
-/// What the replica waits for. With a leader, it is about to serve.
+/// What the replica waits for: its group, then the clocks of the others, and then it is about to serve.
 fn waits_for(group: &Group) -> String {
-    group.waits_for().unwrap_or_else(|| "what its group committed".to_owned())
+    let clocks = || ClockError::check(&group.time()).err().map(|error| format!("the clocks: {error}"));
+    group.waits_for().or_else(clocks).unwrap_or_else(|| "what its group committed".to_owned())
 }
 
 fn unavailable(group: &Group) -> Status {

@@ -15,7 +15,7 @@ use smc_kubernetes::install::settings::{Disks, Settings, converting};
 use smc_kubernetes::stateful_set::MAX_REPLICAS;
 use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
 use thiserror::Error;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::duration;
 use super::kube_access::KubeArgs;
@@ -27,6 +27,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the API server may take to serve a kind that was defined.
 const SERVED: Duration = Duration::from_secs(30);
+
+/// How long controllers are too few for their group before an installation ends: longer than an election.
+const IN_VAIN: Duration = Duration::from_secs(5);
 
 /// What names an installation.
 #[derive(Debug, Args)]
@@ -221,7 +224,11 @@ fn set_in(namespace: &MeshNamespace) -> Value {
 pub(super) async fn install(args: InstallArgs) -> Outcome {
     let settings = args.settings()?;
     if args.images.dry_run {
-        output::write(&to_yaml(&all_objects(&settings)?)?)?;
+        let mut objects = all_objects(&settings)?;
+        // Without the flag, none: a tool that keeps a cluster as its manifest says would take a person's
+        // choice back.
+        objects.extend(args.permissive.then(|| config(&settings.namespace, true)));
+        output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
     }
     let cluster = Cluster::new(args.place.kube.client().await?);
@@ -246,10 +253,16 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     ready(&cluster, args.images.wait, &args.place).await
 }
 
-/// Makes the mesh's configuration, unless there is one. The definition was applied; it is served soon.
-async fn configure(cluster: &Cluster, namespace: &MeshNamespace, permissive: bool) -> Result<(), ApplyError> {
+/// The mesh's configuration of a new installation.
+fn config(namespace: &MeshNamespace, permissive: bool) -> Value {
     let mut config = mesh_config(namespace);
     config["spec"] = json!({ "traffic": { "enablePermissiveTrafficPolicyMode": permissive } });
+    config
+}
+
+/// Makes the mesh's configuration, unless there is one. The definition was applied; it is served soon.
+async fn configure(cluster: &Cluster, namespace: &MeshNamespace, permissive: bool) -> Result<(), ApplyError> {
+    let config = config(namespace, permissive);
     let deadline = Instant::now() + SERVED;
     loop {
         if cluster.find(&config).await?.is_some() {
@@ -317,6 +330,7 @@ async fn wait_until_ready(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let deadline = Instant::now() + wait;
     let mut said = String::new();
+    let mut too_few_since = None;
     loop {
         let set = cluster.find(&place.set()).await?.unwrap_or_default();
         let missing = if let Some(missing) = rollout(&set) {
@@ -328,11 +342,21 @@ async fn wait_until_ready(
             unsigned.then(|| "the leader has not signed the webhooks yet".to_owned())
         };
         let Some(missing) = missing else { break };
+        let waits = timeout_at(deadline, asked(cluster, place, &set)).await.unwrap_or_default();
+        let missing = match &waits.reason {
+            Some(reason) => format!("{missing}: {reason}"),
+            None => missing,
+        };
+        // In an election, a group that becomes smaller is one of too few for a moment.
+        too_few_since = waits.too_few.then(|| too_few_since.unwrap_or_else(Instant::now));
+        if let Some(since) = too_few_since
+            && since.elapsed() >= IN_VAIN
+        {
+            return Err(InstallError::TooFew(missing).into());
+        }
         if Instant::now() >= deadline {
             return Err(InstallError::NotReady(wait.as_secs(), missing).into());
         }
-        let waits = asked(cluster, place, &set).await?;
-        let missing = waits.map_or_else(|| missing.clone(), |waits| format!("{missing}: {waits}"));
         if said != missing {
             print_progress(&format!("waiting   {missing}"));
             said = missing;
@@ -343,19 +367,28 @@ async fn wait_until_ready(
     Ok(())
 }
 
-/// What the controllers of `set` wait for, as their kubelets or one of them says. Fails if they wait in vain.
-async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Result<Option<String>, InstallError> {
+/// What controllers wait for.
+#[derive(Debug, Default)]
+struct Waits {
+    /// In words, if one of them or its kubelet says so.
+    reason: Option<String>,
+    /// Whether they are too few for their group.
+    too_few: bool,
+}
+
+/// What the controllers of `set` wait for.
+async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
     let pods = controllers(cluster, &place.mesh_namespace).await;
     let stuck: Vec<_> = pods.iter().filter_map(|pod| stuck(pod, |_| true)).collect();
     if !stuck.is_empty() {
-        return Ok(Some(stuck.join("; ")));
+        return Waits { reason: Some(stuck.join("; ")), too_few: false };
     }
-    let Some(group) = group_of(cluster, &place.mesh_namespace).await else { return Ok(None) };
+    let Some(group) = group_of(cluster, &place.mesh_namespace).await else { return Waits::default() };
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
-    match too_few(&group, place.mesh_namespace.as_str(), replicas) {
-        Some(reason) => Err(InstallError::TooFew(reason)),
-        None => Ok(group.waits_for.map(|what| format!("a controller waits for {what}"))),
+    if let Some(reason) = too_few(&group, place.mesh_namespace.as_str(), replicas) {
+        return Waits { reason: Some(reason), too_few: true };
     }
+    Waits { reason: group.waits_for.map(|what| format!("a controller waits for {what}")), too_few: false }
 }
 
 /// Waits for the end of the StatefulSet, which is deleted after its pods: each ends within its grace period.

@@ -9,9 +9,8 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use smc_kubernetes::install::apply::Cluster;
-use smc_kubernetes::install::check::facts::{MONITORED_BY, mesh_config};
+use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive};
 use smc_kubernetes::install::check::members::pods_with_sidecar;
-use smc_kubernetes::install::check::rules::PERMISSIVE;
 use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
 
@@ -108,13 +107,6 @@ async fn control_plane_of(client: &Client, mesh: &MeshName) -> Result<Option<Mes
     found.ok_or_else(|| NamespaceError::NoMesh { mesh: mesh.clone(), meshes: meshes.into_keys().collect() })
 }
 
-/// Whether the mesh allows all traffic. What the person may not see is left out of what is printed.
-async fn is_permissive(client: &Client, control_plane: &MeshNamespace) -> bool {
-    let config = Cluster::new(client.clone()).find(&mesh_config(control_plane)).await;
-    config
-        .map_or(true, |config| config.is_some_and(|config| config.pointer(PERMISSIVE) == Some(&json!(true))))
-}
-
 pub(super) async fn run(command: NamespaceCommand) -> Outcome {
     match command {
         NamespaceCommand::Add { namespaces, mesh_name, disable_sidecar_injection, kube } => {
@@ -139,7 +131,7 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
                 ))?;
             }
             if let Some(control_plane) = control_plane
-                && !is_permissive(&client, &control_plane).await
+                && is_permissive(&Cluster::new(client), &control_plane).await == Some(false)
             {
                 output::write(
                     "the mesh is not permissive: sidecars refuse what no TrafficTarget allows; see \

@@ -62,6 +62,24 @@ fn way(named: Option<&Metadata>, target: Option<&Metadata>, user: u32) -> Way {
     }
 }
 
+/// Fails if [`write_secret`] would refuse `path`, so that no secret is made in vain.
+pub(super) fn check_target(path: &Path) -> Result<(), OutputFileError> {
+    let failed = |source| OutputFileError::Io { path: path.to_owned(), source };
+    let named = present(fs::symlink_metadata(path)).map_err(failed)?;
+    let target = present(fs::metadata(path)).map_err(failed)?;
+    match way(named.as_ref(), target.as_ref(), geteuid().as_raw()) {
+        Way::Refuse(what) if !target.is_some_and(|target| target.is_file() && is_own_stream(&target)) => {
+            Err(OutputFileError::Refused { path: path.to_owned(), what })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the file is standard output or standard error.
+fn is_own_stream(target: &Metadata) -> bool {
+    own_stream(target).is_ok_and(|stream| stream.is_some())
+}
+
 /// Writes a secret to `path`. Blocks; of a pipe, until it is read.
 pub(super) fn write_secret(path: &Path, text: &[u8]) -> Result<(), OutputFileError> {
     let failed = |source| OutputFileError::Io { path: path.to_owned(), source };
@@ -135,6 +153,7 @@ mod tests {
 
     #[test]
     fn a_device_stays_a_device() {
+        check_target(Path::new("/dev/null")).unwrap();
         write_secret(Path::new("/dev/null"), b"secret").unwrap();
         let null = fs::symlink_metadata("/dev/null").unwrap();
         assert!(null.file_type().is_char_device() && null.permissions().mode() & 0o777 == 0o666);
@@ -190,6 +209,7 @@ mod tests {
         ] {
             let before = fs::symlink_metadata(at(name)).unwrap();
             assert!(refused(&at(name)).ends_with(reason), "{name}");
+            assert!(check_target(&at(name)).unwrap_err().to_string().ends_with(reason), "{name}");
             let after = fs::symlink_metadata(at(name)).unwrap();
             assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()), "{name}");
         }

@@ -18,7 +18,7 @@ use super::admin_access::AdminArgs;
 use super::duration;
 use super::outcome::{Outcome, Refused, Verdict};
 use super::output::{self, OutputArgs};
-use super::output_file::write_secret;
+use super::output_file::{check_target, write_secret};
 use super::table::Table;
 
 /// Subcommands of `smc proxy`.
@@ -182,6 +182,9 @@ fn replaced(key: &ReplacedKey) -> String {
 
 async fn bootstrap(args: BootstrapArgs) -> Outcome {
     let BootstrapArgs { pod, admin, output, variant } = args;
+    if let Some(path) = &output {
+        check_target(path)?;
+    }
     let request = BootstrapRequest {
         workload: pod.pod.to_string(),
         variant: Variant::from(variant).into(),

@@ -16,9 +16,6 @@ const SHOP: &str = "green-shop";
 
 const INSTALL: [&str; 5] = ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
 
-/// How long a controller that waits in vain may take to say so, and a rollout beside it.
-const TOLD: Duration = Duration::from_mins(1);
-
 /// The pause between two checks, each of which starts processes in pods.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -121,11 +118,8 @@ async fn images_change_one_by_one(smc: Program<'_>) {
 /// The volumes of three controllers have a group of three, which one of them cannot lead.
 async fn fewer_controllers_than_the_group_has_are_found(smc: Program<'_>) {
     let command = "kubectl scale statefulset smc-controller -n green-system --replicas=3";
-    let began = tokio::time::Instant::now();
     let refused = smc.run(&INSTALL).await.refusal();
-    let took = began.elapsed();
     assert!(refused.contains(command), "{refused}");
-    assert!(took < TOLD, "{took:?}: {refused}");
     let check = smc.run(&["check"]).await;
     assert_eq!(check.code, Some(79), "{check:#?}");
     assert!(

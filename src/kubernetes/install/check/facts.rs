@@ -27,7 +27,7 @@ use crate::install::controllers::{Controllers, SELECTOR};
 use crate::install::settings::key_secret;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
-const CREATED: [(&str, &str, bool); 14] = [
+const CREATED: [(&str, &str, bool); 15] = [
     ("", "namespaces", false),
     ("apiextensions.k8s.io", "customresourcedefinitions", false),
     ("rbac.authorization.k8s.io", "clusterroles", false),
@@ -42,6 +42,7 @@ const CREATED: [(&str, &str, bool); 14] = [
     ("policy", "poddisruptionbudgets", true),
     ("networking.k8s.io", "networkpolicies", true),
     ("", "pods", true),
+    ("config.openservicemesh.io", "meshconfigs", true),
 ];
 
 /// The label of a namespace of a mesh.
@@ -79,8 +80,8 @@ pub struct Facts {
     /// The UUIDs of the proxies that the controllers know, and whether they are connected; or why that is
     /// unknown.
     pub proxies: Result<BTreeMap<String, bool>, String>,
-    /// The mesh's configuration, if there is one.
-    pub mesh_config: Option<Value>,
+    /// Whether the mesh allows all traffic, as far as the person may see.
+    pub permissive: Option<bool>,
     /// The time, in seconds since 1970.
     pub now: i64,
 }
@@ -128,7 +129,7 @@ pub async fn gather(
         group: Err("no controller was asked".to_owned()),
         members: Members::default(),
         proxies: Err("no controller was asked".to_owned()),
-        mesh_config: None,
+        permissive: None,
         now,
     };
     if facts.version.is_err() {
@@ -155,7 +156,7 @@ pub async fn gather(
         facts.key = key(cluster, namespace, set).await;
         facts.group = group(cluster, namespace).await;
         facts.members = members(client, mesh, now).await;
-        facts.mesh_config = found(cluster, &mesh_config(namespace)).await;
+        facts.permissive = is_permissive(cluster, namespace).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
             facts.proxies = proxies(cluster, namespace).await;
         }
@@ -245,6 +246,13 @@ pub fn mesh_config(namespace: &MeshNamespace) -> Value {
         "kind": Kind::MeshConfig.as_str(),
         "metadata": { "name": "osm-mesh-config", "namespace": namespace.as_str() },
     })
+}
+
+/// Whether the mesh of `namespace` allows all traffic; `None` if the person may not see that.
+pub async fn is_permissive(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
+    const PERMISSIVE: &str = "/spec/traffic/enablePermissiveTrafficPolicyMode";
+    let config = cluster.find(&mesh_config(namespace)).await.ok()?;
+    Some(config.is_some_and(|config| config.pointer(PERMISSIVE) == Some(&json!(true))))
 }
 
 /// What the controllers of `namespace` say about their group; `None` if none answers.

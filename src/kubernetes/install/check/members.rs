@@ -33,7 +33,7 @@ pub struct Members {
     pub namespaces: Vec<String>,
     /// Pods, NAMESPACE/NAME, that should have a sidecar and have none.
     pub without_sidecar: Vec<String>,
-    /// Pods that run with a sidecar for a minute at least, and its UUID.
+    /// Pods that run with a sidecar and were made a minute ago or earlier, and its UUID.
     pub with_sidecar: Vec<(String, String)>,
     /// Pods that run with a sidecar in namespaces of no mesh, and its UUID. It may be that of another mesh.
     pub left_sidecars: Vec<(String, String)>,

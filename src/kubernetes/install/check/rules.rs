@@ -22,9 +22,6 @@ const CA_WARNING_SECONDS: i64 = 60 * 24 * 3600;
 /// How many names a problem shows.
 const SHOWN: usize = 5;
 
-/// Where the mesh's configuration says that all traffic is allowed.
-pub const PERMISSIVE: &str = "/spec/traffic/enablePermissiveTrafficPolicyMode";
-
 /// The answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -345,7 +342,10 @@ fn webhooks(facts: &Facts, set: &Value) -> Vec<Check> {
 }
 
 fn certificates(facts: &Facts) -> Vec<Check> {
-    let Ok(group) = &facts.group else { return Vec::new() };
+    // A controller that does not serve cannot say.
+    let Some(group) = facts.group.as_ref().ok().filter(|group| group.waits_for.is_none()) else {
+        return Vec::new();
+    };
     let soon: Vec<_> = group
         .authorities
         .iter()
@@ -383,9 +383,7 @@ fn mesh(facts: &Facts) -> Vec<Check> {
         .then(|| format!("{} pods started without one: {}", without_sidecar.len(), some_of(without_sidecar)));
     let not_started = (!stuck_sidecars.is_empty())
         .then(|| format!("{} do not: {}", stuck_sidecars.len(), some_of(stuck_sidecars)));
-    let permissive =
-        facts.mesh_config.as_ref().is_some_and(|config| config.pointer(PERMISSIVE) == Some(&true.into()));
-    let closed = (!with_sidecar.is_empty() && !permissive && *any_rule == Some(false)).then(|| {
+    let closed = (!with_sidecar.is_empty() && facts.permissive == Some(false) && *any_rule == Some(false)).then(|| {
         "no TrafficTarget and no IngressBackend allows a call, and the mesh is not permissive: the sidecars refuse \
          every one"
             .to_owned()
@@ -400,9 +398,12 @@ fn mesh(facts: &Facts) -> Vec<Check> {
         ),
         check(MESH, "their sidecars start", "sidecars-that-do-not-start", unless(not_started)),
     ];
+    let connection = match &facts.proxies {
+        Ok(proxies) => connection(with_sidecar, proxies),
+        Err(problem) => Verdict::Warning(format!("unknown: {problem}")),
+    };
+    checks.push(check(MESH, "their sidecars are connected", "not-connected", connection));
     if let Ok(proxies) = &facts.proxies {
-        let connection = connection(with_sidecar, proxies);
-        checks.push(check(MESH, "their sidecars are connected", "not-connected", connection));
         let ours = left_sidecars.iter().filter(|(_, uuid)| proxies.contains_key(uuid));
         let left: Vec<_> = ours.map(|(pod, _)| pod.clone()).collect();
         let left = (!left.is_empty())

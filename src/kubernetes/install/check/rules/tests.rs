@@ -47,7 +47,7 @@ fn healthy() -> Facts {
             ..Members::default()
         },
         proxies: Ok([("u".to_owned(), true)].into()),
-        mesh_config: None,
+        permissive: Some(false),
         now: 0,
     }
 }
@@ -168,16 +168,15 @@ fn a_mesh_that_refuses_every_call_is_found() {
     let closed = |permissive: Option<bool>, any_rule| {
         changed(|facts| {
             facts.members.any_rule = any_rule;
-            facts.mesh_config =
-                permissive.map(|is| json!({"spec": {"traffic": {"enablePermissiveTrafficPolicyMode": is}}}));
+            facts.permissive = permissive;
         })
     };
     let found = ["‼ some traffic is allowed"];
-    assert_eq!(closed(None, Some(false)), found);
     assert_eq!(closed(Some(false), Some(false)), found);
     assert_eq!(closed(Some(true), Some(false)), Vec::<String>::new());
-    assert_eq!(closed(None, Some(true)), Vec::<String>::new());
-    assert_eq!(closed(None, None), Vec::<String>::new(), "a person may not see the rules");
+    assert_eq!(closed(Some(false), Some(true)), Vec::<String>::new());
+    assert_eq!(closed(None, Some(false)), Vec::<String>::new(), "a person may not see MeshConfig");
+    assert_eq!(closed(Some(false), None), Vec::<String>::new(), "a person may not see the rules");
     let without_sidecars = changed(|facts| {
         (facts.members.any_rule, facts.members.with_sidecar) = (Some(false), vec![]);
     });

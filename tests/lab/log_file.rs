@@ -151,7 +151,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 Ok(1..) => self.rest.len(),
                 Ok(0) | Err(_) => {
                     self.source = None;
-                    return std::mem::take(&mut self.rest);
+                    let mut rest = std::mem::take(&mut self.rest);
+                    if !rest.is_empty() {
+                        // The other stream goes on, and its next line is one of its own.
+                        rest.push(b'\n');
+                    }
+                    return rest;
                 }
             };
             if whole > 0 {

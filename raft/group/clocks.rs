@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const IMPATIENT: Duration = Duration::from_millis(100);
 
 /// How long an answer counts. Several questions may be lost; a replica that is gone says nothing.
-const KEPT: Duration = Duration::from_secs(10);
+pub(super) const KEPT: Duration = Duration::from_secs(10);
 
 /// The last answer of a member.
 #[derive(Debug, Clone, Copy)]

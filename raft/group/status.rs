@@ -100,10 +100,12 @@ impl Group {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn status(replica: u64, members: &[(u64, bool, Option<u64>)]) -> GroupStatus {
+    /// What a replica that leads sees of a group with these members: their ids, their votes and what they
+    /// have.
+    pub(in crate::group) fn status(replica: u64, members: &[(u64, bool, Option<u64>)]) -> GroupStatus {
         let member = |&(id, voter, matched): &(u64, bool, Option<u64>)| Member {
             id: ReplicaId(id),
             address: format!("replica-{id}:15129"),

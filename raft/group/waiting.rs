@@ -4,22 +4,18 @@
 //! started, has a log, a disk and a port, and nothing else says that it waits for others.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use smc_types::ids::ReplicaId;
 
 use super::Group;
+use super::clocks::KEPT;
 use super::status::GroupStatus;
-
-/// How long after its last answer a member counts as running. They are asked once a second, and several
-/// questions may be lost.
-const HEARD: Duration = Duration::from_secs(10);
 
 impl Group {
     /// The members that answer, with this replica.
     pub fn heard(&self) -> BTreeSet<ReplicaId> {
         let contacts = self.contacts();
-        let fresh = contacts.iter().filter(|(_, contact)| contact.heard.is_some_and(|ago| ago <= HEARD));
+        let fresh = contacts.iter().filter(|(_, contact)| contact.heard.is_some_and(|ago| ago <= KEPT));
         fresh.map(|(id, _)| *id).chain([self.identity.replica]).collect()
     }
 
@@ -60,7 +56,7 @@ fn waits_for(status: &GroupStatus, heard: &BTreeSet<ReplicaId>, joining: &str) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::status::Member;
+    use super::super::status::tests::status;
     use super::*;
 
     #[test]
@@ -96,19 +92,8 @@ mod tests {
             ("of a group of three it alone runs", vec![0, 1, 2], none, vec![0], "", Some(lost)),
             ("so it is, where it remembers a leader", vec![0, 1, 2], Some(2), vec![0], "", Some(lost)),
         ] {
-            let member =
-                |id| Member { id: ReplicaId(id), address: String::new(), voter: true, matched: None };
-            let status = GroupStatus {
-                replica: ReplicaId(0),
-                group: None,
-                leader: leader.map(ReplicaId),
-                term: 1,
-                last: 1,
-                applied: 1,
-                snapshot: 0,
-                membership_index: 1,
-                members: voters.into_iter().map(member).collect(),
-            };
+            let members: Vec<_> = voters.into_iter().map(|id| (id, true, None)).collect();
+            let status = GroupStatus { leader: leader.map(ReplicaId), ..status(0, &members) };
             let heard = heard.into_iter().map(ReplicaId).collect();
             assert_eq!(waits_for(&status, &heard, joining).as_deref(), expected, "{when}");
         }

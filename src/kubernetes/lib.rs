@@ -7,13 +7,14 @@
 //! ([`install`]). [`replica`] starts what a replica does beside serving proxies.
 
 pub mod api;
+mod api_resource;
 pub mod client;
 pub mod crds;
 pub mod custom_objects;
 mod event;
 pub mod install;
 pub mod kubeconfig;
-mod names;
+pub mod names;
 pub mod replica;
 mod source;
 pub mod stateful_set;

@@ -9,5 +9,8 @@ pub(crate) const WEBHOOK_SERVICE: &str = "smc-webhook";
 /// objects which an older definition stored needs them converted before it can be ready.
 pub(crate) const CONVERSION_SERVICE: &str = "smc-conversion";
 
+/// How the name of a mesh's MutatingWebhookConfiguration begins. The name of the mesh follows.
+pub const INJECTOR: &str = "smc-injector-";
+
 /// The field manager of what SMC writes.
 pub(crate) const FIELD_MANAGER: &str = "smc-controller";

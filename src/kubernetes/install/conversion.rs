@@ -8,7 +8,6 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use smc_types::ids::MeshNamespace;
@@ -16,6 +15,7 @@ use smc_types::object_ref::Kind;
 use thiserror::Error;
 
 use super::settings::converting;
+use crate::api_resource::{api_resource, next_page};
 
 /// The definition.
 pub const DEFINITION: &str = "trafficsplits.split.smi-spec.io";
@@ -66,9 +66,7 @@ pub async fn end(client: Client, own: &MeshNamespace) -> Result<Conversion, Conv
 /// Writes every TrafficSplit as it is, upon which the API server stores it in the present version. Returns
 /// how many there are.
 async fn rewrite(client: &Client) -> kube::Result<usize> {
-    let version = Kind::TrafficSplit.spec().api_versions().next().unwrap_or_default();
-    let (group, version) = version.split_once('/').unwrap_or(("", &version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, Kind::TrafficSplit.as_str()));
+    let Some(resource) = api_resource(Kind::TrafficSplit) else { return Ok(0) };
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut page = ListParams::default().limit(PAGE);
     let mut count = 0;
@@ -85,8 +83,8 @@ async fn rewrite(client: &Client) -> kube::Result<usize> {
             }
             count += 1;
         }
-        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
+        match next_page(page, &listed.metadata) {
+            Some(next) => page = next,
             None => return Ok(count),
         }
     }

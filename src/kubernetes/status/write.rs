@@ -1,14 +1,12 @@
 //! The requests that write a status and its Event.
 //!
-//! Owns to which resource a status is written.
+//! Owns their time limit, and which failures say that the object is gone.
 
 use std::time::Duration;
 
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::{Client, Error};
 use serde_json::json;
-use smc_types::kind::{Kind, KindSpec};
 use smc_types::object_ref::ObjectRef;
 use smc_types::time::Timestamp;
 use thiserror::Error;
@@ -16,6 +14,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::plan::Write;
+use crate::api_resource::api_resource;
 use crate::event::Event;
 use crate::names::FIELD_MANAGER;
 
@@ -34,15 +33,6 @@ pub(super) enum WriteError {
     /// The API server did not answer in time.
     #[error("the API server did not answer within {} s", LIMIT.as_secs())]
     Slow,
-}
-
-/// The resource of a kind with a status, in the version that is stored. `None` for kinds of Kubernetes
-/// itself, whose status is not ours.
-fn api_resource(kind: Kind) -> Option<ApiResource> {
-    let spec = kind.spec();
-    let KindSpec { name, group, plural, .. } = spec;
-    let stored = spec.stored_version()?;
-    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, stored, name), plural))
 }
 
 /// Writes the status, by server-side apply, and then the Event. An Event that cannot be written is left out:
@@ -81,31 +71,4 @@ pub(super) async fn write(client: &Client, write: &Write, now: Timestamp) -> Res
         event.write(client, now).await;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use smc_types::ids::MeshNamespace;
-
-    use super::*;
-    use crate::crds::definitions;
-
-    #[test]
-    fn every_status_is_written_in_the_version_that_is_stored() {
-        let resources = Kind::ALL.iter().filter_map(|kind| Some((kind, api_resource(*kind)?)));
-        let written: BTreeSet<_> = resources
-            .map(|(kind, resource)| {
-                assert_eq!(kind.as_str(), resource.kind);
-                (format!("{}.{}", resource.plural, resource.group), resource.version)
-            })
-            .collect();
-        let stored = definitions(&MeshNamespace::default()).unwrap().into_iter().map(|definition| {
-            let versions = definition.as_json()["spec"]["versions"].as_array().unwrap();
-            let stored = versions.iter().find(|version| version["storage"] == true).unwrap();
-            (definition.name().to_owned(), stored["name"].as_str().unwrap().to_owned())
-        });
-        assert_eq!(written, stored.collect::<BTreeSet<_>>());
-    }
 }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::API_LIMIT;
-use crate::names::{CONVERSION_SERVICE, FIELD_MANAGER};
+use crate::names::{CONVERSION_SERVICE, FIELD_MANAGER, INJECTOR};
 
 /// How often the objects are read. An upgrade of the installation may reset them.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ impl CaBundle {
             let all = all.map(|hook| (hook.name.as_str(), bytes(hook.client_config.ca_bundle.as_ref())));
             webhooks_patch(&all.collect(), &bundle)
         };
-        kept = kept.and(self.keep(&format!("smc-injector-{}", self.mesh), webhooks).await);
+        kept = kept.and(self.keep(&format!("{INJECTOR}{}", self.mesh), webhooks).await);
         let webhooks = |config: &ValidatingWebhookConfiguration| {
             let all = config.webhooks.iter().flatten();
             let all = all.map(|hook| (hook.name.as_str(), bytes(hook.client_config.ca_bundle.as_ref())));

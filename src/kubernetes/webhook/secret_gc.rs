@@ -26,6 +26,7 @@ use tracing::{info, warn};
 
 use super::bootstrap_secret::{self, PodOwner};
 use super::unclaimed_sidecars::TIME_TO_APPEAR;
+use crate::api_resource::next_page;
 
 /// The pause between two looks. A Secret without an owner costs nothing meanwhile.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -197,8 +198,8 @@ impl Collector {
                     *first = owner;
                 }
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters.continue_token = Some(token),
+            match next_page(parameters, &page.metadata) {
+                Some(next) => parameters = next,
                 None => return Ok(pods.into_iter().map(|(proxy, (_, owner))| (proxy, owner)).collect()),
             }
         }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
-use smc_kubernetes::install::check::facts::{controllers, group_of, mesh_config};
+use smc_kubernetes::install::check::facts::{controllers, group, mesh_config};
 use smc_kubernetes::install::check::rules::too_few;
 use smc_kubernetes::install::check::stuck::stuck;
 use smc_kubernetes::install::conversion::{self, Conversion};
 use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
 use smc_kubernetes::install::ownership;
 use smc_kubernetes::install::settings::{Disks, Settings, converting};
+use smc_kubernetes::names::INJECTOR;
 use smc_kubernetes::stateful_set::MAX_REPLICAS;
 use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
 use thiserror::Error;
@@ -197,7 +198,7 @@ impl WhereArgs {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": format!("smc-injector-{}", self.mesh_name) },
+            "metadata": { "name": format!("{INJECTOR}{}", self.mesh_name) },
         })
     }
 }
@@ -383,7 +384,7 @@ async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
     if !stuck.is_empty() {
         return Waits { reason: Some(stuck.join("; ")), too_few: false };
     }
-    let Some(group) = group_of(cluster, &place.mesh_namespace).await else { return Waits::default() };
+    let Ok(group) = group(cluster, &place.mesh_namespace).await else { return Waits::default() };
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     if let Some(reason) = too_few(&group, place.mesh_namespace.as_str(), replicas) {
         return Waits { reason: Some(reason), too_few: true };

@@ -11,6 +11,7 @@ use serde_json::json;
 use smc_kubernetes::install::apply::Cluster;
 use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive};
 use smc_kubernetes::install::check::members::pods_with_sidecar;
+use smc_kubernetes::names::INJECTOR;
 use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
 
@@ -88,9 +89,6 @@ fn others(meshes: &[String]) -> String {
         meshes => format!("--mesh-name names another, such as {}", meshes.join(", ")),
     }
 }
-
-/// The names of injectors, before that of their mesh.
-const INJECTOR: &str = "smc-injector-";
 
 /// The namespace of the control plane of `mesh`, by its injector; `None` if the person may not see that.
 async fn control_plane_of(client: &Client, mesh: &MeshName) -> Result<Option<MeshNamespace>, NamespaceError> {

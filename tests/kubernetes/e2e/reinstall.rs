@@ -19,6 +19,14 @@ const INSTALL: [&str; 5] = ["install", "--image", SMC_IMAGE, "--envoy-image", EN
 /// The pause between two checks, each of which starts processes in pods.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// A pod of the application.
+fn pod(name: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {SHOP}}}, spec: {{containers: [{{name: \
+         web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}}]}}}}"
+    )
+}
+
 /// Installs so many controllers, with further flags.
 async fn install(smc: Program<'_>, flags: &[&str]) -> String {
     let said = smc.run(&[&INSTALL[..], flags].concat()).await;
@@ -52,13 +60,11 @@ async fn a_mesh_that_is_installed_again_gets_ready_or_says_what_to_type() {
 
 /// What `smc check` says about sidecars, and about a mesh that refuses every call.
 async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: green-shop}, spec: {containers: [{name: \
-               web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]}}";
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: green-shop}}";
     smc.cluster.apply(namespace).await.unwrap();
     let said = smc.succeed(&["namespace", "add", SHOP]).await;
     assert!(!said.contains("not permissive"), "{said}");
-    smc.cluster.apply(pod).await.unwrap();
+    smc.cluster.apply(&pod("web")).await.unwrap();
     wait_ready(smc.cluster, SHOP, &["pod/web"]).await;
     let check = smc.succeed(&["check"]).await;
     for passes in ["√ their sidecars are connected", "√ their sidecars start", "√ some traffic is allowed"]
@@ -98,9 +104,7 @@ async fn images_change_one_by_one(smc: Program<'_>) {
     assert_eq!(smc.cluster.kubectl(&image).await.unwrap().stdout, SMC_IMAGE);
     let deleted = ["delete", "pod", "-n", SHOP, "web", "--grace-period=0", "--force"];
     assert!(smc.cluster.kubectl(&deleted).await.unwrap().success());
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: late, namespace: green-shop}, spec: {containers: [{name: \
-               web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]}}";
-    smc.cluster.apply(pod).await.unwrap();
+    smc.cluster.apply(&pod("late")).await.unwrap();
     let stuck = smc.cluster.wait("the image", SETTLE * 3, || async {
         let check = smc.run(&["check"]).await;
         let found = check.code == Some(79) && check.output.contains("green-shop/late: envoy: ");

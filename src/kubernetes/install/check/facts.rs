@@ -25,6 +25,7 @@ use crate::crds::{DefinitionError, definitions};
 use crate::install::apply::Cluster;
 use crate::install::controllers::{Controllers, SELECTOR};
 use crate::install::settings::key_secret;
+use crate::names::INJECTOR;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
 const CREATED: [(&str, &str, bool); 15] = [
@@ -145,7 +146,7 @@ pub async fn gather(
     let set = named("apps/v1", "StatefulSet", "smc-controller".to_owned(), Some(namespace));
     facts.set = found(cluster, &set).await;
     let configuration = |kind, name| named("admissionregistration.k8s.io/v1", kind, name, None);
-    let injector = configuration("MutatingWebhookConfiguration", format!("smc-injector-{mesh}"));
+    let injector = configuration("MutatingWebhookConfiguration", format!("{INJECTOR}{mesh}"));
     facts.injector = found(cluster, &injector).await;
     let validator = configuration("ValidatingWebhookConfiguration", format!("smc-validator-{mesh}"));
     facts.validator = found(cluster, &validator).await;
@@ -220,7 +221,8 @@ async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Optio
     secrets.get_metadata_opt(key_secret(set)).await.ok().map(|found| found.is_some())
 }
 
-async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
+/// What the controllers of `namespace` say about their group, or why none answers.
+pub async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
     let mut client = controllers.client(None, CALL_TIMEOUT).await.map_err(|error| causes(&error))?;
     asked(&mut client).await.map_err(|status| status.message().to_owned())
@@ -253,11 +255,6 @@ pub async fn is_permissive(cluster: &Cluster, namespace: &MeshNamespace) -> Opti
     const PERMISSIVE: &str = "/spec/traffic/enablePermissiveTrafficPolicyMode";
     let config = cluster.find(&mesh_config(namespace)).await.ok()?;
     Some(config.is_some_and(|config| config.pointer(PERMISSIVE) == Some(&json!(true))))
-}
-
-/// What the controllers of `namespace` say about their group; `None` if none answers.
-pub async fn group_of(cluster: &Cluster, namespace: &MeshNamespace) -> Option<Group> {
-    group(cluster, namespace).await.ok()
 }
 
 async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {

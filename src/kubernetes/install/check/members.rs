@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, Client};
 use smc_model::topology;
 use smc_sidecar::injection::{CONTAINERS, Decision, INJECTION_ANNOTATION, PROXY_UUID_LABEL, decide, switch};
@@ -15,6 +14,7 @@ use smc_types::object_ref::Kind;
 
 use super::facts::MONITORED_BY;
 use super::stuck::stuck;
+use crate::api_resource::{api_resource, next_page};
 
 /// Pods of one answer of the API server.
 const PAGE: u32 = 500;
@@ -89,8 +89,8 @@ async fn without_sidecar(pods: &Api<Pod>, name: &str, metadata: &ObjectMeta) -> 
     while let Ok(list) = pods.list(&page).await {
         let missing = list.items.iter().filter(|pod| lacks_sidecar(pod, &namespace));
         found.extend(missing.map(|pod| pod_name(name, &pod.metadata)));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
+        match next_page(page, &list.metadata) {
+            Some(next) => page = next,
             None => break,
         }
     }
@@ -128,8 +128,8 @@ async fn sidecars(pods: &Api<Pod>) -> Vec<Sidecar> {
     let mut page = ListParams::default().labels(PROXY_UUID_LABEL).fields("status.phase=Running").limit(PAGE);
     while let Ok(list) = pods.list_metadata(&page).await {
         found.extend(list.items.into_iter().filter_map(|pod| sidecar(pod.metadata)));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
+        match next_page(page, &list.metadata) {
+            Some(next) => page = next,
             None => break,
         }
     }
@@ -165,9 +165,7 @@ fn pod_name(namespace: &str, metadata: &ObjectMeta) -> String {
 /// Whether there is an object that allows traffic; `None` if the person may not see them.
 async fn any_rule(client: &Client, namespace: &str) -> Option<bool> {
     for kind in RULES {
-        let version = kind.spec().api_versions().next().unwrap_or_default();
-        let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()));
+        let resource = api_resource(kind)?;
         let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         if !objects.list_metadata(&ListParams::default().limit(1)).await.ok()?.items.is_empty() {
             return Some(true);

@@ -54,6 +54,11 @@ fn unless(problem: Option<String>) -> Verdict {
     problem.map_or(Verdict::Pass, Verdict::Failure)
 }
 
+/// A warning where there is a reason for one.
+fn caution(reason: Option<String>) -> Verdict {
+    reason.map_or(Verdict::Pass, Verdict::Warning)
+}
+
 const API: &str = "kubernetes";
 const BEFORE: &str = "before the installation";
 const CONFIGURATION: &str = "configuration";
@@ -204,18 +209,8 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
     });
     let mut checks = vec![
         check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(unready)),
-        check(
-            CONTROLLERS,
-            "they do not restart",
-            "restarts",
-            restarts.map_or(Verdict::Pass, Verdict::Warning),
-        ),
-        check(
-            CONTROLLERS,
-            "they are of this program's version",
-            "versions",
-            skew.map_or(Verdict::Pass, Verdict::Warning),
-        ),
+        check(CONTROLLERS, "they do not restart", "restarts", caution(restarts)),
+        check(CONTROLLERS, "they are of this program's version", "versions", caution(skew)),
     ];
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     match &facts.group {
@@ -275,19 +270,9 @@ fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
             "a-group-of-more",
             unless(too_few(group, namespace, replicas)),
         ),
-        check(
-            CONTROLLERS,
-            "all members of their group answer",
-            "members",
-            silent.map_or(Verdict::Pass, Verdict::Warning),
-        ),
-        check(
-            CONTROLLERS,
-            "every controller votes",
-            "members",
-            members.map_or(Verdict::Pass, Verdict::Warning),
-        ),
-        check(CONTROLLERS, "their number is odd", "members", even.map_or(Verdict::Pass, Verdict::Warning)),
+        check(CONTROLLERS, "all members of their group answer", "members", caution(silent)),
+        check(CONTROLLERS, "every controller votes", "members", caution(members)),
+        check(CONTROLLERS, "their number is odd", "members", caution(even)),
         check(CONTROLLERS, "their clocks agree", "clocks", unless(group.clock_problem.clone())),
     ]
 }
@@ -358,18 +343,8 @@ fn certificates(facts: &Facts) -> Vec<Check> {
     let soon = (!soon.is_empty()).then(|| soon.join(", "));
     let warnings = (!group.warnings.is_empty()).then(|| group.warnings.join("; "));
     vec![
-        check(
-            CERTIFICATES,
-            "no certificate authority ends soon",
-            "certificates",
-            soon.map_or(Verdict::Pass, Verdict::Warning),
-        ),
-        check(
-            CERTIFICATES,
-            "the certificate authority has no warnings",
-            "certificates",
-            warnings.map_or(Verdict::Pass, Verdict::Warning),
-        ),
+        check(CERTIFICATES, "no certificate authority ends soon", "certificates", caution(soon)),
+        check(CERTIFICATES, "the certificate authority has no warnings", "certificates", caution(warnings)),
     ]
 }
 
@@ -389,13 +364,8 @@ fn mesh(facts: &Facts) -> Vec<Check> {
             .to_owned()
     });
     let mut checks = vec![
-        check(MESH, "namespaces take part", "namespaces", none.map_or(Verdict::Pass, Verdict::Warning)),
-        check(
-            MESH,
-            "their pods have sidecars",
-            "without-sidecar",
-            without.map_or(Verdict::Pass, Verdict::Warning),
-        ),
+        check(MESH, "namespaces take part", "namespaces", caution(none)),
+        check(MESH, "their pods have sidecars", "without-sidecar", caution(without)),
         check(MESH, "their sidecars start", "sidecars-that-do-not-start", unless(not_started)),
     ];
     let connection = match &facts.proxies {
@@ -410,7 +380,7 @@ fn mesh(facts: &Facts) -> Vec<Check> {
             .then(|| format!("{} pods have one in namespaces of no mesh: {}", left.len(), some_of(&left)));
         checks.push(check(MESH, "no sidecar is left behind", "left-behind", unless(left)));
     }
-    let closed = closed.map_or(Verdict::Pass, Verdict::Warning);
+    let closed = caution(closed);
     checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
     checks
 }

@@ -30,17 +30,18 @@ mod wire;
 
 pub use group::{
     Claim, ClaimError, Connections, Contact, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
-    MAX_PROPOSAL_BYTES, Member, MembershipError, Settings,
+    MAX_PROPOSAL_BYTES, Member, MembershipError, Place, Replaced, Settings,
 };
 pub use peer_rpc::{AskError, NotAnswered, PeerHandler};
 pub use recovery::backup::{Backup, BackupError, read as read_backup};
+pub use recovery::disk_summary::{DiskSummary, Remains, remains};
 pub use recovery::{Inspection, RecoveryError, inspect, recover, restore};
 pub use replicated::{ProposeError, ReplicatedLedger};
 pub use state::shared::SharedLedger;
 pub use storage::Storage;
 pub use storage::disk::Failure;
 pub use storage::error::StorageError;
-pub use storage::identity::GroupId;
+pub use storage::group_id::GroupId;
 pub use storage::memory::MemoryDisk;
 #[cfg(feature = "rocks")]
 pub use storage::rocks::FORMAT_VERSION;

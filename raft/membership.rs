@@ -17,7 +17,8 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::state::machine::Raft;
-use crate::storage::identity::{GroupId, Identity};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::Identity;
 use crate::types::{LogId, Membership, Replica, TypeConfig};
 use crate::wire::{Wire, named, unnamed};
 

@@ -1,19 +1,20 @@
 //! A new group where the old one cannot work any more: from a backup, or from what one replica has left.
 //!
 //! Owns both, for a replica that does not run. The new group has that replica as its only member; the
-//! others join it with empty disks. It gets a new group id, so that remaining members of the old group
-//! cannot go on beside it: the two groups refuse each other's messages.
+//! others join it with empty disks. It gets a new group id: the two groups refuse each other's messages, and
+//! remaining members of the old group end when they meet the new one ([`GroupId`]).
 //!
 //! Does not touch a disk that holds something else, and changes one in a single atomic step.
 
 pub(crate) mod backup;
+pub(crate) mod disk_summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use smc_authority::ledger::Ledger;
-use smc_host::env::{Entropy, NoEntropy};
+use smc_host::env::{Env, NoEntropy};
 use smc_proto::raft::v1 as pb;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
@@ -26,7 +27,8 @@ use crate::state::waiters::Waiters;
 use crate::storage::database::{Family, Write, index_key};
 use crate::storage::disk::{COMMITTED, Disk, PURGED, VOTE, put_record};
 use crate::storage::error::StorageError;
-use crate::storage::identity::{GroupId, IDENTITY, draw_incarnation};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::{IDENTITY, draw_incarnation};
 use crate::storage::log::LogStore;
 use crate::storage::snapshots::Snapshots;
 use crate::storage::{RocksDisk, Storage};
@@ -67,6 +69,8 @@ pub struct Inspection {
     pub group: GroupId,
     /// All members, as this replica last knew them.
     pub members: BTreeMap<ReplicaId, Replica>,
+    /// Those that vote.
+    pub voters: BTreeSet<ReplicaId>,
     /// The term of the last entry. Of several replicas, the one with the highest term has the most complete
     /// log, and of those with the same term the one with the highest index.
     pub term: u64,
@@ -102,7 +106,7 @@ pub async fn restore(
     storage: Storage,
     replica: ReplicaId,
     address: String,
-    entropy: &dyn Entropy,
+    env: &Env,
 ) -> Result<GroupId, RecoveryError> {
     if exists(&storage)? {
         let disk = storage.clone().examine().await.map_err(RecoveryError::Storage)?;
@@ -114,8 +118,8 @@ pub async fn restore(
         }
     }
     // Before the storage is opened, which makes it if it is missing.
-    let group = GroupId::draw(entropy)?;
-    let incarnation = draw_incarnation(entropy)?;
+    let group = GroupId::replacing(backup.group, env.clock.now(), &*env.entropy)?;
+    let incarnation = draw_incarnation(&*env.entropy)?;
     let disk = storage.open(None).await.map_err(RecoveryError::Storage)?;
     let identity = pb::Identity { replica: replica.0, incarnation, group: group.bytes() };
     let state = ImageRef { sessions: &Sessions::default(), ledger: &backup.ledger };
@@ -134,11 +138,11 @@ pub async fn inspect(storage: Storage) -> Result<Inspection, RecoveryError> {
 pub async fn recover(
     storage: Storage,
     address: Option<String>,
-    entropy: &dyn Entropy,
+    env: &Env,
 ) -> Result<(Inspection, GroupId), RecoveryError> {
     let disk = existing(storage)?.open(None).await.map_err(RecoveryError::Storage)?;
     let InspectedDisk { disk, inspection, identity, sessions, vote } = InspectedDisk::of(disk)?;
-    let group = GroupId::draw(entropy)?;
+    let group = GroupId::replacing(Some(inspection.group), env.clock.now(), &*env.entropy)?;
     let identity = pb::Identity { group: group.bytes(), ..identity };
     let before = || inspection.members.get(&inspection.replica).map(|member| member.address.clone());
     let address = address.or_else(before).unwrap_or_default();
@@ -186,6 +190,7 @@ impl InspectedDisk {
         let inspection = Inspection {
             replica: ReplicaId(identity.replica),
             group,
+            voters: membership.voter_ids().collect(),
             members: membership.nodes().map(|(id, member)| (*id, member.clone())).collect(),
             term: last.leader_id.term,
             last: last.index,

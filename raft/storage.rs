@@ -3,6 +3,7 @@
 pub(crate) mod database;
 pub(crate) mod disk;
 pub(crate) mod error;
+pub(crate) mod group_id;
 pub(crate) mod identity;
 pub(crate) mod log;
 pub(crate) mod memory;

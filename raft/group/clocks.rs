@@ -133,10 +133,15 @@ impl PeerClocks {
             let mut asking = JoinSet::new();
             for id in &others {
                 let Some(peer) = self.peers.peer(*id) else { continue };
-                let id = *id;
+                let (id, incarnation) = (*id, peer.incarnation());
                 asking.spawn(async move {
                     let asked = Instant::now();
                     let described = peer.describe(ANSWER).await.ok()?;
+                    let disk = described.identity.map(|identity| identity.incarnation);
+                    if disk.is_some_and(|disk| disk != incarnation) {
+                        // It has the member's id, and lost its disk: the member does not answer.
+                        return None;
+                    }
                     let at = asked + asked.elapsed() / 2;
                     let told = described.now.map(Timestamp);
                     Some((id, Answer { told, at, commands: described.commands }))

@@ -15,12 +15,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::group::founding::{Claim, FoundingRegister};
+use crate::group::founding::{Claim, FoundingRegister, Place};
 use crate::group::peers::Peers;
 use crate::membership::{NextStep, Situation, next_step, own_vote};
 use crate::state::machine::Raft;
 use crate::storage::error::StorageError;
-use crate::storage::identity::{GroupId, Identity};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::Identity;
 use crate::transport::client::{ANSWER, CHANGE_PATIENCE};
 use crate::types::Replica;
 
@@ -83,7 +84,13 @@ impl GroupJoin {
                     self.waits(needs.to_owned(), Act::Person);
                     return;
                 }
-                NextStep::Join(leader, replica) => self.join(leader, replica).await,
+                NextStep::Join(leader, replica) => {
+                    if is_member(me.0, &described) && !self.may_take_place().await {
+                        sleep(RETRY_FOUNDING).await;
+                        continue;
+                    }
+                    self.join(leader, replica).await;
+                }
                 NextStep::Wait(reason) => self.waits(reason.to_owned(), Act::Time),
             }
             sleep(RETRY).await;
@@ -123,7 +130,7 @@ impl GroupJoin {
             return;
         }
         // A previous attempt may have persisted the group id and crashed before `initialize`; reuse that id.
-        let group = self.identity.group().map_or_else(|| GroupId::draw(&*self.entropy), Ok);
+        let group = self.identity.group().map_or_else(|| GroupId::founded(&*self.entropy), Ok);
         let group = match group {
             Ok(group) => group,
             Err(error) => {
@@ -159,6 +166,22 @@ impl GroupJoin {
         }
     }
 
+    /// Whether this process may take the place of a member with its id and another disk.
+    async fn may_take_place(&self) -> bool {
+        let Some(register) = &self.founding else { return true };
+        match register.may_take_place().await {
+            Ok(Place::Granted) => true,
+            Ok(Place::Another(process)) => {
+                self.waits(format!("{process} is this replica now: end this process"), Act::Person);
+                false
+            }
+            Err(error) => {
+                self.waits(causes(&error), Act::Person);
+                false
+            }
+        }
+    }
+
     async fn join(&self, leader: ReplicaId, replica: Replica) {
         let me = pb::Replica {
             id: self.identity.replica.0,
@@ -174,4 +197,10 @@ impl GroupJoin {
             }
         }
     }
+}
+
+/// Whether any replica that answered lists a member with this id.
+fn is_member(id: ReplicaId, described: &BTreeMap<ReplicaId, pb::DescribeResponse>) -> bool {
+    let memberships = described.values().filter_map(|described| described.membership.as_ref());
+    memberships.flat_map(|membership| &membership.replicas).any(|member| member.id == id.0)
 }

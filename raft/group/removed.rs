@@ -32,7 +32,7 @@ impl Group {
         }
     }
 
-    async fn is_removed(&self) -> bool {
+    pub(super) async fn is_removed(&self) -> bool {
         let mut asked = JoinSet::new();
         for peer in self.others() {
             asked.spawn(async move { peer.members(ANSWER).await.ok() });

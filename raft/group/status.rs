@@ -6,7 +6,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use smc_types::ids::ReplicaId;
 
 use super::Group;
-use crate::storage::identity::GroupId;
+use crate::storage::group_id::GroupId;
 use crate::types::Replica;
 
 /// A member of the group.

@@ -48,7 +48,7 @@ fn waits_for(status: &GroupStatus, heard: &BTreeSet<ReplicaId>, joining: &str) -
     }
     let all: Vec<_> = voters.iter().map(ToString::to_string).collect();
     Some(format!(
-        "a leader: {majority} of the controllers {} of its group have to run, and nothing is heard of {}",
+        "a leader: {majority} of the controllers {} of its group have to run with their disks, and nothing is heard of {}",
         all.join(", "),
         silent.join(", ")
     ))
@@ -61,8 +61,7 @@ mod tests {
 
     #[test]
     fn a_replica_says_which_members_it_waits_for() {
-        let lost =
-            "a leader: 2 of the controllers 0, 1, 2 of its group have to run, and nothing is heard of 1, 2";
+        let lost = "a leader: 2 of the controllers 0, 1, 2 of its group have to run with their disks, and nothing is heard of 1, 2";
         let (none, first): (Option<u64>, _) = (None, Some(0));
         for (when, voters, leader, heard, joining, expected) in [
             (

@@ -25,7 +25,7 @@ use smc_proto::raft::v1 as pb;
 use thiserror::Error;
 
 use crate::replicated::ProposeError;
-use crate::storage::identity::GroupId;
+use crate::storage::group_id::GroupId;
 use crate::transport::tls::GroupSecret;
 
 const MAGIC: &[u8] = b"smc-backup 1\n";

@@ -2,55 +2,22 @@
 //!
 //! Owns the record of it on the disk, and the refusal of a disk with another replica's record.
 
-use std::fmt;
 use std::io;
 use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use smc_host::env::{Entropy, NoEntropy};
 use smc_host::sync::{read, write};
 use smc_proto::raft::v1 as pb;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
+use tokio::sync::{Notify, watch};
 
 use crate::storage::disk::{Disk, put_record};
 use crate::storage::error::StorageError;
+use crate::storage::group_id::GroupId;
 
 pub(crate) const IDENTITY: &str = "identity";
-
-/// The random id of a group, drawn when it is founded, so that replicas of two meshes never mix.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupId(pub(crate) [u8; 16]);
-
-impl GroupId {
-    /// A new group's id.
-    pub(crate) fn draw(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
-        let mut id = [0; 16];
-        entropy.fill(&mut id)?;
-        Ok(Self(id))
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
-    }
-
-    pub(crate) fn bytes(self) -> Bytes {
-        Bytes::copy_from_slice(&self.0)
-    }
-}
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// The identity of this replica. Cheap to clone.
 #[derive(Clone)]
@@ -59,6 +26,16 @@ pub(crate) struct Identity {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: u64,
     group: Arc<RwLock<Option<GroupId>>>,
+    doubts: Arc<Doubts>,
+}
+
+/// What other replicas say against this one going on. All of them are authenticated.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// A group that a person made in place of this replica's.
+    pub(crate) replaced_by: watch::Sender<Option<GroupId>>,
+    /// A message was for this replica with another disk. It may be late, or this disk is no member any more.
+    pub(crate) other_disk: Notify,
 }
 
 /// Why a replica has no identity.
@@ -104,7 +81,13 @@ impl Identity {
                 Some(GroupId::read(bytes).ok_or_else(|| disk.malformed("the group's id is not 16 bytes"))?)
             }
         };
-        Ok(Self { disk, replica, incarnation: stored.incarnation, group: Arc::new(RwLock::new(group)) })
+        Ok(Self {
+            disk,
+            replica,
+            incarnation: stored.incarnation,
+            group: Arc::new(RwLock::new(group)),
+            doubts: Arc::default(),
+        })
     }
 
     /// The group, once the replica belongs to one.
@@ -123,6 +106,21 @@ impl Identity {
         self.disk.sync().await?;
         let mut mine = write(&self.group);
         Ok(*mine.get_or_insert(group) == group)
+    }
+
+    /// Notes that a replica of `other` answered, or asked.
+    pub(crate) fn met(&self, other: GroupId) {
+        if self.group().is_some_and(|mine| other.replaces(mine)) {
+            self.doubts.replaced_by.send_if_modified(|known| {
+                let news = known.is_none_or(|known| other.replaces(known));
+                *known = if news { Some(other) } else { *known };
+                news
+            });
+        }
+    }
+
+    pub(crate) fn doubts(&self) -> &Doubts {
+        &self.doubts
     }
 
     pub(crate) fn disk(&self) -> &Disk {

@@ -13,7 +13,8 @@ use crate::group::{Group, GroupError, MAX_COMMANDS};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::storage::Storage;
 use crate::storage::disk::Disk;
-use crate::storage::identity::{GroupId, Identity};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::Identity;
 use crate::storage::memory::MemoryDisk;
 
 pub(super) async fn try_open_as(id: u64, storage: Storage) -> Result<Group, GroupError> {

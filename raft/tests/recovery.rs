@@ -2,14 +2,16 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::commands::{commit, found, hash, holds, issue};
 use super::group::open;
-use super::replicas::{Cluster, address, entropy, eventually};
-use crate::group::Group;
+use super::replicas::{Cluster, address, env, eventually};
+use crate::group::{Group, Replaced};
 use crate::recovery::backup::{self, Backup};
 use crate::recovery::{RecoveryError, inspect, recover, restore};
 use crate::replicated::ReplicatedLedger;
@@ -48,7 +50,7 @@ async fn backup_of(group: &Group) -> Backup {
 
 async fn restored(cluster: &Cluster, backup: &Backup, id: u64) -> Result<(), RecoveryError> {
     let disk = Storage::Memory(cluster.disks.get(&id).cloned().unwrap_or_default());
-    restore(backup, disk, ReplicaId(id), address(id), &*entropy()).await.map(drop)
+    restore(backup, disk, ReplicaId(id), address(id), &env()).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +82,7 @@ async fn a_group_that_lost_all_disks_is_restored_from_a_backup_and_grows() {
     cluster.disks.remove(&1);
 
     let disk = cluster.disks.entry(0).or_default().clone();
-    restore(&backup, Storage::Memory(disk), ReplicaId(0), address(0), &*entropy()).await.unwrap();
+    restore(&backup, Storage::Memory(disk), ReplicaId(0), address(0), &env()).await.unwrap();
     for id in [0, 1, 2] {
         cluster.start(id).await;
     }
@@ -100,6 +102,43 @@ async fn a_group_that_lost_all_disks_is_restored_from_a_backup_and_grows() {
     assert!(members.iter().all(|member| member.id != ReplicaId(2)), "{members:?}");
     assert_eq!(cluster.group(2).status().group, before);
     cluster.group(2).barrier().await.unwrap_err();
+    let replaced = timeout(Duration::from_mins(1), cluster.group(2).replaced()).await.unwrap();
+    let (mine, newer) = (before.unwrap(), cluster.group(0).status().group.unwrap());
+    assert_eq!(replaced, Replaced::Group { mine, newer });
+}
+
+/// The case of an operator: disk 0 is restored, and disks 1 and 2, a majority, are not emptied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_beside_a_restored_group_learns_that_it_is_over() {
+    let mut cluster = Cluster::found(&[0, 1, 2]).await;
+    commit(cluster.any(), vec![issue(2)]).await;
+    let backup = backup_of(cluster.group(1)).await;
+    let mine = cluster.group(0).status().group.unwrap();
+    for id in [0, 1, 2] {
+        cluster.crash(id).await;
+    }
+    cluster.disks.remove(&0);
+    let disk = cluster.disks.entry(0).or_default().clone();
+    let newer = restore(&backup, Storage::Memory(disk), ReplicaId(0), address(0), &env()).await.unwrap();
+    for id in [0, 1, 2] {
+        cluster.start(id).await;
+    }
+    for id in [1, 2] {
+        let replaced = timeout(Duration::from_mins(1), cluster.group(id).replaced()).await.unwrap();
+        assert_eq!(replaced, Replaced::Group { mine, newer }, "replica {id}");
+    }
+    let lasting = timeout(Duration::from_secs(2), cluster.group(0).replaced()).await;
+    assert!(lasting.is_err(), "the restored group goes on");
+    // Emptied, they join it.
+    for id in [1, 2] {
+        cluster.crash(id).await;
+        cluster.disks.remove(&id);
+        cluster.start(id).await;
+    }
+    for id in [0, 1, 2] {
+        cluster.group(id).ready().await.unwrap();
+        assert_eq!(cluster.group(id).status().group, Some(newer));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,7 +181,7 @@ async fn the_last_replica_of_three_recovers_with_all_it_has_and_grows() {
         "the inspection changed it"
     );
 
-    let (had, new) = recover(Storage::Memory(disk), None, &*entropy()).await.unwrap();
+    let (had, new) = recover(Storage::Memory(disk), None, &env()).await.unwrap();
     assert_eq!(had, inspection);
     assert_ne!(new, old);
     // One returns with an empty disk, the other with its disk of the old group.
@@ -177,7 +216,7 @@ async fn an_entry_that_only_the_survivor_has_is_kept() {
     cluster.group(leader).propose(vec![issue(2)]).await.unwrap_err();
     cluster.crash(leader).await;
     let disk = cluster.disks[&leader].clone();
-    let (inspection, _) = recover(Storage::Memory(disk), Some(address(leader)), &*entropy()).await.unwrap();
+    let (inspection, _) = recover(Storage::Memory(disk), Some(address(leader)), &env()).await.unwrap();
     assert_eq!(inspection.ledger.proxy_certificates().count(), 1);
     cluster.initial_members = vec![leader];
     cluster.start(leader).await;
@@ -196,7 +235,7 @@ async fn without_a_ledger_nothing_is_recovered() {
     let refused = inspect(Storage::Directory(path.clone())).await;
     assert!(matches!(refused, Err(RecoveryError::Nothing)), "{refused:?}");
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "the inspection created something");
-    let empty = recover(Storage::Memory(MemoryDisk::default()), None, &*entropy()).await;
+    let empty = recover(Storage::Memory(MemoryDisk::default()), None, &env()).await;
     assert!(matches!(empty, Err(RecoveryError::Nothing)), "{empty:?}");
 }
 
@@ -211,7 +250,7 @@ async fn files_are_used_after_a_restore_and_after_repeated_recoveries() {
 
     let path = dir.path().join("second");
     let storage = || Storage::Directory(path.clone());
-    restore(&backup, storage(), ReplicaId(0), address(0), &*entropy()).await.unwrap();
+    restore(&backup, storage(), ReplicaId(0), address(0), &env()).await.unwrap();
     for n in 50..53 {
         let group = open(storage()).await;
         if n == 50 {
@@ -221,7 +260,7 @@ async fn files_are_used_after_a_restore_and_after_repeated_recoveries() {
         let expected = hash(&group).to_string();
         group.stop().await;
         drop(group);
-        recover(storage(), None, &*entropy()).await.unwrap();
+        recover(storage(), None, &env()).await.unwrap();
         let group = open(storage()).await;
         assert_eq!(hash(&group).to_string(), expected);
         group.stop().await;

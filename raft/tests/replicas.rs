@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
-use smc_host::env::Entropy;
 use smc_host::env::fixed::{SeededEntropy, SettableClock};
+use smc_host::env::{Entropy, Env};
 use smc_proto::raft::v1 as pb;
 use smc_proto::raft::v1::change_membership_request::Change;
 use smc_testkit::eventually::{self, Look, Patience};
@@ -40,6 +40,11 @@ pub(super) fn entropy() -> Arc<dyn Entropy> {
 
 fn clock() -> Arc<SettableClock> {
     Arc::new(SettableClock::at(super::commands::NOW))
+}
+
+/// A clock at a fixed time, and a different sequence each time.
+pub(super) fn env() -> Env {
+    Env { clock: clock(), entropy: entropy(), ..Env::system() }
 }
 
 pub(super) fn address(id: u64) -> String {
@@ -133,7 +138,7 @@ impl Cluster {
         .await
     }
 
-    fn followers(&self, leader: u64) -> Vec<u64> {
+    pub(super) fn followers(&self, leader: u64) -> Vec<u64> {
         self.running.keys().copied().filter(|id| *id != leader).collect()
     }
 

@@ -9,18 +9,35 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use openraft::EntryPayload;
 use openraft::raft::AppendEntriesRequest;
+use smc_proto::raft::v1 as pb;
+use smc_proto::raft::v1::change_membership_request::Change;
 use smc_types::ids::ReplicaId;
 use tokio::time::{sleep, timeout};
 
 use super::commands::{commit, found, holds, issue};
-use super::replicas::{Cluster, eventually, voters};
-use crate::group::{Claim, ClaimError, FoundingRegister};
+use super::replicas::{Cluster, address, eventually, voters};
+use crate::group::{Claim, ClaimError, FoundingRegister, Place, Replaced};
+use crate::membership;
 use crate::storage::memory::MemoryDisk;
 use crate::types::{Entry, LeaderId, LogId, Membership, Replica, Vote};
 
 /// A record in memory: 0 for none.
 #[derive(Debug, Default)]
 struct Register(AtomicU64);
+
+/// A platform that knows of another process.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl FoundingRegister for Elsewhere {
+    fn claim(&self, _: u64) -> BoxFuture<'_, Result<Claim, ClaimError>> {
+        async { Ok(Claim::FoundedBefore("the test".to_owned())) }.boxed()
+    }
+
+    fn may_take_place(&self) -> BoxFuture<'_, Result<Place, ClaimError>> {
+        async { Ok(Place::Another("the pod of the test".to_owned())) }.boxed()
+    }
+}
 
 impl FoundingRegister for Register {
     fn claim(&self, incarnation: u64) -> BoxFuture<'_, Result<Claim, ClaimError>> {
@@ -37,6 +54,20 @@ fn by_ordinal() -> Cluster {
     cluster.initial_members = vec![0];
     cluster.possible_members = (0..5).collect();
     cluster.founding = Some(Arc::new(Register::default()));
+    cluster
+}
+
+/// Three of them, which all vote.
+async fn three_by_ordinal() -> Cluster {
+    let mut cluster = by_ordinal();
+    for id in 0..3 {
+        cluster.start(id).await;
+    }
+    for id in 0..3 {
+        cluster.group(id).ready().await.unwrap();
+    }
+    commit(cluster.any(), vec![found()]).await;
+    eventually("three voters", async || (voters(cluster.group(0)) == [0, 1, 2]).then_some(())).await;
     cluster
 }
 
@@ -127,4 +158,38 @@ async fn a_replica_without_its_disk_does_not_elect_itself_by_an_old_membership()
     sleep(Duration::from_secs(6)).await;
     let status = replica.status();
     assert_eq!((status.leader, status.term), (Some(ReplicaId(1)), 5), "it follows the leader of term 5");
+}
+
+/// Seen in a cluster: a node that was thought dead came back, its process asked to join with an empty disk,
+/// and the rightful one was thrown out for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_not_the_pod_takes_no_place_in_the_group() {
+    let mut cluster = three_by_ordinal().await;
+    let place = |cluster: &Cluster| membership::member(&cluster.group(0).raft, ReplicaId(1));
+    let before = place(&cluster);
+    cluster.crash(1).await;
+    cluster.disks.remove(&1);
+    let founding = cluster.founding.replace(Arc::new(Elsewhere));
+    let former = cluster.start(1).await;
+    let waits = async || former.waits_for().filter(|what| what.contains("the pod of the test"));
+    eventually("the refusal", waits).await;
+    assert_eq!(place(&cluster), before, "the former disk keeps its place");
+    cluster.crash(1).await;
+    cluster.disks.remove(&1);
+    cluster.founding = founding;
+    cluster.start(1).await.ready().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_place_another_process_took_learns_it() {
+    let cluster = three_by_ordinal().await;
+    let leader = cluster.leader().await;
+    let place = cluster.followers(leader)[0];
+    assert!(timeout(Duration::from_secs(1), cluster.group(place).replaced()).await.is_err(), "not yet");
+    let other = pb::Replica { id: place, address: address(place), incarnation: 1 };
+    let raft = cluster.group(leader).raft.clone();
+    let adding = tokio::spawn(async move { membership::change(&raft, Change::Add(other)).await });
+    let replaced = timeout(Duration::from_mins(1), cluster.group(place).replaced()).await.unwrap();
+    assert_eq!(replaced, Replaced::Replica(ReplicaId(place)));
+    adding.abort();
 }

@@ -35,10 +35,12 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
 use super::MAX_MESSAGE;
+use super::route::named_group;
 use super::tls::{ReplicaTls, server_name};
 use crate::check_quorum::CheckQuorum;
 use crate::peer_rpc::AskError;
-use crate::storage::identity::{GroupId, Identity};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::Identity;
 use crate::storage::snapshots::StoredSnapshot;
 use crate::types::{Replica, TypeConfig};
 use crate::wire::{self, Malformed, Wire};
@@ -161,37 +163,43 @@ impl Peer {
         }
     }
 
+    /// The incarnation that the peer is known to have; 0 if it is not known.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// Appends a proposal, if the peer is the leader. Returns when the leader has applied it.
     pub(crate) async fn propose(&self, proposal: Bytes, limit: Duration) -> Result<(), CallError> {
         let request = pb::ProposeRequest { route: Some(self.route()), proposal };
         let mut client = self.client.clone();
-        within(limit, client.propose(request)).await.map(drop)
+        self.within(limit, client.propose(request)).await.map(drop)
     }
 
     /// The read index: what must be applied here before a read, if the peer is the leader.
     pub(crate) async fn read_index(&self, limit: Duration) -> Result<u64, CallError> {
         let mut client = self.client.clone();
         let request = pb::ReadIndexRequest { route: Some(self.route()) };
-        Ok(within(limit, client.read_index(request)).await?.index)
+        Ok(self.within(limit, client.read_index(request)).await?.index)
     }
 
     /// The index of the last entry of the peer's log.
     pub(crate) async fn last_entry(&self, limit: Duration) -> Result<u64, CallError> {
         let mut client = self.client.clone();
         let request = pb::LastEntryRequest { route: Some(self.route()) };
-        Ok(within(limit, client.last_entry(request)).await?.index)
+        Ok(self.within(limit, client.last_entry(request)).await?.index)
     }
 
     /// The peer's identity, and its group as it sees it.
     pub(crate) async fn describe(&self, limit: Duration) -> Result<pb::DescribeResponse, CallError> {
         let mut client = self.client.clone();
-        within(limit, client.describe(pb::DescribeRequest { route: Some(self.route()) })).await
+        self.within(limit, client.describe(pb::DescribeRequest { route: Some(self.route()) })).await
     }
 
     /// The members as the group has committed them, if the peer is the leader.
     pub(crate) async fn members(&self, limit: Duration) -> Result<pb::Membership, CallError> {
         let mut client = self.client.clone();
-        let members = within(limit, client.members(pb::MembersRequest { route: Some(self.route()) })).await?;
+        let members =
+            self.within(limit, client.members(pb::MembersRequest { route: Some(self.route()) })).await?;
         members.membership.ok_or_else(|| CallError::Failed("the answer names no members".to_owned()))
     }
 
@@ -203,7 +211,7 @@ impl Peer {
     ) -> Result<(), CallError> {
         let mut client = self.client.clone();
         let request = pb::ChangeMembershipRequest { route: Some(self.route()), change: Some(change) };
-        within(limit, client.change_membership(request)).await.map(drop)
+        self.within(limit, client.change_membership(request)).await.map(drop)
     }
 
     /// Asks the peer's controller.
@@ -212,6 +220,26 @@ impl Peer {
         let request = pb::AskRequest { route: Some(self.route()), question };
         let answer = self.client.clone().ask(request).await?.into_inner().answer;
         answer.and_then(|answer| answer.answer).ok_or(AskError::Unknown)
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        match timeout(limit, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.refused(status).into()),
+            Err(_) => Err(CallError::Timeout(limit)),
+        }
+    }
+
+    /// Notes what a refusal says of the group of the replica that refuses.
+    fn refused(&self, status: Status) -> Status {
+        if let Some(group) = named_group(&status) {
+            self.identity.met(group);
+        }
+        status
     }
 
     /// Makes one of openraft's calls, with its deadline and errors.
@@ -224,22 +252,12 @@ impl Peer {
         let limit = option.hard_ttl();
         match timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(Unreachable::new(&status).into()),
+            Ok(Err(status)) => Err(Unreachable::new(&self.refused(status)).into()),
             Err(_) => {
                 let (id, target) = (self.identity.replica, self.target);
                 Err(Timeout { action, id, target, timeout: limit }.into())
             }
         }
-    }
-}
-
-async fn within<T>(
-    limit: Duration,
-    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
-) -> Result<T, CallError> {
-    match timeout(limit, call).await {
-        Ok(answer) => Ok(answer?.into_inner()),
-        Err(_) => Err(CallError::Timeout(limit)),
     }
 }
 

@@ -1,10 +1,30 @@
 //! Checks that a message is for this replica and group, and from the replica that its certificate names.
+//!
+//! Owns the rule, and how a refusal names the group of the replica that refuses.
 
 use smc_proto::raft::v1 as pb;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
 
-use crate::storage::identity::GroupId;
+use crate::storage::group_id::GroupId;
+
+/// The metadata of a refusal that names the group of the replica that refuses. The connection is
+/// authenticated, and so is what it says.
+const GROUP: &str = "smc-group";
+
+/// Says in a refusal which group this replica belongs to.
+pub(super) fn name_group(refusal: &mut Status, group: Option<GroupId>) {
+    if let Some(group) = group.and_then(|group| MetadataValue::try_from(group.to_string()).ok()) {
+        refusal.metadata_mut().insert(GROUP, group);
+    }
+}
+
+/// The group of the replica that refused.
+pub(super) fn named_group(refusal: &Status) -> Option<GroupId> {
+    GroupId::parse(refusal.metadata().get(GROUP)?.as_bytes())
+}
 
 /// Why a message is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -77,7 +97,7 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    const GROUP: GroupId = GroupId([1; 16]);
+    const MINE: GroupId = GroupId([1; 16]);
     const OTHER: GroupId = GroupId([2; 16]);
     const PEER: ReplicaId = ReplicaId(0);
 
@@ -91,30 +111,30 @@ mod tests {
 
     #[test]
     fn a_message_of_raft_has_to_be_for_this_incarnation_of_this_member() {
-        let check = |route: &pb::Route| receiver(Some(GROUP)).raft(Some(route), PEER);
-        assert_eq!(check(&route(Some(GROUP), 0, 1, 7)), Ok(GROUP));
+        let check = |route: &pb::Route| receiver(Some(MINE)).raft(Some(route), PEER);
+        assert_eq!(check(&route(Some(MINE), 0, 1, 7)), Ok(MINE));
         assert_eq!(check(&route(Some(OTHER), 0, 1, 7)), Err(Misrouted::OtherGroup(OTHER)));
         assert_eq!(check(&route(None, 0, 1, 7)), Err(Misrouted::NoGroup));
-        assert_eq!(check(&route(Some(GROUP), 0, 2, 7)), Err(Misrouted::OtherReplica(ReplicaId(2))));
-        assert_eq!(check(&route(Some(GROUP), 0, 1, 6)), Err(Misrouted::OtherIncarnation));
-        assert_eq!(check(&route(Some(GROUP), 0, 1, 0)), Err(Misrouted::OtherIncarnation));
+        assert_eq!(check(&route(Some(MINE), 0, 2, 7)), Err(Misrouted::OtherReplica(ReplicaId(2))));
+        assert_eq!(check(&route(Some(MINE), 0, 1, 6)), Err(Misrouted::OtherIncarnation));
+        assert_eq!(check(&route(Some(MINE), 0, 1, 0)), Err(Misrouted::OtherIncarnation));
         let lie = Misrouted::OtherSender { certificate: PEER, message: ReplicaId(2) };
-        assert_eq!(check(&route(Some(GROUP), 2, 1, 7)), Err(lie));
-        assert_eq!(receiver(Some(GROUP)).raft(None, PEER), Err(Misrouted::NoRoute));
+        assert_eq!(check(&route(Some(MINE), 2, 1, 7)), Err(lie));
+        assert_eq!(receiver(Some(MINE)).raft(None, PEER), Err(Misrouted::NoRoute));
     }
 
     #[test]
     fn a_replica_without_a_group_accepts_messages_for_its_incarnation() {
-        assert_eq!(receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 7)), PEER), Ok(GROUP));
-        let stale = receiver(None).raft(Some(&route(Some(GROUP), 0, 1, 6)), PEER);
+        assert_eq!(receiver(None).raft(Some(&route(Some(MINE), 0, 1, 7)), PEER), Ok(MINE));
+        let stale = receiver(None).raft(Some(&route(Some(MINE), 0, 1, 6)), PEER);
         assert_eq!(stale, Err(Misrouted::OtherIncarnation), "meant for the disk that it had before");
     }
 
     #[test]
     fn before_a_common_group_only_another_groups_messages_are_refused() {
-        let asks = receiver(Some(GROUP)).any(Some(&route(None, 0, 1, 0)), PEER);
+        let asks = receiver(Some(MINE)).any(Some(&route(None, 0, 1, 0)), PEER);
         assert_eq!(asks, Ok(Sender { replica: PEER, group: None }));
-        let other = receiver(Some(GROUP)).any(Some(&route(Some(OTHER), 0, 1, 0)), PEER);
+        let other = receiver(Some(MINE)).any(Some(&route(Some(OTHER), 0, 1, 0)), PEER);
         assert_eq!(other, Err(Misrouted::OtherGroup(OTHER)));
     }
 }

@@ -29,13 +29,14 @@ use tracing::{info, warn};
 
 use super::MAX_MESSAGE;
 use super::listener::{Peer, listen};
-use super::route::{Misrouted, Receiver, Sender};
+use super::route::{Misrouted, Receiver, Sender, name_group};
 use super::tls::ReplicaTls;
 use crate::majority_read;
 use crate::membership::{self, ChangeError};
 use crate::peer_rpc::{self, Answering, NotAnswered};
 use crate::state::machine;
-use crate::storage::identity::{GroupId, Identity};
+use crate::storage::group_id::GroupId;
+use crate::storage::identity::Identity;
 use crate::storage::snapshots::{ReceiveError, Receiving, Snapshots, StoredSnapshot};
 use crate::types::{Entry, Proposal, TypeConfig};
 use crate::wire::{self, Malformed, Wire, snapshot_meta};
@@ -100,7 +101,16 @@ impl Service {
         if let Some(messages) = self.refusals.note() {
             warn!(%error, messages, "refused messages of other replicas");
         }
-        Status::failed_precondition(error.to_string())
+        let mut refusal = Status::failed_precondition(error.to_string());
+        match error {
+            Misrouted::OtherGroup(theirs) => {
+                self.identity.met(*theirs);
+                name_group(&mut refusal, self.identity.group());
+            }
+            Misrouted::OtherIncarnation => self.identity.doubts().other_disk.notify_one(),
+            _ => {}
+        }
+        refusal
     }
 
     fn receiver(&self) -> Receiver {

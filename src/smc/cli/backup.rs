@@ -116,7 +116,7 @@ pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
     let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
     let backup = read_restorable(&path, &keys)?;
     let storage = Storage::Directory(ledger_directory(&data_dir));
-    let group = restore(&backup, storage, replica_id, raft_address.clone(), &*env.entropy).await?;
+    let group = restore(&backup, storage, replica_id, raft_address.clone(), &env).await?;
     let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
     output::write(&format!(
         "{}\nreplica {replica_id} at {raft_address} is the only member of the new group {group}, with the backup{of}\n",
@@ -137,7 +137,7 @@ pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
         return Ok(Verdict::Ok);
     }
     let raft_address = raft_address.map(|address| address.to_string());
-    let (inspection, group) = recover(storage, raft_address, &*Env::system().entropy).await?;
+    let (inspection, group) = recover(storage, raft_address, &Env::system()).await?;
     output::write(&format!(
         "{}replica {} is the only member of the new group {group}\n",
         left(&inspection),
@@ -147,7 +147,7 @@ pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
 }
 
 fn left(inspection: &Inspection) -> String {
-    let Inspection { replica, group, members, term, last, ledger } = inspection;
+    let Inspection { replica, group, members, term, last, ledger, .. } = inspection;
     let members: Vec<_> = members.iter().map(|(id, member)| format!("{id} at {}", member.address)).collect();
     format!(
         "replica {replica} of group {group}\nmembers: {}\nterm {term}, entry {last}\n{}\n",

@@ -8,10 +8,12 @@
 //!   other replica, and replica 0 without its disk, joins the group of the others.
 //! - A replica that is scaled away leaves the group before it ends, while it still counts towards the
 //!   majority ([`Departing`]). The leader removes those that could not ([`MemberRemoval`]).
+//! - The leader keeps a record of the group that outlives it ([`GroupRecord`]).
 //! - The key-encryption key is a Secret that is made once ([`KekSecret`]).
 
 mod api;
 mod founding;
+mod group_record;
 mod kek_secret;
 mod member_removal;
 mod placement;
@@ -21,6 +23,10 @@ mod scaling;
 
 pub use api::{ApiError, OwnObjects};
 pub use founding::FoundingObject;
+pub(crate) use founding::{KEY as FOUNDING_KEY, RECORD as FOUNDING_RECORD};
+pub use group_record::GroupRecord;
+pub(crate) use group_record::{GROUP_RECORD, KEYS as GROUP_KEYS};
+pub(crate) use kek_secret::KEY as SECRET_KEY;
 pub use kek_secret::KekSecret;
 pub use member_removal::MemberRemoval;
 pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};

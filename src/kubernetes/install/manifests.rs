@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use smc_decode::manifest::documents::split;
 use thiserror::Error;
 
-use super::settings::{Disks, Settings};
+use super::settings::{Disks, KEY_VOLUME, OTHER_KEY_VOLUME, Settings};
 use crate::crds::{DefinitionError, definitions};
 
 const SINGLE: &str = include_str!("templates/single.yaml");
@@ -45,6 +45,7 @@ pub fn chart_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
         if object["kind"] == "StatefulSet" {
             set_replicas(&mut object, settings)?;
             set_disks(&mut object, &settings.disks)?;
+            set_keys(&mut object, settings)?;
         }
         objects.push(object);
     }
@@ -172,6 +173,39 @@ fn set_disks(set: &mut Value, disks: &Disks) -> Result<(), ManifestError> {
         }
     }
     Ok(())
+}
+
+/// Names the Secrets of the key-encryption keys: to the init container that makes the first, and as volumes.
+fn set_keys(set: &mut Value, settings: &Settings) -> Result<(), ManifestError> {
+    let Settings { key, other_key, .. } = settings;
+    let is_volume = |item: &Value| item["name"] == KEY_VOLUME;
+    let begins = |item: &Value, flag: &str| item.as_str().is_some_and(|text| text.starts_with(flag));
+    let spec = set.pointer_mut("/spec/template/spec").ok_or(ManifestError::Missing("pod"))?;
+    let (arguments, at) = found(spec, "/initContainers/0/args", |item| begins(item, "--secret="))?;
+    arguments[at] = format!("--secret={key}").into();
+    let (volumes, at) = found(spec, "/volumes", is_volume)?;
+    volumes[at]["secret"]["secretName"] = key.clone().into();
+    let Some(other) = other_key else { return Ok(()) };
+    let secret = json!({ "secretName": other, "defaultMode": 256 });
+    volumes.insert(at + 1, json!({ "name": OTHER_KEY_VOLUME, "secret": secret }));
+    let (mounts, at) = found(spec, "/containers/0/volumeMounts", is_volume)?;
+    let mount = json!({ "name": OTHER_KEY_VOLUME, "mountPath": "/etc/smc/kek-also", "readOnly": true });
+    mounts.insert(at + 1, mount);
+    let (arguments, at) = found(spec, "/containers/0/args", |item| begins(item, "--kek-file="))?;
+    arguments.insert(at + 1, "--also-kek-file=/etc/smc/kek-also/kek".into());
+    Ok(())
+}
+
+/// A list of the pod, and the place of an item in it.
+fn found<'a>(
+    spec: &'a mut Value,
+    list: &str,
+    is_it: impl Fn(&Value) -> bool,
+) -> Result<(&'a mut Vec<Value>, usize), ManifestError> {
+    const MISSING: ManifestError = ManifestError::Missing("key-encryption key");
+    let items = spec.pointer_mut(list).and_then(Value::as_array_mut).ok_or(MISSING)?;
+    let place = items.iter().position(is_it).ok_or(MISSING)?;
+    Ok((items, place))
 }
 
 #[cfg(test)]

@@ -8,6 +8,15 @@ use smc_types::ids::{MeshName, MeshNamespace};
 /// The Envoy of sidecars.
 pub const ENVOY_IMAGE: &str = "docker.io/envoyproxy/envoy:v1.40.0";
 
+/// The Secret of the key-encryption key where a person names none.
+const KEY_SECRET: &str = "smc-kek";
+
+/// The volume of the key-encryption key.
+pub(super) const KEY_VOLUME: &str = "kek";
+
+/// The volume of the other key-encryption key.
+pub(super) const OTHER_KEY_VOLUME: &str = "kek-also";
+
 /// The disks of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disks {
@@ -46,6 +55,10 @@ pub struct Settings {
     pub max_replicas: u64,
     /// Their disks.
     pub disks: Disks,
+    /// The Secret of the key-encryption key.
+    pub key: String,
+    /// Another one, whose key is accepted while one key takes the place of the other.
+    pub other_key: Option<String>,
 }
 
 impl Settings {
@@ -62,6 +75,8 @@ impl Settings {
             replicas: None,
             max_replicas: 5,
             disks: Disks::Persistent { size: "1Gi".to_owned(), class: None },
+            key: KEY_SECRET.to_owned(),
+            other_key: None,
         }
     }
 
@@ -92,6 +107,8 @@ impl Settings {
                 class: text(claim, "/storageClassName"),
             },
         };
+        key_secret(set).clone_into(&mut self.key);
+        self.other_key = mounted_secret(set, OTHER_KEY_VOLUME).map(str::to_owned);
         let policy = injector.and_then(|injector| text(injector, "/webhooks/0/failurePolicy"));
         self.high_availability = policy.as_deref() == Some("Fail");
         self
@@ -134,9 +151,13 @@ pub fn default_image() -> String {
 
 /// The Secret with the key-encryption key of the controllers.
 pub fn key_secret(set: &Value) -> &str {
-    let volumes = set.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
-    let key = volumes.into_iter().flatten().find(|volume| volume["name"] == "kek");
-    key.and_then(|volume| volume["secret"]["secretName"].as_str()).unwrap_or("smc-kek")
+    mounted_secret(set, KEY_VOLUME).unwrap_or(KEY_SECRET)
+}
+
+/// The Secret that the controllers mount as `volume`.
+fn mounted_secret<'a>(set: &'a Value, volume: &str) -> Option<&'a str> {
+    let volumes = set.pointer("/spec/template/spec/volumes")?.as_array()?;
+    volumes.iter().find(|mounted| mounted["name"] == volume)?["secret"]["secretName"].as_str()
 }
 
 /// The argument of the controller that begins with `flag`.

@@ -1,20 +1,22 @@
 //! The objects of the control plane's own namespace that a replica reads and creates.
 //!
 //! Owns the requests and their bounds. Their verbs are those of the Role `smc-controller` in `charts/smc`:
-//! `get` on the own StatefulSet, `get` on the record of the founding, `create` on ConfigMaps and Secrets.
+//! `get` on the own StatefulSet, `get` on the records of the founding and of the group, `patch` on the
+//! latter, `create` on ConfigMaps and Secrets; and `list` on pods, of the ClusterRole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use smc_types::ids::MeshNamespace;
 use thiserror::Error;
 use tokio::time::timeout;
 
 use super::scaling::Desired;
+use crate::names::FIELD_MANAGER;
 
 /// How long a request may take. The API server answers in milliseconds; one that hangs must hold up neither
 /// the end of a replica nor its start.
@@ -104,6 +106,27 @@ impl OwnObjects {
             Err(error) if error.is(ALREADY_EXISTS) => Ok(self.config_map(name).await?.unwrap_or_default()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes the ConfigMap `name` hold `data` and nothing else.
+    pub(crate) async fn keep_config_map(
+        &self,
+        name: &str,
+        data: BTreeMap<String, String>,
+    ) -> Result<(), ApiError> {
+        let map = ConfigMap { metadata: metadata(name), data: Some(data), ..ConfigMap::default() };
+        let action = format!("write the ConfigMap {}/{name}", self.namespace);
+        let how = PatchParams::apply(FIELD_MANAGER).force();
+        bounded(action, self.config_maps().patch(name, &how, &Patch::Apply(&map))).await.map(drop)
+    }
+
+    /// The UID of the pod `name`, if there is one.
+    pub(crate) async fn pod_uid(&self, name: &str) -> Result<Option<String>, ApiError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace.as_str());
+        let action = format!("read the pod {}/{name}", self.namespace);
+        let named = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+        let listed = bounded(action, pods.list_metadata(&named)).await?;
+        Ok(listed.items.into_iter().next().and_then(|pod| pod.metadata.uid))
     }
 
     /// The data of a ConfigMap, if there is one of that name.

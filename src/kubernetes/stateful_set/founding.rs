@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use smc_raft::{Claim, ClaimError, FoundingRegister};
+use smc_raft::{Claim, ClaimError, FoundingRegister, Place};
 use smc_types::ids::ReplicaId;
 
 use super::OwnObjects;
 
 /// The name of the record.
 pub(crate) const RECORD: &str = "smc-founding";
+
+/// The field with the id of the key-encryption key of that time.
+pub(crate) const KEY: &str = "keyEncryptionKey";
 
 /// The field with the number of the disk that founded the group.
 const DISK: &str = "disk";
@@ -29,6 +32,10 @@ pub struct FoundingObject {
     pub replica: ReplicaId,
     /// The id of the key-encryption key: a person who has lost the key learns which one to look for.
     pub key: String,
+    /// The name of its pod.
+    pub pod: String,
+    /// The UID of its pod, if it is known.
+    pub uid: Option<String>,
 }
 
 impl FoundingRegister for FoundingObject {
@@ -41,13 +48,23 @@ impl FoundingRegister for FoundingObject {
         }
         .boxed()
     }
+
+    fn may_take_place(&self) -> BoxFuture<'_, Result<Place, ClaimError>> {
+        async move {
+            let Some(mine) = &self.uid else { return Ok(Place::Granted) };
+            let present = self.objects.pod_uid(&self.pod).await;
+            let present = present.map_err(|error| ClaimError(Box::new(error)))?;
+            Ok(place(&self.pod, mine, present.as_deref()))
+        }
+        .boxed()
+    }
 }
 
 fn record(replica: ReplicaId, incarnation: u64, key: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         (DISK.to_owned(), format!("{incarnation:016x}")),
         ("replica".to_owned(), replica.to_string()),
-        ("keyEncryptionKey".to_owned(), key.to_owned()),
+        (KEY.to_owned(), key.to_owned()),
     ])
 }
 
@@ -56,13 +73,32 @@ fn judged(kept: &BTreeMap<String, String>, incarnation: u64, namespace: &str) ->
     if kept.get(DISK).is_some_and(|disk| *disk == format!("{incarnation:016x}")) {
         return Claim::Granted;
     }
-    let key = kept.get("keyEncryptionKey").map_or("unknown", String::as_str);
-    Claim::FoundedBefore(format!("ConfigMap {namespace}/{RECORD}, with the key-encryption key {key}"))
+    Claim::FoundedBefore(format!("ConfigMap {namespace}/{RECORD}"))
+}
+
+/// What the UID of the present pod means for the process of the pod `mine`.
+fn place(pod: &str, mine: &str, present: Option<&str>) -> Place {
+    match present {
+        Some(present) if present == mine => Place::Granted,
+        Some(present) => Place::Another(format!("the pod {pod} with the UID {present}")),
+        None => Place::Another(format!("no pod {pod} is in the cluster any more, and another one")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_process_of_the_present_pod_takes_a_place() {
+        assert_eq!(place("smc-controller-1", "a", Some("a")), Place::Granted);
+        for present in [Some("b"), None] {
+            let Place::Another(process) = place("smc-controller-1", "a", present) else {
+                panic!("{present:?}")
+            };
+            assert!(process.contains("smc-controller-1"), "{process}");
+        }
+    }
 
     #[test]
     fn the_disk_that_is_recorded_may_found_and_no_other() {

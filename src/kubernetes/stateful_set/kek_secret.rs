@@ -14,11 +14,12 @@ use thiserror::Error;
 use tracing::info;
 use zeroize::Zeroize;
 
-use super::founding::RECORD;
+use super::founding::{self, RECORD};
+use super::group_record::{GROUP_RECORD, KEYS};
 use super::{ApiError, OwnObjects};
 
 /// The key in the Secret's data, and the file's name where it is mounted.
-const KEY: &str = "kek";
+pub(crate) const KEY: &str = "kek";
 
 /// Why there is no Secret.
 #[derive(Debug, Error)]
@@ -58,13 +59,16 @@ impl KekSecret {
     /// Makes the Secret if it is missing.
     pub async fn ensure(&self, env: &Env) -> Result<(), KekSecretError> {
         let (name, namespace) = (&self.name, self.objects.namespace());
-        if let Some(founding) = self.objects.config_map(RECORD).await? {
+        if let Some(record) = self.objects.config_map(RECORD).await? {
             // There must be a key. Whether there is, a creation that is only tried tells without reading it.
             if self.objects.create_secret(&secret(name, [0; 32]), true).await? {
+                let group = self.objects.config_map(GROUP_RECORD).await?.unwrap_or_default();
+                // That of the founding may have been replaced since.
+                let key = group.get(KEYS).or_else(|| record.get(founding::KEY));
                 return Err(KekSecretError::Lost {
                     secret: format!("{namespace}/{name}"),
                     record: format!("{namespace}/{RECORD}"),
-                    key: founding.get("keyEncryptionKey").cloned().unwrap_or_default(),
+                    key: key.cloned().unwrap_or_default(),
                 });
             }
             return Ok(());

@@ -62,6 +62,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// The name of the pod.
+    pub fn pod(&self) -> String {
+        format!("{}-{}", self.set, self.replica)
+    }
+
     /// Derives the place of `pod`. `max` counts all replicas that there may be, this one included.
     /// `own_services` says whether there is a Service for each of them, with the name of its pod.
     pub fn derive(

@@ -320,6 +320,8 @@ async fn serve(
             None => std::future::pending().await,
         }
     };
+    let replaced = group.replaced();
+    tokio::pin!(replaced);
     let starting = match &config.admin_socket {
         Some(socket) => Some(StartingAdmin::start(socket, Arc::clone(&group)).await?),
         None => None,
@@ -327,10 +329,12 @@ async fn serve(
     tokio::select! {
         ready = group.ready() => ready?,
         removed = removed => return Err(removed.into()),
+        replaced = &mut replaced => return Err(replaced.into()),
         () = signals.any() => return Ok(depart().await),
     }
     tokio::select! {
         () = clock_agrees(&group) => {}
+        replaced = &mut replaced => return Err(replaced.into()),
         () = signals.any() => return Ok(depart().await),
     }
     if let Some(starting) = starting {
@@ -350,6 +354,13 @@ async fn serve(
         ended = &mut joined => {
             ended?;
             Ok(None)
+        }
+        // At once: until its end it would issue beside the other group, and hold sidecars that it cannot
+        // admit.
+        replaced = &mut replaced => {
+            shutdown.cancel();
+            joined.await?;
+            Err(replaced.into())
         }
         () = signals.any() => {
             let departure = depart().await;

@@ -106,6 +106,12 @@ pub(super) struct UpgradeArgs {
     place: WhereArgs,
     #[command(flatten)]
     images: ImageArgs,
+    /// The Secret with the key-encryption key [default: the one in use]
+    #[arg(long, value_name = "SECRET")]
+    kek_secret: Option<String>,
+    /// Another Secret, whose key is accepted while one key takes the place of the other; "" for none any more
+    #[arg(long, value_name = "SECRET")]
+    also_kek_secret: Option<String>,
 }
 
 /// Flags of `smc uninstall`.
@@ -177,11 +183,21 @@ impl ImageArgs {
             ..settings
         }
     }
+}
 
-    /// As [`Self::chosen`], for an upgrade of `set`: where one image is named, the other stays as it is.
-    fn of_upgrade(&self, set: &Value, settings: Settings) -> Settings {
-        let named = self.image.is_some() || self.envoy_image.is_some();
-        self.chosen(if named { settings.with_images_of(set) } else { settings })
+impl UpgradeArgs {
+    /// The settings of `set` with what is named. Where anything is, an image that is not named stays as it
+    /// is.
+    fn chosen(&self, set: &Value, settings: Settings) -> Settings {
+        let Self { images, kek_secret, also_kek_secret, .. } = self;
+        let keys = kek_secret.is_some() || also_kek_secret.is_some();
+        let named = keys || images.image.is_some() || images.envoy_image.is_some();
+        let settings = images.chosen(if named { settings.with_images_of(set) } else { settings });
+        let other_key = match also_kek_secret {
+            Some(secret) => Some(secret.clone()).filter(|secret| !secret.is_empty()),
+            None => settings.other_key.clone(),
+        };
+        Settings { key: kek_secret.clone().unwrap_or_else(|| settings.key.clone()), other_key, ..settings }
     }
 }
 
@@ -289,7 +305,7 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     let injector = cluster.find(&args.place.injector()).await?;
     let converting = converter(&cluster, &args.place.mesh_namespace).await?;
     let installed = args.place.settings().continued(&set, injector.as_ref());
-    let objects = all_objects(&args.images.of_upgrade(&set, Settings { converting, ..installed }))?;
+    let objects = all_objects(&args.chosen(&set, Settings { converting, ..installed }))?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
@@ -453,8 +469,8 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     }
     if !args.dry_run {
         print_progress(&format!(
-            "kept      in {}: the key-encryption key (Secret smc-kek), the record of the founding (ConfigMap \
-             smc-founding), the controllers' volumes and their own Services; and the custom resources. A new installation goes on with them.",
+            "kept      in {}: the key-encryption key (Secret smc-kek), the records of the founding and of \
+             the group (ConfigMaps smc-founding and smc-group), the controllers' volumes and their own Services; and the custom resources. A new installation goes on with them.",
             args.place.mesh_namespace
         ));
     }

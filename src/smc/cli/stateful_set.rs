@@ -8,13 +8,16 @@ use clap::Args;
 use smc_host::tasks::Tasks;
 use smc_issuing::seal::KeyEncryption;
 use smc_kubernetes::stateful_set::{
-    ApiError, Departing, FoundingObject, MAX_REPLICAS, MemberRemoval, OwnObjects, Placement, PlacementError,
-    Ports,
+    ApiError, Departing, FoundingObject, GroupRecord, MAX_REPLICAS, MemberRemoval, OwnObjects, Placement,
+    PlacementError, Ports,
 };
 use smc_types::ids::MeshNamespace;
 
 /// The port for other replicas, where only the pod's name is given.
-const RAFT_PORT: u16 = 15129;
+pub(super) const RAFT_PORT: u16 = 15129;
+
+/// The headless Service of an installation.
+pub(super) const HEADLESS_SERVICE: &str = "smc-controller-headless";
 
 /// The flags of a replica that is a pod of a StatefulSet.
 #[derive(Debug, Args)]
@@ -31,6 +34,10 @@ pub(super) struct StatefulSetArgs {
             "xds_address", "create_kek"]
     )]
     pod_name: Option<String>,
+    /// This pod's UID: a process that is left of a former pod takes no place of the present one's in the
+    /// group
+    #[arg(long, value_name = "UID", requires = "pod_name")]
+    pod_uid: Option<String>,
     /// The headless Service that gives the pods of the StatefulSet their names
     #[arg(long, value_name = "SERVICE", requires = "pod_name")]
     headless_service: Option<String>,
@@ -53,6 +60,8 @@ pub(super) struct InStatefulSet {
     pub(super) raft_listen: SocketAddr,
     /// Its way to the API.
     objects: OwnObjects,
+    /// Its UID, if it is known.
+    uid: Option<String>,
 }
 
 /// Why the flags give no place.
@@ -76,7 +85,8 @@ impl StatefulSetArgs {
         let own = self.replica_services;
         let placement = Placement::derive(&pod, &service, own, namespace, self.max_replicas, ports)?;
         let objects = OwnObjects::in_cluster(namespace.clone())?;
-        Ok(Some(InStatefulSet { placement, raft_listen: SocketAddr::new(xds.ip(), RAFT_PORT), objects }))
+        let raft_listen = SocketAddr::new(xds.ip(), RAFT_PORT);
+        Ok(Some(InStatefulSet { placement, raft_listen, objects, uid: self.pod_uid }))
     }
 }
 
@@ -87,12 +97,16 @@ impl InStatefulSet {
             objects: self.objects.clone(),
             replica: self.placement.replica,
             key: keys.id().to_owned(),
+            pod: self.placement.pod(),
+            uid: self.uid.clone(),
         }
     }
 
-    /// Starts the watch over the size of the group.
+    /// Starts the watch over the size of the group, and over its record.
     pub(super) fn keep(&self, group: &Arc<smc_raft::Group>, tasks: &mut Tasks) {
         let (objects, set) = (self.objects.clone(), self.placement.set.clone());
+        let record = GroupRecord { objects: objects.clone(), group: Arc::clone(group) };
+        tasks.spawn("group record", |stopping| record.run(stopping));
         let keeper = MemberRemoval { objects, set, group: Arc::clone(group) };
         tasks.spawn("group size", |stopping| keeper.run(stopping));
     }

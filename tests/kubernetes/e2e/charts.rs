@@ -59,7 +59,8 @@ fn profiles() -> Vec<Vec<String>> {
     let all = "--set=podMonitor.enabled=true,serviceMonitor.enabled=true,priorityClassName=system-cluster-critical,\
                persistence.storageClassName=fast,imagePullSecrets[0].name=pull,nodeSelector.disk=ssd,\
                tolerations[0].operator=Exists,webhooks.excludedNamespaces[0]=legacy,extraArgs[0]=--request-retries=1,\
-               podMonitor.labels.team=mesh,podAnnotations.a=b,podLabels.c=d,listenAddress=[::]";
+               podMonitor.labels.team=mesh,podAnnotations.a=b,podLabels.c=d,listenAddress=[::],\
+               kek.secretName=smc-kek-2,kek.alsoSecretName=smc-kek";
     let none = "--set=podDisruptionBudget.enabled=false,networkPolicy.enabled=false,persistence.enabled=false,\
                 kek.create=false";
     let rows: [&[&str]; 4] = [&[], &[&ha], &[&ha, all], &[none]];

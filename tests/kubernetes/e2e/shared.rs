@@ -96,7 +96,7 @@ async fn started(place: &'static Place, alone: Option<MutexGuard<'static, ()>>) 
 }
 
 /// The images of the tests' pods.
-fn images() -> Vec<Image> {
+pub(crate) fn images() -> Vec<Image> {
     let program = |name: &str| beside(name).unwrap();
     let envoy = variable("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");
     vec![

@@ -38,6 +38,8 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
         max_replicas: 7,
         disks: Disks::Persistent { size: "5Gi".to_owned(), class: Some("fast".to_owned()) },
         high_availability: true,
+        key: "smc-kek-3".to_owned(),
+        other_key: Some("smc-kek-2".to_owned()),
     };
     let text = to_yaml(&all_objects(&chosen).unwrap()).unwrap();
     assert!(!text.contains("marker"), "a marker is left");
@@ -53,7 +55,10 @@ fn no_marker_is_left_and_what_a_person_chose_is_there() {
     assert_eq!(claim["resources"]["requests"]["storage"], "5Gi");
     let container = set.pointer("/spec/template/spec/containers/0").unwrap();
     assert_eq!(container["image"], "registry.example/smc@sha256:1");
+    let init = set.pointer("/spec/template/spec/initContainers/0/args").unwrap().as_array().unwrap();
+    assert!(init.contains(&json!("--secret=smc-kek-3")), "{init:?}");
     for argument in [
+        "--also-kek-file=/etc/smc/kek-also/kek",
         "--mesh-name=blue",
         "--trust-domain=blue.example",
         "--max-replicas=7",
@@ -107,7 +112,10 @@ fn an_upgrade_finds_the_choices_of_the_installation() {
         envoy_image: ENVOY_IMAGE.replace("docker.io", "registry.example:5000"),
         ..settings()
     };
-    for chosen in [chosen.clone(), Settings { disks: Disks::Ephemeral, high_availability: false, ..chosen }] {
+    let keys = Settings { key: "new".to_owned(), other_key: Some("smc-kek".to_owned()), ..chosen.clone() };
+    for chosen in
+        [chosen.clone(), keys, Settings { disks: Disks::Ephemeral, high_availability: false, ..chosen }]
+    {
         let objects = by_name(chart_objects(&chosen).unwrap());
         let set = &objects["StatefulSet smc-system/smc-controller"];
         let injector = objects.get("MutatingWebhookConfiguration /smc-injector-smc");

@@ -1,0 +1,88 @@
+//! The record of the group in Kubernetes: the ConfigMap `smc-group`.
+//!
+//! Owns its content, and its upkeep by the leader. What was true at the founding does not stay so: a restore
+//! or a recovery makes another group, and another key-encryption key takes the place of the first. A person, `smc
+//! check` and the init container read here which key the mesh needs while no controller runs to say so. It
+//! decides nothing: of two groups the members themselves know which one is over ([`smc_raft::Replaced`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smc_authority::ledger::Ledger;
+use smc_raft::{Group, GroupStatus, ReplicatedLedger};
+use smc_types::causes::causes;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::OwnObjects;
+
+/// The name of the record.
+pub(crate) const GROUP_RECORD: &str = "smc-group";
+
+/// The field with the ids of the key-encryption keys, separated by spaces.
+pub(crate) const KEYS: &str = "keyEncryptionKeys";
+
+/// The time between two looks at what the record has to say. The look costs the API server nothing.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How often the leader writes a record that does not change: a person may have changed or deleted it.
+const REPEAT: Duration = Duration::from_mins(10);
+
+/// The upkeep by one replica.
+pub struct GroupRecord {
+    /// The namespace of the record.
+    pub objects: OwnObjects,
+    /// The group.
+    pub group: Arc<Group>,
+}
+
+impl GroupRecord {
+    /// Keeps the record up while this replica leads, until `stopping`.
+    pub async fn run(self, stopping: CancellationToken) {
+        let mut written = None;
+        let mut refused = false;
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = sleep(LOOK) => {}
+            }
+            let Some(record) = self.group.local().read(|ledger| record(&self.group.status(), ledger)) else {
+                written = None;
+                continue;
+            };
+            let stands = |(before, at): &(_, Instant)| *before == record && at.elapsed() < REPEAT;
+            if written.as_ref().is_some_and(stands) {
+                continue;
+            }
+            match self.objects.keep_config_map(GROUP_RECORD, record.clone()).await {
+                Ok(()) => {
+                    refused = false;
+                    written = Some((record, Instant::now()));
+                }
+                Err(error) if !refused => {
+                    warn!(error = %causes(&error), "cannot record the group; will retry");
+                    refused = true;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// What the record says, if this replica leads a group that has a mesh's keys.
+fn record(status: &GroupStatus, ledger: &Ledger) -> Option<BTreeMap<String, String>> {
+    let group = status.group.filter(|_| status.leads())?;
+    let keys: BTreeSet<_> = ledger.keys().map(|(_, _, key)| key.encryption_key.as_str()).collect();
+    let voters = status.members.iter().filter(|member| member.voter).map(|member| member.id.to_string());
+    let spaced = |words: Vec<&str>| words.join(" ");
+    let voters: Vec<_> = voters.collect();
+    (!keys.is_empty()).then(|| {
+        BTreeMap::from([
+            ("group".to_owned(), group.to_string()),
+            ("voters".to_owned(), spaced(voters.iter().map(String::as_str).collect())),
+            (KEYS.to_owned(), spaced(keys.into_iter().collect())),
+        ])
+    })
+}

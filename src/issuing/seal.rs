@@ -22,7 +22,7 @@ use smc_types::text::truncated;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-pub use key_file::{KeyFileError, KeyPlace};
+pub use key_file::{KeyFileError, KeyPlace, key_id};
 pub use key_ring::KeyRing;
 
 use smc_host::env::{Entropy, NoEntropy};
@@ -129,13 +129,17 @@ pub struct LocalKey {
     place: KeyPlace,
 }
 
+/// The id of a KEK. 64 bits of a hash of 256 random bits distinguish KEKs and reveal none.
+fn id_of(key: &[u8; 32]) -> String {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    hash.update(b"smc key-encryption key id\0");
+    hash.update(key);
+    truncated(&HEXLOWER.encode(hash.finish().as_ref()), 16)
+}
+
 impl LocalKey {
     fn new(bytes: &[u8; 32], entropy: Arc<dyn Entropy>, file: &Path) -> Result<Self, NoEntropy> {
-        // 64 bits of a hash of 256 random bits distinguish KEKs and reveal none.
-        let mut hash = digest::Context::new(&digest::SHA256);
-        hash.update(b"smc key-encryption key id\0");
-        hash.update(bytes);
-        let id = truncated(&HEXLOWER.encode(hash.finish().as_ref()), 16);
+        let id = id_of(bytes);
         // 32 bytes are always a valid key; ring's type cannot express that.
         let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| NoEntropy)?;
         let group_secret = GroupSecret::derived_from(bytes, b"smc replicas 1").map_err(|_| NoEntropy)?;

@@ -144,6 +144,12 @@ impl LocalKey {
     }
 }
 
+/// The id of the KEK in the content of such a file, as [`super::KeyEncryption::id`] has it; `None` if it
+/// holds no key.
+pub fn key_id(content: &[u8]) -> Option<String> {
+    decode(content).map(|key| super::id_of(&key))
+}
+
 /// The user that reads the file, and the groups that may read it as well.
 struct Reader {
     user: u32,

@@ -108,17 +108,34 @@ impl Controllers {
         Ok(clients)
     }
 
+    /// A client of each controller that runs, ready or not, or why there is none; there is one at least.
+    pub async fn all(
+        &self,
+        limit: Duration,
+    ) -> Result<Vec<Result<Client, ControllerError>>, ControllerError> {
+        let mut clients = Vec::new();
+        for pod in self.chosen(runs).await? {
+            clients.push(self.call(pod, limit).await);
+        }
+        if clients.is_empty() {
+            return Err(ControllerError::NoneRuns(self.namespace.clone()));
+        }
+        Ok(clients)
+    }
+
     /// The names of the pods that are ready, or of those that run if none is, sorted.
-    async fn callable(&self) -> Result<Vec<String>, ControllerError> {
+    async fn callable(&self) -> Result<BTreeSet<String>, ControllerError> {
+        let ready = self.chosen(is_ready).await?;
+        if ready.is_empty() { self.chosen(runs).await } else { Ok(ready) }
+    }
+
+    /// The names of the pods that are to be called, sorted.
+    async fn chosen(&self, chosen: fn(&Pod) -> bool) -> Result<BTreeSet<String>, ControllerError> {
         let listed = timeout(REACH, self.pods.list(&ListParams::default().labels(SELECTOR))).await;
         let listed = listed.map_err(|_| ControllerError::Silent("the API server".to_owned()))?;
         let namespace = self.namespace.clone();
         let pods = listed.map_err(|source| ControllerError::List { namespace, source: Box::new(source) })?;
-        let names = |chosen: fn(&Pod) -> bool| -> BTreeSet<String> {
-            pods.items.iter().filter(|pod| chosen(pod)).filter_map(|pod| pod.metadata.name.clone()).collect()
-        };
-        let ready = names(is_ready);
-        Ok(if ready.is_empty() { names(runs) } else { ready }.into_iter().collect())
+        Ok(pods.items.into_iter().filter(chosen).filter_map(|pod| pod.metadata.name).collect())
     }
 
     async fn call(&self, pod: String, limit: Duration) -> Result<Client, ControllerError> {

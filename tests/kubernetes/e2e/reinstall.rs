@@ -47,6 +47,7 @@ async fn a_mesh_that_is_installed_again_gets_ready_or_says_what_to_type() {
     let said = install(smc, &["--permissive"]).await;
     assert!(said.contains("created   MeshConfig osm-mesh-config in green-system"), "{said}");
     an_application_that_moves_in_is_seen(smc).await;
+    the_key_changes_step_by_step(smc).await;
     images_change_one_by_one(smc).await;
 
     smc.succeed(&["uninstall"]).await;
@@ -96,6 +97,41 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     assert!(said.contains("the mesh is not permissive"), "{said}");
 }
 
+/// The steps of docs/operation.md, and that a Secret with another key is found before a restart needs it.
+async fn the_key_changes_step_by_step(smc: Program<'_>) {
+    let secret = |name: &str, byte: char| {
+        let key = byte.to_string().repeat(64);
+        format!(
+            "{{apiVersion: v1, kind: Secret, metadata: {{name: {name}, namespace: {GREEN}}}, stringData: {{kek: \
+             '{key}'}}}}"
+        )
+    };
+    smc.cluster.apply(&secret("smc-kek-2", 'b')).await.unwrap();
+    smc.succeed(&["upgrade", "--also-kek-secret", "smc-kek-2"]).await;
+    smc.succeed(&["upgrade", "--kek-secret", "smc-kek-2", "--also-kek-secret", "smc-kek"]).await;
+    smc.succeed(&["ca", "rekey"]).await;
+    smc.succeed(&["upgrade", "--also-kek-secret", ""]).await;
+    let check = smc.succeed(&["check", "--wait", "60s"]).await;
+    assert!(check.contains("√ it opens what the mesh has sealed"), "{check}");
+    // Later upgrades keep it.
+    let manifest = smc.succeed(&["upgrade", "--dry-run"]).await;
+    assert!(manifest.contains("secretName: smc-kek-2") && !manifest.contains("kek-also"), "{manifest}");
+
+    // The former name, and then the name in use with a key that is none of the mesh's.
+    let gone = ["delete", "secret", "smc-kek", "smc-kek-2", "-n", GREEN];
+    assert!(smc.cluster.kubectl(&gone).await.unwrap().success());
+    smc.cluster.apply(&secret("smc-kek-2", 'c')).await.unwrap();
+    let check = smc.run(&["check"]).await;
+    assert!(
+        check.code == Some(79) && check.output.contains("× it opens what the mesh has sealed"),
+        "{check:#?}"
+    );
+    let replace = ["delete", "secret", "smc-kek-2", "-n", GREEN];
+    assert!(smc.cluster.kubectl(&replace).await.unwrap().success());
+    smc.cluster.apply(&secret("smc-kek-2", 'b')).await.unwrap();
+    smc.succeed(&["check"]).await;
+}
+
 /// An image of Envoy that cannot be pulled is no reason to exchange the controllers' image, and is seen.
 async fn images_change_one_by_one(smc: Program<'_>) {
     smc.succeed(&["upgrade", "--envoy-image", "nowhere.invalid/envoy:1"]).await;
@@ -131,7 +167,10 @@ async fn fewer_controllers_than_the_group_has_are_found(smc: Program<'_>) {
         "{check:#?}"
     );
     let status = smc.succeed(&["cluster", "status"]).await;
-    assert!(status.contains("2 of the controllers 0, 1, 2 of its group have to run"), "{status}");
+    assert!(
+        status.contains("2 of the controllers 0, 1, 2 of its group have to run with their disks"),
+        "{status}"
+    );
     // As it is typed: without the name of the program.
     let scaled = smc.cluster.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>()).await.unwrap();
     assert!(scaled.success(), "{scaled:?}");

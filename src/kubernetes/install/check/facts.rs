@@ -2,29 +2,29 @@
 //!
 //! Owns the requests. What a person may not see stays unknown, which is not the same as missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use smc_proto::admin::v1::{
-    GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListProxiesRequest,
+    GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListProblemsRequest, ListProxiesRequest,
 };
 use smc_server::admin::client::{CALL_TIMEOUT, Client};
 use smc_types::causes::causes;
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::Kind;
 
+use super::key::{Key, key, recorded};
 use super::members::{Members, members};
 use crate::crds::{DefinitionError, definitions};
 use crate::install::apply::Cluster;
 use crate::install::controllers::{Controllers, SELECTOR};
-use crate::install::settings::key_secret;
 use crate::names::INJECTOR;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
@@ -72,8 +72,10 @@ pub struct Facts {
     pub validator: Option<Value>,
     /// The pods of the controllers.
     pub pods: Vec<Value>,
-    /// Whether the Secret of the key-encryption key is there, as far as the person may see.
-    pub key: Option<bool>,
+    /// The Secret of the key-encryption key.
+    pub key: Key,
+    /// The ids of the keys that the mesh's private keys are sealed with, as far as anything says so.
+    pub sealed_with: Vec<String>,
     /// The group as a controller sees it, or why none answers.
     pub group: Result<Group, String>,
     /// The namespaces of the mesh.
@@ -81,6 +83,8 @@ pub struct Facts {
     /// The UUIDs of the proxies that the controllers know, and whether they are connected; or why that is
     /// unknown.
     pub proxies: Result<BTreeMap<String, bool>, String>,
+    /// The problems of the mesh, or why they are unknown.
+    pub problems: Result<Vec<String>, String>,
     /// Whether the mesh allows all traffic, as far as the person may see.
     pub permissive: Option<bool>,
     /// The time, in seconds since 1970.
@@ -90,6 +94,10 @@ pub struct Facts {
 /// What a controller says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Group {
+    /// The id of its group; empty if it has none.
+    pub id: String,
+    /// The ids of the groups that the controllers which answer belong to, sorted.
+    pub groups: Vec<String>,
     /// The leader, if there is one.
     pub leader: Option<u64>,
     /// The voters, sorted.
@@ -102,6 +110,8 @@ pub struct Group {
     pub clock_problem: Option<String>,
     /// The certificate authorities, and when they end.
     pub authorities: Vec<(String, i64)>,
+    /// The ids of the key-encryption keys that private keys are sealed with.
+    pub sealed_with: Vec<String>,
     /// Conditions that an operator should act on.
     pub warnings: Vec<String>,
 }
@@ -126,10 +136,12 @@ pub async fn gather(
         injector: None,
         validator: None,
         pods: Vec::new(),
-        key: None,
+        key: Key::Unknown,
+        sealed_with: Vec::new(),
         group: Err("no controller was asked".to_owned()),
         members: Members::default(),
         proxies: Err("no controller was asked".to_owned()),
+        problems: Err("no controller was asked".to_owned()),
         permissive: None,
         now,
     };
@@ -156,10 +168,15 @@ pub async fn gather(
         facts.pods = controllers(cluster, namespace).await;
         facts.key = key(cluster, namespace, set).await;
         facts.group = group(cluster, namespace).await;
+        facts.sealed_with = match &facts.group {
+            Ok(group) if !group.sealed_with.is_empty() => group.sealed_with.clone(),
+            _ => recorded(cluster, namespace).await,
+        };
         facts.members = members(client, mesh, now).await;
         facts.permissive = is_permissive(cluster, namespace).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
             facts.proxies = proxies(cluster, namespace).await;
+            facts.problems = problems(cluster, namespace).await;
         }
     }
     Ok(facts)
@@ -215,17 +232,33 @@ pub async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Va
     listed.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect()
 }
 
-async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Option<bool> {
-    let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace.as_str());
-    // Its metadata alone: the key is no business of this program.
-    secrets.get_metadata_opt(key_secret(set)).await.ok().map(|found| found.is_some())
-}
-
 /// What the controllers of `namespace` say about their group, or why none answers.
 pub async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
-    let mut client = controllers.client(None, CALL_TIMEOUT).await.map_err(|error| causes(&error))?;
-    asked(&mut client).await.map_err(|status| status.message().to_owned())
+    let mut answers = Vec::new();
+    // Also those that are not ready: one of another group is not.
+    for client in controllers.all(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+        answers.push(match client {
+            Ok(mut client) => asked(&mut client).await.map_err(|status| status.message().to_owned()),
+            Err(error) => Err(causes(&error)),
+        });
+    }
+    chosen(answers)
+}
+
+/// The answer that counts: that of a controller that serves, or at least has a group, and says what it
+/// waits for. Of which groups the controllers are, all of them say.
+fn chosen(answers: Vec<Result<Group, String>>) -> Result<Group, String> {
+    let groups: BTreeSet<_> = answers.iter().flatten().map(|group| group.id.clone()).collect();
+    let groups: Vec<_> = groups.into_iter().filter(|id| !id.is_empty()).collect();
+    let best = answers.into_iter().min_by_key(|answer| match answer {
+        Ok(group) if group.waits_for.is_none() => 0,
+        Ok(group) if !group.id.is_empty() => 1,
+        Ok(_) => 2,
+        Err(_) => 3,
+    });
+    let best = best.unwrap_or_else(|| Err("no controller was asked".to_owned()))?;
+    Ok(Group { groups, ..best })
 }
 
 /// The proxies that the controllers know, by their UUID, and whether they are connected to one that is ready.
@@ -239,6 +272,22 @@ async fn proxies(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeMa
         }
     }
     Ok(known)
+}
+
+/// The problems of the mesh that are to be noted, with the objects that have them; all controllers know all
+/// but those of proxies, of which the one that serves them knows.
+async fn problems(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Vec<String>, String> {
+    let controllers = Controllers::new(cluster.client(), namespace.clone());
+    let mut found = BTreeSet::new();
+    for mut client in controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+        let listed = client.list_problems(ListProblemsRequest {}).await;
+        let listed = listed.map_err(|status| status.message().to_owned())?.into_inner().problems;
+        found.extend(listed.into_iter().map(|problem| match problem.object.as_str() {
+            "" => problem.message,
+            object => format!("{object}: {}", problem.message),
+        }));
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// The mesh's configuration, by its name.
@@ -274,7 +323,12 @@ async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {
     let tells = status.replicas.iter().any(|replica| replica.heard);
     let silent = status.replicas.iter().filter(|replica| tells && !replica.heard).map(|replica| replica.id);
     let silent = silent.collect();
+    let sealed_with = authority.key_encryption_keys.into_iter().filter(|key| key.keys > 0);
+    let sealed_with = sealed_with.map(|key| key.id).collect();
     Ok(Group {
+        id: status.group,
+        groups: Vec::new(),
+        sealed_with,
         leader: status.leader,
         voters,
         silent,

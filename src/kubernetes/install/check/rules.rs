@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::facts::{Facts, Group};
+use super::key::Key;
 use super::members::Members;
 use super::stuck::stuck;
 use crate::install::apply::rollout;
@@ -172,13 +173,20 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         .collect();
     let not_served =
         (!not_served.is_empty()).then(|| format!("{} is not established", not_served.join(", ")));
-    let key = match facts.key {
-        Some(true) => Verdict::Pass,
-        Some(false) => {
-            let name = key_secret(set);
-            Verdict::Failure(format!("the Secret {}/{name} is missing", facts.namespace))
-        }
-        None => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
+    let secret = format!("{}/{}", facts.namespace, key_secret(set));
+    let key = match &facts.key {
+        Key::Unread | Key::Id(_) => Verdict::Pass,
+        Key::Missing => Verdict::Failure(format!("the Secret {secret} is missing")),
+        Key::Malformed => Verdict::Failure(format!("the Secret {secret} holds no key in its field `kek`")),
+        Key::Unknown => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
+    };
+    let other = match &facts.key {
+        Key::Id(id) if !facts.sealed_with.is_empty() && !facts.sealed_with.contains(id) => Some(format!(
+            "the Secret {secret} holds the key {id}, and the mesh's keys are sealed with {}: controllers that restart \
+             cannot open them. Put that key back",
+            facts.sealed_with.join(" and ")
+        )),
+        _ => None,
     };
     let mesh = other_mesh(set, &facts.mesh);
     let mesh = mesh.map(|name| format!("the mesh of {} is {name}; use --mesh-name {name}", facts.namespace));
@@ -186,6 +194,7 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         check(CONFIGURATION, "the custom resources are defined", "custom-resources", unless(missing)),
         check(CONFIGURATION, "the custom resources are served", "custom-resources", unless(not_served)),
         check(CONFIGURATION, "there is a key-encryption key", "key-encryption-key", key),
+        check(CONFIGURATION, "it opens what the mesh has sealed", "key-encryption-key", unless(other)),
         check(
             CONFIGURATION,
             "the mesh has the name that is asked for",
@@ -250,9 +259,18 @@ pub fn too_few(group: &Group, namespace: &str, replicas: u64) -> Option<String> 
 }
 
 fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
-    let leader = group.leader.is_none().then(|| match &group.waits_for {
-        Some(what) => format!("nothing can be issued, renewed or released: the controller waits for {what}"),
-        None => "no leader: nothing can be issued, renewed or released".to_owned(),
+    let leader = group.leader.is_none().then(|| {
+        let waits_for = group.waits_for.as_ref().map(|what| format!(": the controller waits for {what}"));
+        let missing = group.silent.iter().filter(|id| group.voters.contains(id)).count();
+        let last_resort = if group.voters.is_empty() {
+            "; if no volume of their group is left, `smc cluster restore BACKUP` makes a new one"
+        } else if group.voters.len() - missing <= group.voters.len() / 2 {
+            "; if their volumes are lost for good, `smc cluster recover` makes a new group of what is left"
+        } else {
+            ""
+        };
+        let waits_for = waits_for.unwrap_or_default();
+        format!("nothing can be issued, renewed or released{waits_for}{last_resort}")
     });
     let silent: Vec<_> = group.silent.iter().map(ToString::to_string).collect();
     let silent =
@@ -262,7 +280,11 @@ fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
         .then(|| format!("the voters are {:?}, and {replicas} controllers are asked for", group.voters));
     let even = (replicas > 0 && replicas.is_multiple_of(2))
         .then(|| format!("{replicas} controllers survive the loss of no more than {} do", replicas - 1));
+    let several = (group.groups.len() > 1).then(|| {
+        format!("they are of the groups {}, each of which issues certificates", group.groups.join(", "))
+    });
     vec![
+        check(CONTROLLERS, "they belong to one group", "two-groups", unless(several)),
         check(CONTROLLERS, "their group has a leader", "no-leader", unless(leader)),
         check(
             CONTROLLERS,
@@ -380,6 +402,12 @@ fn mesh(facts: &Facts) -> Vec<Check> {
             .then(|| format!("{} pods have one in namespaces of no mesh: {}", left.len(), some_of(&left)));
         checks.push(check(MESH, "no sidecar is left behind", "left-behind", unless(left)));
     }
+    let problems = match &facts.problems {
+        Ok(problems) if problems.is_empty() => None,
+        Ok(problems) => Some(format!("{} problems: {}", problems.len(), some_of(problems))),
+        Err(problem) => Some(format!("unknown: {problem}")),
+    };
+    checks.push(check(MESH, "it has no problems", "problems", caution(problems)));
     let closed = caution(closed);
     checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
     checks

@@ -4,9 +4,13 @@
 //! one, is left out.
 
 use serde_json::Value;
+use smc_types::text::truncated;
 
 /// Reasons that pass by themselves.
 const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// How much of the last line of a log is shown, in bytes.
+const LAST_WORDS: usize = 500;
 
 /// The containers of `pod` that do not start, of those that `chosen` names, and why; `None` if all do.
 pub fn stuck(pod: &Value, chosen: impl Fn(&str) -> bool) -> Option<String> {
@@ -16,12 +20,23 @@ pub fn stuck(pod: &Value, chosen: impl Fn(&str) -> bool) -> Option<String> {
         let name = container["name"].as_str().filter(|name| chosen(name))?;
         let waiting = &container["state"]["waiting"];
         let reason = waiting["reason"].as_str().filter(|reason| !PASSING.contains(reason))?;
-        let message = waiting["message"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
+        // Of a container that ends again and again the kubelet says how long it waits, and the container
+        // itself why.
+        let last_words = container["lastState"]["terminated"]["message"].as_str().and_then(last_line);
+        let message = last_words.or_else(|| waiting["message"].as_str().map(str::to_owned));
+        let message = message.map(|text| format!(" ({text})")).unwrap_or_default();
         Some(format!("{name}: {reason}{message}"))
     };
     let problems: Vec<_> = containers.filter_map(problem).collect();
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     (!problems.is_empty()).then(|| format!("{name}: {}", problems.join(", ")))
+}
+
+/// The last line that says anything, without what a terminal would make colours of.
+fn last_line(text: &str) -> Option<String> {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let line: String = line.trim().chars().filter(|char| !char.is_control()).collect();
+    Some(truncated(&line, LAST_WORDS))
 }
 
 #[cfg(test)]
@@ -47,6 +62,12 @@ mod tests {
         let mut said = waiting("app", "ErrImagePull");
         said["state"]["waiting"]["message"] = json!("no such host");
         assert_eq!(stuck(&pod(running, said), all).as_deref(), Some("web: app: ErrImagePull (no such host)"));
+        let mut ended = waiting("app", "CrashLoopBackOff");
+        ended["state"]["waiting"]["message"] = json!("back-off 10s restarting");
+        ended["lastState"]["terminated"]["message"] = json!("starting\nerror: the disk is full\n\n");
+        let running = json!({"name": "envoy", "state": {"running": {}}});
+        let expected = "web: app: CrashLoopBackOff (error: the disk is full)";
+        assert_eq!(stuck(&pod(running, ended), all).as_deref(), Some(expected));
         assert_eq!(stuck(&json!({}), all), None);
     }
 }

@@ -19,13 +19,13 @@ fn healthy() -> Facts {
     }
     let established = json!({ "status": { "conditions": [{ "type": "Established", "status": "True" }] } });
     let group = Group {
+        id: "a".to_owned(),
+        groups: vec!["a".to_owned()],
         leader: Some(0),
         voters: vec![0],
-        silent: Vec::new(),
-        waits_for: None,
-        clock_problem: None,
         authorities: vec![("the root 01".to_owned(), 1_000_000_000)],
-        warnings: Vec::new(),
+        sealed_with: vec!["k".to_owned()],
+        ..Group::default()
     };
     Facts {
         mesh: "smc".to_owned(),
@@ -38,7 +38,8 @@ fn healthy() -> Facts {
         injector: Some(injector),
         validator: Some(validator),
         pods: Vec::new(),
-        key: Some(true),
+        key: Key::Id("k".to_owned()),
+        sealed_with: vec!["k".to_owned()],
         group: Ok(group),
         members: Members {
             namespaces: vec!["bookstore".to_owned()],
@@ -47,6 +48,7 @@ fn healthy() -> Facts {
             ..Members::default()
         },
         proxies: Ok([("u".to_owned(), true)].into()),
+        problems: Ok(Vec::new()),
         permissive: Some(false),
         now: 0,
     }
@@ -101,8 +103,13 @@ fn each_failure_is_found_and_named() {
     assert_eq!(changed(|f| f.version = Ok("1.30+".into())), Vec::<String>::new());
     assert_eq!(changed(|f| f.version = Ok("new".into())), ["‼ its version is known to work"]);
     assert_eq!(changed(|f| f.set = None), ["× SMC is installed"]);
-    assert_eq!(changed(|f| f.key = Some(false)), ["× there is a key-encryption key"]);
-    assert_eq!(changed(|f| f.key = None), ["‼ there is a key-encryption key"]);
+    assert_eq!(changed(|f| f.problems = Ok(vec!["a split: b".into()])), ["‼ it has no problems"]);
+    assert_eq!(changed(|f| f.key = Key::Missing), ["× there is a key-encryption key"]);
+    assert_eq!(changed(|f| f.key = Key::Malformed), ["× there is a key-encryption key"]);
+    assert_eq!(changed(|f| f.key = Key::Unknown), ["‼ there is a key-encryption key"]);
+    assert_eq!(changed(|f| f.key = Key::Unread), Vec::<String>::new());
+    assert_eq!(changed(|f| f.key = Key::Id("other".into())), ["× it opens what the mesh has sealed"]);
+    assert_eq!(group(|group| group.groups.push("b".into())), ["× they belong to one group"]);
     assert_eq!(changed(|f| f.mesh = "blue".into()), ["× the mesh has the name that is asked for"]);
     assert_eq!(
         changed(|f| drop(f.definitions.insert("x".into(), None))),
@@ -240,4 +247,26 @@ fn an_empty_cluster_can_take_an_installation_and_a_taken_one_cannot() {
     assert_eq!(findings(&before(&elsewhere)), ["× the name of the mesh is free"]);
     let diskless = Facts { default_storage_class: Some(false), ..empty() };
     assert_eq!(findings(&before(&diskless)), ["‼ controllers get disks"]);
+}
+
+#[test]
+fn a_group_without_a_leader_learns_its_last_resort() {
+    let said = |voters: &[u64], silent: &[u64]| {
+        let (voters, silent) = (voters.to_vec(), silent.to_vec());
+        let group = Group { voters, silent, waits_for: Some("a leader".to_owned()), ..Group::default() };
+        let checks = after(&Facts { group: Ok(group), ..healthy() });
+        let leader = checks.into_iter().find(|check| check.hint == "no-leader").unwrap();
+        let Verdict::Failure(text) = leader.verdict else { panic!("{leader:?}") };
+        text
+    };
+    for (sentence, voters, silent, command) in [
+        ("an election", vec![0, 1, 2], vec![2], None),
+        ("the majority is lost", vec![0, 1, 2], vec![0, 1], Some("smc cluster recover")),
+        ("all are lost", vec![], vec![], Some("smc cluster restore")),
+    ] {
+        let text = said(&voters, &silent);
+        for known in ["smc cluster recover", "smc cluster restore"] {
+            assert_eq!(text.contains(known), command == Some(known), "{sentence}: {text}");
+        }
+    }
 }

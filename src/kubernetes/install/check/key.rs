@@ -1,0 +1,65 @@
+//! The key-encryption key as `smc check` sees it.
+//!
+//! Owns what is compared: the key of the Secret with the keys that the mesh's private keys are sealed with. A running
+//! controller has read its key long ago, so a Secret that was exchanged shows at the next restart otherwise, of
+//! all controllers at once. The key is read with the rights of the person who asks, and nothing but its id is
+//! kept.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use serde_json::Value;
+use smc_issuing::seal::key_id;
+use smc_types::ids::MeshNamespace;
+use zeroize::Zeroize;
+
+use crate::install::apply::Cluster;
+use crate::install::settings::key_secret;
+use crate::stateful_set::{FOUNDING_KEY, FOUNDING_RECORD, GROUP_KEYS, GROUP_RECORD, SECRET_KEY};
+
+/// The Secret of the key-encryption key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// The person may not see it.
+    Unknown,
+    /// There is none.
+    Missing,
+    /// It is there, and the person may not read it.
+    Unread,
+    /// It holds no key.
+    Malformed,
+    /// It holds the key with this id.
+    Id(String),
+}
+
+/// Looks at the Secret that the StatefulSet mounts.
+pub(super) async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Key {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace.as_str());
+    let name = key_secret(set);
+    match secrets.get_opt(name).await {
+        Ok(None) => Key::Missing,
+        Ok(Some(secret)) => {
+            let mut data = secret.data.unwrap_or_default();
+            let id = data.get(SECRET_KEY).and_then(|key| key_id(&key.0));
+            data.values_mut().for_each(|value| value.0.zeroize());
+            id.map_or(Key::Malformed, Key::Id)
+        }
+        // The metadata may be seen without the content.
+        Err(_) => match secrets.get_metadata_opt(name).await {
+            Ok(Some(_)) => Key::Unread,
+            Ok(None) => Key::Missing,
+            Err(_) => Key::Unknown,
+        },
+    }
+}
+
+/// The ids of the keys that are on record in the cluster: the leader's record, or that of the founding.
+pub(super) async fn recorded(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), namespace.as_str());
+    for (name, field) in [(GROUP_RECORD, GROUP_KEYS), (FOUNDING_RECORD, FOUNDING_KEY)] {
+        let Ok(Some(map)) = maps.get_opt(name).await else { continue };
+        if let Some(keys) = map.data.unwrap_or_default().get(field) {
+            return keys.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+    Vec::new()
+}

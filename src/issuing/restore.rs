@@ -4,7 +4,7 @@
 //! controller would find a missing one only at its start, when the operator may have deleted it already.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use smc_raft::{Backup, BackupError, read_backup};
@@ -32,9 +32,13 @@ pub enum RestoreError {
     OtherKey(String),
 }
 
-/// Reads the backup in `path`, and checks that `keys` open all private keys in it. Blocks.
-pub fn read_restorable(path: &Path, keys: &KeyRing) -> Result<Backup, RestoreError> {
-    let read = || read_backup(&keys.group_secret(), BufReader::new(File::open(path)?));
+/// Reads the backup in `path`, of which no more than `length` bytes if that is given, and checks that
+/// `keys` open all private keys in it. Blocks.
+pub fn read_restorable(path: &Path, length: Option<u64>, keys: &KeyRing) -> Result<Backup, RestoreError> {
+    let read = || {
+        let file = File::open(path)?.take(length.unwrap_or(u64::MAX));
+        read_backup(&keys.group_secret(), BufReader::new(file))
+    };
     let backup = read().map_err(|source| RestoreError::Read { path: path.to_owned(), source })?;
     match missing_key(&backup.ledger, keys) {
         Some(key) => Err(RestoreError::OtherKey(key)),

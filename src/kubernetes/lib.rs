@@ -3,7 +3,8 @@
 //! Owns all that speaks with an API server: the client and its time limits ([`client`]), the narrow door
 //! through which objects are read ([`api`]), so that a test or a simulation can stand in for an API server,
 //! the source of the mesh ([`KubernetesSource`]), the [`webhook`]s, the status of objects, their
-//! definitions ([`crds`]), a replica as a pod of a StatefulSet ([`stateful_set`]), and the installation
+//! definitions ([`crds`]), a replica as a pod of a StatefulSet ([`stateful_set`]), a group that is put back
+//! ([`recovery`]), and the installation
 //! ([`install`]). [`replica`] starts what a replica does beside serving proxies.
 
 pub mod api;
@@ -15,6 +16,7 @@ mod event;
 pub mod install;
 pub mod kubeconfig;
 pub mod names;
+pub mod recovery;
 pub mod replica;
 mod source;
 pub mod stateful_set;

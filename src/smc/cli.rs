@@ -23,6 +23,7 @@ mod output;
 mod output_file;
 mod probe;
 mod proxy;
+mod recovery;
 mod replica;
 mod stateful_set;
 mod table;

@@ -188,3 +188,39 @@ async fn a_group_is_recovered_from_one_disk_or_from_a_backup() {
     assert!(later.iter().all(|serial| !states.contains_key(serial)), "the backup is from before");
     replicas.passed.store(true, Ordering::Relaxed);
 }
+
+/// Disk 0 is restored, and 1 and 2, a majority of the former group, are not emptied: both groups would issue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_a_former_group_end_beside_a_restored_one() {
+    let replicas = Replicas::start(3, Random::seed() & 0xffff).await;
+    let all = issue(&replicas, 0..2).await;
+    let file = replicas.directory().join("backup").display().to_string();
+    replicas.ask(1, &["backup", &file]).await.unwrap();
+    for replica in 0..3 {
+        replicas.kill(replica);
+    }
+    replicas.lose_disk(0);
+    let data = replicas.data(0).display().to_string();
+    let (kek, address) = (replicas.key().display().to_string(), replicas.raft_address(0));
+    let restore = ["restore", &file, "--data-dir", &data, "--kek-file", &kek, "--raft-address", &address];
+    replicas.command(&restore).await.unwrap();
+    // Those of the former group have a leader before the restored one runs.
+    for replica in [1, 2] {
+        replicas.run(replica);
+    }
+    replicas.ready(1).await;
+    replicas.run(0);
+    for replica in [1, 2] {
+        eventually("the end of a former member", async || {
+            replicas.log_text(replica).contains("a person restored or recovered the group").then_some(())
+        })
+        .await;
+        refused(replicas.ask(replica, &["status"]).await, "admin.sock");
+        replicas.kill(replica);
+        replicas.lose_disk(replica);
+        replicas.run(replica);
+    }
+    replicas.settle().await;
+    eventually_know(&replicas, &all).await;
+    replicas.passed.store(true, Ordering::Relaxed);
+}

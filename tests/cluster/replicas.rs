@@ -488,7 +488,7 @@ impl Replicas {
 
     /// Waits until a replica is ready. A replica that votes may still compile its first mesh; its port for
     /// proxies opens with it.
-    async fn ready(&self, replica: u64) {
+    pub(crate) async fn ready(&self, replica: u64) {
         eventually("a replica that is ready", async || {
             probe(self.metrics(replica), "/readyz").await.filter(|status| status.contains(" 200 ")).map(drop)
         })

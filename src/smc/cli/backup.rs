@@ -12,7 +12,7 @@ use smc_host::files::sync_name;
 use smc_issuing::restore::read_restorable;
 use smc_issuing::seal::KeyRing;
 use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
-use smc_raft::{Inspection, Storage, inspect, recover, restore};
+use smc_raft::{DiskSummary, Inspection, Storage, inspect, recover, restore};
 use smc_types::host_port::HostPort;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
@@ -20,7 +20,8 @@ use thiserror::Error;
 use super::admin_access::AdminArgs;
 use super::controller::ledger_directory;
 use super::outcome::{Outcome, Refused, Verdict};
-use super::output;
+use super::output::{self, OutputArgs};
+use super::recovery::RecoveryArgs;
 use super::replica::NO_PEERS;
 
 /// Flags of `smc cluster backup`.
@@ -37,35 +38,41 @@ pub(super) struct BackupArgs {
 pub(super) struct RestoreArgs {
     /// The backup
     file: PathBuf,
-    /// The replica's data directory, without a ledger
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    /// The replica's data directory, without a ledger [default: the volumes of the cluster]
+    #[arg(long, value_name = "DIR", requires = "kek_file")]
+    data_dir: Option<PathBuf>,
     /// The key-encryption key of the mesh that the backup is of
-    #[arg(long, value_name = "FILE")]
-    kek_file: PathBuf,
+    #[arg(long, value_name = "FILE", requires = "data_dir")]
+    kek_file: Option<PathBuf>,
     /// Another key-encryption key that private keys in the backup may be sealed with
-    #[arg(long = "also-kek-file", value_name = "FILE")]
+    #[arg(long = "also-kek-file", value_name = "FILE", requires = "data_dir")]
     other_kek_files: Vec<PathBuf>,
     /// The ordinal of the new replica
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", requires = "data_dir")]
     replica_id: ReplicaId,
     /// The address that other replicas connect to; not needed for a single replica
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", requires = "data_dir")]
     raft_address: Option<HostPort>,
+    /// The length of the backup, where FILE is a stream that does not end with it
+    #[arg(long, value_name = "BYTES", hide = true, requires = "data_dir")]
+    length: Option<u64>,
+    #[command(flatten)]
+    cluster: RecoveryArgs,
 }
 
 /// Flags of `smc cluster recover`.
 #[derive(Debug, Args)]
 pub(super) struct RecoverArgs {
-    /// The data directory of a replica that is stopped
+    /// The data directory of a replica that is stopped [default: the volumes of the cluster]
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
     /// The address that other replicas connect to [default: the previous one]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", requires = "data_dir")]
     raft_address: Option<HostPort>,
-    /// Make the change. Data that only the lost replicas had is lost for good
-    #[arg(long)]
-    confirm: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    cluster: RecoveryArgs,
 }
 
 /// The backup file cannot be written.
@@ -110,11 +117,14 @@ pub(super) async fn run_backup(args: BackupArgs) -> Outcome {
 }
 
 pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
-    let RestoreArgs { file: path, data_dir, kek_file, other_kek_files, replica_id, raft_address } = args;
+    let RestoreArgs { file, data_dir, kek_file, other_kek_files, replica_id, raft_address, length, cluster } =
+        args;
+    let (Some(data_dir), Some(kek_file)) = (data_dir, kek_file) else { return cluster.restore(&file).await };
     let raft_address = raft_address.map_or_else(|| NO_PEERS.to_owned(), |address| address.to_string());
     let env = Env::system();
-    let keys = KeyRing::load(&kek_file, &other_kek_files, false, &env)?;
-    let backup = read_restorable(&path, &keys)?;
+    // Also as the kubelet mounts it.
+    let keys = KeyRing::mounted(&kek_file, &other_kek_files, &env)?;
+    let backup = read_restorable(&file, length, &keys)?;
     let storage = Storage::Directory(ledger_directory(&data_dir));
     let group = restore(&backup, storage, replica_id, raft_address.clone(), &env).await?;
     let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
@@ -126,14 +136,14 @@ pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
 }
 
 pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
-    let RecoverArgs { data_dir, raft_address, confirm } = args;
+    let RecoverArgs { data_dir, raft_address, output, cluster } = args;
+    let Some(data_dir) = data_dir else { return cluster.recover().await };
     let storage = Storage::Directory(ledger_directory(&data_dir));
-    if !confirm {
+    if !cluster.confirm {
         let inspection = inspect(storage).await?;
-        output::write(&format!(
-            "{}nothing was changed; --confirm makes it a group of its own\n",
-            left(&inspection)
-        ))?;
+        output.print(&DiskSummary::of(&inspection), |_| {
+            format!("{}nothing was changed; --confirm makes it a group of its own\n", left(&inspection))
+        })?;
         return Ok(Verdict::Ok);
     }
     let raft_address = raft_address.map(|address| address.to_string());

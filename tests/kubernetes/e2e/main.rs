@@ -25,6 +25,7 @@ mod objects;
 mod osm;
 mod program;
 mod programmed;
+mod recovery;
 mod reinstall;
 mod rejection;
 mod restarts;

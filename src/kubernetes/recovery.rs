@@ -1,0 +1,409 @@
+//! A new group of controllers in a cluster, in place of one that cannot work any more.
+//!
+//! Owns the order of the steps, for a person's program: the controllers are stopped, a pod works on one volume
+//! after another as `smc cluster restore` and `smc cluster recover` do on a machine, the volumes of the former group
+//! go, and the controllers start again and join the one with the new group. Each step may be repeated, so a run
+//! that was interrupted is simply run again.
+
+mod work_pod;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use smc_raft::{DiskSummary, Remains, remains};
+use smc_types::ids::MeshNamespace;
+use thiserror::Error;
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::install::controllers::SELECTOR;
+use crate::stateful_set::MAX_REPLICAS;
+use work_pod::{CONTAINER, DATA_DIR, KEY_FILE, claim, claim_name, work_pod};
+
+/// The StatefulSet of the controllers.
+const SET: &str = "smc-controller";
+
+/// The annotation with the number of replicas that the installation was given.
+const REPLICAS: &str = "mesh.smc.dev/replicas";
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// How long controllers may take to end: their grace period is 75 seconds.
+const STOPPING: Duration = Duration::from_mins(3);
+
+/// How long a volume may take to go, once no pod has it.
+const DELETING: Duration = Duration::from_mins(2);
+
+/// How long a pod may take to its end: its volume is attached, its image may be pulled, and a ledger of the
+/// largest size is written.
+const WORKING: Duration = Duration::from_mins(10);
+
+/// The pause between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Why there is no new group.
+#[derive(Debug, Error)]
+pub enum RecoveryError {
+    /// A request failed. A retry may help.
+    #[error("cannot {action}")]
+    Api {
+        /// The operation and its object.
+        action: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// A step did not end in time. A retry may help: what was done is not done twice.
+    #[error("{what} within {} s; run the command again once the reason is gone", limit.as_secs())]
+    Late {
+        /// What did not happen.
+        what: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// There is nothing to recover in this namespace.
+    #[error(
+        "the namespace {0} has no StatefulSet smc-controller: install SMC there first, and then run this again"
+    )]
+    NotInstalled(MeshNamespace),
+    /// The controllers have no volumes.
+    #[error("the controllers have no volumes (persistence is off), so nothing can be put there")]
+    NoVolumes,
+    /// No volume holds a ledger.
+    #[error("no volume of the controllers holds a ledger: restore a backup")]
+    NothingLeft,
+    /// Nothing has to be recovered.
+    #[error(
+        "the volumes of a majority of the group {group} are there ({volumes}): nothing was changed, and the controllers \
+         start again. If they get no leader, their logs say why"
+    )]
+    Majority {
+        /// The group.
+        group: String,
+        /// The volumes.
+        volumes: String,
+    },
+    /// The pod that works on a volume failed.
+    #[error("{pod} failed: {said}")]
+    Pod {
+        /// The pod.
+        pod: String,
+        /// Its last lines.
+        said: String,
+    },
+    /// What a pod printed is not what this program understands.
+    #[error("{0} did not describe its volume: is its image of this program's version?")]
+    Unreadable(String),
+}
+
+/// The controllers of one namespace, to be given a new group.
+pub struct Recovery {
+    client: Client,
+    namespace: MeshNamespace,
+    set: Value,
+    /// How many controllers there are to be at the end.
+    pub replicas: u64,
+    progress: fn(&str),
+}
+
+impl Recovery {
+    /// Looks at the controllers. `replicas` is how many there are to be at the end; by default as many as are asked
+    /// for, or as the installation was given where they are stopped. `progress` is given each step.
+    pub async fn new(
+        client: Client,
+        namespace: MeshNamespace,
+        replicas: Option<u64>,
+        progress: fn(&str),
+    ) -> Result<Self, RecoveryError> {
+        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
+        let action = format!("read the StatefulSet {namespace}/{SET}");
+        let found = bounded(action, sets.get_opt(SET)).await?;
+        let set = found.and_then(|set| serde_json::to_value(set).ok());
+        let set = set.ok_or_else(|| RecoveryError::NotInstalled(namespace.clone()))?;
+        claim(&set, 0).ok_or(RecoveryError::NoVolumes)?;
+        let replicas = replicas.unwrap_or_else(|| asked_for(&set));
+        Ok(Self { client, namespace, set, replicas, progress })
+    }
+
+    /// Puts `backup` in the place of all volumes. What the controllers hold is gone afterwards.
+    pub async fn restore(&self, backup: &[u8], address: &str) -> Result<(), RecoveryError> {
+        self.stop().await?;
+        for ordinal in self.claims().await?.into_keys() {
+            self.delete_claim(ordinal).await?;
+        }
+        let claim = claim(&self.set, 0).ok_or(RecoveryError::NoVolumes)?;
+        let (claims, action) = (self.api::<PersistentVolumeClaim>(), "create the claim of controller 0");
+        bounded(action.to_owned(), claims.create(&PostParams::default(), &object(claim)?)).await?;
+        (self.progress)("created   an empty volume of controller 0");
+        let (length, kek) = (format!("--length={}", backup.len()), format!("--kek-file={KEY_FILE}"));
+        let (data, address) = (format!("--data-dir={DATA_DIR}"), format!("--raft-address={address}"));
+        let arguments = ["cluster", "restore", "/dev/stdin", &length, &kek, &data, &address];
+        let said = self.work(0, &arguments, Some(backup)).await?;
+        (self.progress)(&format!("restored  {}", said.trim_end().replace('\n', "\n          ")));
+        self.start().await
+    }
+
+    /// Makes a new group of the volume that has the most, and deletes the others. Leaves all as it is if a majority
+    /// of the group is left.
+    pub async fn recover(&self) -> Result<(), RecoveryError> {
+        self.stop().await?;
+        let claims = self.claims().await?;
+        let mut disks = Vec::new();
+        for ordinal in claims.keys() {
+            let data = format!("--data-dir={DATA_DIR}");
+            match self.work(*ordinal, &["cluster", "recover", "--output=json", &data], None).await {
+                Ok(said) => {
+                    let disk: DiskSummary = parsed(&said)
+                        .ok_or_else(|| RecoveryError::Unreadable(format!("the pod of volume {ordinal}")))?;
+                    let DiskSummary { group, term, last, .. } = &disk;
+                    (self.progress)(&format!(
+                        "found     volume {ordinal}: group {group}, term {term}, entry {last}"
+                    ));
+                    disks.push(disk);
+                }
+                // It is empty, or damaged: the others count.
+                Err(RecoveryError::Pod { said, .. }) => {
+                    (self.progress)(&format!("unusable  volume {ordinal}: {said}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let best = match remains(&disks).ok_or(RecoveryError::NothingLeft)? {
+            Remains::Majority(best) => {
+                self.start().await?;
+                let of_it = disks.iter().filter(|disk| disk.group == best.group);
+                let volumes: Vec<_> = of_it.map(|disk| disk.replica.to_string()).collect();
+                return Err(RecoveryError::Majority { group: best.group, volumes: volumes.join(", ") });
+            }
+            Remains::Best(best) => best,
+        };
+        let data = format!("--data-dir={DATA_DIR}");
+        let said = self.work(best.replica, &["cluster", "recover", "--confirm", &data], None).await?;
+        (self.progress)(&format!("recovered {}", said.trim_end().replace('\n', "\n          ")));
+        for ordinal in claims.keys().filter(|ordinal| **ordinal != best.replica) {
+            self.delete_claim(*ordinal).await?;
+        }
+        self.start().await
+    }
+
+    /// Scales to 0, and waits until no controller runs.
+    async fn stop(&self) -> Result<(), RecoveryError> {
+        self.scale(0).await?;
+        let pods = self.api::<Pod>();
+        until("the controllers did not end", STOPPING, async || {
+            let action = format!("list the controllers in {}", self.namespace);
+            let controllers = ListParams::default().labels(SELECTOR);
+            Ok(bounded(action, pods.list_metadata(&controllers)).await?.items.is_empty())
+        })
+        .await
+    }
+
+    async fn start(&self) -> Result<(), RecoveryError> {
+        self.scale(self.replicas).await
+    }
+
+    async fn scale(&self, replicas: u64) -> Result<(), RecoveryError> {
+        let sets = self.api::<StatefulSet>();
+        let action = format!("scale the StatefulSet {}/{SET} to {replicas}", self.namespace);
+        let change = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+        bounded(action, sets.patch_scale(SET, &PatchParams::default(), &change)).await?;
+        (self.progress)(&format!("scaled    the controllers to {replicas}"));
+        Ok(())
+    }
+
+    /// The claims of controllers, by their ordinals.
+    async fn claims(&self) -> Result<BTreeMap<u64, String>, RecoveryError> {
+        let action = format!("list the volumes in {}", self.namespace);
+        let listed = self.api::<PersistentVolumeClaim>();
+        let listed = bounded(action, listed.list_metadata(&ListParams::default())).await?;
+        let names: Vec<_> = listed.items.into_iter().filter_map(|claim| claim.metadata.name).collect();
+        let ours = |ordinal: &u64| names.contains(&claim_name(*ordinal));
+        Ok((0..MAX_REPLICAS).filter(ours).map(|ordinal| (ordinal, claim_name(ordinal))).collect())
+    }
+
+    async fn delete_claim(&self, ordinal: u64) -> Result<(), RecoveryError> {
+        let name = claim_name(ordinal);
+        delete(&self.api::<PersistentVolumeClaim>(), &name, "the volume").await?;
+        (self.progress)(&format!("deleted   {name}"));
+        Ok(())
+    }
+
+    /// Runs the program on the volume of a controller, and returns what it printed.
+    async fn work(
+        &self,
+        ordinal: u64,
+        arguments: &[&str],
+        input: Option<&[u8]>,
+    ) -> Result<String, RecoveryError> {
+        let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let pod = work_pod(&self.set, ordinal, &arguments, input.is_some());
+        let pods = self.api::<Pod>();
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        // One of a run that was interrupted.
+        delete(&pods, &name, "the pod").await?;
+        bounded(format!("create the pod {name}"), pods.create(&PostParams::default(), &object(pod)?)).await?;
+        let worked = self.outcome(&pods, &name, input).await;
+        delete(&pods, &name, "the pod").await?;
+        worked
+    }
+
+    async fn outcome(
+        &self,
+        pods: &Api<Pod>,
+        name: &str,
+        input: Option<&[u8]>,
+    ) -> Result<String, RecoveryError> {
+        if let Some(input) = input {
+            self.until_phase(pods, name, &["Running", "Succeeded", "Failed"]).await?;
+            feed(pods, name, input).await?;
+        }
+        let phase = self.until_phase(pods, name, &["Succeeded", "Failed"]).await?;
+        let of = LogParams { container: Some(CONTAINER.to_owned()), ..LogParams::default() };
+        let said = bounded(format!("read the log of {name}"), pods.logs(name, &of)).await?;
+        if phase == "Succeeded" { Ok(said) } else { Err(RecoveryError::Pod { pod: name.to_owned(), said }) }
+    }
+
+    async fn until_phase(
+        &self,
+        pods: &Api<Pod>,
+        name: &str,
+        phases: &[&str],
+    ) -> Result<String, RecoveryError> {
+        let mut found = String::new();
+        until(&format!("the pod {name} in {} did not run", self.namespace), WORKING, async || {
+            let pod = bounded(format!("read the pod {name}"), pods.get(name)).await?;
+            found = pod.status.and_then(|status| status.phase).unwrap_or_default();
+            Ok(phases.contains(&found.as_str()))
+        })
+        .await?;
+        Ok(found)
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), self.namespace.as_str())
+    }
+}
+
+/// Writes to the standard input of a pod's container.
+async fn feed(pods: &Api<Pod>, name: &str, input: &[u8]) -> Result<(), RecoveryError> {
+    let how = AttachParams { stdin: true, stdout: false, stderr: false, ..AttachParams::default() };
+    let how = how.container(CONTAINER);
+    let mut attached = bounded(format!("attach to the pod {name}"), pods.attach(name, &how)).await?;
+    let broken = |source| RecoveryError::Api {
+        action: format!("send the backup to the pod {name}"),
+        source: Box::new(kube::Error::ReadEvents(source)),
+    };
+    if let Some(mut stdin) = attached.stdin() {
+        let sent = timeout(WORKING, async {
+            stdin.write_all(input).await?;
+            stdin.shutdown().await
+        });
+        let late =
+            |_| RecoveryError::Late { what: format!("{name} did not take the backup"), limit: WORKING };
+        sent.await.map_err(late)?.map_err(broken)?;
+    }
+    // Until the container has ended, or the connection has.
+    let _ = timeout(WORKING, attached.join()).await;
+    Ok(())
+}
+
+/// Deletes what may be missing, and waits until it is gone.
+async fn delete<K>(api: &Api<K>, name: &str, what: &str) -> Result<(), RecoveryError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    match bounded(format!("delete {what} {name}"), api.delete(name, &DeleteParams::default())).await {
+        Ok(_) => {}
+        Err(RecoveryError::Api { source, .. }) if is_not_found(&source) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    until(&format!("{what} {name} did not go"), DELETING, async || {
+        Ok(bounded(format!("read {what} {name}"), api.get_metadata_opt(name)).await?.is_none())
+    })
+    .await
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Looks until it is so.
+async fn until(
+    what: &str,
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Result<bool, RecoveryError>,
+) -> Result<(), RecoveryError> {
+    let started = Instant::now();
+    while !look().await? {
+        if started.elapsed() >= limit {
+            return Err(RecoveryError::Late { what: what.to_owned(), limit });
+        }
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+async fn bounded<T>(
+    action: String,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, RecoveryError> {
+    match timeout(REQUEST, request).await {
+        Ok(answered) => answered.map_err(|source| RecoveryError::Api { action, source: Box::new(source) }),
+        Err(_) => Err(RecoveryError::Late { what: format!("could not {action}"), limit: REQUEST }),
+    }
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> Result<K, RecoveryError> {
+    let failed = |source| RecoveryError::Api {
+        action: "make an object of the StatefulSet's template".to_owned(),
+        source: Box::new(kube::Error::SerdeError(source)),
+    };
+    serde_json::from_value(value).map_err(failed)
+}
+
+/// What a pod printed, without lines of a log before it.
+fn parsed(said: &str) -> Option<DiskSummary> {
+    serde_json::from_str(said.get(said.find('{')?..)?).ok()
+}
+
+/// How many controllers are asked for; where they are stopped, how many the installation was given.
+fn asked_for(set: &Value) -> u64 {
+    let present = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let given = set["metadata"]["annotations"][REPLICAS].as_str().and_then(|given| given.parse().ok());
+    if present > 0 { present } else { given.unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_controllers_start_as_there_were() {
+        for (sentence, present, given, expected) in [
+            ("they run", Some(3), "1", 3),
+            ("they are stopped, perhaps by a run of this before", Some(0), "5", 5),
+            ("the annotation is not readable", Some(0), "many", 1),
+            ("the API fills in one", None, "", 1),
+        ] {
+            let set = json!({ "metadata": { "annotations": { REPLICAS: given } }, "spec": { "replicas": present } });
+            assert_eq!(asked_for(&set), expected, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_found_after_lines_of_a_log() {
+        let json = r#"{"group_made_at":null,"term":1,"last":2,"group":"a","replica":0,"voters":[0]}"#;
+        assert_eq!(parsed(&format!("INFO: reading\n{json}\n")).unwrap().last, 2);
+        assert_eq!(parsed("nothing"), None);
+    }
+}

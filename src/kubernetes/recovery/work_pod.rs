@@ -1,0 +1,136 @@
+//! The pod that works on the volume of a controller that is stopped, and the claim of such a volume.
+//!
+//! Owns what both are made of: the StatefulSet's own template, so that images, rights and places are those of the
+//! controllers. The pod has no account: it works on its volume and calls nothing.
+
+use serde_json::{Map, Value, json};
+
+use crate::install::settings::key_secret;
+
+/// Where the controllers have their data and their key.
+pub(super) const DATA_DIR: &str = "/var/lib/smc";
+/// The file of the key.
+pub(super) const KEY_FILE: &str = "/etc/smc/kek/kek";
+
+/// The container of the pod.
+pub(super) const CONTAINER: &str = "smc";
+
+/// What of the template's pod decides where a pod runs, and as whom.
+const OF_THE_TEMPLATE: [&str; 6] =
+    ["securityContext", "imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"];
+
+/// The name of the claim of a controller.
+pub(super) fn claim_name(ordinal: u64) -> String {
+    format!("data-smc-controller-{ordinal}")
+}
+
+/// The claim of a controller as its StatefulSet would make it; `None` where controllers have no volumes.
+pub(super) fn claim(set: &Value, ordinal: u64) -> Option<Value> {
+    let templates = set.pointer("/spec/volumeClaimTemplates")?.as_array()?;
+    let template = templates.iter().find(|claim| claim["metadata"]["name"] == "data")?;
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim_name(ordinal),
+            "namespace": set["metadata"]["namespace"],
+            "labels": set.pointer("/spec/selector/matchLabels"),
+        },
+        "spec": template["spec"],
+    }))
+}
+
+/// The pod that runs the program with these arguments on the volume of a controller. `stdin` says whether it reads
+/// from its standard input.
+pub(super) fn work_pod(set: &Value, ordinal: u64, arguments: &[String], stdin: bool) -> Value {
+    let template = set.pointer("/spec/template/spec").cloned().unwrap_or_default();
+    let controller = &template["containers"][0];
+    let key = template["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "kek");
+    let key =
+        key.cloned().unwrap_or_else(|| json!({ "name": "kek", "secret": { "secretName": key_secret(set) } }));
+    let claim = json!({ "persistentVolumeClaim": { "claimName": claim_name(ordinal) }, "name": "data" });
+    let mut spec = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 5,
+        "containers": [{
+            "name": CONTAINER,
+            "image": controller["image"],
+            "imagePullPolicy": controller["imagePullPolicy"],
+            "args": arguments,
+            "stdin": stdin,
+            "stdinOnce": stdin,
+            "securityContext": controller["securityContext"],
+            "resources": controller["resources"],
+            "volumeMounts": [
+                { "name": "data", "mountPath": DATA_DIR },
+                { "name": "kek", "mountPath": "/etc/smc/kek", "readOnly": true },
+            ],
+        }],
+        "volumes": [claim, key],
+    });
+    if let Some(spec) = spec.as_object_mut() {
+        let kept = |field: &&str| template.get(*field).map(|value| ((*field).to_owned(), value.clone()));
+        spec.extend(OF_THE_TEMPLATE.iter().filter_map(kept).collect::<Map<_, _>>());
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": format!("smc-recovery-{ordinal}"),
+            "namespace": set["metadata"]["namespace"],
+            "labels": { "app.kubernetes.io/part-of": "smc", "app.kubernetes.io/component": "recovery" },
+        },
+        "spec": spec,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_types::ids::{MeshName, MeshNamespace};
+
+    use super::*;
+    use crate::install::manifests::chart_objects;
+    use crate::install::settings::Settings;
+
+    fn set(change: impl FnOnce(&mut Settings)) -> Value {
+        let mut settings = Settings::new(MeshName::default(), MeshNamespace::new("smc-system").unwrap());
+        change(&mut settings);
+        let objects = chart_objects(&settings).unwrap();
+        objects.into_iter().find(|object| object["kind"] == "StatefulSet").unwrap()
+    }
+
+    #[test]
+    fn the_pod_is_one_of_the_controllers_but_without_an_account() {
+        let set = set(|_| {});
+        let pod = work_pod(&set, 2, &["cluster".to_owned()], true);
+        let controller = &set["spec"]["template"]["spec"];
+        assert_eq!(pod["spec"]["securityContext"], controller["securityContext"]);
+        let container = &pod["spec"]["containers"][0];
+        for field in ["image", "securityContext", "resources"] {
+            assert_eq!(container[field], controller["containers"][0][field], "{field}");
+        }
+        assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+        assert_eq!(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "data-smc-controller-2");
+        assert_eq!(pod["spec"]["volumes"][1]["secret"]["secretName"], "smc-kek");
+        // The controllers' own mounts of both.
+        let mounts = controller["containers"][0]["volumeMounts"].as_array().unwrap();
+        for mount in container["volumeMounts"].as_array().unwrap() {
+            assert!(mounts.contains(mount), "{mount}");
+        }
+        let selector = &set["spec"]["selector"]["matchLabels"];
+        let labels = pod["metadata"]["labels"].as_object().unwrap();
+        let chosen = selector.as_object().unwrap().iter().all(|(key, value)| labels.get(key) == Some(value));
+        assert!(!chosen, "no Service leads to it");
+    }
+
+    #[test]
+    fn a_claim_is_made_as_the_set_makes_it_and_none_without_volumes() {
+        let with = claim(&set(|_| {}), 0).unwrap();
+        assert_eq!(with["metadata"]["name"], "data-smc-controller-0");
+        assert_eq!(with["spec"]["accessModes"], json!(["ReadWriteOnce"]));
+        let without = set(|settings| settings.disks = crate::install::settings::Disks::Ephemeral);
+        assert_eq!(claim(&without, 0), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Controllers whose volumes are lost: two of three, and all. One command puts the group back, and the sidecars that
+//! run connect again.
+
+use smc_test_kubernetes::{ENVOY_IMAGE, SMC_IMAGE};
+
+use crate::mesh::{self, wait_ready};
+use crate::program::Program;
+use crate::shared;
+
+/// The namespace of the control plane, and that of the application.
+const AMBER: &str = "amber-system";
+const SHOP: &str = "amber-shop";
+
+const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: amber-shop}, spec: {containers: \
+                   [{name: web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]}}";
+
+/// One test, since its parts are steps of one mesh.
+#[tokio::test]
+async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
+    let Some(cluster) = shared::cluster().await else { return };
+    // Helm takes no definitions that it did not make, and other tests use those of its charts.
+    mesh::install(&cluster).await;
+    let smc = Program { cluster: &cluster, mesh: "amber", namespace: AMBER };
+    let images = ["--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
+    smc.succeed(&[&["install", "--replicas", "3", "--permissive"], &images[..]].concat()).await;
+    smc.cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: amber-shop}}").await.unwrap();
+    smc.succeed(&["namespace", "add", SHOP]).await;
+    smc.cluster.apply(POD).await.unwrap();
+    wait_ready(smc.cluster, SHOP, &["pod/web"]).await;
+    smc.succeed(&["check", "--wait", "90s"]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let backup = directory.path().join("backup").display().to_string();
+    smc.succeed(&["cluster", "backup", &backup]).await;
+
+    for command in [&["cluster", "recover"][..], &["cluster", "restore", &backup]] {
+        let refused = smc.run(&[command, &["--confirm"]].concat()).await.refusal();
+        assert!(refused.contains("has a leader"), "{refused}");
+    }
+    a_majority_that_is_there_is_left_alone(smc).await;
+
+    lose(smc, &[0, 1]).await;
+    let check = smc.run(&["check"]).await;
+    assert!(check.code == Some(79) && check.output.contains("× their group has a leader"), "{check:#?}");
+    let plan = smc.succeed(&["cluster", "recover"]).await;
+    assert!(plan.contains("start 3 controllers") && plan.contains("--confirm does it"), "{plan}");
+    smc.succeed(&["cluster", "recover", "--confirm"]).await;
+    connected_again(smc).await;
+
+    lose(smc, &[0, 1, 2]).await;
+    let nothing = smc.run(&["cluster", "recover", "--confirm"]).await.refusal();
+    assert!(nothing.contains("restore a backup"), "{nothing}");
+    let restored = smc.run(&["cluster", "restore", &backup, "--confirm", "--replicas", "3"]).await;
+    assert_eq!(restored.code, Some(0), "{restored:#?}\n{}", mesh::state(smc.cluster, AMBER).await);
+    connected_again(smc).await;
+    smc.succeed(&["uninstall"]).await;
+}
+
+/// Scaled to 0 the group has no leader, and nothing is lost.
+async fn a_majority_that_is_there_is_left_alone(smc: Program<'_>) {
+    kubectl(smc, &["scale", "statefulset", "smc-controller", "--replicas=0"]).await;
+    kubectl(smc, &["wait", "pod", "-l", "app.kubernetes.io/component=controller", "--for=delete"]).await;
+    let refused = smc.run(&["cluster", "recover", "--confirm", "--replicas", "3"]).await.refusal();
+    assert!(refused.contains("the volumes of a majority"), "{refused}");
+    connected_again(smc).await;
+}
+
+/// Loses volumes of controllers, and their pods.
+async fn lose(smc: Program<'_>, ordinals: &[u64]) {
+    for ordinal in ordinals {
+        let (claim, pod) = (format!("data-smc-controller-{ordinal}"), format!("smc-controller-{ordinal}"));
+        kubectl(smc, &["delete", "pvc", &claim, "--wait=false"]).await;
+        kubectl(smc, &["delete", "pod", &pod, "--force", "--grace-period=0"]).await;
+    }
+}
+
+/// Every check passes, that of the sidecars included: the one that runs was not restarted.
+async fn connected_again(smc: Program<'_>) {
+    let check = smc.succeed(&["check", "--wait", "180s"]).await;
+    assert!(
+        check.contains("√ their sidecars are connected") && check.contains("√ every controller votes"),
+        "{check}"
+    );
+}
+
+async fn kubectl(smc: Program<'_>, args: &[&str]) {
+    let output = smc.cluster.kubectl(&[args, &["-n", AMBER]].concat()).await.unwrap();
+    assert!(output.success(), "{args:?}: {}", output.stderr);
+}

@@ -1,11 +1,13 @@
 //! The sidecar as pure logic: which pods get one, what injection makes of them, and how it starts.
 //!
 //! Owns Envoy's bootstrap ([`bootstrap`]), the changes to a Pod ([`injection`]), the rules of interception
-//! ([`interception`]) and the systemd units of a machine ([`machine_files`]). It knows no policy, no catalog
-//! and no Envoy message: what a running sidecar is sent is the mesh's.
+//! ([`interception`]), the systemd units of a machine ([`machine_files`]) and what a sidecar counts
+//! ([`statistics`]). It knows no policy, no catalog and no Envoy message: what a running sidecar is sent is
+//! the mesh's.
 
 pub mod bootstrap;
 pub mod injection;
 pub mod interception;
 mod json_object;
 pub mod machine_files;
+pub mod statistics;

@@ -57,6 +57,13 @@ pub fn pod_cluster(service: &ServiceId, port: u16) -> String {
     format!("{service}|{port}|pod")
 }
 
+/// The service port of a [`cluster`] or [`pod_cluster`]; `None` for any other cluster.
+pub fn service_port(cluster: &str) -> Option<(ServiceId, u16)> {
+    let (service, port) = cluster.split_once('|')?;
+    let port = port.strip_suffix("|pod").unwrap_or(port);
+    Some((service.parse().ok()?, port.parse().ok()?))
+}
+
 /// The endpoints of a service port: all of them, or those of `only` these identities. The name
 /// holds a hash of the identities, so equal names mean equal endpoints for every proxy.
 pub fn endpoints(service: &ServiceId, port: u16, only: Option<&BTreeSet<ServiceAccountId>>) -> String {
@@ -99,4 +106,22 @@ pub fn headless_chain(own: &str, number: u16) -> String {
 /// The filter chain, and the route configuration, of a port of the application.
 pub fn inbound(port: u16, protocol: AppProtocol) -> String {
     format!("inbound_{port}_{}", protocol.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cluster_of_a_service_port_names_it_and_no_other_cluster_does() {
+        let service: ServiceId = "shop/web".parse().unwrap();
+        for name in [cluster(&service, 80), pod_cluster(&service, 80)] {
+            assert_eq!(service_port(&name), Some((service.clone(), 80)), "{name}");
+        }
+        let local = local_cluster(80, AppProtocol::Http);
+        for name in [PASSTHROUGH_CLUSTER, ADMIN_CLUSTER, &local, "shop/web|http", "shop/web|70000", "shop|80"]
+        {
+            assert_eq!(service_port(name), None, "{name}");
+        }
+    }
 }

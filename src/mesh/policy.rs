@@ -11,7 +11,9 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod grants;
+mod suggestion;
 
 pub(crate) use bounds::match_bytes;
 pub use bounds::{Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
 pub use grants::{Routes, allows_something, grant, grants};
+pub use suggestion::{Call, Destinations, PortServers, Suggestion};

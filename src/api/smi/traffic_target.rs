@@ -32,9 +32,10 @@ pub const KIND: CustomKind = CustomKind {
     ..CustomKind::new(Kind::TrafficTarget)
 };
 
-/// The most sources of one target, rules of one target, and names in one rule's `matches`. They bound what
-/// one object can make every sidecar of its destination hold.
-const MAX_SOURCES: usize = 1024;
+/// The most sources of one target. Like the bounds that follow, it bounds what one object can make every
+/// sidecar of its destination hold.
+pub const MAX_SOURCES: usize = 1024;
+/// The most rules of one target, and names in one rule's `matches`.
 const MAX_RULES: usize = 64;
 const MAX_MATCHES: usize = 256;
 

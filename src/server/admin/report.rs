@@ -9,7 +9,7 @@ use smc_authority::pki::{SerialNumber, Validity};
 use smc_issuing::{
     AuthorityStatus, CaState, CaStatus, ClockError, Introduction, Issued, IssuedKind, RootRotation,
 };
-use smc_mesh::catalog::Catalog;
+use smc_mesh::catalog::{Catalog, Endpoint};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Group, Member, ReplicatedLedger};
 use smc_types::ids::{ProxyName, ServiceAccountId, WorkloadId};
@@ -176,6 +176,7 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
                 .iter()
                 .map(|endpoint| std::net::SocketAddr::new(endpoint.ip, endpoint.port).to_string())
                 .collect(),
+            servers: port_servers(catalog.endpoints(&service.id, port)),
         });
         services.push(pb::Service {
             name: service.id.to_string(),
@@ -187,6 +188,17 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
         });
     }
     services
+}
+
+/// Each identity and port of `endpoints` once, sorted.
+fn port_servers(endpoints: &[Endpoint]) -> Vec<pb::PortServer> {
+    let distinct: BTreeSet<_> =
+        endpoints.iter().map(|endpoint| (&endpoint.service_account, endpoint.port)).collect();
+    let server = |(account, port): (&ServiceAccountId, u16)| pb::PortServer {
+        service_account: account.to_string(),
+        port: port.into(),
+    };
+    distinct.into_iter().map(server).collect()
 }
 
 /// `members` are the replicas of the group. `unacknowledged_proxies` are the workloads connected to this
@@ -277,4 +289,22 @@ fn root_rotation(
 
 fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_and_a_port_of_many_endpoints_are_listed_once() {
+        let endpoint = |pod: &str, account: &str, port| Endpoint {
+            ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            port,
+            workload: pod.parse().unwrap(),
+            service_account: account.parse().unwrap(),
+        };
+        let endpoints = [endpoint("s/a", "s/y", 80), endpoint("s/b", "s/y", 80), endpoint("s/c", "s/x", 81)];
+        let servers = port_servers(&endpoints).into_iter().map(|one| (one.service_account, one.port));
+        assert_eq!(servers.collect::<Vec<_>>(), [("s/x".to_owned(), 81), ("s/y".to_owned(), 80)]);
+    }
 }

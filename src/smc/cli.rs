@@ -26,6 +26,7 @@ mod proxy;
 mod recovery;
 mod replica;
 mod stateful_set;
+mod suggest;
 mod table;
 mod vm;
 mod webhook;
@@ -45,7 +46,8 @@ mod exit {
     pub(super) const FAILED: u8 = 1;
     /// The command line is invalid (`EX_USAGE`).
     pub(super) const USAGE: u8 = 64;
-    /// The command worked and has findings: `smc mesh problems` found errors.
+    /// The command worked and has findings: `smc mesh problems` found errors, `smc mesh policy --suggest`
+    /// left something out.
     pub(super) const FINDINGS: u8 = 79;
 }
 
@@ -197,6 +199,16 @@ mod tests {
     #[test]
     fn the_flags_do_not_contradict_each_other() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_policy_is_suggested_as_yaml_from_a_cluster_alone() {
+        let parsed = |extra: &[&str]| {
+            Cli::try_parse_from(["smc", "mesh", "policy"].iter().chain(extra).copied()).is_ok()
+        };
+        assert!(parsed(&["-o", "json"]) && parsed(&["--admin-socket", "s"]) && parsed(&["--suggest"]));
+        assert!(parsed(&["--suggest", "--mesh-namespace", "m", "--replica", "1", "--context", "c"]));
+        assert!(!parsed(&["--suggest", "-o", "json"]) && !parsed(&["--suggest", "--admin-socket", "s"]));
     }
 
     /// As for `smc controller`: what other replicas could not connect to must not reach the disk.

@@ -70,7 +70,12 @@ impl AdminArgs {
         Ok(self.controllers().await?.clients(CALL_TIMEOUT).await?)
     }
 
+    /// A client of the cluster that the controllers are in.
+    pub(super) async fn cluster(&self) -> Result<kube::Client, AdminAccessError> {
+        Ok(self.kube.client().await?)
+    }
+
     async fn controllers(&self) -> Result<Controllers, AdminAccessError> {
-        Ok(Controllers::new(self.kube.client().await?, self.mesh_namespace.clone()))
+        Ok(Controllers::new(self.cluster().await?, self.mesh_namespace.clone()))
     }
 }

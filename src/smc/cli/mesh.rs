@@ -9,6 +9,7 @@ use smc_proto::admin::v1::{
 use super::admin_access::AdminArgs;
 use super::outcome::{Outcome, Refused, Verdict};
 use super::output::OutputArgs;
+use super::suggest;
 use super::table::Table;
 
 /// Subcommands of `smc mesh`.
@@ -19,7 +20,7 @@ pub(super) enum MeshCommand {
     /// List the services, their ports and endpoints.
     Services(QueryArgs),
     /// List which service accounts may access which, and how.
-    Policy(QueryArgs),
+    Policy(PolicyArgs),
 }
 
 /// Flags of every subcommand.
@@ -29,6 +30,20 @@ pub(super) struct QueryArgs {
     admin: AdminArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Flags of `smc mesh policy`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PolicyArgs {
+    #[command(flatten)]
+    query: QueryArgs,
+    /// Print the policy, as YAML, that allows the calls which sidecars have made since they started
+    ///
+    /// In a mesh that allows all traffic, this is what to apply before that ends. Asks each sidecar for its
+    /// statistics, through the API server of the cluster, with the right to pods/portforward. Exits with 79
+    /// if something had to be left out; comments name it.
+    #[arg(long, conflicts_with_all = ["output", "admin_socket"])]
+    suggest: bool,
 }
 
 pub(super) async fn run(command: MeshCommand) -> Outcome {
@@ -56,7 +71,8 @@ pub(super) async fn run(command: MeshCommand) -> Outcome {
             output.print(&answer, services)?;
             Ok(Verdict::Ok)
         }
-        MeshCommand::Policy(QueryArgs { admin, output }) => {
+        MeshCommand::Policy(PolicyArgs { query, suggest: true }) => suggest::run(&query.admin).await,
+        MeshCommand::Policy(PolicyArgs { query: QueryArgs { admin, output }, suggest: false }) => {
             let answer =
                 admin.client().await?.list_policy(ListPolicyRequest {}).await.map_err(Refused)?.into_inner();
             output.print(&answer, policy)?;

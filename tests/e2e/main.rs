@@ -12,6 +12,7 @@
 
 mod access;
 mod attackers;
+mod closing;
 mod continuity;
 mod demo;
 mod egress;

@@ -11,7 +11,7 @@ mod objects;
 mod plan;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use tracing::{debug, warn};
 
 use self::group_effect::Said;
 use self::objects::Objects;
-use self::plan::{Held, Tracked, View, open, plan};
+use self::plan::{Held, Tracked, View, Write, farewells, open, plan};
 use self::write::{WriteError, write};
 use crate::custom_objects::CustomObjects;
 
@@ -129,7 +129,7 @@ impl StatusWriter {
                 _ = ticks.tick() => {
                     quiet = quiet.saturating_add(1);
                     if quiet < EAGER || quiet.is_multiple_of(SELDOM) {
-                        self.step(&mut objects.tracked, &mut asked_last, replica, &failures).await?;
+                        self.step(&mut objects, &mut asked_last, replica, &failures).await?;
                     }
                 }
             }
@@ -139,28 +139,62 @@ impl StatusWriter {
     /// Judges the objects, and writes what is due.
     async fn step(
         &self,
-        objects: &mut BTreeMap<ObjectRef, Tracked>,
+        objects: &mut Objects,
         asked_last: &mut Option<ObjectRef>,
         replica: &str,
         failures: &LogLimit,
     ) -> Result<(), PublisherStopped> {
-        let view = self.view(objects, asked_last).await?;
-        for due in plan(objects, &view, replica, self.env.now()) {
-            let Some(tracked) = objects.get_mut(&due.reference) else { continue };
+        let view = self.view(&objects.tracked, asked_last).await?;
+        for due in plan(&objects.tracked, &view, replica, self.env.now()) {
+            let Some(tracked) = objects.tracked.get_mut(&due.reference) else { continue };
             tracked.sent = Some((self.env.now(), due.status.clone()));
-            match write(&self.client, &due, self.env.now()).await {
-                Ok(()) | Err(WriteError::Gone) => {}
-                Err(error) => {
-                    if let Some(count) = failures.note() {
-                        let error = &error as &dyn Error;
-                        warn!(object = %due.reference, error, count, "cannot write the status of objects; will retry");
-                    }
-                    // An API server that refuses one write is likely to refuse the next; the next step tries.
-                    return Ok(());
-                }
+            if !self.write(&due, failures).await {
+                return Ok(());
             }
         }
+        let outside = self.outside(&objects.gone).await?;
+        for due in farewells(&mut objects.gone, &outside, self.env.now()) {
+            if !self.write(&due, failures).await {
+                return Ok(());
+            }
+            objects.gone.remove(&due.reference);
+        }
         Ok(())
+    }
+
+    /// Writes a status, unless the object is gone. `false` if the API server does not take it: then it is
+    /// likely to refuse the next one, too, and the next step tries.
+    async fn write(&self, due: &Write, failures: &LogLimit) -> bool {
+        match write(&self.client, due, self.env.now()).await {
+            Ok(()) | Err(WriteError::Gone) => true,
+            Err(error) => {
+                if let Some(count) = failures.note() {
+                    let error = &error as &dyn Error;
+                    warn!(object = %due.reference, error, count, "cannot write the status of objects; will retry");
+                }
+                false
+            }
+        }
+    }
+
+    /// The namespaces of these objects that are not in the mesh.
+    async fn outside<T>(
+        &self,
+        objects: &BTreeMap<ObjectRef, T>,
+    ) -> Result<BTreeSet<String>, PublisherStopped> {
+        let namespaces = objects.keys().filter_map(|reference| match reference {
+            ObjectRef::Namespaced(_, name) => Some(name.namespace().to_owned()),
+            ObjectRef::Namespace(_) => None,
+        });
+        let mut namespaces: BTreeSet<String> = namespaces.collect();
+        if namespaces.is_empty() {
+            return Ok(namespaces);
+        }
+        let outside = |mesh: &Mesh| {
+            namespaces.retain(|name| !mesh.compiler.catalog().monitors(name));
+            namespaces
+        };
+        self.mesh.about(outside).await
     }
 
     /// What the mesh says of the objects: this replica's catalog, and then all replicas.

@@ -21,8 +21,8 @@ mod tests;
 pub use decision::{Decision, NotInjected, decide, switch};
 pub use error::InjectionError;
 pub use names::{
-    BOOTSTRAP_KEY, CONTAINERS, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE, METRICS_ANNOTATION,
-    PROXY_UUID_LABEL, SECRET_PREFIX, secret_name,
+    BOOTSTRAP_KEY, CONTAINERS, ENVOY, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE,
+    METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, secret_name,
 };
 pub use pod::{Site, inject, proxy_of};
 pub use probe_config::READY_PATH;

@@ -15,6 +15,7 @@ use super::namespace::{injection_problem, read_injection, read_namespace};
 use super::{namespaced, port};
 use crate::{Platform, Rules};
 
+use smc_sidecar::injection::ENVOY;
 pub use smc_sidecar::injection::PROXY_UUID_LABEL;
 
 /// The service account of a pod that names none (Kubernetes' admission fills it in).
@@ -37,7 +38,8 @@ pub fn read_pod(pod: &core::Pod, platform: Platform) -> Reading<Workload> {
     let service_account = read_service_account(&subject, &id, spec, &mut problems);
     let ips = read_pod_ips(&subject, pod.status.as_ref(), &mut problems);
     let ports = spec.map(|spec| read_named_ports(&subject, spec, &mut problems)).unwrap_or_default();
-    let (injection, refused) = read_pod_injection(pod);
+    let (stated, refused) = read_pod_injection(pod);
+    let injection = if has_sidecar(pod) { Some(true) } else { stated };
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
     let readiness = if ips.is_empty() { Readiness::NotReady } else { read_readiness(pod, platform) };
     let workload = proxy.zip(service_account).map(|(proxy, service_account)| Workload {
@@ -173,6 +175,16 @@ fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
     (Some(false), problem.or_else(|| (stated == Some(true)).then(|| message.to_owned())))
 }
 
+/// Whether the pod runs with a sidecar: it has the label and the container that injection gives, SMC's or
+/// OSM's. The annotations decide about pods that are made; what a pod has, it keeps until it ends. A pod in
+/// the host's network has none, whatever it looks like: its address is that of the machine.
+fn has_sidecar(pod: &core::Pod) -> bool {
+    let labelled = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_UUID_LABEL));
+    let Some(spec) = pod.spec.as_ref().filter(|spec| spec.host_network != Some(true)) else { return false };
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    labelled && containers.any(|container| container.name == ENVOY)
+}
+
 /// Whether a pod in this namespace gets a sidecar of this mesh, decided from the API objects alone: before
 /// the catalog knows the pod. Problems of the annotations are reported by [`read_pod`] and
 /// [`read_namespace`].
@@ -210,6 +222,7 @@ fn read_readiness(pod: &core::Pod, platform: Platform) -> Readiness {
 mod tests {
     use serde_json::{Value, json};
     use smc_mesh::catalog::{Catalog, Object, SourceEvent};
+    use smc_model::topology::Namespace;
     use smc_types::problem::Severity::{Error, Warning};
 
     use super::super::namespace::INJECTION_ANNOTATION;
@@ -435,6 +448,32 @@ mod tests {
             let reading = read(pod(meta, json!({"hostNetwork": host}), json!({})));
             assert_eq!(reading.object.unwrap().injection, injection);
             assert_eq!(reading.problems.len(), problems);
+        }
+    }
+
+    /// A namespace may have changed its mind since the pod was made.
+    #[test]
+    fn a_pod_that_has_a_sidecar_is_in_the_mesh_while_its_namespace_is() {
+        let labelled = json!({"labels": {"osm-proxy-uuid": "0d2f5a52-8f0e-4f3e-9c52-0a3a1b1c2d3e"}});
+        let refusing =
+            json!({"labels": labelled["labels"].clone(), "annotations": {INJECTION_ANNOTATION: "no"}});
+        let envoy = json!([{"name": "envoy"}]);
+        for (what, meta, spec, expected) in [
+            ("a native sidecar", labelled.clone(), json!({"initContainers": envoy}), true),
+            ("a sidecar of OSM's", labelled.clone(), json!({"containers": envoy}), true),
+            ("what it asks for now", refusing, json!({"initContainers": envoy}), true),
+            ("a label alone", labelled.clone(), json!({"containers": [{"name": "main"}]}), false),
+            ("an Envoy of its own", json!({}), json!({"containers": envoy}), false),
+            ("the host's network", labelled, json!({"containers": envoy, "hostNetwork": true}), false),
+        ] {
+            let workload = read(pod(meta, spec, json!({}))).object.unwrap();
+            for monitored in [true, false] {
+                let namespace =
+                    Namespace { name: "shop".to_owned(), monitored, injection: Some(false), metrics: false };
+                let mut catalog = Catalog::default();
+                catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
+                assert_eq!(catalog.in_mesh(&workload), expected && monitored, "{what}, {monitored}");
+            }
         }
     }
 

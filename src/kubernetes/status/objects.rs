@@ -23,6 +23,8 @@ pub(super) struct Objects {
     /// What the source held when it was compared last.
     seen: CustomObjects,
     pub(super) tracked: BTreeMap<ObjectRef, Tracked>,
+    /// The objects that the source holds no more since then: they are gone, or their namespace left the mesh.
+    pub(super) gone: BTreeMap<ObjectRef, (Timestamp, Tracked)>,
 }
 
 impl Objects {
@@ -38,9 +40,14 @@ impl Objects {
             match change {
                 DiffItem::Add(reference, seen) | DiffItem::Update { new: (reference, seen), .. } => {
                     let known = self.tracked.remove(reference);
+                    self.gone.remove(reference);
                     self.tracked.insert(reference.clone(), track(seen, known, now));
                 }
-                DiffItem::Remove(reference, _) => _ = self.tracked.remove(reference),
+                DiffItem::Remove(reference, _) => {
+                    if let Some(known) = self.tracked.remove(reference) {
+                        self.gone.insert(reference.clone(), (now, known));
+                    }
+                }
             }
         }
     }

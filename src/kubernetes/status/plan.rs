@@ -7,12 +7,12 @@
 //! mesh: every replica serves the object, wholly, every sidecar has answered, and none refused it. Once that
 //! was so for a generation, only what speaks against it changes it: sidecars come and go all the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use smc_api::object::Object;
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
@@ -33,6 +33,10 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long an object may take to be in effect everywhere before its status says what it waits for. Most take
 /// less than a second.
 const GRACE: Duration = Duration::from_secs(6);
+
+/// How long an object that is gone is remembered. If its namespace left the mesh, the publisher says so
+/// within a second.
+const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// The most writes of one step, so that a mesh of thousands of objects does not flood the API server.
 pub(super) const MAX_WRITES: usize = 20;
@@ -143,6 +147,39 @@ fn due(
     Some(Write { reference: reference.clone(), uid: tracked.seen.marks.uid.clone(), status, event })
 }
 
+/// The last statuses, at most [`MAX_WRITES`]: of objects whose namespaces left the mesh, and are `outside` of
+/// it now. What was written of them says that they are in effect. Forgets the others that are gone.
+pub(super) fn farewells(
+    gone: &mut BTreeMap<ObjectRef, (Timestamp, Tracked)>,
+    outside: &BTreeSet<String>,
+    now: Timestamp,
+) -> Vec<Write> {
+    let mut writes = Vec::new();
+    gone.retain(|reference, (since, tracked)| {
+        let ObjectRef::Namespaced(kind, name) = reference else { return false };
+        // A MeshConfig is in the control plane's namespace, which is in no mesh.
+        let left = *kind != Kind::MeshConfig && outside.contains(name.namespace());
+        if !left {
+            return now.since(*since) < REMEMBERED;
+        }
+        let accepted = accepted(reference, tracked);
+        if accepted.status == "False" && tracked.object.is_none() {
+            // Its status says that it has no effect.
+            return false;
+        }
+        if writes.len() < MAX_WRITES {
+            let message = format!("Not in effect: the namespace {} has left the mesh.", name.namespace());
+            let left = Judged { kind: PROGRAMMED, status: "False", reason: "NotInMesh", message };
+            let status = status(tracked, [accepted, left], now);
+            let event = event(&tracked.written, &status);
+            let uid = tracked.seen.marks.uid.clone();
+            writes.push(Write { reference: reference.clone(), uid, status, event });
+        }
+        true
+    });
+    writes
+}
+
 /// What the conditions say, without their times.
 fn says(status: &ObjectStatus) -> Vec<(&str, &str, &str, &str)> {
     let ours = status.conditions.iter().filter(|condition| condition.is_ours());
@@ -184,6 +221,22 @@ pub(super) fn open<'a>(
     objects.iter().filter_map(open)
 }
 
+/// The condition about the object alone.
+fn accepted(reference: &ObjectRef, tracked: &Tracked) -> Judged {
+    let judged = |status, reason, message| Judged { kind: ACCEPTED, status, reason, message };
+    let errors = of_severity(&tracked.problems, Severity::Error);
+    let warnings = of_severity(&tracked.problems, Severity::Warning);
+    if !errors.is_empty() {
+        judged("False", "Invalid", listed(&errors))
+    } else if !is_enforced(reference) {
+        judged("False", "NotImplemented", "It is checked, and not enforced yet.".to_owned())
+    } else if warnings.is_empty() {
+        judged("True", ACCEPTED, "It can be read.".to_owned())
+    } else {
+        judged("True", "AcceptedWithWarnings", listed(&warnings))
+    }
+}
+
 /// `None` if other replicas have to be asked first.
 fn judge(
     reference: &ObjectRef,
@@ -193,17 +246,7 @@ fn judge(
     replica: &str,
 ) -> Option<[Judged; 2]> {
     let judged = |kind, status, reason, message| Judged { kind, status, reason, message };
-    let errors = of_severity(&tracked.problems, Severity::Error);
-    let warnings = of_severity(&tracked.problems, Severity::Warning);
-    let accepted = if !errors.is_empty() {
-        judged(ACCEPTED, "False", "Invalid", listed(&errors))
-    } else if !is_enforced(reference) {
-        judged(ACCEPTED, "False", "NotImplemented", "It is checked, and not enforced yet.".to_owned())
-    } else if warnings.is_empty() {
-        judged(ACCEPTED, "True", ACCEPTED, "It can be read.".to_owned())
-    } else {
-        judged(ACCEPTED, "True", "AcceptedWithWarnings", listed(&warnings))
-    };
+    let accepted = accepted(reference, tracked);
     let none = Vec::new();
     let conflicts = view.conflicts.get(reference).unwrap_or(&none);
     let conflicting = of_severity(conflicts, Severity::Error);

@@ -9,6 +9,7 @@ mod candidate;
 mod endpoints;
 mod identities;
 mod machines;
+mod outside;
 mod services;
 mod splits;
 #[cfg(test)]
@@ -29,6 +30,7 @@ impl Catalog {
         endpoints::check(self, &mut problems);
         identities::check(self, &mut problems);
         machines::check(self, &mut problems);
+        outside::check(self, &mut problems);
         let own = &self.mesh_namespace;
         for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
             let message =

@@ -24,7 +24,7 @@ pub const BOOTSTRAP_KEY: &str = "bootstrap.json";
 pub const SECRET_PREFIX: &str = "smc-bootstrap-";
 
 /// The sidecar's container.
-pub(super) const ENVOY: &str = "envoy";
+pub const ENVOY: &str = "envoy";
 
 /// The init container that sets up interception.
 pub(super) const INIT: &str = "smc-init";

@@ -1,6 +1,7 @@
 //! `smc namespace`: which namespaces are in the mesh.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Subcommand;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -9,12 +10,14 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use smc_kubernetes::install::apply::Cluster;
-use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive};
+use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive, lets_out};
 use smc_kubernetes::install::check::members::pods_with_sidecar;
 use smc_kubernetes::names::INJECTOR;
 use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
+use tokio::time::{Instant, sleep};
 
+use super::duration;
 use super::kube_access::KubeArgs;
 use super::outcome::{Outcome, Verdict};
 use super::output;
@@ -22,6 +25,9 @@ use super::table::Table;
 
 /// The annotation that lets pods of a namespace be injected; OSM's command sets it as well.
 const INJECTION: &str = "openservicemesh.io/sidecar-injection";
+
+/// The pause between two looks at the pods of a namespace that leaves.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Subcommands of `smc namespace`.
 #[derive(Debug, Subcommand)]
@@ -40,7 +46,10 @@ pub(super) enum NamespaceCommand {
         #[command(flatten)]
         kube: KubeArgs,
     },
-    /// Take namespaces out of the mesh; sidecars go when their pods start the next time.
+    /// Take namespaces out of the mesh: new pods get no sidecar, and when none has one the namespace is out.
+    ///
+    /// While pods have sidecars, the namespace stays in the mesh, so that these are kept up to date. Restart
+    /// the pods, those that are called before those that call them, and run this again.
     Remove {
         /// The namespaces
         #[arg(value_name = "NAMESPACE", required = true, value_parser = named)]
@@ -48,6 +57,12 @@ pub(super) enum NamespaceCommand {
         /// The name of the mesh
         #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
         mesh_name: MeshName,
+        /// How long to wait until no pod has a sidecar
+        #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
+        wait: Duration,
+        /// Take them out at once; the sidecars that they have go on with what they know, which gets old
+        #[arg(long, conflicts_with = "wait")]
+        now: bool,
         #[command(flatten)]
         kube: KubeArgs,
     },
@@ -71,6 +86,12 @@ enum NamespaceError {
     #[error("cannot {action} the namespace {namespace}")]
     Api {
         action: &'static str,
+        namespace: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("cannot list the pods of the namespace {namespace}")]
+    Pods {
         namespace: String,
         #[source]
         source: Box<kube::Error>,
@@ -137,28 +158,17 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
                 )?;
             }
         }
-        NamespaceCommand::Remove { namespaces, mesh_name, kube } => {
+        NamespaceCommand::Remove { namespaces, mesh_name, wait, now, kube } => {
             let client = kube.client().await?;
-            let api: Api<Namespace> = Api::all(client.clone());
+            let remover = Remover::new(client, mesh_name, now).await?;
+            let deadline = Instant::now() + wait;
+            let mut verdict = Verdict::Ok;
             for namespace in namespaces {
-                match mesh_of(&api, &namespace).await? {
-                    Some(mesh) if mesh == mesh_name.as_str() => {}
-                    Some(mesh) => return Err(NamespaceError::Elsewhere { namespace, mesh }.into()),
-                    None => {
-                        output::write(&format!("{namespace} is in no mesh\n"))?;
-                        continue;
-                    }
+                if remover.remove(&namespace, deadline).await? == Verdict::Findings {
+                    verdict = Verdict::Findings;
                 }
-                let change = json!({ "metadata": {
-                    "labels": { MONITORED_BY: null },
-                    "annotations": { INJECTION: null },
-                } });
-                patch(&api, &namespace, &change).await?;
-                output::write(&format!(
-                    "{namespace} is no longer in the mesh {mesh_name}; {}\n",
-                    left(&namespace, pods_with_sidecar(&client, &namespace).await.len())
-                ))?;
             }
+            return Ok(verdict);
         }
         NamespaceCommand::List { mesh_name, kube } => {
             let api: Api<Namespace> = Api::all(kube.client().await?);
@@ -171,13 +181,101 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
     Ok(Verdict::Ok)
 }
 
-/// What is to be done about the sidecars that a namespace still has.
-fn left(namespace: &str, sidecars: usize) -> String {
+/// Takes namespaces out of a mesh.
+struct Remover {
+    client: Client,
+    mesh: MeshName,
+    /// Whether the namespaces are to stay while pods have sidecars.
+    gradual: bool,
+    /// Whether the mesh lets connections out of it, as far as the person may see.
+    egress: Option<bool>,
+}
+
+impl Remover {
+    async fn new(client: Client, mesh: MeshName, now: bool) -> Result<Self, NamespaceError> {
+        let control_plane = match control_plane_of(&client, &mesh).await {
+            Ok(control_plane) => control_plane,
+            // Nothing keeps the sidecars of such a mesh up to date.
+            Err(NamespaceError::NoMesh { .. }) => {
+                return Ok(Self { client, mesh, gradual: false, egress: None });
+            }
+            Err(error) => return Err(error),
+        };
+        let egress = match control_plane {
+            Some(namespace) => lets_out(&Cluster::new(client.clone()), &namespace).await,
+            None => None,
+        };
+        Ok(Self { client, mesh, gradual: !now, egress })
+    }
+
+    /// Takes a namespace out, or as far out as its sidecars let it go until the deadline.
+    async fn remove(&self, namespace: &str, deadline: Instant) -> Outcome {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        match mesh_of(&api, namespace).await? {
+            Some(mesh) if mesh == self.mesh.as_str() => {}
+            Some(mesh) => {
+                return Err(NamespaceError::Elsewhere { namespace: namespace.to_owned(), mesh }.into());
+            }
+            None => {
+                output::write(&format!("{namespace} is in no mesh\n"))?;
+                return Ok(Verdict::Ok);
+            }
+        }
+        // Before the pods are counted, so that none gets a sidecar afterwards.
+        patch(&api, namespace, &json!({ "metadata": { "annotations": { INJECTION: "disabled" } } })).await?;
+        let sidecars = loop {
+            let pods = pods_with_sidecar(&self.client, namespace).await;
+            let pods = pods.map_err(|error| NamespaceError::Pods {
+                namespace: namespace.to_owned(),
+                source: Box::new(error),
+            })?;
+            if pods.is_empty() || !self.gradual || Instant::now() >= deadline {
+                break pods.len();
+            }
+            sleep(LOOK).await;
+        };
+        if sidecars > 0 && self.gradual {
+            output::write(&leaving(namespace, &self.mesh, sidecars, self.egress))?;
+            return Ok(Verdict::Findings);
+        }
+        let change = json!({ "metadata": {
+            "labels": { MONITORED_BY: null },
+            "annotations": { INJECTION: null },
+        } });
+        patch(&api, namespace, &change).await?;
+        output::write(&left(namespace, &self.mesh, sidecars))?;
+        Ok(Verdict::Ok)
+    }
+}
+
+fn restart(namespace: &str) -> String {
+    format!("kubectl rollout restart deployment,statefulset,daemonset -n {namespace}\n")
+}
+
+/// What is to be done about the sidecars that keep a namespace in the mesh.
+fn leaving(namespace: &str, mesh: &MeshName, sidecars: usize, egress: Option<bool>) -> String {
+    let closed = match egress {
+        Some(false) => {
+            "MeshConfig has no enableEgress: until then, pods with a sidecar do not reach those that lost theirs.\n"
+        }
+        _ => "",
+    };
+    format!(
+        "{namespace} is leaving the mesh {mesh}: its new pods get no sidecar, and {sidecars} of its pods have one. \
+         Restart them, and run this again. Pods that lost their sidecar do not reach those that have one, so \
+         restart what is called before what calls it, or all at once:\n{}{closed}",
+        restart(namespace)
+    )
+}
+
+/// What is to be done about the sidecars of a namespace that left.
+fn left(namespace: &str, mesh: &MeshName, sidecars: usize) -> String {
+    let gone = format!("{namespace} is no longer in the mesh {mesh}; ");
     match sidecars {
-        0 => "no pod of it has a sidecar".to_owned(),
+        0 => format!("{gone}no pod of it has a sidecar\n"),
         count => format!(
-            "{count} of its pods still have sidecars, and their calls fail until they restart:\n\
-             kubectl rollout restart deployment,statefulset,daemonset -n {namespace}"
+            "{gone}{count} of its pods still have sidecars, and their calls fail until they restart:\n{}",
+            restart(namespace)
         ),
     }
 }
@@ -218,4 +316,21 @@ async fn patch(
         namespace: namespace.to_owned(),
         source: Box::new(source),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_leaves_says_what_to_restart_and_what_is_not_reached() {
+        let mesh = MeshName::default();
+        for (egress, expected) in [(Some(true), false), (None, false), (Some(false), true)] {
+            let text = leaving("shop", &mesh, 3, egress);
+            assert!(text.contains("3 of its pods") && text.contains("rollout restart"), "{text}");
+            assert_eq!(text.contains("enableEgress"), expected, "{text}");
+        }
+        assert!(left("shop", &mesh, 2).contains("their calls fail"));
+        assert!(!left("shop", &mesh, 0).contains("restart"));
+    }
 }

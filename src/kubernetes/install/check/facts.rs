@@ -301,9 +301,17 @@ pub fn mesh_config(namespace: &MeshNamespace) -> Value {
 
 /// Whether the mesh of `namespace` allows all traffic; `None` if the person may not see that.
 pub async fn is_permissive(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
-    const PERMISSIVE: &str = "/spec/traffic/enablePermissiveTrafficPolicyMode";
+    switched_on(cluster, namespace, "/spec/traffic/enablePermissiveTrafficPolicyMode").await
+}
+
+/// Whether the mesh of `namespace` lets connections out of it; `None` if the person may not see that.
+pub async fn lets_out(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
+    switched_on(cluster, namespace, "/spec/traffic/enableEgress").await
+}
+
+async fn switched_on(cluster: &Cluster, namespace: &MeshNamespace, switch: &str) -> Option<bool> {
     let config = cluster.find(&mesh_config(namespace)).await.ok()?;
-    Some(config.is_some_and(|config| config.pointer(PERMISSIVE) == Some(&json!(true))))
+    Some(config.is_some_and(|config| config.pointer(switch) == Some(&json!(true))))
 }
 
 async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {

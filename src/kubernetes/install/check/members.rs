@@ -65,7 +65,9 @@ pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Member
         }
         members.namespaces.push(name);
     }
-    for Sidecar { namespace, pod, uuid, created } in sidecars(&Api::all(client)).await {
+    for Sidecar { namespace, pod, uuid, created } in
+        sidecars(&Api::all(client), "status.phase=Running").await.0
+    {
         let name = format!("{namespace}/{pod}");
         if !of_meshes.contains(&namespace) {
             members.left_sidecars.push((name, uuid));
@@ -114,26 +116,29 @@ struct Sidecar {
     created: i64,
 }
 
-/// The pods with a sidecar that run and are not about to end, in the order of the API server.
-pub async fn pods_with_sidecar(client: &Client, namespace: &str) -> Vec<String> {
-    sidecars(&Api::namespaced(client.clone(), namespace))
-        .await
-        .into_iter()
-        .map(|sidecar| sidecar.pod)
-        .collect()
+/// The pods with a sidecar that run, or are about to, in the order of the API server. One that ends needs its
+/// sidecar for moments only.
+pub async fn pods_with_sidecar(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
+    let pods = Api::namespaced(client.clone(), namespace);
+    let (found, failed) = sidecars(&pods, "status.phase!=Succeeded,status.phase!=Failed").await;
+    failed.map_or_else(|| Ok(found.into_iter().map(|sidecar| sidecar.pod).collect()), Err)
 }
 
-async fn sidecars(pods: &Api<Pod>) -> Vec<Sidecar> {
+/// The pods with a sidecar in these phases, as far as they can be listed, and why not all.
+async fn sidecars(pods: &Api<Pod>, phases: &str) -> (Vec<Sidecar>, Option<kube::Error>) {
     let mut found = Vec::new();
-    let mut page = ListParams::default().labels(PROXY_UUID_LABEL).fields("status.phase=Running").limit(PAGE);
-    while let Ok(list) = pods.list_metadata(&page).await {
+    let mut page = ListParams::default().labels(PROXY_UUID_LABEL).fields(phases).limit(PAGE);
+    loop {
+        let list = match pods.list_metadata(&page).await {
+            Ok(list) => list,
+            Err(error) => return (found, Some(error)),
+        };
         found.extend(list.items.into_iter().filter_map(|pod| sidecar(pod.metadata)));
         match next_page(page, &list.metadata) {
             Some(next) => page = next,
-            None => break,
+            None => return (found, None),
         }
     }
-    found
 }
 
 fn sidecar(metadata: ObjectMeta) -> Option<Sidecar> {

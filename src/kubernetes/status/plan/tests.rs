@@ -193,3 +193,26 @@ fn the_longest_status_is_one_that_is_read() {
     let bytes = serde_json::to_string(&status).unwrap().len();
     assert!((48_000..=MAX_WRITTEN_BYTES).contains(&bytes), "{bytes}");
 }
+
+#[test]
+fn an_object_whose_namespace_left_the_mesh_says_so() {
+    let named = |kind, name: &str| ObjectRef::Namespaced(kind, name.parse().unwrap());
+    let mut known = tracked();
+    known.written = writes(&known, &view(Held::Yes)).pop().unwrap().status;
+    let config = named(Kind::MeshConfig, "shop/mesh");
+    let retry = named(Kind::Retry, "shop/retry");
+    let deleted = named(Kind::TrafficSplit, "other/deleted");
+    let mut gone: BTreeMap<_, _> =
+        [split(), config, deleted.clone()].map(|of| (of, (NOW, known.clone()))).into();
+    gone.insert(retry, (NOW, Tracked { object: None, ..tracked() }));
+    let outside = BTreeSet::from(["shop".to_owned()]);
+    let [write] = farewells(&mut gone, &outside, NOW).try_into().unwrap();
+    assert_eq!((&write.reference, &*write.uid), (&split(), "u"));
+    let says: Vec<_> = write.status.conditions.iter().map(|c| (&*c.kind, &*c.status, &*c.reason)).collect();
+    assert_eq!(says, [(ACCEPTED, "True", ACCEPTED), (PROGRAMMED, "False", "NotInMesh")]);
+    let message = "Not in effect: the namespace shop has left the mesh.";
+    assert_eq!(write.event, Some(("NotInMesh".to_owned(), message.to_owned())));
+    let later = Timestamp(NOW.0 + 60);
+    assert_eq!(farewells(&mut gone, &outside, later).len(), 1);
+    assert_eq!(gone.into_keys().collect::<Vec<_>>(), [split()], "it waits until it is written");
+}

@@ -102,7 +102,11 @@ fn check_service(catalog: &Catalog, service: &Service, problems: &mut Vec<Proble
     // The root of a split often has no pods of its own: its leaves have them.
     let root = catalog.index.splits_of.contains_key(&service.id);
     if monitored && !root && catalog.workloads_behind(&service.id).next().is_none() {
-        let message = "has nothing in the mesh behind it; callers are refused";
+        let message = if catalog.mesh_config().egress {
+            "has nothing in the mesh behind it; what callers send to it leaves the mesh, in clear text"
+        } else {
+            "has nothing in the mesh behind it; callers are refused"
+        };
         problems.push(Problem::warning(&object, "spec.selector", message));
     }
 }

@@ -17,7 +17,7 @@ use smc_mesh::catalog::SourceEvent;
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, MemoryDisk, Settings};
 use smc_server::admin::Administration;
-use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
+use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits, TIME_TO_CONNECT};
 use smc_server::source::{Batch, Source, SourceError};
 use smc_server::{Handle, Server, Storage};
 use smc_testkit::shop;
@@ -135,6 +135,7 @@ async fn serve() -> Handle {
         max_connections: 4,
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
+        time_to_connect: TIME_TO_CONNECT,
     };
     let storage = Storage { group: Arc::new(group), keys: Arc::new(keys), mesh: Box::new(Shop) };
     Server::start(config, env, storage, CancellationToken::new()).await.unwrap()

@@ -14,7 +14,7 @@ use smc_kubernetes::KubernetesSource;
 use smc_proto::admin::v1::{BootstrapRequest, BootstrapResponse};
 use smc_raft::{Connections, Group, GroupStatus, MemoryDisk, ReplicatedLedger, Settings};
 use smc_server::admin::Administration;
-use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
+use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits, TIME_TO_CONNECT};
 use smc_server::source::Source;
 use smc_server::{Server, Storage};
 use smc_testkit::shop::key_file;
@@ -351,6 +351,7 @@ impl Replica {
             max_connections: 64,
             answer_limit: ANSWER_LIMIT,
             idle_limit: IDLE_LIMIT,
+            time_to_connect: TIME_TO_CONNECT,
         }
     }
 

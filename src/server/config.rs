@@ -12,6 +12,8 @@ use smc_sidecar::bootstrap::INBOUND_CONNECTIONS;
 use smc_types::host_port::HostPort;
 use smc_types::ids::{MeshNamespace, ReplicaId, TrustDomain};
 
+pub use smc_xds::missing::TIME_TO_CONNECT;
+
 /// The settings of one replica, fixed while it runs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -45,6 +47,9 @@ pub struct Config {
     pub answer_limit: Duration,
     /// How long a connection may have no stream of an admitted proxy before it is closed; see [`IDLE_LIMIT`].
     pub idle_limit: Duration,
+    /// How long a sidecar may be away from all replicas before that is a problem; see
+    /// [`TIME_TO_CONNECT`].
+    pub time_to_connect: Duration,
 }
 
 /// How often sidecars try, and what they let others do, at most.

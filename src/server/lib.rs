@@ -28,6 +28,7 @@ mod replica;
 pub mod reports;
 pub mod shards;
 mod shutdown;
+mod sidecars;
 pub mod source;
 mod stream_progress;
 mod trust;
@@ -67,6 +68,7 @@ use crate::replica::Replica;
 use crate::reports::{Reports, Since};
 use crate::shards::{Drain, Shards};
 use crate::shutdown::Stages;
+use crate::sidecars::{SidecarWatch, Sidecars};
 use crate::source::Source;
 use crate::trust::ReplicaTrust;
 use crate::xds::proxies::Proxies;
@@ -225,6 +227,7 @@ pub struct Opened {
     socket: Option<AdminSocket>,
     replica: Replica,
     mesh: Published,
+    sidecars: Sidecars,
     tasks: Tasks,
     stages: Stages,
 }
@@ -247,9 +250,9 @@ impl Opened {
     /// Starts what makes the replica known: its phase in the group, upon which others hand sidecars over to
     /// it, the administration, and the port of metrics, which says that it is ready.
     pub async fn announce(self) -> Result<Handle, StartError> {
-        let Self { xds, metrics_listen, socket, replica, mesh, mut tasks, stages } = self;
+        let Self { xds, metrics_listen, socket, replica, mesh, sidecars, mut tasks, stages } = self;
         let ready = replica.readiness(stages.draining.clone());
-        let shards = start_shards(&replica, &mesh, &stages, ready.clone(), &mut tasks)?;
+        let shards = start_shards(&replica, &mesh, sidecars, &stages, ready.clone(), &mut tasks)?;
         let administration = start_administration(socket, &replica, mesh, shards.clone(), &mut tasks);
         let mut addresses = Addresses { xds, metrics: None };
         let Replica { env, proxies, metrics, .. } = replica;
@@ -304,7 +307,9 @@ impl Server {
         OrphanReleaser::new(certificates, &mesh.mesh, &mesh.served, env, config.release_grace)
             .start(&mut tasks);
         health::start(group.failure(), proxies.clone(), xds, &mut tasks);
-        Ok(Opened { xds, metrics_listen: config.metrics_listen, socket, replica, mesh, tasks, stages })
+        let sidecars = start_sidecars(&config, &replica, &mesh, &mut tasks);
+        let metrics_listen = config.metrics_listen;
+        Ok(Opened { xds, metrics_listen, socket, replica, mesh, sidecars, tasks, stages })
     }
 }
 
@@ -344,12 +349,13 @@ fn start_xds(
     stages: &Stages,
     tasks: &mut Tasks,
 ) {
-    let Replica { env, tls, certificates, proxies, metrics, .. } = replica.clone();
+    let Replica { env, tls, certificates, proxies, refusals, metrics, .. } = replica.clone();
     let context = xds::context::Context {
         served: mesh.served.clone(),
         uptake: mesh.uptake.clone(),
         admission: ProxyAdmission::new(certificates, env.clone()),
         proxies,
+        refusals,
         problems: mesh.problems.clone(),
         env,
         metrics,
@@ -361,9 +367,21 @@ fn start_xds(
     xds::start(port, tls, context, stages.closing.clone(), tasks);
 }
 
+/// Starts the watch over the sidecars of the whole mesh.
+fn start_sidecars(config: &Config, replica: &Replica, published: &Published, tasks: &mut Tasks) -> Sidecars {
+    let Replica { proxies, refusals, metrics, group, .. } = replica;
+    let Published { problems, mesh, served, .. } = published;
+    let grace = config.time_to_connect;
+    let sidecars = Sidecars::new(proxies, refusals, problems, metrics, grace);
+    let (group, mesh, served) = (Arc::clone(group), mesh.clone(), served.clone());
+    SidecarWatch { sidecars: sidecars.clone(), group, mesh, served, grace }.start(tasks);
+    sidecars
+}
+
 fn start_shards(
     replica: &Replica,
     mesh: &Published,
+    sidecars: Sidecars,
     stages: &Stages,
     ready: impl Fn() -> bool + Send + Sync + 'static,
     tasks: &mut Tasks,
@@ -379,7 +397,7 @@ fn start_shards(
     let reports = Box::new(move |question| Arc::clone(&reports).answered(question));
     let draining = stages.draining.clone();
     let (ready, stops) = (Box::new(ready), Box::new(move || draining.is_cancelled()));
-    let parts = shards::Parts { group, env, controllers, proxies, reports, ready, stops };
+    let parts = shards::Parts { group, env, controllers, proxies, reports, sidecars, ready, stops };
     Shards::start(parts, tasks)
 }
 

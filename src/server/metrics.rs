@@ -55,6 +55,7 @@ pub struct Metrics {
     injections: Counters,
     injection: Histogram,
     without_sidecar: Gauge,
+    sidecars: Gauges,
 }
 
 /// 100 µs to about 26 s.
@@ -96,6 +97,7 @@ impl Metrics {
             injections: Counters::default(),
             injection: latency(),
             without_sidecar: Gauge::default(),
+            sidecars: Gauges::default(),
         };
         let m = &metrics;
         registry.register("proxies_connected", "Proxies with an open stream", m.proxies.clone());
@@ -132,6 +134,8 @@ impl Metrics {
         registry.register("injection_seconds", help, m.injection.clone());
         let help = "Pods of the mesh that were made without a sidecar";
         registry.register("pods_without_sidecar", help, m.without_sidecar.clone());
+        let help = "Sidecars of the whole mesh that should be connected, and those of them that are";
+        registry.register("sidecars", help, m.sidecars.clone());
         metrics.registry = Arc::new(registry);
         metrics
     }
@@ -175,6 +179,20 @@ impl Metrics {
     /// Pods of the mesh that were made without a sidecar.
     pub fn pods_without_sidecar(&self, count: usize) {
         self.without_sidecar.set(gauge_value(count));
+    }
+
+    /// How many sidecars the whole mesh expects, and has. Without a count the gauges are removed: stale ones
+    /// would hide that none can connect.
+    pub(crate) fn sidecars(&self, count: Option<(u64, u64)>) {
+        let value = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        match count {
+            Some((expected, connected)) => {
+                for (state, count) in [("expected", expected), ("connected", connected)] {
+                    self.sidecars.get_or_create(&[("state", state)]).set(value(count));
+                }
+            }
+            None => self.sidecars.clear(),
+        }
     }
 
     pub(crate) fn proxies_connected(&self, count: usize) {
@@ -341,6 +359,22 @@ mod tests {
         assert!(metrics.text().contains(line), "{}", metrics.text());
         metrics.certificate_expiry("service", None);
         assert!(!metrics.text().contains("kind=\"service\""), "{}", metrics.text());
+    }
+
+    #[test]
+    fn the_counts_of_sidecars_are_there_while_they_are_known() {
+        let metrics = Metrics::new();
+        let shown = || -> Vec<String> {
+            let text = metrics.text();
+            text.lines().filter(|line| line.starts_with("smc_sidecars")).map(str::to_owned).collect()
+        };
+        assert_eq!(shown(), Vec::<String>::new());
+        metrics.sidecars(Some((3, 2)));
+        let mut both = shown();
+        both.sort();
+        assert_eq!(both, ["smc_sidecars{state=\"connected\"} 2", "smc_sidecars{state=\"expected\"} 3"]);
+        metrics.sidecars(None);
+        assert_eq!(shown(), Vec::<String>::new());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The problems of the mesh, as this replica knows them.
 //!
 //! Owns the one list of them. Each writer replaces its own part: sources the objects that they cannot
-//! read, the compiler the problems between objects, each xDS stream the resources that its proxy rejected.
+//! read, the compiler the problems between objects, each xDS stream the resources that its proxy rejected,
+//! and the watch over the sidecars the one problem of those that are connected to no replica.
 //! The metric `smc_problems` and `smc mesh problems` read the whole list.
 //!
 //! A rejected resource is reported on the objects that it is made of, since one of them must
@@ -35,7 +36,7 @@ const MAX_REJECTION_PROBLEMS: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
     parts: Arc<Mutex<Parts>>,
-    rejections_changed: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +44,8 @@ struct Parts {
     sources: Vec<Problem>,
     compiler: Vec<Problem>,
     injection: Vec<Problem>,
+    /// Of the sidecars together.
+    sidecars: Option<Problem>,
     /// By the pod of the proxy, then by stream. Shared, so that a reader holds the lock for a moment only.
     rejections: BTreeMap<WorkloadId, BTreeMap<u64, Arc<[Rejection]>>>,
     /// How many rejections there are in all streams.
@@ -77,6 +80,15 @@ impl Problems {
         self.parts().injection = problems;
     }
 
+    /// Replaces the problem of the sidecars together.
+    pub(crate) fn set_sidecars(&self, problem: Option<Problem>) {
+        let mut parts = self.parts();
+        if parts.sidecars != problem {
+            parts.sidecars = problem;
+            self.changed.notify_one();
+        }
+    }
+
     /// The part of a new stream of the proxy of this pod.
     pub(crate) fn stream(&self, workload: WorkloadId) -> StreamProblems {
         let mut parts = self.parts();
@@ -89,7 +101,8 @@ impl Problems {
     pub(crate) fn all(&self) -> Vec<Problem> {
         let (mut all, rejections) = {
             let parts = self.parts();
-            let all = parts.sources.iter().chain(&parts.compiler).chain(&parts.injection);
+            let all =
+                parts.sources.iter().chain(&parts.compiler).chain(&parts.injection).chain(&parts.sidecars);
             let all: BTreeSet<_> = all.cloned().collect();
             let streams = parts.rejections.iter().flat_map(|(workload, streams)| {
                 streams.values().map(|rejections| (workload.clone(), Arc::clone(rejections)))
@@ -122,9 +135,10 @@ impl Problems {
         rejected(&streams).take(MAX_REJECTION_PROBLEMS).collect()
     }
 
-    /// Returns once a stream has changed its part since the last call. For one waiter.
-    pub(crate) async fn rejections_changed(&self) {
-        self.rejections_changed.notified().await;
+    /// Returns once a stream, or what is known of the sidecars together, has changed its part since the last
+    /// call. For one waiter.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
@@ -167,7 +181,7 @@ impl StreamProblems {
             parts.rejections.insert(self.workload.clone(), streams);
         }
         if changed {
-            self.problems.rejections_changed.notify_one();
+            self.problems.changed.notify_one();
         }
     }
 }

@@ -208,7 +208,7 @@ impl Publisher {
                     self.report_problems();
                     continue;
                 }
-                () = self.mesh.problems.rejections_changed() => {
+                () = self.mesh.problems.changed() => {
                     self.problems_due.get_or_insert(Instant::now() + PROBLEMS_DELAY);
                     continue;
                 }

@@ -21,6 +21,7 @@ use super::addresses::{addresses_for_proxies, certificate_names};
 use crate::config::Config;
 use crate::enroll::Enroller;
 use crate::metrics::Metrics;
+use crate::sidecars::Refusals;
 use crate::xds::proxies::Proxies;
 
 /// The parts of a replica that others are made of. A clone shares all of them.
@@ -42,6 +43,8 @@ pub(super) struct Replica {
     pub(super) enroller: Enroller,
     /// The connected proxies.
     pub(super) proxies: Proxies,
+    /// The peers that it refused since they have another CA.
+    pub(super) refusals: Refusals,
     pub(super) metrics: Metrics,
 }
 
@@ -74,7 +77,8 @@ impl Replica {
         let enroller = Enroller::new(issuer, Arc::clone(&controllers), connections);
         let metrics = Metrics::new();
         let proxies = Proxies::new(config.max_connections, metrics.clone());
-        Ok(Self { env, group, ca, tls, certificates, controllers, enroller, proxies, metrics })
+        let refusals = Refusals::default();
+        Ok(Self { env, group, ca, tls, certificates, controllers, enroller, proxies, refusals, metrics })
     }
 
     /// The CA, as those see it that only ask for certificates.

@@ -35,6 +35,7 @@ use tokio::time::timeout;
 
 pub use drain::Drain;
 
+use crate::sidecars::Sidecars;
 use crate::xds::proxies::Proxies;
 pub(crate) use peer_rpc::ProxyReports;
 use smc_host::tasks::Tasks;
@@ -118,6 +119,8 @@ pub(crate) struct Parts {
     pub(crate) proxies: Proxies,
     /// Answers what the leader asks about objects and proxies.
     pub(crate) reports: ProxyReports,
+    /// Answers what the leader asks about the sidecars of the mesh.
+    pub(crate) sidecars: Sidecars,
     /// Whether the replica serves the mesh.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
     /// Whether it is about to stop: it does not join again then.
@@ -127,13 +130,15 @@ pub(crate) struct Parts {
 impl Shards {
     /// Starts the tasks: this replica joins, is ready when it serves the mesh, and answers the others.
     pub(crate) fn start(parts: Parts, tasks: &mut Tasks) -> Result<Self, NoEntropy> {
-        let Parts { group, env, controllers, proxies, reports, ready, stops } = parts;
+        let Parts { group, env, controllers, proxies, reports, sidecars, ready, stops } = parts;
         let run = env.random_u64()?;
         let placement = placement_keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
         let receiver = Arc::new(handoff::Receiver::new(controllers.ring().replicas().len()));
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
-        peer_rpc::start(shards.clone(), proxies.clone(), reports, tasks);
+        let answering =
+            peer_rpc::Answering { shards: shards.clone(), proxies: proxies.clone(), reports, sidecars };
+        peer_rpc::start(answering, tasks);
         handoff::start(shards.clone(), proxies, tasks);
         placement_keeper::start(shards.clone(), ready, stops, tasks);
         Ok(shards)

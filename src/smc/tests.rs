@@ -7,6 +7,7 @@ mod latest;
 mod replica;
 mod separate;
 mod several;
+mod sidecars;
 mod slow;
 mod starting;
 mod trust;

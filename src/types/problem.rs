@@ -40,6 +40,8 @@ pub enum Subject {
     },
     /// The sidecar of a workload, such as `Proxy shop/buyer`.
     Proxy(WorkloadId),
+    /// The sidecars of the mesh together: `sidecars`.
+    Sidecars,
     /// The declared mesh as a whole: `mesh directory`.
     Mesh,
     /// The API server that declares the mesh: `Kubernetes API`.
@@ -67,6 +69,7 @@ impl fmt::Display for Subject {
             Self::File { path, place: Some((line, None)) } => write!(f, "{path}:{line}"),
             Self::File { path, place: Some((line, Some(column))) } => write!(f, "{path}:{line}:{column}"),
             Self::Proxy(workload) => write!(f, "Proxy {workload}"),
+            Self::Sidecars => f.write_str("sidecars"),
             Self::Mesh => f.write_str("mesh directory"),
             Self::ApiServer => f.write_str("Kubernetes API"),
         }
@@ -160,6 +163,7 @@ mod tests {
             (Subject::line("shop.yaml", 7), "shop.yaml:7"),
             (Subject::File { path: "shop.yaml".into(), place: Some((7, Some(3))) }, "shop.yaml:7:3"),
             (Subject::Proxy("shop/buyer".parse().unwrap()), "Proxy shop/buyer"),
+            (Subject::Sidecars, "sidecars"),
             (Subject::Mesh, "mesh directory"),
             (Subject::ApiServer, "Kubernetes API"),
         ] {

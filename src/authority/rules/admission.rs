@@ -151,6 +151,23 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The proxy that the certificate names.
+    pub fn proxy(&self) -> Option<&ProxyName> {
+        match self {
+            Self::OtherKind(_) | Self::BadName(_) => None,
+            Self::NoWorkload(proxy)
+            | Self::OtherPod(proxy)
+            | Self::NotIssued { proxy, .. }
+            | Self::NotTheIssued { proxy, .. }
+            | Self::Released { proxy, .. }
+            | Self::NotClaimedInTime { proxy, .. }
+            | Self::NotNow { proxy, .. }
+            | Self::OtherAccount { proxy, .. }
+            | Self::NoAccount { proxy, .. }
+            | Self::OtherNode { proxy, .. } => Some(proxy),
+        }
+    }
+
     /// Whether the same certificate may be admitted later.
     pub fn temporary(&self) -> bool {
         match self {

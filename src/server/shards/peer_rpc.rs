@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use super::{Moves, Shards};
+use crate::sidecars::Sidecars;
 use crate::xds::proxies::Proxies;
 
 /// Questions that wait: a group has nine members at most, and each asks a few questions at a time.
@@ -53,43 +54,53 @@ impl PeerHandler for Queue {
     }
 }
 
+/// What answers are made of.
+pub(super) struct Answering {
+    pub(super) shards: Shards,
+    pub(super) proxies: Proxies,
+    pub(super) reports: ProxyReports,
+    pub(super) sidecars: Sidecars,
+}
+
 /// Starts answering.
-pub(super) fn start(shards: Shards, proxies: Proxies, reports: ProxyReports, tasks: &mut Tasks) {
+pub(super) fn start(answering: Answering, tasks: &mut Tasks) {
     let (sender, mut asked) = mpsc::channel(WAITING);
-    if !shards.group.answer_with(Arc::new(Queue(sender))) {
+    if !answering.shards.group.answer_with(Arc::new(Queue(sender))) {
         warn!("another part answers the questions of other replicas already");
     }
     tasks.spawn("questions", |stopping| async move {
-        let answering = async {
+        let answers = async {
             while let Some(Asked { from, question, reply }) = asked.recv().await {
                 // An error means that the asker has gone.
-                let _ = reply.send(answer(&shards, &proxies, &reports, from, question).await);
+                let _ = reply.send(answering.answer(from, question).await);
             }
             // No question comes: the handler of an earlier server of this group answers.
             std::future::pending::<()>().await;
         };
         tokio::select! {
             () = stopping.cancelled() => {}
-            () = answering => {}
+            () = answers => {}
         }
     });
 }
 
-async fn answer(
-    shards: &Shards,
-    proxies: &Proxies,
-    reports: &ProxyReports,
-    _from: ReplicaId,
-    question: Question,
-) -> Result<Answer, NotAnswered> {
-    match question {
-        Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
-        // A replica that is not ready any more, or not known to be yet, takes nothing.
-        Question::AcceptMoves(_) if shards.phase() != Some(ReplicaPhase::Ready) => Err(NotAnswered::NotNow),
-        Question::AcceptMoves(pb::AcceptMovesQuestion { count }) => {
-            Ok(Answer::AcceptMoves(shards.receiver.accept(count, proxies)))
+impl Answering {
+    async fn answer(&self, from: ReplicaId, question: Question) -> Result<Answer, NotAnswered> {
+        let Self { shards, proxies, reports, sidecars } = self;
+        match question {
+            Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
+            // A replica that is not ready any more, or not known to be yet, takes nothing.
+            Question::AcceptMoves(_) if shards.phase() != Some(ReplicaPhase::Ready) => {
+                Err(NotAnswered::NotNow)
+            }
+            Question::AcceptMoves(pb::AcceptMovesQuestion { count }) => {
+                Ok(Answer::AcceptMoves(shards.receiver.accept(count, proxies)))
+            }
+            Question::ProxyReports(question) => reports(question).await.map(Answer::ProxyReports),
+            // What a former leader found does not replace what the leader found.
+            Question::Sidecars(_) if shards.group.status().leader != Some(from) => Err(NotAnswered::NotNow),
+            Question::Sidecars(question) => Ok(Answer::Sidecars(sidecars.answer(question))),
         }
-        Question::ProxyReports(question) => reports(question).await.map(Answer::ProxyReports),
     }
 }
 

@@ -16,7 +16,10 @@ use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Parts, PhaseError, Placement, Shards};
+use crate::config::TIME_TO_CONNECT;
 use crate::metrics::Metrics;
+use crate::problems::Problems;
+use crate::sidecars::{Refusals, Sidecars};
 use crate::xds::proxies::Proxies;
 
 const ME: ReplicaId = ReplicaId(2);
@@ -40,11 +43,14 @@ async fn start(disk: &MemoryDisk) -> Alone {
     let ready = Arc::new(AtomicBool::new(false));
     let is_ready = Arc::clone(&ready);
     let mut tasks = Tasks::new(CancellationToken::new());
+    let (proxies, metrics) = (Proxies::new(100, Metrics::new()), Metrics::new());
+    let (problems, refusals) = (Problems::default(), Refusals::default());
     let parts = Parts {
         group: Arc::clone(&group),
         env,
         controllers: Arc::new(Controllers::new(addresses.into())),
-        proxies: Proxies::new(100, Metrics::new()),
+        sidecars: Sidecars::new(&proxies, &refusals, &problems, &metrics, TIME_TO_CONNECT),
+        proxies,
         reports: Box::new(|_| Box::pin(std::future::ready(Err(NotAnswered::NotNow)))),
         ready: Box::new(move || is_ready.load(Ordering::Relaxed)),
         stops: Box::new(|| false),

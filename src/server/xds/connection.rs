@@ -13,12 +13,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use smc_authority::rules::Refusal;
 use smc_host::accept::{Accepted, Evicted, FirstBytes};
 use smc_host::log_limit::{LogLimit, LogLimits};
 use smc_host::network::Io;
 use smc_host::tasks::Tracked;
 use smc_issuing::tls::ServerTls;
 use smc_types::ids::ProxyName;
+use smc_types::object_ref::ObjectRef;
+use smc_xds::served_state::ServedState;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -33,6 +36,8 @@ use tracing::{debug, info, warn};
 use super::context::{Context, Peer};
 use super::proxies::{Connection, ConnectionGuard};
 use super::service::XdsService;
+use crate::registry::admission::NotAdmitted;
+use crate::sidecars::Refused;
 
 /// The time from accept to the end of the TLS handshake. A proxy needs two round trips, and after the loss
 /// of a replica the time until its turn comes.
@@ -132,11 +137,7 @@ pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handli
             (Ok(Peer { certificate: Arc::new(certificate), connection }), context.idle_limit)
         }
         Err(refused) => {
-            context.metrics.refused(refused.reason());
-            if let Some(count) = handling.refusals.note(refused.reason()) {
-                let reason = smc_types::causes::causes(&refused);
-                warn!(count, latest_peer = %address, %reason, "proxies refused");
-            }
+            certificate_refused(address, &refused, &handling);
             (Err(refused.status()), REFUSED_LIMIT)
         }
     };
@@ -187,10 +188,50 @@ fn handshake_failed(peer: SocketAddr, error: &HandshakeError, handling: &Handlin
         return metrics.connection_refused();
     }
     metrics.handshake_failed();
+    if is_of_another_ca(error) {
+        handling.context.refusals.note(Refused::Distrustful(peer.ip()));
+    }
     if let Some(count) = handling.failures.note() {
         let error = smc_types::causes::causes(error);
         info!(count, latest_peer = %peer, %error, "handshakes refused");
     }
+}
+
+/// Whether a handshake failed since one side does not know the CA of the other's certificate.
+fn is_of_another_ca(error: &HandshakeError) -> bool {
+    let HandshakeError::Tls(error) = error else { return false };
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(
+        error,
+        Some(
+            rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA)
+                | rustls::Error::InvalidCertificate(
+                    rustls::CertificateError::UnknownIssuer | rustls::CertificateError::BadSignature
+                )
+        )
+    )
+}
+
+/// Counts and logs a certificate that TLS accepted and the ledger does not.
+fn certificate_refused(peer: SocketAddr, refused: &NotAdmitted, handling: &Handling) {
+    let context = &handling.context;
+    context.metrics.refused(refused.reason());
+    if let NotAdmitted::Refused(Refusal::NotIssued { proxy, .. }) = refused {
+        context.refusals.note(Refused::Unrecorded(proxy.uuid));
+    }
+    if let Some(count) = handling.refusals.note(refused.reason()) {
+        let reason = smc_types::causes::causes(refused);
+        // In the log alone: the peer is sent only what it presented itself.
+        let pod = context.served.borrow().as_deref().and_then(|state| pod_named(refused, state));
+        let pod = pod.map(|pod| pod.to_string());
+        warn!(count, latest_peer = %peer, latest_pod = pod, %reason, "proxies refused");
+    }
+}
+
+/// The pod in the mesh whose sidecar a refused certificate names.
+fn pod_named(refused: &NotAdmitted, state: &ServedState) -> Option<ObjectRef> {
+    let NotAdmitted::Refused(refusal) = refused else { return None };
+    Some(ObjectRef::from(&state.proxies.get(refusal.proxy()?)?.workload))
 }
 
 /// Serves HTTP/2 on a connection that may be without a stream for `limit`. An error in `peer` is the
@@ -268,5 +309,54 @@ async fn closed_or_idle(close: &CancellationToken, mut streams: watch::Receiver<
     tokio::select! {
         () = close.cancelled() => {}
         () = idle => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, CertificateError, Error};
+    use smc_types::ids::{ProxyUuid, WorkloadId};
+    use smc_types::proxy_class::ProxyClass;
+    use smc_xds::served_state::KnownProxy;
+
+    use super::*;
+
+    #[test]
+    fn a_handshake_fails_by_the_authority_if_one_side_does_not_know_it() {
+        let of = |error| HandshakeError::Tls(std::io::Error::new(std::io::ErrorKind::InvalidData, error));
+        for (error, expected) in [
+            (of(Error::AlertReceived(AlertDescription::UnknownCA)), true),
+            (of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), true),
+            (of(Error::InvalidCertificate(CertificateError::BadSignature)), true),
+            (of(Error::InvalidCertificate(CertificateError::Expired)), false),
+            (of(Error::AlertReceived(AlertDescription::CertificateExpired)), false),
+            (HandshakeError::Tls(std::io::ErrorKind::UnexpectedEof.into()), false),
+            (HandshakeError::Timeout, false),
+        ] {
+            assert_eq!(is_of_another_ca(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_certificate_is_assigned_to_the_pod_that_it_names() {
+        let name = |pod: &str| {
+            let pod: WorkloadId = pod.parse().unwrap();
+            ProxyName::of(ProxyUuid::derived(&pod), &pod)
+        };
+        let account = "shop/buyer".parse().unwrap();
+        let class = Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false });
+        let mut state = ServedState::default();
+        let workload = "shop/buyer".parse().unwrap();
+        state.proxies.insert(name("shop/buyer"), KnownProxy { workload, class });
+        let not_issued = |pod| Refusal::NotIssued { proxy: name(pod), serial: "07".to_owned() }.into();
+        for (refused, expected) in [
+            (not_issued("shop/buyer"), Some("Pod shop/buyer")),
+            (not_issued("shop/stranger"), None),
+            (Refusal::BadName("x".to_owned()).into(), None),
+            (NotAdmitted::NoCertificate, None),
+        ] {
+            let pod = pod_named(&refused, &state).map(|pod| pod.to_string());
+            assert_eq!(pod.as_deref(), expected, "{refused}");
+        }
     }
 }

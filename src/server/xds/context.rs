@@ -14,6 +14,7 @@ use super::proxies::{Connection, Proxies};
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::registry::admission::ProxyAdmission;
+use crate::sidecars::Refusals;
 use crate::stream_progress::StreamProgress;
 
 /// What streams need of the replica.
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) admission: ProxyAdmission,
     /// The connections and streams of the replica.
     pub(crate) proxies: Proxies,
+    /// Notes peers that have another CA.
+    pub(crate) refusals: Refusals,
     /// The problems of the mesh, of which rejected resources are some.
     pub(crate) problems: Problems,
     /// The clock.

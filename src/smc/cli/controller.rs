@@ -17,7 +17,7 @@ use smc_kubernetes::replica::Webhooks;
 use smc_kubernetes::stateful_set::{self, Departing, Departure};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_server::admin::StartingAdmin;
-use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits};
+use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits, TIME_TO_CONNECT};
 use smc_server::probes::{self, Probes};
 use smc_server::source::Source;
 use smc_server::{Server, Storage};
@@ -234,6 +234,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
         max_connections: connections(open_files()?),
         answer_limit: ANSWER_LIMIT,
         idle_limit: IDLE_LIMIT,
+        time_to_connect: TIME_TO_CONNECT,
     };
     let starting = Starting {
         config,

@@ -13,7 +13,7 @@ use smc_issuing::seal::{KeyEncryption, LocalKey};
 use smc_proto::admin::v1 as pb;
 use smc_raft::{Connections, Group, GroupError, MemoryDisk, Settings, StorageError};
 use smc_server::admin::client;
-use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits};
+use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, RELEASE_GRACE, SidecarLimits, TIME_TO_CONNECT};
 use smc_server::metrics::Metrics;
 use smc_server::xds::proxies::Proxies;
 use smc_server::{Server, ServerError, Storage};
@@ -21,7 +21,7 @@ use smc_testkit::ads::Credentials;
 use smc_testkit::eventually::{Patience, eventually};
 use smc_testkit::loopback::{Loopback, loopback};
 use smc_testkit::shop::key_file;
-use smc_types::ids::{MeshName, MeshNamespace, ReplicaId, TrustDomain};
+use smc_types::ids::{MeshName, MeshNamespace, ProxyUuid, ReplicaId, TrustDomain, WorkloadId};
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,14 @@ spec: {serviceAccountName: thief, containers: [{name: app}]}
 status: {podIPs: [{ip: 10.0.0.66}], conditions: [{type: Ready, status: "True"}]}
 "#;
 
+const WITH_SIDECAR: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: shop, labels: {osm-proxy-uuid: UUID}}
+spec: {serviceAccountName: buyer, containers: [{name: app}]}
+status: {podIPs: [{ip: ADDRESS}], conditions: [{type: Ready, status: "True"}]}
+"#;
+
 /// Limits that a test may shorten.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
@@ -99,6 +107,8 @@ pub(super) struct Limits {
     pub(super) idle: Duration,
     /// The limit of connections. Half of them may be without a handshake at one address.
     pub(super) connections: usize,
+    /// How long a sidecar may be away before that is a problem.
+    pub(super) time_to_connect: Duration,
 }
 
 /// The limit for any wait of a test.
@@ -106,7 +116,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer: ANSWER_LIMIT, release_grace: RELEASE_GRACE, idle: IDLE_LIMIT, connections: 64 }
+        Self {
+            answer: ANSWER_LIMIT,
+            release_grace: RELEASE_GRACE,
+            idle: IDLE_LIMIT,
+            connections: 64,
+            time_to_connect: TIME_TO_CONNECT,
+        }
     }
 }
 
@@ -141,6 +157,10 @@ impl Replica {
 
     /// Starts `count` replicas of one group on the local network.
     pub(super) async fn several(count: u64) -> Vec<Self> {
+        Self::several_with(count, Limits::default()).await
+    }
+
+    pub(super) async fn several_with(count: u64, limits: Limits) -> Vec<Self> {
         let Loopback { addresses, listeners } = loopback(count).await;
         let mut starting = JoinSet::new();
         for (replica, listener) in listeners {
@@ -158,7 +178,6 @@ impl Replica {
                 let storage = smc_raft::Storage::Memory(MemoryDisk::default());
                 let group = Group::start(settings, storage, connections, env.entropy).await.unwrap();
                 group.ready().await.unwrap();
-                let limits = Limits::default();
                 let running = run(parts_of(directory.path(), limits, group)).await;
                 let disk = Disk::in_directory(directory.path());
                 Self::new(directory, disk, limits, running)
@@ -231,6 +250,13 @@ impl Replica {
     pub(super) fn make_the_store_a_buyer(&self) {
         let text = STORE.replace("serviceAccountName: store", "serviceAccountName: buyer");
         std::fs::write(self.directory.path().join("mesh/store.yaml"), text).unwrap();
+    }
+
+    /// Declares a pod with the label of a sidecar.
+    pub(super) fn declare_with_sidecar(&self, name: &str, address: &str) {
+        let uuid = ProxyUuid::derived(&WorkloadId::new("shop", name).unwrap()).to_string();
+        let text = WITH_SIDECAR.replace("NAME", name).replace("UUID", &uuid).replace("ADDRESS", address);
+        std::fs::write(self.directory.path().join(format!("mesh/{name}.yaml")), text).unwrap();
     }
 
     pub(super) fn declare_the_store(&self) {
@@ -315,7 +341,8 @@ async fn parts_on(disk: &Disk, directory: &Path, limits: Limits) -> (Config, Env
 }
 
 fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Storage) {
-    let Limits { answer: answer_limit, release_grace, idle: idle_limit, connections } = limits;
+    let Limits { answer: answer_limit, release_grace, idle: idle_limit, connections, time_to_connect } =
+        limits;
     let env = Env::system();
     let keys = LocalKey::load_or_create(&directory.join("kek"), true, &env).unwrap();
     let mesh = DirectorySource::new(directory.join("mesh"), directory.join("last-good"), MeshName::default());
@@ -334,6 +361,7 @@ fn parts_of(directory: &Path, limits: Limits, group: Group) -> (Config, Env, Sto
         max_connections: connections,
         answer_limit,
         idle_limit,
+        time_to_connect,
     };
     (config, env, storage)
 }

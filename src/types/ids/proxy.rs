@@ -26,6 +26,16 @@ impl ProxyUuid {
         const SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x7f3a_9c1e_52d4_4b0a_9a6d_3e0f_1c58_d7b2);
         Self(uuid::Uuid::new_v5(&SPACE, workload.to_string().as_bytes()))
     }
+
+    /// The UUID of these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(uuid::Uuid::from_bytes(bytes))
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.into_bytes()
+    }
 }
 
 impl fmt::Display for ProxyUuid {

@@ -16,7 +16,7 @@ mod warnings;
 pub use admission::{
     Admission, Identified, KnownWorkload, PeerCertificate, Refusal, admit, identify, service_identity,
 };
-pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
+pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_issuing};
 pub use clock_stability::ClockStability;
 pub use group_time::{Clocks, GroupTime, MAX_CLOCK_OFFSET, compare as compare_clocks};
 pub use orphans::{CertificateHolder, Orphans, orphaned_certificates};

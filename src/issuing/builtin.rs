@@ -60,7 +60,8 @@ pub struct BuiltinCa {
 }
 
 impl BuiltinCa {
-    /// Opens the CA, and founds it if the ledger holds none.
+    /// Opens the CA, and founds it if the ledger holds none. An issuing CA that cannot sign, as one that
+    /// ended while no replica ran, is replaced under its root.
     pub async fn open(
         ledger: Arc<dyn ReplicatedLedger>,
         keys: Arc<dyn KeyEncryption>,
@@ -69,6 +70,7 @@ impl BuiltinCa {
     ) -> Result<Self, CaError> {
         founding::found_or_load(&*ledger, &*keys, &env, &settings).await?;
         let ca = Self { ledger, keys, env, settings, unsealed: Mutex::default() };
+        ca.revive().await?;
         ca.issuer(SignedFor::Workloads)?;
         Ok(ca)
     }

@@ -154,6 +154,15 @@ pub enum CaError {
         #[source]
         source: IssuerEnding,
     },
+    /// The issuing CA cannot sign, and the root, which would sign another one, cannot, either.
+    #[error(
+        "the root {root} cannot sign a new issuing CA; correct this replica's clock if it is wrong, and otherwise found          the authority again, as docs/operation.md#a-group-that-was-off-for-years says"
+    )]
+    RootEnded {
+        root: SerialNumber,
+        #[source]
+        source: IssuerEnding,
+    },
     /// The requested lifetime is out of bounds.
     #[error("{operation} cannot be issued")]
     Lifetime {
@@ -229,6 +238,7 @@ impl CaError {
             | Self::NotFounded
             | Self::NoNextRoot
             | Self::IssuerEnding { .. }
+            | Self::RootEnded { .. }
             | Self::Lifetime { .. }
             | Self::Signing { .. }
             | Self::Sealing { .. }

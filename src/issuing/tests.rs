@@ -10,6 +10,7 @@ mod intercepted;
 mod issuing;
 mod rekey;
 mod renewal;
+mod revival;
 mod secrecy;
 mod serving;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::clock_stability::STEADY_AFTER;
 use crate::ledger::{Authority, Ledger, MAX_FORMER_ISSUING, PRUNE_MARGIN};
-use crate::pki::{Lifetimes, SerialNumber, Validity};
+use crate::pki::{IssuerEnding, Lifetimes, SerialNumber, Validity};
 use smc_types::time::Timestamp;
 
 /// One step, conditional on the state that was seen.
@@ -127,18 +127,41 @@ fn replace_root(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
     from(due, now, || CaStep::TrustRoot { beside: authority.root.serial })
 }
 
+/// The step without which a replica that starts can sign nothing: another issuing CA, if the one on
+/// record has ended while no replica ran, or is not valid yet since a clock that was ahead made it.
+/// `Err` if the root cannot sign one, either.
+///
+/// It waits for no steady clock. Every peer trusts the root already, what the replaced CA signed stays
+/// trusted for as long as it is valid, and a wrong clock's CA is replaced in the same way once the
+/// clock is right.
+pub fn revive_issuing(
+    authority: &Authority,
+    lifetimes: &Lifetimes,
+    now: Timestamp,
+) -> Result<Option<CaStep>, IssuerEnding> {
+    let Authority { root, issuing, .. } = authority;
+    // As for the certificate of the controller itself.
+    if lifetimes.service_validity(now, &issuing.validity, 0).is_ok() {
+        return Ok(None);
+    }
+    lifetimes.issuing_validity(now, &root.validity)?;
+    Ok(Some(CaStep::RotateIssuing { replaces: issuing.serial }))
+}
+
 /// Replaces the issuing CA early enough that a proxy certificate is never shortened. Only if the
-/// new one would last longer: it cannot outlive its root.
+/// new one would last longer: it cannot outlive its root. One that is not valid yet, which a clock made that
+/// was ahead, is replaced at once: it signs nothing that a peer accepts.
 fn replace_issuing(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
     let RotationInputs { lifetimes, now, steady, .. } = inputs;
-    if !steady || authority.former_issuing.len() >= MAX_FORMER_ISSUING {
+    let current = &authority.issuing;
+    let early = now < current.validity.not_before;
+    if !(steady || early) || authority.former_issuing.len() >= MAX_FORMER_ISSUING {
         return CaPlan::default();
     }
-    let current = &authority.issuing;
     let due = due(&current.validity, lifetimes.proxy, now).max(now);
     let lasts = lifetimes.issuing_validity(due, &authority.root.validity);
     let longer = current.validity.not_after.plus(lifetimes.proxy / 12);
-    if !lasts.is_ok_and(|validity| validity.not_after > longer) {
+    if !lasts.is_ok_and(|validity| early || validity.not_after > longer) {
         return CaPlan::default();
     }
     from(due, now, || CaStep::RotateIssuing { replaces: current.serial })

@@ -11,7 +11,7 @@ use smc_authority::ledger::{
     Rejection, RetireCa, RotateIssuing, SignWithNextRoot, TrustRoot,
 };
 use smc_authority::pki::SerialNumber;
-use smc_authority::rules::{CaPlan, CaStep, RotationInputs, plan_ca_rotation};
+use smc_authority::rules::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_issuing};
 
 use super::{BuiltinCa, Rotate, new_ca};
 use crate::commit::check_clock;
@@ -31,6 +31,20 @@ impl BuiltinCa {
         match self.take(step).await {
             // Another replica was faster, or the state has changed.
             Ok(_) | Err(CaError::Rejected { source: Rejection::CaConflict { .. }, .. }) => Ok(plan()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the issuing CA if it cannot sign now. Of several replicas that start at once, one does.
+    pub(super) async fn revive(&self) -> Result<(), CaError> {
+        let now = self.env.now();
+        let (root, step) = self.authority(|authority| {
+            (authority.root.serial, revive_issuing(authority, &self.settings.lifetimes, now))
+        })?;
+        let Some(step) = step.map_err(|source| CaError::RootEnded { root, source })? else { return Ok(()) };
+        tracing::warn!("the issuing CA has ended, or is not valid yet; its root signs another one");
+        match self.take(step).await {
+            Ok(_) | Err(CaError::Rejected { source: Rejection::CaConflict { .. }, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }

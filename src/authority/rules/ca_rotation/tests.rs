@@ -260,6 +260,44 @@ fn an_invalid_issuing_ca_is_replaced_at_once_unless_the_new_ends_no_later() {
 }
 
 #[test]
+fn at_a_start_an_issuing_ca_that_cannot_sign_is_replaced() {
+    let book = Book::new();
+    let ends = |validity: &Validity, early: u64| validity.not_after.minus(Duration::from_secs(early));
+    let (root, issuing) = (book.authority().root.validity, book.authority().issuing.validity);
+    let replace = Ok(Some(CaStep::RotateIssuing { replaces: serial(1) }));
+    for (now, expected) in [
+        (START, Ok(None)),
+        (START.plus(2 * YEAR), Ok(None)),
+        (ends(&issuing, 10), Ok(None)),
+        (ends(&issuing, 9), replace.clone()),
+        (START.plus(4 * YEAR), replace.clone()),
+        (ends(&root, 10), replace),
+        (ends(&root, 9), Err(root)),
+        (START.plus(11 * YEAR), Err(root)),
+        (START.minus(HOUR), Err(root)),
+    ] {
+        let found = revive_issuing(book.authority(), &book.lifetimes, now);
+        assert_eq!(found.map_err(|ending| ending.issuer), expected, "{now:?}");
+    }
+}
+
+#[test]
+fn an_issuing_ca_of_a_clock_that_was_ahead_is_replaced_at_once() {
+    let mut book = Book::new();
+    let (before, ahead) = (book.service(START, &account(1)).unwrap(), START.plus(4 * YEAR));
+    let step = revive_issuing(book.authority(), &book.lifetimes, ahead).unwrap().unwrap();
+    book.take(ahead, step).unwrap();
+    let of_the_jump = CaStep::RotateIssuing { replaces: book.authority().issuing.serial };
+    assert_eq!(revive_issuing(book.authority(), &book.lifetimes, START), Ok(Some(of_the_jump.clone())));
+    assert_eq!(book.plan(START, &[0], false).step, Some(of_the_jump.clone()), "also while a replica runs");
+    book.take(START, of_the_jump).unwrap();
+    assert_eq!(book.plan(START, &[0], false).step, None);
+    assert!(book.authority().issuing.validity.contains(START));
+    let issuer = book.ledger.service_certificate(&account(1)).unwrap();
+    assert_eq!((issuer.serial, book.authority().root_of(issuer.issuer)), (before, Some(serial(0))));
+}
+
+#[test]
 fn a_root_waits_for_every_replica_and_for_older_certificates() {
     let mut book = Book::new();
     let first = book.service(START, &account(1)).unwrap();

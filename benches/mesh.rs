@@ -105,8 +105,13 @@ impl Mesh {
         let mut events = Vec::new();
         for n in 0..self.namespaces {
             let name = self.namespace(n);
-            let namespace =
-                Namespace { name: name.clone(), monitored: true, injection: None, metrics: false };
+            let namespace = Namespace {
+                name: name.clone(),
+                monitored: true,
+                injection: None,
+                metrics: false,
+                permissive: false,
+            };
             events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
             events.push(self.route_group(n, MethodSet::Any)?);
         }

@@ -16,7 +16,13 @@ const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
 pub(crate) fn run(input: &[u8]) {
     let Some((choice, json)) = input.split_first() else { return };
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
-    let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None, metrics: false };
+    let namespace = Namespace {
+        name: "shop".to_owned(),
+        monitored: true,
+        injection: None,
+        metrics: false,
+        permissive: false,
+    };
     let _ = (injection::decide(&namespace, &pod), injection::proxy_of(&pod));
     let settings = Settings {
         envoy_image: "envoy:1".to_owned(),

@@ -19,7 +19,9 @@ mod service;
 pub use endpoint_slice::read_endpoint_slice;
 pub(crate) use meta::object_ref;
 pub use meta::{DEFAULT_NAMESPACE, service_account};
-pub use namespace::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, read_namespace};
+pub use namespace::{
+    IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PERMISSIVE_ANNOTATION, read_namespace,
+};
 pub use pod::{PROXY_UUID_LABEL, gets_sidecar, read_pod};
 pub use service::read_service;
 

@@ -20,6 +20,9 @@ pub struct Namespace {
     pub injection: Option<bool>,
     /// Whether its annotation `openservicemesh.io/metrics` asks for sidecars that Prometheus scrapes.
     pub metrics: bool,
+    /// Whether its annotation `mesh.smc.dev/permissive` lets every identity of the mesh reach its workloads,
+    /// as permissive mode does for all namespaces.
+    pub permissive: bool,
 }
 
 impl Namespace {
@@ -193,8 +196,13 @@ mod tests {
             ("outside the mesh the namespace's wish does not count", false, yes, None, false),
             ("outside the mesh the pod's wish does not count", false, yes, yes, false),
         ] {
-            let namespace =
-                Namespace { name: "shop".to_owned(), monitored, injection: namespace, metrics: false };
+            let namespace = Namespace {
+                name: "shop".to_owned(),
+                monitored,
+                injection: namespace,
+                metrics: false,
+                permissive: false,
+            };
             assert_eq!(namespace.injects(pod), expected, "{sentence}");
         }
     }

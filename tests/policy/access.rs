@@ -8,6 +8,9 @@ use crate::request::{Request, ambiguous, normalized_path};
 impl World {
     /// Whether workloads of the account `source` may send this request to the port of those of `destination`.
     pub fn allows_request(&self, source: &Name, destination: &Name, port: u16, request: &Request) -> bool {
+        if self.open.contains(&destination.0) {
+            return true;
+        }
         let path = normalized_path(request.path());
         self.targets_between(source, destination).any(|target| {
             let routes = self.routes(target);
@@ -27,14 +30,16 @@ impl World {
     /// Whether workloads of `source` may connect to a port of those of `destination` that does not speak
     /// HTTP.
     pub fn allows_connection(&self, source: &Name, destination: &Name, port: u16) -> bool {
-        self.targets_between(source, destination).any(|target| {
+        let open = self.open.contains(&destination.0);
+        open || self.targets_between(source, destination).any(|target| {
             self.routes(target).is_none() && self.ports(target).is_some_and(|ports| ports.contains(port))
         })
     }
 
     /// Whether workloads of `source` may reach those of `destination` at some port by some request.
     pub(crate) fn reaches(&self, source: &Name, destination: &Name) -> bool {
-        self.targets_between(source, destination).any(|target| {
+        let open = self.open.contains(&destination.0);
+        open || self.targets_between(source, destination).any(|target| {
             let (routes, ports) = (self.routes(target), self.ports(target));
             (routes.is_some() || ports.is_some())
                 && routes.is_none_or(|routes| !routes.is_empty())

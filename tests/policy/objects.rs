@@ -14,6 +14,8 @@ pub struct World {
     /// In the order of their declaration.
     pub(crate) workloads: Vec<Workload>,
     pub(crate) services: BTreeMap<Name, Service>,
+    /// The namespaces whose workloads all others may reach.
+    pub(crate) open: BTreeSet<String>,
     pub(crate) targets: Vec<Access>,
     pub(crate) groups: BTreeMap<Name, Vec<(String, Match)>>,
     /// The ports; empty means all.
@@ -133,7 +135,11 @@ impl World {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
         let (id, spec) = ((namespace.clone(), name), &object["spec"]);
         match object["kind"].as_str()? {
-            "Namespace" => {}
+            "Namespace" => {
+                if object["metadata"]["annotations"]["mesh.smc.dev/permissive"] == "true" {
+                    self.open.insert(id.1);
+                }
+            }
             "Pod" => {
                 let containers = list(&spec["containers"]);
                 let ports = containers.flat_map(|container| list(&container["ports"]));

@@ -47,6 +47,7 @@ pub fn namespace(name: &str) -> Input {
         monitored: true,
         injection: None,
         metrics: false,
+        permissive: false,
     }))
 }
 

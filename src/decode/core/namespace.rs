@@ -19,6 +19,10 @@ pub const MONITORED_BY_LABEL: &str = "openservicemesh.io/monitored-by";
 /// for the control plane's own namespace).
 pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
 
+/// A namespace whose workloads every identity of the mesh may reach has this annotation with the value
+/// `true`.
+pub const PERMISSIVE_ANNOTATION: &str = "mesh.smc.dev/permissive";
+
 pub use smc_sidecar::injection::INJECTION_ANNOTATION;
 
 /// Reads a Namespace. Files declare one mesh, so a file that names another one is reported.
@@ -38,6 +42,12 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
     let subject = ObjectRef::Namespace(name.clone());
     let mut problems = Vec::new();
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
+    let permissive = read_permissive(meta.annotations.as_ref());
+    if let Err(message) = &permissive {
+        let field = format!("metadata.annotations[{PERMISSIVE_ANNOTATION}]");
+        problems.push(Problem::error(&subject, field, message.clone()));
+    }
+    let permissive = permissive.unwrap_or(false);
     if ours == Some(false) && rules.platform == Platform::Files {
         let message = format!(
             "names another mesh than {}, so no pod of the namespace is in this one; see --mesh-name",
@@ -46,7 +56,16 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
         problems.push(Problem::warning(subject, format!("metadata.labels[{MONITORED_BY_LABEL}]"), message));
     }
     let monitored = ours == Some(true) && label(IGNORE_LABEL).is_none();
-    Reading { object: Some(Namespace { name, monitored, injection, metrics }), problems }
+    Reading { object: Some(Namespace { name, monitored, injection, metrics, permissive }), problems }
+}
+
+/// Reads the annotation that opens a namespace. Any other text than the known ones opens nothing.
+fn read_permissive(annotations: Option<&BTreeMap<String, String>>) -> Result<bool, String> {
+    let Some(value) = annotations.and_then(|all| all.get(PERMISSIVE_ANNOTATION)) else { return Ok(false) };
+    injection::switch(value).ok_or_else(|| {
+        let shown = truncated(value, 40);
+        format!("{shown:?} is none of enabled, yes, true, disabled, no, false; it opens nothing")
+    })
 }
 
 /// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known
@@ -107,6 +126,23 @@ mod tests {
             assert_eq!(read_namespace(&namespace, &Rules::api_server(mesh())).problems, [], "{labels}");
             let namespace = reading.object.unwrap();
             assert_eq!((namespace.name.as_str(), namespace.monitored), ("shop", monitored), "{labels}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_permissive_annotation_opens_nothing() {
+        for (annotations, permissive, problems) in [
+            (json!(null), false, 0),
+            (json!({"mesh.smc.dev/permissive": "true"}), true, 0),
+            (json!({"mesh.smc.dev/permissive": "Enabled"}), true, 0),
+            (json!({"mesh.smc.dev/permissive": "false"}), false, 0),
+            (json!({"mesh.smc.dev/permissive": "treu"}), false, 1),
+            (json!({"mesh.smc.dev/permissive": ""}), false, 1),
+        ] {
+            let namespace = object(json!({"metadata": {"name": "shop", "annotations": annotations}}));
+            let reading = read_namespace(&namespace, &Rules::default());
+            assert_eq!(reading.problems.len(), problems, "{annotations}");
+            assert_eq!(reading.object.unwrap().permissive, permissive, "{annotations}");
         }
     }
 

@@ -468,8 +468,13 @@ mod tests {
         ] {
             let workload = read(pod(meta, spec, json!({}))).object.unwrap();
             for monitored in [true, false] {
-                let namespace =
-                    Namespace { name: "shop".to_owned(), monitored, injection: Some(false), metrics: false };
+                let namespace = Namespace {
+                    name: "shop".to_owned(),
+                    monitored,
+                    injection: Some(false),
+                    metrics: false,
+                    permissive: false,
+                };
                 let mut catalog = Catalog::default();
                 catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
                 assert_eq!(catalog.in_mesh(&workload), expected && monitored, "{what}, {monitored}");

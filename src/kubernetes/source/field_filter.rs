@@ -3,7 +3,9 @@
 //! Owns the fields of each kind. The rest (managed fields, status, volumes, environment) is skipped while the
 //! object is read and never held: of a pod of 8 KiB some 500 bytes remain. Pure.
 
-use smc_decode::core::{IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PROXY_UUID_LABEL};
+use smc_decode::core::{
+    IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PERMISSIVE_ANNOTATION, PROXY_UUID_LABEL,
+};
 use smc_sidecar::injection::METRICS_ANNOTATION;
 use smc_types::object_ref::Kind;
 
@@ -30,7 +32,10 @@ static NAMESPACE: FieldFilter = Fields(&[(
     Fields(&[
         ("name", All),
         ("labels", Fields(&[(MONITORED_BY_LABEL, All), (IGNORE_LABEL, All)])),
-        ("annotations", Fields(&[(INJECTION_ANNOTATION, All), (METRICS_ANNOTATION, All)])),
+        (
+            "annotations",
+            Fields(&[(INJECTION_ANNOTATION, All), (METRICS_ANNOTATION, All), (PERMISSIVE_ANNOTATION, All)]),
+        ),
         VERSION,
     ]),
 )]);

@@ -81,13 +81,21 @@ impl Catalog {
     }
 
     fn set_namespace(&mut self, name: &str, new: Option<Namespace>) -> Affected {
-        if self.namespaces.get(name) == new.as_ref() {
+        let old = self.namespaces.get(name);
+        if old == new.as_ref() {
             return Affected::default();
         }
+        let is_open = |namespace: &Namespace| namespace.permissive;
+        let (was_open, opens) = (old.is_some_and(is_open), new.as_ref().is_some_and(is_open));
         match new {
             Some(new) => self.namespaces.insert(name.to_owned(), new),
             None => self.namespaces.remove(name),
         };
+        if opens {
+            self.index.permissive.insert(name.to_owned());
+        } else {
+            self.index.permissive.remove(name);
+        }
         let workloads = self.index.workloads_in.get(name).cloned().unwrap_or_default();
         let services = workloads
             .iter()
@@ -96,7 +104,12 @@ impl Catalog {
             .chain(workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten())
             .cloned()
             .collect();
-        self.refresh(&services, &BTreeSet::new(), workloads)
+        // Those that run in the mesh may call what is open, before or after.
+        let callers = (was_open != opens && self.accounts_in(name).next().is_some())
+            .then(|| self.accounts().cloned().collect::<BTreeSet<_>>());
+        let mut affected = self.refresh(&services, &BTreeSet::new(), workloads);
+        affected.accounts.extend(callers.into_iter().flatten());
+        affected
     }
 
     fn set_workload(&mut self, id: &WorkloadId, new: Option<Arc<Workload>>) -> Affected {
@@ -175,9 +188,10 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
-        // In permissive mode access policy has no effect.
-        let enforced = !self.mesh_config().permissive;
-        let granting = |target: &&Arc<TrafficTarget>| enforced && allows_something(self, target);
+        // Where anyone is accepted, access policy has no effect.
+        let granting = |target: &&Arc<TrafficTarget>| {
+            !self.accepts_anyone(&target.destination) && allows_something(self, target)
+        };
         let before = callers_by(old.filter(granting));
         let after = callers_by(new.as_ref().filter(granting));
         let destinations = before.union(&after).map(|(_, destination)| *destination);
@@ -261,11 +275,11 @@ impl Catalog {
         change(self);
         let after = granting(self);
         let mut affected = Affected::default();
-        if self.mesh_config().permissive {
-            return affected;
-        }
         let targets = targets.iter().filter_map(|target| self.traffic_targets.get(target));
         for (target, (before, after)) in targets.zip(before.into_iter().zip(after)) {
+            if self.accepts_anyone(&target.destination) {
+                continue;
+            }
             if (before || after) && concerns(target) {
                 affected.accounts.insert(target.destination.clone());
             }

@@ -36,7 +36,19 @@ impl Catalog {
 }
 
 pub(crate) fn namespace(name: &str) -> Object {
-    Object::Namespace(Namespace { name: name.to_owned(), monitored: true, injection: None, metrics: false })
+    Object::Namespace(Namespace {
+        name: name.to_owned(),
+        monitored: true,
+        injection: None,
+        metrics: false,
+        permissive: false,
+    })
+}
+
+/// A namespace of the mesh whose workloads accept anyone in it.
+pub(crate) fn open_namespace(name: &str) -> Object {
+    let Object::Namespace(namespace) = namespace(name) else { unreachable!("a namespace") };
+    Object::Namespace(Namespace { permissive: true, ..namespace })
 }
 
 /// A service port `port` that leads to the same port of the pod.

@@ -31,9 +31,16 @@ impl Catalog {
         policy::grants(self, self.traffic_targets_for(destination))
     }
 
+    /// Whether every identity of the mesh may reach a destination: in permissive mode, and where the
+    /// destination's own namespace says so. What opens it is written by those who may change namespaces.
+    pub fn accepts_anyone(&self, destination: &ServiceAccountId) -> bool {
+        self.mesh_config().permissive
+            || self.namespaces.get(destination.namespace()).is_some_and(|namespace| namespace.permissive)
+    }
+
     /// What the configuration of the inbound ports of a class takes, before it is made.
     pub fn inbound_estimate(&self, class: &ProxyClass) -> Estimate<'_> {
-        if self.mesh_config().permissive {
+        if self.accepts_anyone(&class.account) {
             return Estimate::of_ports(&class.inbound);
         }
         Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
@@ -44,7 +51,7 @@ impl Catalog {
         let config = self.mesh_config();
         let Fit { left_out, ports } = self.inbound_estimate(class).fit(allowance);
         let kept = || self.traffic_targets_for(&class.account).filter(|t| !left_out.contains(&t.id));
-        let grants = (!config.permissive)
+        let grants = (!self.accepts_anyone(&class.account))
             .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect::<Vec<_>>());
         let (open, without_room) = class.inbound.split_at(ports.min(class.inbound.len()));
         InboundIntent {
@@ -58,17 +65,17 @@ impl Catalog {
     /// The identities that may use an inbound port of the destination's workloads: in SMI mode, by those of
     /// its grants that can apply on that port and protocol.
     pub fn inbound_access(&self, destination: &ServiceAccountId, port: &InboundPort) -> InboundAccess {
-        if self.mesh_config().permissive {
+        if self.accepts_anyone(destination) {
             return InboundAccess::AnyoneInMesh;
         }
         let grants: Vec<_> = self.grants(destination).into_iter().map(Arc::new).collect();
         access(Some(&grants), port)
     }
 
-    /// The identities that may reach `destination` on some port by some request. In permissive mode, all
+    /// The identities that may reach `destination` on some port by some request. If it accepts anyone, all
     /// that run in the mesh.
     pub fn allowed_inbound_accounts(&self, destination: &ServiceAccountId) -> BTreeSet<ServiceAccountId> {
-        if self.mesh_config().permissive {
+        if self.accepts_anyone(destination) {
             return self.accounts().cloned().collect();
         }
         let targets = self.traffic_targets_for(destination);
@@ -91,7 +98,8 @@ mod tests {
 
     use super::*;
     use crate::catalog::fixtures::{
-        account, accounts, group, http_rule, permissive, target, tcp_route, tcp_rule,
+        account, accounts, group, http_rule, namespace, open_namespace, permissive, target, tcp_route,
+        tcp_rule,
     };
     use smc_api::smi::Rule;
     use smc_model::inbound_intent::HttpAccess;
@@ -192,6 +200,25 @@ mod tests {
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::AnyoneInMesh);
         catalog.declare(permissive("smc-system", false));
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::Grants(vec![]));
+    }
+
+    /// Permissive mode for the workloads of one namespace.
+    #[test]
+    fn a_permissive_namespace_accepts_anyone_and_opens_no_other() {
+        let mut catalog = with(&[tcp_rule("shop/80")]);
+        for (object, opened) in [
+            (open_namespace("away"), false),
+            (open_namespace("shop"), true),
+            (namespace("shop"), false),
+            (open_namespace("shop"), true),
+        ] {
+            catalog.declare(object);
+            let expected =
+                if opened { InboundAccess::AnyoneInMesh } else { InboundAccess::Grants(Vec::new()) };
+            assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), expected);
+        }
+        catalog.apply(crate::catalog::SourceEvent::Remove(ObjectRef::Namespace("shop".to_owned())));
+        assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::Grants(Vec::new()));
     }
 
     #[test]

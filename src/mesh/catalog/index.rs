@@ -56,6 +56,10 @@ pub(super) struct Index {
     pub(super) sidecars: BTreeMap<WorkloadId, Sidecar>,
     /// How many sidecars each class has, per account. No account is here without a class.
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
+    /// The accounts with a class, by namespace.
+    pub(super) accounts_in: BTreeMap<String, BTreeSet<ServiceAccountId>>,
+    /// The namespaces whose workloads accept every identity of the mesh.
+    pub(super) permissive: BTreeSet<String>,
     /// In-mesh workloads by the sidecar they claim. More than one is a conflict.
     pub(super) by_proxy: BTreeMap<ProxyName, BTreeSet<WorkloadId>>,
 
@@ -221,7 +225,9 @@ impl Index {
             let classes = self.classes.entry(sidecar.class.account.clone()).or_default();
             let count = classes.entry(Arc::clone(&sidecar.class)).or_insert(0);
             if *count == 0 {
-                accounts.insert(sidecar.class.account.clone());
+                let account = &sidecar.class.account;
+                set(&mut self.accounts_in, account.namespace().to_owned(), account.clone(), true);
+                accounts.insert(account.clone());
             }
             *count += 1;
         }
@@ -244,6 +250,7 @@ impl Index {
                 }
                 if classes.is_empty() {
                     self.classes.remove(account);
+                    set(&mut self.accounts_in, account.namespace().to_owned(), account.clone(), false);
                 }
             }
         }

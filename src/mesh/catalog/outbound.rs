@@ -10,15 +10,16 @@ use crate::policy::allows_something;
 use smc_types::ids::{ServiceAccountId, ServiceId};
 
 impl Catalog {
-    /// The identities that `source` may reach on some port by some request. In permissive mode, all that
-    /// run in the mesh.
+    /// The identities that `source` may reach on some port by some request: by a target, and those that
+    /// accept anyone. In permissive mode, all that run in the mesh.
     pub fn allowed_outbound_accounts(&self, source: &ServiceAccountId) -> BTreeSet<ServiceAccountId> {
         if self.mesh_config().permissive {
             return self.accounts().cloned().collect();
         }
         let targets = self.traffic_targets_from(source);
         let granted = targets.filter(|target| allows_something(self, target));
-        granted.map(|target| target.destination.clone()).collect()
+        let open = self.index.permissive.iter().flat_map(|namespace| self.accounts_in(namespace));
+        granted.map(|target| &target.destination).chain(open).cloned().collect()
     }
 
     /// The services that `source` may call, each with the identities behind it that `source` may reach.
@@ -53,8 +54,8 @@ mod tests {
     use super::*;
     use crate::catalog::Object;
     use crate::catalog::fixtures::{
-        account, accounts, group, http_rule, namespace, permissive, pod, port, service, service_id, split,
-        target, tcp_route, tcp_rule,
+        account, accounts, group, http_rule, namespace, open_namespace, permissive, pod, port, service,
+        service_id, split, target, tcp_route, tcp_rule,
     };
     use smc_types::proxy_class::AppProtocol;
 
@@ -123,6 +124,26 @@ mod tests {
         assert_eq!(callable(&catalog, "shop/client"), []);
         catalog.declare(group("shop/late", &["/a"]));
         assert_eq!(callable(&catalog, "shop/client").len(), 2);
+    }
+
+    /// Its own identities are callers like all others, and of the other namespaces they may call no more.
+    #[test]
+    fn services_of_a_permissive_namespace_are_callable_by_all_of_the_mesh() {
+        let mut catalog = shop();
+        let http = [port(80, AppProtocol::Http)];
+        catalog.declare(open_namespace("open"));
+        catalog.declare(Object::from(service("open/web", "web", &http)));
+        catalog.declare(Object::from(pod("open/web", "open/web", "web", "10.0.1.1")));
+        let open = entry("open/web", &["open/web"]);
+        let shop = [open.clone(), entry("shop/v1", &["shop/v1"]), entry("shop/web", &["shop/v1"])];
+        assert_eq!(callable(&catalog, "shop/client"), shop);
+        assert_eq!(callable(&catalog, "shop/v2"), std::slice::from_ref(&open));
+        assert_eq!(callable(&catalog, "open/web"), [open]);
+        let all = accounts(&["open/web", "shop/client", "shop/v1", "shop/v2"]);
+        assert_eq!(catalog.allowed_inbound_accounts(&account("open/web")), all);
+        assert_eq!(catalog.permissive_namespaces().collect::<Vec<_>>(), ["open"]);
+        catalog.declare(namespace("open"));
+        assert_eq!(callable(&catalog, "shop/v2"), []);
     }
 
     /// Permissive mode: every identity in the mesh may call every other.

@@ -174,9 +174,11 @@ fn an_object() -> impl Strategy<Value = Object> {
         select(&NAMESPACES[..]),
         proptest::bool::weighted(0.8),
         proptest::option::weighted(0.2, any::<bool>()),
+        proptest::bool::weighted(0.3),
     )
-        .prop_map(|(name, monitored, injection)| {
-            Object::Namespace(Namespace { name: name.to_owned(), monitored, injection, metrics: false })
+        .prop_map(|(name, monitored, injection, permissive)| {
+            let name = name.to_owned();
+            Object::Namespace(Namespace { name, monitored, injection, metrics: false, permissive })
         });
     let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
         .prop_map(|(id, paths)| group(id, &paths));
@@ -223,12 +225,14 @@ pub(crate) fn furnished() -> Vec<Object> {
             monitored: true,
             injection: None,
             metrics: false,
+            permissive: false,
         }),
         Object::Namespace(Namespace {
             name: "b".to_owned(),
             monitored: true,
             injection: None,
             metrics: false,
+            permissive: false,
         }),
         web("a/s1", "one"),
         web("a/s2", "two"),

@@ -48,6 +48,11 @@ impl Catalog {
         self.services.values().map(Arc::as_ref)
     }
 
+    /// The namespaces of the mesh that accept every identity of it, whatever TrafficTargets say, sorted.
+    pub fn permissive_namespaces(&self) -> impl Iterator<Item = &str> {
+        self.index.permissive.iter().map(String::as_str).filter(|namespace| self.monitors(namespace))
+    }
+
     /// The namespace of this name, monitored or not.
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.get(name)
@@ -105,6 +110,12 @@ impl Catalog {
     /// The identities with workloads in the mesh, sorted.
     pub fn accounts(&self) -> impl Iterator<Item = &ServiceAccountId> {
         self.index.classes.keys()
+    }
+
+    /// The identities of a namespace with workloads in the mesh, sorted.
+    pub(super) fn accounts_in(&self, namespace: &str) -> impl Iterator<Item = &ServiceAccountId> {
+        let names = self.index.accounts_in.get(namespace);
+        names.into_iter().flatten()
     }
 
     /// Whether this identity has workloads in the mesh.

@@ -5,14 +5,14 @@ mod machines;
 use std::collections::BTreeSet;
 
 use super::fixtures::{
-    account, accounts, ip, name, namespace, permissive, pod, port, service, service_id, slice, split, target,
-    tcp_route, tcp_rule,
+    account, accounts, ip, name, namespace, open_namespace, permissive, pod, port, service, service_id,
+    slice, split, target, tcp_route, tcp_rule,
 };
-use super::{Affected, Catalog, Endpoint, Object};
+use super::{Affected, Catalog, Endpoint, Object, SourceEvent};
 use AppProtocol::{Http, Tcp};
 use smc_model::topology::{Namespace, Readiness, ServicePort, TargetPort, Workload};
 use smc_types::ids::{MeshNamespace, ServiceAccountId, ServiceId, TrustDomain};
-use smc_types::object_ref::Kind;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
 /// Namespace `shop` with service `web` on port 80, behind it pods `w1` and `w2` of account `shop/web`, and
@@ -114,6 +114,7 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         monitored: false,
         injection: None,
         metrics: false,
+        permissive: false,
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
@@ -122,8 +123,13 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         ..pod("shop/w1", "shop/web", "web", "10.0.0.1")
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "a pod cannot bring itself in");
-    let refusing =
-        Namespace { name: "shop".to_owned(), monitored: true, injection: Some(false), metrics: false };
+    let refusing = Namespace {
+        name: "shop".to_owned(),
+        monitored: true,
+        injection: Some(false),
+        metrics: false,
+        permissive: false,
+    };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");
 }
@@ -437,6 +443,22 @@ fn in_permissive_mode_policy_touches_nothing_and_a_service_all() {
     let affected = catalog.declare(Object::from(service("shop/new", "web", &[port(82, Http)])));
     let everybody: BTreeSet<ServiceAccountId> = catalog.accounts().cloned().collect();
     assert_eq!(affected.accounts, everybody);
+}
+
+/// All may call what opens, and lose it when it closes or leaves.
+#[test]
+fn a_namespace_that_opens_or_closes_touches_all_identities() {
+    let mut catalog = Catalog::of(shop());
+    catalog.declare(namespace("away"));
+    catalog.declare(Object::from(pod("away/p", "away/bystander", "p", "10.0.9.1")));
+    let everybody: BTreeSet<ServiceAccountId> = catalog.accounts().cloned().collect();
+    assert_eq!(catalog.declare(open_namespace("shop")).accounts, everybody);
+    assert_eq!(catalog.withdraw(Kind::TrafficTarget, "shop/t"), Affected::default(), "it has no effect");
+    assert_eq!(catalog.declare(namespace("shop")).accounts, everybody);
+    catalog.declare(open_namespace("shop"));
+    let left = catalog.apply(SourceEvent::Remove(ObjectRef::Namespace("shop".to_owned())));
+    assert!(left.accounts.contains(&account("away/bystander")));
+    assert_eq!(catalog.declare(open_namespace("empty")), Affected::default(), "nothing runs there");
 }
 
 #[test]

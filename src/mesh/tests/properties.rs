@@ -224,9 +224,10 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (any::<bool>(), any::<bool>()).prop_map(|(permissive, egress)| mesh_config(permissive, egress)),
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
-        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections())
-            .prop_map(|(name, monitored, injection)| {
-                upsert(Object::Namespace(Namespace { name: name.to_owned(), monitored, injection, metrics: false }))
+        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections(), any::<bool>())
+            .prop_map(|(name, monitored, injection, permissive)| {
+                let name = name.to_owned();
+                upsert(Object::Namespace(Namespace { name, monitored, injection, metrics: false, permissive }))
             }),
     ]
 }

@@ -34,7 +34,11 @@ pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
         );
     }
     rules.sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
-    pb::ListPolicyResponse { permissive: catalog.mesh_config().permissive, rules }
+    pb::ListPolicyResponse {
+        permissive: catalog.mesh_config().permissive,
+        rules,
+        permissive_namespaces: catalog.permissive_namespaces().map(str::to_owned).collect(),
+    }
 }
 
 /// What a target grants, without a source.
@@ -78,7 +82,8 @@ mod tests {
     use std::fmt::Write as _;
 
     use prost::Message;
-    use smc_api::object::SourceEvent;
+    use smc_api::object::{Object, SourceEvent};
+    use smc_model::topology::Namespace;
 
     use super::*;
     use smc_decode::manifest;
@@ -118,6 +123,19 @@ mod tests {
         assert_eq!(answer.rules.len(), 2);
         assert_eq!(answer.rules[0].source, "shop/c0");
         assert!(answer.rules.iter().all(|rule| rule.http.len() == 256 && rule.all_ports && !rule.any_http));
+    }
+
+    #[test]
+    fn permissive_namespaces_are_listed_if_they_are_in_the_mesh() {
+        let mut catalog = Catalog::default();
+        for (name, monitored, permissive) in
+            [("open", true, true), ("closed", true, false), ("outside", false, true)]
+        {
+            let name = name.to_owned();
+            let namespace = Namespace { name, monitored, injection: None, metrics: false, permissive };
+            catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
+        }
+        assert_eq!(policy(&catalog).permissive_namespaces, ["open"]);
     }
 
     #[test]

@@ -123,7 +123,13 @@ mod tests {
             ("Linux by name", true, None, json!({"spec": {"os": {"name": "linux"}}}), inject),
             ("no pod at all", true, None, json!(7), inject),
         ] {
-            let namespace = Namespace { name: "shop".to_owned(), monitored, injection, metrics: false };
+            let namespace = Namespace {
+                name: "shop".to_owned(),
+                monitored,
+                injection,
+                metrics: false,
+                permissive: false,
+            };
             assert_eq!(decide(&namespace, &pod), expected, "{sentence}");
         }
     }

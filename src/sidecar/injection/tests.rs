@@ -98,8 +98,13 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
 
 #[test]
 fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
-    let namespace =
-        |name: &str| Namespace { name: name.into(), monitored: true, injection: None, metrics: false };
+    let namespace = |name: &str| Namespace {
+        name: name.into(),
+        monitored: true,
+        injection: None,
+        metrics: false,
+        permissive: false,
+    };
     let pod = |account: &str, carried: Option<&str>| {
         let pod = json!({"spec": {"serviceAccountName": account, "containers": [{"name": "app"}]}});
         let site = |uuid: &str| Site { uuid: uuid.parse().unwrap(), metrics: false };
@@ -289,7 +294,7 @@ proptest! {
             4 => pod["spec"]["containers"][0] = value,
             _ => pod["spec"]["volumes"] = value,
         }
-        let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None , metrics: false};
+        let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None , metrics: false, permissive: false};
         let _ = (decide(&namespace, &pod), proxy_of(&pod), inject(&pod, site(true), &settings()));
     }
 }

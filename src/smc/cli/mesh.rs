@@ -124,12 +124,18 @@ fn services(answer: &ListServicesResponse) -> String {
 }
 
 fn policy(answer: &ListPolicyResponse) -> String {
-    let mut text = String::new();
-    if answer.permissive {
-        text.push_str(
-            "permissive mode: every workload in the mesh may access every other; these rules have no effect\n\n",
-        );
-    }
+    let open = answer.permissive_namespaces.join(", ");
+    let text = if answer.permissive {
+        "permissive mode: every workload in the mesh may access every other; these rules have no effect\n\n"
+            .to_owned()
+    } else if open.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "permissive namespaces: every workload in the mesh may access those of {open}; rules that lead there have \
+             no effect\n\n"
+        )
+    };
     let mut table = Table::new(["SOURCE", "DESTINATION", "PORTS", "REQUESTS", "TRAFFICTARGET"]);
     for rule in &answer.rules {
         let ports: Vec<_> = rule.ports.iter().map(ToString::to_string).collect();

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use smc_decode::core::PERMISSIVE_ANNOTATION;
 use smc_kubernetes::install::apply::Cluster;
 use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive, lets_out};
 use smc_kubernetes::install::check::members::pods_with_sidecar;
@@ -43,6 +44,11 @@ pub(super) enum NamespaceCommand {
         /// Their pods get no sidecars, unless a pod asks for one
         #[arg(long)]
         disable_sidecar_injection: bool,
+        /// Let every pod of the mesh call theirs, whatever TrafficTargets say; `=false` ends that
+        ///
+        /// Without this flag it stays as it is.
+        #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        permissive: Option<bool>,
         #[command(flatten)]
         kube: KubeArgs,
     },
@@ -128,7 +134,7 @@ async fn control_plane_of(client: &Client, mesh: &MeshName) -> Result<Option<Mes
 
 pub(super) async fn run(command: NamespaceCommand) -> Outcome {
     match command {
-        NamespaceCommand::Add { namespaces, mesh_name, disable_sidecar_injection, kube } => {
+        NamespaceCommand::Add { namespaces, mesh_name, disable_sidecar_injection, permissive, kube } => {
             let client = kube.client().await?;
             let control_plane = control_plane_of(&client, &mesh_name).await?;
             let api: Api<Namespace> = Api::all(client.clone());
@@ -140,16 +146,14 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
                     }
                     _ => {}
                 }
-                let change = json!({ "metadata": {
-                    "labels": { MONITORED_BY: mesh_name.as_str() },
-                    "annotations": { INJECTION: injection },
-                } });
+                let change = joining(&mesh_name, injection, permissive);
                 patch(&api, &namespace, &change).await?;
                 output::write(&format!(
                     "{namespace} is in the mesh {mesh_name}; pods that run get their sidecars when they restart\n"
                 ))?;
             }
-            if let Some(control_plane) = control_plane
+            if permissive != Some(true)
+                && let Some(control_plane) = control_plane
                 && is_permissive(&Cluster::new(client), &control_plane).await == Some(false)
             {
                 output::write(
@@ -179,6 +183,18 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
         }
     }
     Ok(Verdict::Ok)
+}
+
+/// What makes a namespace one of the mesh.
+fn joining(mesh: &MeshName, injection: &str, permissive: Option<bool>) -> serde_json::Value {
+    let mut change = json!({ "metadata": {
+        "labels": { MONITORED_BY: mesh.as_str() },
+        "annotations": { INJECTION: injection },
+    } });
+    if let Some(permissive) = permissive {
+        change["metadata"]["annotations"][PERMISSIVE_ANNOTATION] = permissive.then_some("true").into();
+    }
+    change
 }
 
 /// Takes namespaces out of a mesh.
@@ -240,7 +256,7 @@ impl Remover {
         }
         let change = json!({ "metadata": {
             "labels": { MONITORED_BY: null },
-            "annotations": { INJECTION: null },
+            "annotations": { INJECTION: null, PERMISSIVE_ANNOTATION: null },
         } });
         patch(&api, namespace, &change).await?;
         output::write(&left(namespace, &self.mesh, sidecars))?;
@@ -281,7 +297,7 @@ fn left(namespace: &str, mesh: &MeshName, sidecars: usize) -> String {
 }
 
 fn table(namespaces: &[Namespace]) -> String {
-    let mut table = Table::new(["NAMESPACE", "MESH", "SIDECAR INJECTION"]);
+    let mut table = Table::new(["NAMESPACE", "MESH", "SIDECAR INJECTION", "PERMISSIVE"]);
     for namespace in namespaces {
         let value = |map: &Option<BTreeMap<String, String>>, key: &str| {
             map.as_ref().and_then(|map| map.get(key).cloned()).unwrap_or_default()
@@ -291,6 +307,7 @@ fn table(namespaces: &[Namespace]) -> String {
             metadata.name.clone().unwrap_or_default(),
             value(&metadata.labels, MONITORED_BY),
             value(&metadata.annotations, INJECTION),
+            value(&metadata.annotations, PERMISSIVE_ANNOTATION),
         ]);
     }
     table.render()
@@ -321,6 +338,19 @@ async fn patch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_stays_permissive_unless_it_is_told_otherwise() {
+        let mesh = MeshName::default();
+        for (flag, expected) in
+            [(None, None), (Some(true), Some(json!("true"))), (Some(false), Some(json!(null)))]
+        {
+            let change = joining(&mesh, "enabled", flag);
+            let annotations = &change["metadata"]["annotations"];
+            assert_eq!(annotations.get(PERMISSIVE_ANNOTATION), expected.as_ref(), "{flag:?}");
+            assert_eq!(annotations[INJECTION], "enabled");
+        }
+    }
 
     #[test]
     fn a_namespace_that_leaves_says_what_to_restart_and_what_is_not_reached() {

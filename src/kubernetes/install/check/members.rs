@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, Client};
+use smc_decode::core::PERMISSIVE_ANNOTATION;
 use smc_model::topology;
 use smc_sidecar::injection::{CONTAINERS, Decision, INJECTION_ANNOTATION, PROXY_UUID_LABEL, decide, switch};
 use smc_types::ids::MeshName;
@@ -39,7 +40,7 @@ pub struct Members {
     pub left_sidecars: Vec<(String, String)>,
     /// Pods whose sidecar does not start, NAMESPACE/NAME, and why.
     pub stuck_sidecars: Vec<String>,
-    /// Whether any object allows traffic, as far as the person may see.
+    /// Whether any object allows traffic, or a permissive namespace, as far as the person may see.
     pub any_rule: Option<bool>,
 }
 
@@ -60,6 +61,9 @@ pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Member
         let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
         members.without_sidecar.extend(without_sidecar(&pods, &name, &namespace.metadata).await);
         members.stuck_sidecars.extend(stuck_sidecars(&pods, &name).await);
+        if is_permissive(&namespace.metadata) {
+            members.any_rule = Some(true);
+        }
         if members.any_rule == Some(false) {
             members.any_rule = any_rule(&client, &name).await;
         }
@@ -78,6 +82,12 @@ pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Member
     members
 }
 
+/// Whether the namespace accepts every identity of the mesh.
+fn is_permissive(metadata: &ObjectMeta) -> bool {
+    let annotation = metadata.annotations.as_ref().and_then(|all| all.get(PERMISSIVE_ANNOTATION));
+    annotation.and_then(|text| switch(text)).unwrap_or(false)
+}
+
 async fn without_sidecar(pods: &Api<Pod>, name: &str, metadata: &ObjectMeta) -> Vec<String> {
     let injection = metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
     let namespace = topology::Namespace {
@@ -85,6 +95,7 @@ async fn without_sidecar(pods: &Api<Pod>, name: &str, metadata: &ObjectMeta) -> 
         monitored: true,
         injection: injection.map(|text| switch(text).unwrap_or(false)),
         metrics: false,
+        permissive: false,
     };
     let mut found = Vec::new();
     let mut page = ListParams::default().labels(&format!("!{PROXY_UUID_LABEL}")).limit(PAGE);
@@ -214,8 +225,13 @@ mod tests {
                 false,
             ),
         ] {
-            let namespace =
-                topology::Namespace { name: "shop".to_owned(), monitored: true, injection, metrics: false };
+            let namespace = topology::Namespace {
+                name: "shop".to_owned(),
+                monitored: true,
+                injection,
+                metrics: false,
+                permissive: false,
+            };
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(lacks_sidecar(&pod, &namespace), expected, "{when}");
         }

@@ -164,6 +164,7 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
         monitored: true,
         injection: Some(false),
         metrics: false,
+        permissive: false,
     };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));

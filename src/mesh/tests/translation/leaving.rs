@@ -16,7 +16,13 @@ use super::{ACCOUNTS, get, hosts, parts, served};
 
 /// The namespace: in the mesh or not, and with a word about sidecars for its new pods.
 fn shop_is(monitored: bool, injection: Option<bool>) -> Input {
-    upsert(Object::Namespace(Namespace { name: "shop".to_owned(), monitored, injection, metrics: false }))
+    upsert(Object::Namespace(Namespace {
+        name: "shop".to_owned(),
+        monitored,
+        injection,
+        metrics: false,
+        permissive: false,
+    }))
 }
 
 /// The pod that this input adds, with a sidecar that it has and keeps.

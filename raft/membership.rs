@@ -276,7 +276,10 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> NextStep {
     let Situation { me: (me, incarnation), initialized, may_found, initial_members, described } = situation;
     let mut in_group = described.values().filter(|described| group_of(described).is_some()).peekable();
     if in_group.peek().is_some() {
-        let latest = in_group.max_by_key(|described| (described.leader.is_some(), described.term));
+        // Beside a group that a person made, members of the former one are about to end.
+        let made_at = |described: &pb::DescribeResponse| group_of(described).and_then(GroupId::made_at);
+        let latest =
+            in_group.max_by_key(|described| (made_at(described), described.leader.is_some(), described.term));
         let Some(leader) = latest.and_then(|described| described.leader.clone()) else {
             return NextStep::Wait("the group has no leader");
         };
@@ -419,6 +422,17 @@ mod tests {
         let described = || vec![in_group(1, Some(1), &[0, 1, 2]), in_group(2, Some(1), &[0, 1, 2])];
         assert_eq!(step(0, 999, &[0, 1, 2], described()), join);
         assert_eq!(step(0, 999, &[0, 1, 2], vec![in_group(1, Some(1), &[0, 1, 2]), empty(2)]), join);
+    }
+
+    #[test]
+    fn an_empty_replica_joins_the_group_that_a_person_made() {
+        let entropy = smc_host::env::fixed::SeededEntropy::new(1);
+        let made = GroupId::replacing(None, smc_types::time::Timestamp(1_800_000_000), &entropy).unwrap();
+        let mut restored = in_group(0, Some(0), &[0]);
+        restored.identity.as_mut().unwrap().group = made.bytes();
+        let former = pb::DescribeResponse { term: 40, ..in_group(1, Some(1), &[1, 2]) };
+        let join = NextStep::Join(ReplicaId(0), unnamed(replica(0)).1);
+        assert_eq!(step(3, first(3), &[0], vec![restored, former]), join);
     }
 
     #[test]

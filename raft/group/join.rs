@@ -85,7 +85,7 @@ impl GroupJoin {
                     return;
                 }
                 NextStep::Join(leader, replica) => {
-                    if is_member(me.0, &described) && !self.may_take_place().await {
+                    if is_another(me, &described) && !self.may_take_place().await {
                         sleep(RETRY_FOUNDING).await;
                         continue;
                     }
@@ -199,8 +199,12 @@ impl GroupJoin {
     }
 }
 
-/// Whether any replica that answered lists a member with this id.
-fn is_member(id: ReplicaId, described: &BTreeMap<ReplicaId, pb::DescribeResponse>) -> bool {
+/// Whether any replica that answered lists a member with this id and another disk.
+fn is_another(
+    (id, incarnation): (ReplicaId, u64),
+    described: &BTreeMap<ReplicaId, pb::DescribeResponse>,
+) -> bool {
     let memberships = described.values().filter_map(|described| described.membership.as_ref());
-    memberships.flat_map(|membership| &membership.replicas).any(|member| member.id == id.0)
+    let mut members = memberships.flat_map(|membership| &membership.replicas);
+    members.any(|member| member.id == id.0 && member.incarnation != incarnation)
 }

@@ -1,9 +1,9 @@
 //! How a replica that runs learns that it must not go on: its group was replaced, or its place was taken.
 //!
-//! Owns both ends. A person who restores a backup, or recovers the last replica of a group, makes a new group in
-//! place of the former. Members of the former that are left, as on disks that were not emptied, would go on
-//! to issue certificates beside it. And of two processes with one id the group knows the one that joined last:
-//! the other would hold sidecars that it cannot admit.
+//! Owns both ends. A person who restores a backup, or recovers the last replica of a group, makes a new
+//! group in place of the former. Members of the former that are left, as on disks that were not emptied,
+//! would go on to issue certificates beside it. And of two processes with one id the group knows the one
+//! that joined last: the other would hold sidecars that it cannot admit.
 
 use std::time::Duration;
 

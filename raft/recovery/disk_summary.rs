@@ -9,10 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Inspection;
 
-/// A disk in short. The fields that compare stand first, from the most to the least: a group that a person made
-/// later, then the more complete log ([`Inspection::term`], [`Inspection::last`]).
+/// A disk in short. The fields that compare stand first, from the most to the least: a disk whose replica
+/// did not leave its group, a group that a person made later, then the more complete log
+/// ([`Inspection::term`], [`Inspection::last`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DiskSummary {
+    /// Whether its replica is a member still, as far as the disk says: one that left has the log of that
+    /// time.
+    pub member: bool,
     /// When a person made the group, by a restore or a recovery, in milliseconds since 1970; none if it was
     /// founded.
     pub group_made_at: Option<u64>,
@@ -35,12 +39,15 @@ pub enum Remains {
     Majority(DiskSummary),
     /// This one has the most; what only the lost ones had is lost.
     Best(DiskSummary),
+    /// They are of several groups, sorted, of which nothing says which one counts.
+    Several(Vec<String>),
 }
 
 impl DiskSummary {
-    /// The summary of a disk.
-    pub fn of(inspection: &Inspection) -> Self {
+    /// The summary of a disk. `left` says that its replica has left the group.
+    pub fn of(inspection: &Inspection, left: bool) -> Self {
         Self {
+            member: !left,
             group_made_at: inspection.group.made_at(),
             term: inspection.term,
             last: inspection.last,
@@ -54,8 +61,15 @@ impl DiskSummary {
 /// What can be done with these disks; `None` if there are none.
 pub fn remains(disks: &[DiskSummary]) -> Option<Remains> {
     let best = disks.iter().max()?.clone();
-    let of_it = disks.iter().filter(|disk| disk.group == best.group && best.voters.contains(&disk.replica));
-    Some(if of_it.count() > best.voters.len() / 2 { Remains::Majority(best) } else { Remains::Best(best) })
+    let equal = |disk: &&DiskSummary| (disk.member, disk.group_made_at) == (best.member, best.group_made_at);
+    let groups: BTreeSet<_> = disks.iter().filter(equal).map(|disk| disk.group.clone()).collect();
+    if groups.len() > 1 {
+        return Some(Remains::Several(groups.into_iter().collect()));
+    }
+    let votes =
+        |disk: &&DiskSummary| disk.member && disk.group == best.group && best.voters.contains(&disk.replica);
+    let majority = disks.iter().filter(votes).count() > best.voters.len() / 2;
+    Some(if majority { Remains::Majority(best) } else { Remains::Best(best) })
 }
 
 #[cfg(test)]
@@ -64,7 +78,12 @@ mod tests {
 
     fn disk(replica: u64, group: &str, made_at: Option<u64>, (term, last): (u64, u64)) -> DiskSummary {
         let voters = (0..3).collect();
-        DiskSummary { group_made_at: made_at, term, last, group: group.to_owned(), replica, voters }
+        let group = group.to_owned();
+        DiskSummary { member: true, group_made_at: made_at, term, last, group, replica, voters }
+    }
+
+    fn left(disk: DiskSummary) -> DiskSummary {
+        DiskSummary { member: false, ..disk }
     }
 
     #[test]
@@ -82,11 +101,31 @@ mod tests {
                 vec![disk(0, "a", None, (3, 9)), disk(2, "a", None, (2, 12)), disk(1, "a", None, (3, 10))],
                 Some((1, true)),
             ),
+            (
+                "one that left counts for nothing beside a member",
+                vec![
+                    disk(0, "a", None, (1, 2)),
+                    left(disk(1, "a", None, (3, 9))),
+                    left(disk(2, "a", None, (3, 9))),
+                ],
+                Some((0, false)),
+            ),
+            (
+                "if nothing else is left, it is the best",
+                vec![left(disk(2, "a", None, (3, 9)))],
+                Some((2, false)),
+            ),
+            (
+                "two groups that were founded",
+                vec![disk(0, "a", None, (3, 9)), disk(4, "b", None, (40, 1))],
+                None,
+            ),
             ("none", vec![], None),
         ] {
-            let found = remains(&disks).map(|remains| match remains {
-                Remains::Majority(disk) => (disk.replica, true),
-                Remains::Best(disk) => (disk.replica, false),
+            let found = remains(&disks).and_then(|remains| match remains {
+                Remains::Majority(disk) => Some((disk.replica, true)),
+                Remains::Best(disk) => Some((disk.replica, false)),
+                Remains::Several(_) => None,
             });
             assert_eq!(found, expected, "{sentence}");
         }

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use smc_host::env::{Entropy, NoEntropy};
 use smc_types::time::Timestamp;
-use uuid::{Builder, Uuid};
+use uuid::{Builder, Uuid, Variant};
 
-/// The latest time that a UUID can hold, in milliseconds since 1970.
-const LATEST: u64 = (1 << 48) - 1;
+/// The latest time that an id has, in milliseconds since 1970: the year 2200. Versions before this form
+/// drew all bits at random, and one in some thousands of those looks like an id with a time before that.
+const LATEST: u64 = 7_258_118_400_000;
 
 /// The id of a group, so that replicas of two meshes never mix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +53,10 @@ impl GroupId {
     /// When a person made the group, in milliseconds since 1970; `None` if it was founded.
     pub(crate) fn made_at(self) -> Option<u64> {
         let id = Uuid::from_bytes(self.0);
-        let (seconds, nanos) = id.get_timestamp().filter(|_| id.get_version_num() == 7)?.to_unix();
-        Some(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000)))
+        let has_time = id.get_version_num() == 7 && id.get_variant() == Variant::RFC4122;
+        let (seconds, nanos) = id.get_timestamp().filter(|_| has_time)?.to_unix();
+        let made = seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000));
+        Some(made).filter(|made| *made <= LATEST)
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
@@ -110,5 +113,12 @@ mod tests {
         assert!(!begun_again.replaces(first) && !begun_again.replaces(restored), "it was only founded");
         assert_eq!(GroupId::parse(restored.to_string().as_bytes()), Some(restored));
         assert_eq!(GroupId::parse(b"00"), None);
+        // Of an earlier version, whose bits look like version 7 and a time far ahead, or another variant.
+        let mut drawn = [0x42; 16];
+        drawn[6] = 0x72;
+        assert_eq!(GroupId(drawn).made_at(), None);
+        let mut other_variant = restored.0;
+        other_variant[8] = 0;
+        assert_eq!(GroupId(other_variant).made_at(), None);
     }
 }

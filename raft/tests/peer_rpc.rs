@@ -16,7 +16,7 @@ use crate::peer_rpc::{AskError, NotAnswered, PeerHandler};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Answers with who asked, does not know about moves, and never answers about reports.
+/// Answers with who asked, does not know about moves, and never answers about reports and sidecars.
 struct Handler;
 
 impl PeerHandler for Handler {
@@ -29,7 +29,7 @@ impl PeerHandler for Handler {
                 }
                 Question::AcceptMoves(AcceptMovesQuestion { count: 0 }) => Err(NotAnswered::Busy),
                 Question::AcceptMoves(_) => Err(NotAnswered::Unknown),
-                Question::ProxyReports(_) => std::future::pending().await,
+                Question::ProxyReports(_) | Question::Sidecars(_) => std::future::pending().await,
             }
         }
         .boxed()

@@ -1,13 +1,14 @@
 //! A new group of controllers in a cluster, in place of one that cannot work any more.
 //!
-//! Owns the order of the steps, for a person's program: the controllers are stopped, a pod works on one volume
-//! after another as `smc cluster restore` and `smc cluster recover` do on a machine, the volumes of the former group
-//! go, and the controllers start again and join the one with the new group. Each step may be repeated, so a run
-//! that was interrupted is simply run again.
+//! Owns the order of the steps, for a person's program: the controllers are stopped, a pod works on one
+//! volume after another as `smc cluster restore` and `smc cluster recover` do on a machine, the volumes of
+//! the former group go, and the controllers start again and join the one with the new group. Nothing is
+//! deleted before all that can be known is known; until then a failure starts the controllers again. Each
+//! step may be repeated, so a run that was interrupted is simply run again.
 
 mod work_pod;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -23,8 +24,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::install::controllers::SELECTOR;
+use crate::install::settings::other_key_secret;
 use crate::stateful_set::MAX_REPLICAS;
-use work_pod::{CONTAINER, DATA_DIR, KEY_FILE, claim, claim_name, work_pod};
+use work_pod::{CONTAINER, DATA_DIR, KEY_FILE, OTHER_KEY_FILE, Volume, claim, claim_name, work_pod};
 
 /// The StatefulSet of the controllers.
 const SET: &str = "smc-controller";
@@ -76,6 +78,12 @@ pub enum RecoveryError {
     /// The controllers have no volumes.
     #[error("the controllers have no volumes (persistence is off), so nothing can be put there")]
     NoVolumes,
+    /// Nothing says which of several groups counts.
+    #[error(
+        "the volumes are of the groups {0}, and nothing says which of them counts: nothing was changed. Delete the volume \
+         claims of the others (the ConfigMap smc-group names the last one that had a leader), and run this again"
+    )]
+    Several(String),
     /// No volume holds a ledger.
     #[error("no volume of the controllers holds a ledger: restore a backup")]
     NothingLeft,
@@ -91,7 +99,7 @@ pub enum RecoveryError {
         volumes: String,
     },
     /// The pod that works on a volume failed.
-    #[error("{pod} failed: {said}")]
+    #[error("{pod} failed: {said}; to do without its volume, delete that one's claim, and run this again")]
     Pod {
         /// The pod.
         pod: String,
@@ -99,8 +107,16 @@ pub enum RecoveryError {
         said: String,
     },
     /// What a pod printed is not what this program understands.
-    #[error("{0} did not describe its volume: is its image of this program's version?")]
-    Unreadable(String),
+    #[error(
+        "the volume of controller {ordinal} is not that of controller {ordinal}, or the controllers' image is of \
+         another version than this program; nothing was changed. It says: {said}"
+    )]
+    Unreadable {
+        /// The controller.
+        ordinal: u64,
+        /// What was printed.
+        said: String,
+    },
 }
 
 /// The controllers of one namespace, to be given a new group.
@@ -114,8 +130,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Looks at the controllers. `replicas` is how many there are to be at the end; by default as many as are asked
-    /// for, or as the installation was given where they are stopped. `progress` is given each step.
+    /// Looks at the controllers. `replicas` is how many there are to be at the end; by default as many as are
+    /// asked for, or as the installation was given where they are stopped. `progress` is given each step.
     pub async fn new(
         client: Client,
         namespace: MeshNamespace,
@@ -134,63 +150,105 @@ impl Recovery {
 
     /// Puts `backup` in the place of all volumes. What the controllers hold is gone afterwards.
     pub async fn restore(&self, backup: &[u8], address: &str) -> Result<(), RecoveryError> {
-        self.stop().await?;
-        for ordinal in self.claims().await?.into_keys() {
+        let tried = async {
+            self.stop().await?;
+            // With the same image and keys, onto a directory that goes with its pod.
+            self.restore_onto(Volume::Scratch, backup, address).await
+        };
+        self.or_start(tried.await).await?;
+        (self.progress)("tried     the backup can be restored");
+        for ordinal in self.claims().await? {
             self.delete_claim(ordinal).await?;
         }
         let claim = claim(&self.set, 0).ok_or(RecoveryError::NoVolumes)?;
         let (claims, action) = (self.api::<PersistentVolumeClaim>(), "create the claim of controller 0");
         bounded(action.to_owned(), claims.create(&PostParams::default(), &object(claim)?)).await?;
         (self.progress)("created   an empty volume of controller 0");
-        let (length, kek) = (format!("--length={}", backup.len()), format!("--kek-file={KEY_FILE}"));
-        let (data, address) = (format!("--data-dir={DATA_DIR}"), format!("--raft-address={address}"));
-        let arguments = ["cluster", "restore", "/dev/stdin", &length, &kek, &data, &address];
-        let said = self.work(0, &arguments, Some(backup)).await?;
-        (self.progress)(&format!("restored  {}", said.trim_end().replace('\n', "\n          ")));
-        self.start().await
+        let said = self.restore_onto(Volume::Of(0), backup, address).await?;
+        (self.progress)(&format!("restored  {}", indented(&said)));
+        self.start(1).await
     }
 
-    /// Makes a new group of the volume that has the most, and deletes the others. Leaves all as it is if a majority
-    /// of the group is left.
+    async fn restore_onto(
+        &self,
+        volume: Volume,
+        backup: &[u8],
+        address: &str,
+    ) -> Result<String, RecoveryError> {
+        let (length, kek) = (format!("--length={}", backup.len()), format!("--kek-file={KEY_FILE}"));
+        let (data, address) = (format!("--data-dir={DATA_DIR}"), format!("--raft-address={address}"));
+        let other = other_key_secret(&self.set).map(|_| format!("--also-kek-file={OTHER_KEY_FILE}"));
+        let arguments = ["cluster", "restore", "/dev/stdin", &length, &kek, &data, &address];
+        let arguments: Vec<_> = arguments.into_iter().chain(other.as_deref()).collect();
+        self.work(volume, &arguments, Some(backup)).await
+    }
+
+    /// Makes a new group of the volume that has the most, and deletes the others. Leaves all as it is if a
+    /// majority of the group is left, but for volumes of groups in whose place a person made that one.
     pub async fn recover(&self) -> Result<(), RecoveryError> {
-        self.stop().await?;
-        let claims = self.claims().await?;
-        let mut disks = Vec::new();
-        for ordinal in claims.keys() {
-            let data = format!("--data-dir={DATA_DIR}");
-            match self.work(*ordinal, &["cluster", "recover", "--output=json", &data], None).await {
-                Ok(said) => {
-                    let disk: DiskSummary = parsed(&said)
-                        .ok_or_else(|| RecoveryError::Unreadable(format!("the pod of volume {ordinal}")))?;
-                    let DiskSummary { group, term, last, .. } = &disk;
-                    (self.progress)(&format!(
-                        "found     volume {ordinal}: group {group}, term {term}, entry {last}"
-                    ));
-                    disks.push(disk);
-                }
-                // It is empty, or damaged: the others count.
-                Err(RecoveryError::Pod { said, .. }) => {
-                    (self.progress)(&format!("unusable  volume {ordinal}: {said}"));
-                }
-                Err(error) => return Err(error),
+        let looked = async {
+            self.stop().await?;
+            self.look().await
+        };
+        let disks = self.or_start(looked.await).await?;
+        let summaries: Vec<_> = disks.values().flatten().cloned().collect();
+        let left = remains(&summaries).ok_or(RecoveryError::NothingLeft);
+        let best = match self.or_start(left).await? {
+            Remains::Several(groups) => {
+                return self.or_start(Err(RecoveryError::Several(groups.join(" and ")))).await;
             }
-        }
-        let best = match remains(&disks).ok_or(RecoveryError::NothingLeft)? {
+            // A run before this one made the group, and did not come to the end.
+            Remains::Majority(best) if best.group_made_at.is_some() && is_beside(&disks, &best) => best,
             Remains::Majority(best) => {
-                self.start().await?;
-                let of_it = disks.iter().filter(|disk| disk.group == best.group);
+                self.start(best.voters.last().map_or(0, |last| last + 1)).await?;
+                let of_it = summaries.iter().filter(|disk| disk.group == best.group);
                 let volumes: Vec<_> = of_it.map(|disk| disk.replica.to_string()).collect();
                 return Err(RecoveryError::Majority { group: best.group, volumes: volumes.join(", ") });
             }
-            Remains::Best(best) => best,
+            Remains::Best(best) => {
+                let arguments = ["cluster", "recover", "--confirm", &format!("--data-dir={DATA_DIR}")];
+                let said = self.work(Volume::Of(best.replica), &arguments, None).await?;
+                (self.progress)(&format!("recovered {}", indented(&said)));
+                best
+            }
         };
-        let data = format!("--data-dir={DATA_DIR}");
-        let said = self.work(best.replica, &["cluster", "recover", "--confirm", &data], None).await?;
-        (self.progress)(&format!("recovered {}", said.trim_end().replace('\n', "\n          ")));
-        for ordinal in claims.keys().filter(|ordinal| **ordinal != best.replica) {
-            self.delete_claim(*ordinal).await?;
+        let of_it = |disk: &Option<DiskSummary>| disk.as_ref().is_some_and(|disk| disk.group == best.group);
+        for (ordinal, disk) in &disks {
+            let made_before = of_it(disk) && best.group_made_at.is_some() && best.voters.contains(ordinal);
+            if *ordinal != best.replica && !made_before {
+                self.delete_claim(*ordinal).await?;
+            }
         }
-        self.start().await
+        self.start(best.replica + 1).await
+    }
+
+    /// What each volume holds; none for one that never held a ledger.
+    async fn look(&self) -> Result<BTreeMap<u64, Option<DiskSummary>>, RecoveryError> {
+        let mut disks = BTreeMap::new();
+        for ordinal in self.claims().await? {
+            let arguments = ["cluster", "recover", "--output=json", &format!("--data-dir={DATA_DIR}")];
+            let said = self.work(Volume::Of(ordinal), &arguments, None).await?;
+            let unreadable = || RecoveryError::Unreadable { ordinal, said: said.clone() };
+            let disk = parsed(&said).map_err(|_| unreadable())?;
+            match &disk {
+                Some(disk) if disk.replica != ordinal => return Err(unreadable()),
+                Some(DiskSummary { group, term, last, member, .. }) => (self.progress)(&format!(
+                    "found     volume {ordinal}: group {group}, term {term}, entry {last}{}",
+                    if *member { "" } else { ", of a controller that has left it" }
+                )),
+                None => (self.progress)(&format!("found     volume {ordinal}: no ledger")),
+            }
+            disks.insert(ordinal, disk);
+        }
+        Ok(disks)
+    }
+
+    /// Starts the controllers again where nothing was changed yet, as many as there were.
+    async fn or_start<T>(&self, done: Result<T, RecoveryError>) -> Result<T, RecoveryError> {
+        if done.is_err() && self.start(0).await.is_err() {
+            (self.progress)("stopped   the controllers could not be started again");
+        }
+        done
     }
 
     /// Scales to 0, and waits until no controller runs.
@@ -205,8 +263,9 @@ impl Recovery {
         .await
     }
 
-    async fn start(&self) -> Result<(), RecoveryError> {
-        self.scale(self.replicas).await
+    /// Starts as many controllers as are asked for, and `least` of them: those that have the group.
+    async fn start(&self, least: u64) -> Result<(), RecoveryError> {
+        self.scale(self.replicas.max(least)).await
     }
 
     async fn scale(&self, replicas: u64) -> Result<(), RecoveryError> {
@@ -218,14 +277,13 @@ impl Recovery {
         Ok(())
     }
 
-    /// The claims of controllers, by their ordinals.
-    async fn claims(&self) -> Result<BTreeMap<u64, String>, RecoveryError> {
+    /// The ordinals of the controllers that have a claim.
+    async fn claims(&self) -> Result<Vec<u64>, RecoveryError> {
         let action = format!("list the volumes in {}", self.namespace);
         let listed = self.api::<PersistentVolumeClaim>();
         let listed = bounded(action, listed.list_metadata(&ListParams::default())).await?;
-        let names: Vec<_> = listed.items.into_iter().filter_map(|claim| claim.metadata.name).collect();
-        let ours = |ordinal: &u64| names.contains(&claim_name(*ordinal));
-        Ok((0..MAX_REPLICAS).filter(ours).map(|ordinal| (ordinal, claim_name(ordinal))).collect())
+        let names: BTreeSet<_> = listed.items.into_iter().filter_map(|claim| claim.metadata.name).collect();
+        Ok((0..MAX_REPLICAS).filter(|ordinal| names.contains(&claim_name(*ordinal))).collect())
     }
 
     async fn delete_claim(&self, ordinal: u64) -> Result<(), RecoveryError> {
@@ -238,12 +296,12 @@ impl Recovery {
     /// Runs the program on the volume of a controller, and returns what it printed.
     async fn work(
         &self,
-        ordinal: u64,
+        volume: Volume,
         arguments: &[&str],
         input: Option<&[u8]>,
     ) -> Result<String, RecoveryError> {
         let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let pod = work_pod(&self.set, ordinal, &arguments, input.is_some());
+        let pod = work_pod(&self.set, volume, &arguments, input.is_some());
         let pods = self.api::<Pod>();
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         // One of a run that was interrupted.
@@ -344,13 +402,17 @@ async fn until(
     mut look: impl AsyncFnMut() -> Result<bool, RecoveryError>,
 ) -> Result<(), RecoveryError> {
     let started = Instant::now();
-    while !look().await? {
-        if started.elapsed() >= limit {
-            return Err(RecoveryError::Late { what: what.to_owned(), limit });
+    loop {
+        match look().await {
+            Ok(true) => return Ok(()),
+            // The API server may be away for a moment.
+            Ok(false) | Err(RecoveryError::Api { .. } | RecoveryError::Late { .. })
+                if started.elapsed() < limit => {}
+            Ok(false) => return Err(RecoveryError::Late { what: what.to_owned(), limit }),
+            Err(error) => return Err(error),
         }
         sleep(LOOK).await;
     }
-    Ok(())
 }
 
 async fn bounded<T>(
@@ -371,9 +433,20 @@ fn object<K: DeserializeOwned>(value: Value) -> Result<K, RecoveryError> {
     serde_json::from_value(value).map_err(failed)
 }
 
-/// What a pod printed, without lines of a log before it.
-fn parsed(said: &str) -> Option<DiskSummary> {
-    serde_json::from_str(said.get(said.find('{')?..)?).ok()
+/// What a pod printed, without lines of a log before it: the description of a disk, or `null`.
+fn parsed(said: &str) -> serde_json::Result<Option<DiskSummary>> {
+    let lines = said.lines().skip_while(|line| !line.starts_with('{') && *line != "null");
+    serde_json::from_str(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Whether there are disks of other groups beside the best one's.
+fn is_beside(disks: &BTreeMap<u64, Option<DiskSummary>>, best: &DiskSummary) -> bool {
+    disks.values().flatten().any(|disk| disk.group != best.group)
+}
+
+/// The lines under each other after a word of progress.
+fn indented(said: &str) -> String {
+    said.trim_end().replace('\n', "\n          ")
 }
 
 /// How many controllers are asked for; where they are stopped, how many the installation was given.
@@ -402,8 +475,10 @@ mod tests {
 
     #[test]
     fn a_description_is_found_after_lines_of_a_log() {
-        let json = r#"{"group_made_at":null,"term":1,"last":2,"group":"a","replica":0,"voters":[0]}"#;
-        assert_eq!(parsed(&format!("INFO: reading\n{json}\n")).unwrap().last, 2);
-        assert_eq!(parsed("nothing"), None);
+        let json =
+            r#"{"member":true,"group_made_at":null,"term":1,"last":2,"group":"a","replica":0,"voters":[0]}"#;
+        assert_eq!(parsed(&format!("INFO: reading\n{json}\n")).unwrap().unwrap().last, 2);
+        assert_eq!(parsed("INFO: reading\nnull\n").unwrap(), None);
+        assert!(parsed("nothing").is_err() && parsed("{").is_err());
     }
 }

@@ -30,6 +30,6 @@ pub(crate) use kek_secret::KEY as SECRET_KEY;
 pub use kek_secret::KekSecret;
 pub use member_removal::MemberRemoval;
 pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};
-pub use removed_marker::sweep;
+pub use removed_marker::{has_left, stay, sweep};
 pub use scale_down::Departing;
 pub use scaling::Departure;

@@ -12,10 +12,10 @@ pub const ENVOY_IMAGE: &str = "docker.io/envoyproxy/envoy:v1.40.0";
 const KEY_SECRET: &str = "smc-kek";
 
 /// The volume of the key-encryption key.
-pub(super) const KEY_VOLUME: &str = "kek";
+pub(crate) const KEY_VOLUME: &str = "kek";
 
 /// The volume of the other key-encryption key.
-pub(super) const OTHER_KEY_VOLUME: &str = "kek-also";
+pub(crate) const OTHER_KEY_VOLUME: &str = "kek-also";
 
 /// The disks of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Settings {
             },
         };
         key_secret(set).clone_into(&mut self.key);
-        self.other_key = mounted_secret(set, OTHER_KEY_VOLUME).map(str::to_owned);
+        self.other_key = other_key_secret(set).map(str::to_owned);
         let policy = injector.and_then(|injector| text(injector, "/webhooks/0/failurePolicy"));
         self.high_availability = policy.as_deref() == Some("Fail");
         self
@@ -152,6 +152,11 @@ pub fn default_image() -> String {
 /// The Secret with the key-encryption key of the controllers.
 pub fn key_secret(set: &Value) -> &str {
     mounted_secret(set, KEY_VOLUME).unwrap_or(KEY_SECRET)
+}
+
+/// The Secret with another key, which the controllers accept beside it.
+pub fn other_key_secret(set: &Value) -> Option<&str> {
+    mounted_secret(set, OTHER_KEY_VOLUME)
 }
 
 /// The Secret that the controllers mount as `volume`.

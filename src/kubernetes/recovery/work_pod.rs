@@ -1,16 +1,28 @@
 //! The pod that works on the volume of a controller that is stopped, and the claim of such a volume.
 //!
-//! Owns what both are made of: the StatefulSet's own template, so that images, rights and places are those of the
-//! controllers. The pod has no account: it works on its volume and calls nothing.
+//! Owns what both are made of: the StatefulSet's own template, so that images, rights and places are those
+//! of the controllers. The pod has no account: it works on its volume and calls nothing.
 
 use serde_json::{Map, Value, json};
 
-use crate::install::settings::key_secret;
+use crate::install::settings::{KEY_VOLUME, OTHER_KEY_VOLUME};
 
 /// Where the controllers have their data and their key.
 pub(super) const DATA_DIR: &str = "/var/lib/smc";
 /// The file of the key.
 pub(super) const KEY_FILE: &str = "/etc/smc/kek/kek";
+
+/// The file of the other key, where one is accepted.
+pub(super) const OTHER_KEY_FILE: &str = "/etc/smc/kek-also/kek";
+
+/// What the pod has in place of a controller's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Volume {
+    /// The volume of this controller.
+    Of(u64),
+    /// An empty directory, which goes with the pod.
+    Scratch,
+}
 
 /// The container of the pod.
 pub(super) const CONTAINER: &str = "smc";
@@ -40,15 +52,25 @@ pub(super) fn claim(set: &Value, ordinal: u64) -> Option<Value> {
     }))
 }
 
-/// The pod that runs the program with these arguments on the volume of a controller. `stdin` says whether it reads
-/// from its standard input.
-pub(super) fn work_pod(set: &Value, ordinal: u64, arguments: &[String], stdin: bool) -> Value {
+/// The pod that runs the program with these arguments on a volume. `stdin` says whether it reads from its
+/// standard input.
+pub(super) fn work_pod(set: &Value, volume: Volume, arguments: &[String], stdin: bool) -> Value {
     let template = set.pointer("/spec/template/spec").cloned().unwrap_or_default();
     let controller = &template["containers"][0];
-    let key = template["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "kek");
-    let key =
-        key.cloned().unwrap_or_else(|| json!({ "name": "kek", "secret": { "secretName": key_secret(set) } }));
-    let claim = json!({ "persistentVolumeClaim": { "claimName": claim_name(ordinal) }, "name": "data" });
+    let of_keys = |list: &Value| {
+        let is_key = |item: &&Value| [KEY_VOLUME, OTHER_KEY_VOLUME].iter().any(|name| item["name"] == *name);
+        list.as_array().into_iter().flatten().filter(is_key).cloned().collect::<Vec<_>>()
+    };
+    let (data, name) = match volume {
+        Volume::Of(ordinal) => (
+            json!({ "persistentVolumeClaim": { "claimName": claim_name(ordinal) }, "name": "data" }),
+            ordinal.to_string(),
+        ),
+        Volume::Scratch => (json!({ "emptyDir": {}, "name": "data" }), "try".to_owned()),
+    };
+    let volumes: Vec<_> = [data].into_iter().chain(of_keys(&template["volumes"])).collect();
+    let mounts = [json!({ "name": "data", "mountPath": DATA_DIR })];
+    let mounts: Vec<_> = mounts.into_iter().chain(of_keys(&controller["volumeMounts"])).collect();
     let mut spec = json!({
         "restartPolicy": "Never",
         "automountServiceAccountToken": false,
@@ -63,12 +85,9 @@ pub(super) fn work_pod(set: &Value, ordinal: u64, arguments: &[String], stdin: b
             "stdinOnce": stdin,
             "securityContext": controller["securityContext"],
             "resources": controller["resources"],
-            "volumeMounts": [
-                { "name": "data", "mountPath": DATA_DIR },
-                { "name": "kek", "mountPath": "/etc/smc/kek", "readOnly": true },
-            ],
+            "volumeMounts": mounts,
         }],
-        "volumes": [claim, key],
+        "volumes": volumes,
     });
     if let Some(spec) = spec.as_object_mut() {
         let kept = |field: &&str| template.get(*field).map(|value| ((*field).to_owned(), value.clone()));
@@ -78,7 +97,7 @@ pub(super) fn work_pod(set: &Value, ordinal: u64, arguments: &[String], stdin: b
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": format!("smc-recovery-{ordinal}"),
+            "name": format!("smc-recovery-{name}"),
             "namespace": set["metadata"]["namespace"],
             "labels": { "app.kubernetes.io/part-of": "smc", "app.kubernetes.io/component": "recovery" },
         },
@@ -103,8 +122,8 @@ mod tests {
 
     #[test]
     fn the_pod_is_one_of_the_controllers_but_without_an_account() {
-        let set = set(|_| {});
-        let pod = work_pod(&set, 2, &["cluster".to_owned()], true);
+        let set = set(|settings| settings.other_key = Some("smc-kek-2".to_owned()));
+        let pod = work_pod(&set, Volume::Of(2), &["cluster".to_owned()], true);
         let controller = &set["spec"]["template"]["spec"];
         assert_eq!(pod["spec"]["securityContext"], controller["securityContext"]);
         let container = &pod["spec"]["containers"][0];
@@ -114,7 +133,10 @@ mod tests {
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
         assert_eq!(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "data-smc-controller-2");
         assert_eq!(pod["spec"]["volumes"][1]["secret"]["secretName"], "smc-kek");
-        // The controllers' own mounts of both.
+        assert_eq!(pod["spec"]["volumes"][2]["secret"]["secretName"], "smc-kek-2");
+        let tried = work_pod(&set, Volume::Scratch, &[], true);
+        assert_eq!(tried["spec"]["volumes"][0], json!({ "name": "data", "emptyDir": {} }));
+        // The controllers' own mounts of all.
         let mounts = controller["containers"][0]["volumeMounts"].as_array().unwrap();
         for mount in container["volumeMounts"].as_array().unwrap() {
             assert!(mounts.contains(mount), "{mount}");

@@ -1,9 +1,10 @@
 //! The record of the group in Kubernetes: the ConfigMap `smc-group`.
 //!
-//! Owns its content, and its upkeep by the leader. What was true at the founding does not stay so: a restore
-//! or a recovery makes another group, and another key-encryption key takes the place of the first. A person, `smc
-//! check` and the init container read here which key the mesh needs while no controller runs to say so. It
-//! decides nothing: of two groups the members themselves know which one is over ([`smc_raft::Replaced`]).
+//! Owns its content, and its upkeep by the leader. What was true at the founding does not stay so: a
+//! restore or a recovery makes another group, and another key-encryption key takes the place of the first.
+//! A person, `smc check` and the init container read here which key the mesh needs while no controller runs
+//! to say so. It decides nothing: of two groups the members themselves know which one is over
+//! ([`smc_raft::Replaced`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

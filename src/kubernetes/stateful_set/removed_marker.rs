@@ -32,6 +32,22 @@ pub(super) fn mark(data_dir: &Path) -> Result<(), LeftError> {
     made.map_err(|source| LeftError { action: "mark the end of the membership in", path, source })
 }
 
+/// Whether `data_dir` is marked. Blocks.
+pub fn has_left(data_dir: &Path) -> Result<bool, LeftError> {
+    let path = data_dir.join(MARK);
+    path.try_exists().map_err(|source| LeftError { action: "look for", path, source })
+}
+
+/// Takes the mark away, durably: a person makes the ledger of this directory that of a new group. Blocks.
+pub fn stay(data_dir: &Path) -> Result<(), LeftError> {
+    let path = data_dir.join(MARK);
+    let removed = match fs::remove_file(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        removed => removed.and_then(|()| sync_name(&path)),
+    };
+    removed.map_err(|source| LeftError { action: "remove", path, source })
+}
+
 /// Deletes the ledger of a directory that is marked, and then the mark. Blocks.
 pub fn sweep(data_dir: &Path, ledger: &Path) -> Result<(), LeftError> {
     let mark = data_dir.join(MARK);
@@ -70,6 +86,12 @@ mod tests {
         fs::create_dir(&ledger).unwrap();
         sweep(dir.path(), &ledger).unwrap();
         assert!(ledger.exists(), "the mark is gone");
+        mark(dir.path()).unwrap();
+        assert!(has_left(dir.path()).unwrap());
+        stay(dir.path()).unwrap();
+        stay(dir.path()).unwrap();
+        sweep(dir.path(), &ledger).unwrap();
+        assert!(ledger.exists(), "a person made it that of a new group");
         // Cut short between the two deletions.
         fs::remove_dir(&ledger).unwrap();
         mark(dir.path()).unwrap();

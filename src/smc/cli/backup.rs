@@ -11,8 +11,9 @@ use smc_host::files::private::Replacement;
 use smc_host::files::sync_name;
 use smc_issuing::restore::read_restorable;
 use smc_issuing::seal::KeyRing;
+use smc_kubernetes::stateful_set::{has_left, stay};
 use smc_proto::admin::v1::{BackupRequest, backup_part::Part};
-use smc_raft::{DiskSummary, Inspection, Storage, inspect, recover, restore};
+use smc_raft::{DiskSummary, Inspection, RecoveryError, Storage, inspect, recover, restore};
 use smc_types::host_port::HostPort;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
@@ -75,6 +76,9 @@ pub(super) struct RecoverArgs {
     cluster: RecoveryArgs,
 }
 
+/// What a person has to know before the new group runs.
+const ENDS: &str = "every member of the former group that it reaches ends\n";
+
 /// The backup file cannot be written.
 #[derive(Debug, Error)]
 enum BackupFileError {
@@ -129,7 +133,7 @@ pub(super) async fn run_restore(args: RestoreArgs) -> Outcome {
     let group = restore(&backup, storage, replica_id, raft_address.clone(), &env).await?;
     let of = backup.group.map(|group| format!(" of group {group}")).unwrap_or_default();
     output::write(&format!(
-        "{}\nreplica {replica_id} at {raft_address} is the only member of the new group {group}, with the backup{of}\n",
+        "{}\nreplica {replica_id} at {raft_address} is the only member of the new group {group}, with the backup{of}\n{ENDS}",
         contents(&backup.ledger)
     ))?;
     Ok(Verdict::Ok)
@@ -140,16 +144,25 @@ pub(super) async fn run_recover(args: RecoverArgs) -> Outcome {
     let Some(data_dir) = data_dir else { return cluster.recover().await };
     let storage = Storage::Directory(ledger_directory(&data_dir));
     if !cluster.confirm {
-        let inspection = inspect(storage).await?;
-        output.print(&DiskSummary::of(&inspection), |_| {
-            format!("{}nothing was changed; --confirm makes it a group of its own\n", left(&inspection))
+        let disk = match inspect(storage).await {
+            // A program reads that as well: the volume may be given up.
+            Err(RecoveryError::Nothing) if output.is_json() => None,
+            inspected => Some(inspected?),
+        };
+        let summary = disk.as_ref().map(|disk| has_left(&data_dir).map(|left| DiskSummary::of(disk, left)));
+        output.print(&summary.transpose()?, |_| {
+            let disk = disk.as_ref().map(left).unwrap_or_default();
+            format!("{disk}nothing was changed; --confirm makes it a group of its own\n")
         })?;
         return Ok(Verdict::Ok);
     }
+    // Otherwise the next start would begin with an empty ledger. A replica that has left is a member again
+    // of the new group alone.
+    stay(&data_dir)?;
     let raft_address = raft_address.map(|address| address.to_string());
     let (inspection, group) = recover(storage, raft_address, &Env::system()).await?;
     output::write(&format!(
-        "{}replica {} is the only member of the new group {group}\n",
+        "{}replica {} is the only member of the new group {group}\n{ENDS}",
         left(&inspection),
         inspection.replica
     ))?;

@@ -91,6 +91,9 @@ pub(super) struct InstallArgs {
     /// No disks: the mesh of one controller is lost with its pod
     #[arg(long, conflicts_with_all = ["storage_class", "storage_size"])]
     ephemeral: bool,
+    /// The Secret with the key-encryption key; one that is missing is made, unless a mesh was founded before
+    #[arg(long, value_name = "SECRET", default_value = "smc-kek")]
+    kek_secret: String,
     /// All traffic between pods of the mesh is allowed, until MeshConfig says otherwise
     ///
     /// Without it, sidecars refuse every call that no TrafficTarget allows. A MeshConfig that is there
@@ -169,6 +172,7 @@ impl InstallArgs {
             replicas: self.replicas,
             max_replicas: self.max_replicas,
             disks,
+            key: self.kek_secret.clone(),
             ..self.place.settings()
         }))
     }

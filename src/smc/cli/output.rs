@@ -26,6 +26,11 @@ pub(super) struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Whether a program reads the output.
+    pub(super) fn is_json(self) -> bool {
+        self.output == Format::Json
+    }
+
     /// Prints `message` as JSON, or as `table` renders it.
     pub(super) fn print<M: Serialize>(
         self,

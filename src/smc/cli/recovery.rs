@@ -1,7 +1,7 @@
 //! `smc cluster restore|recover` without `--data-dir`: on the volumes of the controllers in a cluster.
 //!
-//! Owns the question whether the person means it, and the waiting afterwards. A group that has a leader needs neither,
-//! and would lose by both.
+//! Owns the question whether the person means it, and the waiting afterwards. A group that has a leader
+//! needs neither, and would lose by both.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use smc_kubernetes::install::apply::Cluster;
-use smc_kubernetes::install::check::facts::group;
+use smc_kubernetes::install::check::facts::{group, leader};
 use smc_kubernetes::recovery::Recovery;
 use smc_kubernetes::stateful_set::{Placement, PlacementError, Ports};
 use smc_types::ids::{MeshNamespace, ReplicaId};
@@ -35,13 +35,16 @@ pub(super) struct RecoveryArgs {
     #[arg(long)]
     pub(super) confirm: bool,
     /// The control plane's namespace in the cluster
-    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
+    #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new,
+          conflicts_with = "data_dir")]
     mesh_namespace: MeshNamespace,
     /// How many controllers there are to be afterwards [default: as many as before]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=smc_kubernetes::stateful_set::MAX_REPLICAS))]
+    #[arg(long, value_name = "N", conflicts_with = "data_dir",
+          value_parser = clap::value_parser!(u64).range(1..=smc_kubernetes::stateful_set::MAX_REPLICAS))]
     replicas: Option<u64>,
     /// How long to wait for the new group in the cluster
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse,
+          conflicts_with = "data_dir")]
     wait: Duration,
     #[command(flatten)]
     kube: KubeArgs,
@@ -55,6 +58,11 @@ enum NotDone {
          stop it first: kubectl scale statefulset smc-controller -n {namespace} --replicas=0"
     )]
     HasLeader { namespace: MeshNamespace, leader: u64 },
+    #[error(
+        "cannot tell whether the group in {namespace} has a leader: {reason}; if its controllers cannot work any more, stop \
+         them first: kubectl scale statefulset smc-controller -n {namespace} --replicas=0"
+    )]
+    Unknown { namespace: MeshNamespace, reason: String },
     #[error(
         "the backup {0} has more than {MAX_BACKUP} bytes: restore it on a machine with the volume (--data-dir)"
     )]
@@ -82,7 +90,7 @@ impl RecoveryArgs {
         let backup = tokio::fs::read(file).await.map_err(unread)?;
         let recovery = self.begin().await?;
         let steps = [
-            "stop the controllers (sidecars go on with what they have)",
+            "stop the controllers (sidecars go on with what they have), and try whether the backup can be restored",
             "delete the volumes of all controllers, and with them what the ledger has that the backup has not",
             "restore the backup onto a new volume of controller 0",
         ];
@@ -112,10 +120,11 @@ impl RecoveryArgs {
     async fn begin(&self) -> Result<Recovery, Box<dyn std::error::Error + Send + Sync>> {
         let client = self.kube.client().await?;
         let namespace = self.mesh_namespace.clone();
-        if let Ok(group) = group(&Cluster::new(client.clone()), &namespace).await
-            && let Some(leader) = group.leader
-        {
-            return Err(NotDone::HasLeader { namespace, leader }.into());
+        // What is unknown is not taken for the loss of the group.
+        match leader(&Cluster::new(client.clone()), &namespace).await {
+            Ok(None) => {}
+            Ok(Some(leader)) => return Err(NotDone::HasLeader { namespace, leader }.into()),
+            Err(reason) => return Err(NotDone::Unknown { namespace, reason }.into()),
         }
         Ok(Recovery::new(client, namespace, self.replicas, print_progress).await?)
     }

@@ -25,7 +25,7 @@ impl Program<'_> {
     /// Runs it with the flags that name the mesh, as far as a command has them.
     pub(crate) async fn run(&self, args: &[&str]) -> Said {
         let mut named = args.to_vec();
-        if !["ca", "proxy", "cluster"].contains(&args[0]) {
+        if !["ca", "proxy", "cluster", "mesh"].contains(&args[0]) {
             named.extend(["--mesh-name", self.mesh]);
         }
         if args[0] != "namespace" {
@@ -45,9 +45,18 @@ impl Program<'_> {
 
     /// Runs it, which succeeds. Returns its output.
     pub(crate) async fn succeed(&self, args: &[&str]) -> String {
+        self.succeeded(args).await.output
+    }
+
+    /// Runs it, which succeeds. Returns what it said beside its output.
+    pub(crate) async fn succeed_in_words(&self, args: &[&str]) -> String {
+        self.succeeded(args).await.errors
+    }
+
+    async fn succeeded(&self, args: &[&str]) -> Said {
         let said = self.run(args).await;
         if said.code == Some(0) {
-            return said.output;
+            return said;
         }
         panic!("smc {}: {said:#?}\n{}", args.join(" "), mesh::state(self.cluster, self.namespace).await);
     }

@@ -1,9 +1,9 @@
-//! Controllers whose volumes are lost: two of three, and all. One command puts the group back, and the sidecars that
-//! run connect again.
+//! Controllers whose volumes are lost: two of three, and all. One command puts the group back, and the
+//! sidecars that run connect again.
 
 use smc_test_kubernetes::{ENVOY_IMAGE, SMC_IMAGE};
 
-use crate::mesh::{self, wait_ready};
+use crate::mesh::{self, SETTLE, wait_ready};
 use crate::program::Program;
 use crate::shared;
 
@@ -39,16 +39,22 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     a_majority_that_is_there_is_left_alone(smc).await;
 
     lose(smc, &[0, 1]).await;
-    let check = smc.run(&["check"]).await;
-    assert!(check.code == Some(79) && check.output.contains("× their group has a leader"), "{check:#?}");
+    finds(smc, "`smc cluster recover`").await;
     let plan = smc.succeed(&["cluster", "recover"]).await;
     assert!(plan.contains("start 3 controllers") && plan.contains("--confirm does it"), "{plan}");
     smc.succeed(&["cluster", "recover", "--confirm"]).await;
     connected_again(smc).await;
 
     lose(smc, &[0, 1, 2]).await;
+    finds(smc, "`smc cluster restore BACKUP`").await;
     let nothing = smc.run(&["cluster", "recover", "--confirm"]).await.refusal();
     assert!(nothing.contains("restore a backup"), "{nothing}");
+    // No volume goes for a backup that cannot be restored.
+    let damaged = directory.path().join("damaged");
+    std::fs::write(&damaged, &std::fs::read(&backup).unwrap()[1..]).unwrap();
+    let damaged = damaged.display().to_string();
+    let refused = smc.run(&["cluster", "restore", &damaged, "--confirm", "--replicas", "3"]).await.refusal();
+    assert!(refused.contains("this is no backup of SMC") && !refused.contains("deleted"), "{refused}");
     let restored = smc.run(&["cluster", "restore", &backup, "--confirm", "--replicas", "3"]).await;
     assert_eq!(restored.code, Some(0), "{restored:#?}\n{}", mesh::state(smc.cluster, AMBER).await);
     connected_again(smc).await;
@@ -62,6 +68,16 @@ async fn a_majority_that_is_there_is_left_alone(smc: Program<'_>) {
     let refused = smc.run(&["cluster", "recover", "--confirm", "--replicas", "3"]).await.refusal();
     assert!(refused.contains("the volumes of a majority"), "{refused}");
     connected_again(smc).await;
+}
+
+/// Waits until the check names the cause, and this command: members count as heard for some seconds.
+async fn finds(smc: Program<'_>, command: &str) {
+    let found = smc.cluster.wait("the finding", SETTLE * 3, || async {
+        let check = smc.run(&["check"]).await;
+        let cause = check.output.contains("× their group has a leader") && check.output.contains(command);
+        if cause && check.code == Some(79) { Ok(()) } else { Err(format!("{check:#?}")) }
+    });
+    found.await.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
 /// Loses volumes of controllers, and their pods.

@@ -14,7 +14,8 @@ use crate::shared;
 const GREEN: &str = "green-system";
 const SHOP: &str = "green-shop";
 
-const INSTALL: [&str; 5] = ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE];
+const INSTALL: [&str; 7] =
+    ["install", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE, "--kek-secret", "smc-kek-2"];
 
 /// The pause between two checks, each of which starts processes in pods.
 const LOOK: Duration = Duration::from_secs(2);
@@ -44,7 +45,7 @@ async fn a_mesh_that_is_installed_again_gets_ready_or_says_what_to_type() {
     let refused = smc.run(&["namespace", "add", SHOP]).await.refusal();
     assert!(refused.contains("there is no mesh green in this cluster"), "{refused}");
 
-    let said = install(smc, &["--permissive"]).await;
+    let said = smc.succeed_in_words(&[&INSTALL[..5], &["--permissive"]].concat()).await;
     assert!(said.contains("created   MeshConfig osm-mesh-config in green-system"), "{said}");
     an_application_that_moves_in_is_seen(smc).await;
     the_key_changes_step_by_step(smc).await;
@@ -72,6 +73,9 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     {
         assert!(check.contains(passes), "{check}");
     }
+    // The way to the sidecar's statistics is there, and nothing was called yet.
+    let suggested = smc.run(&["mesh", "policy", "--suggest"]).await;
+    assert!(suggested.code == Some(0) && !suggested.output.contains("kind: TrafficTarget"), "{suggested:#?}");
     let close = r#"{"spec":{"traffic":{"enablePermissiveTrafficPolicyMode":false}}}"#;
     let patch = ["patch", "meshconfig", "osm-mesh-config", "-n", GREEN, "--type=merge", "-p", close];
     let patched = smc.cluster.kubectl(&patch).await.unwrap();
@@ -86,7 +90,9 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
         Err(check)
     });
     closed.await.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let said = smc.succeed(&["namespace", "remove", SHOP]).await;
+    let leaving = smc.run(&["namespace", "remove", SHOP]).await;
+    assert!(leaving.code == Some(79) && leaving.output.contains("1 of its pods have one"), "{leaving:#?}");
+    let said = smc.succeed(&["namespace", "remove", SHOP, "--now"]).await;
     assert!(
         said.contains("1 of its pods still have sidecars") && said.contains("kubectl rollout restart"),
         "{said}"
@@ -109,10 +115,26 @@ async fn the_key_changes_step_by_step(smc: Program<'_>) {
     smc.cluster.apply(&secret("smc-kek-2", 'b')).await.unwrap();
     smc.succeed(&["upgrade", "--also-kek-secret", "smc-kek-2"]).await;
     smc.succeed(&["upgrade", "--kek-secret", "smc-kek-2", "--also-kek-secret", "smc-kek"]).await;
+    smc.succeed(&["check", "--wait", "60s"]).await;
     smc.succeed(&["ca", "rekey"]).await;
     smc.succeed(&["upgrade", "--also-kek-secret", ""]).await;
     let check = smc.succeed(&["check", "--wait", "60s"]).await;
     assert!(check.contains("√ it opens what the mesh has sealed"), "{check}");
+    // The leader's record follows; that of the founding stays as it was made.
+    let field = async |map: &str, field: &str| {
+        let path = format!("jsonpath={{.data.{field}}}");
+        smc.cluster.kubectl(&["get", "configmap", map, "-n", GREEN, "-o", &path]).await.unwrap().stdout
+    };
+    let founded = field("smc-founding", "keyEncryptionKey").await;
+    let recorded = smc.cluster.wait("the record", SETTLE, || async {
+        let keys = field("smc-group", "keyEncryptionKeys").await;
+        if keys.len() == founded.len() && keys != founded {
+            Ok(())
+        } else {
+            Err(format!("{founded}: {keys}"))
+        }
+    });
+    recorded.await.unwrap_or_else(|error| panic!("{}", error.chain()));
     // Later upgrades keep it.
     let manifest = smc.succeed(&["upgrade", "--dry-run"]).await;
     assert!(manifest.contains("secretName: smc-kek-2") && !manifest.contains("kek-also"), "{manifest}");

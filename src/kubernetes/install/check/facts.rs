@@ -24,7 +24,8 @@ use super::key::{Key, key, recorded};
 use super::members::{Members, members};
 use crate::crds::{DefinitionError, definitions};
 use crate::install::apply::Cluster;
-use crate::install::controllers::{Controllers, SELECTOR};
+use crate::install::controllers::{ControllerError, Controllers, SELECTOR};
+use crate::install::settings::{key_secret, other_key_secret};
 use crate::names::INJECTOR;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
@@ -74,6 +75,8 @@ pub struct Facts {
     pub pods: Vec<Value>,
     /// The Secret of the key-encryption key.
     pub key: Key,
+    /// That of another key, where one is accepted.
+    pub other_key: Option<Key>,
     /// The ids of the keys that the mesh's private keys are sealed with, as far as anything says so.
     pub sealed_with: Vec<String>,
     /// The group as a controller sees it, or why none answers.
@@ -137,6 +140,7 @@ pub async fn gather(
         validator: None,
         pods: Vec::new(),
         key: Key::Unknown,
+        other_key: None,
         sealed_with: Vec::new(),
         group: Err("no controller was asked".to_owned()),
         members: Members::default(),
@@ -166,7 +170,10 @@ pub async fn gather(
     facts.default_storage_class = default_storage_class(cluster).await;
     if let Some(set) = &facts.set {
         facts.pods = controllers(cluster, namespace).await;
-        facts.key = key(cluster, namespace, set).await;
+        facts.key = key(cluster, namespace, key_secret(set)).await;
+        if let Some(other) = other_key_secret(set) {
+            facts.other_key = Some(key(cluster, namespace, other).await);
+        }
         facts.group = group(cluster, namespace).await;
         facts.sealed_with = match &facts.group {
             Ok(group) if !group.sealed_with.is_empty() => group.sealed_with.clone(),
@@ -246,16 +253,32 @@ pub async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group
     chosen(answers)
 }
 
+/// The leader that any controller knows, or why that is unknown. That none runs is no reason.
+pub async fn leader(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Option<u64>, String> {
+    let controllers = Controllers::new(cluster.client(), namespace.clone());
+    let clients = match controllers.all(CALL_TIMEOUT).await {
+        Err(ControllerError::NoneRuns(_)) => return Ok(None),
+        clients => clients.map_err(|error| causes(&error))?,
+    };
+    let mut leader = None;
+    for client in clients {
+        let group = asked(&mut client.map_err(|error| causes(&error))?).await;
+        leader = leader.or(group.map_err(|status| status.message().to_owned())?.leader);
+    }
+    Ok(leader)
+}
+
 /// The answer that counts: that of a controller that serves, or at least has a group, and says what it
 /// waits for. Of which groups the controllers are, all of them say.
 fn chosen(answers: Vec<Result<Group, String>>) -> Result<Group, String> {
     let groups: BTreeSet<_> = answers.iter().flatten().map(|group| group.id.clone()).collect();
     let groups: Vec<_> = groups.into_iter().filter(|id| !id.is_empty()).collect();
     let best = answers.into_iter().min_by_key(|answer| match answer {
-        Ok(group) if group.waits_for.is_none() => 0,
-        Ok(group) if !group.id.is_empty() => 1,
-        Ok(_) => 2,
-        Err(_) => 3,
+        // One that serves and is cut off knows no leader.
+        Ok(group) if group.waits_for.is_none() => u8::from(group.leader.is_none()),
+        Ok(group) if !group.id.is_empty() => 2,
+        Ok(_) => 3,
+        Err(_) => 4,
     });
     let best = best.unwrap_or_else(|| Err("no controller was asked".to_owned()))?;
     Ok(Group { groups, ..best })
@@ -345,4 +368,28 @@ async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {
         authorities: roots.chain(issuer).collect(),
         warnings: authority.warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_controller_that_knows_most_counts() {
+        let group = |id: &str, leader, waits_for: Option<&str>| {
+            let (id, waits_for) = (id.to_owned(), waits_for.map(str::to_owned));
+            Ok(Group { id, leader, waits_for, ..Group::default() })
+        };
+        let silent = || Err("it does not answer".to_owned());
+        let (empty, waits) = (group("", None, Some("a group")), group("b", None, Some("a leader")));
+        let (cut_off, led) = (group("a", None, None), group("a", Some(1), None));
+        let answers = [silent(), empty, waits, cut_off, led];
+        for known in 1..answers.len() {
+            let found = chosen(answers[..=known].to_vec()).unwrap();
+            let expected = answers[known].clone().unwrap();
+            assert_eq!((&found.id, found.leader), (&expected.id, expected.leader), "{known}");
+        }
+        assert_eq!(chosen(answers.to_vec()).unwrap().groups, ["a", "b"]);
+        assert!(chosen(vec![silent()]).is_err());
+    }
 }

@@ -1,19 +1,17 @@
 //! The key-encryption key as `smc check` sees it.
 //!
-//! Owns what is compared: the key of the Secret with the keys that the mesh's private keys are sealed with. A running
-//! controller has read its key long ago, so a Secret that was exchanged shows at the next restart otherwise, of
-//! all controllers at once. The key is read with the rights of the person who asks, and nothing but its id is
-//! kept.
+//! Owns what is compared: the key of the Secret with the keys that the mesh's private keys are sealed with.
+//! A running controller has read its key long ago, so a Secret that was exchanged shows at the next restart
+//! otherwise, of all controllers at once. The key is read with the rights of the person who asks, and
+//! nothing but its id is kept.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use serde_json::Value;
 use smc_issuing::seal::key_id;
 use smc_types::ids::MeshNamespace;
 use zeroize::Zeroize;
 
 use crate::install::apply::Cluster;
-use crate::install::settings::key_secret;
 use crate::stateful_set::{FOUNDING_KEY, FOUNDING_RECORD, GROUP_KEYS, GROUP_RECORD, SECRET_KEY};
 
 /// The Secret of the key-encryption key.
@@ -32,15 +30,16 @@ pub enum Key {
 }
 
 /// Looks at the Secret that the StatefulSet mounts.
-pub(super) async fn key(cluster: &Cluster, namespace: &MeshNamespace, set: &Value) -> Key {
+pub(super) async fn key(cluster: &Cluster, namespace: &MeshNamespace, name: &str) -> Key {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace.as_str());
-    let name = key_secret(set);
     match secrets.get_opt(name).await {
         Ok(None) => Key::Missing,
         Ok(Some(secret)) => {
             let mut data = secret.data.unwrap_or_default();
             let id = data.get(SECRET_KEY).and_then(|key| key_id(&key.0));
-            data.values_mut().for_each(|value| value.0.zeroize());
+            for value in data.values_mut() {
+                value.0.zeroize();
+            }
             id.map_or(Key::Malformed, Key::Id)
         }
         // The metadata may be seen without the content.

@@ -180,14 +180,25 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         Key::Malformed => Verdict::Failure(format!("the Secret {secret} holds no key in its field `kek`")),
         Key::Unknown => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
     };
-    let other = match &facts.key {
-        Key::Id(id) if !facts.sealed_with.is_empty() && !facts.sealed_with.contains(id) => Some(format!(
-            "the Secret {secret} holds the key {id}, and the mesh's keys are sealed with {}: controllers that restart \
-             cannot open them. Put that key back",
-            facts.sealed_with.join(" and ")
-        )),
-        _ => None,
-    };
+    let keys: Option<Vec<_>> = [Some(&facts.key), facts.other_key.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|key| match key {
+            Key::Id(id) => Some(Some(id)),
+            Key::Missing | Key::Malformed => Some(None),
+            // What cannot be seen may be right.
+            Key::Unknown | Key::Unread => None,
+        })
+        .collect();
+    let other = keys.and_then(|keys| {
+        let keys: Vec<_> = keys.into_iter().flatten().collect();
+        let sealed = facts.sealed_with.iter().find(|sealed| !keys.contains(sealed))?;
+        Some(format!(
+            "the mesh's keys are sealed with the key {sealed}, which the Secret {secret} does not hold: controllers that \
+             restart cannot open them. Put that key back"
+        ))
+    });
+    let other = other.filter(|_| matches!(facts.key, Key::Id(_)));
     let mesh = other_mesh(set, &facts.mesh);
     let mesh = mesh.map(|name| format!("the mesh of {} is {name}; use --mesh-name {name}", facts.namespace));
     vec![

@@ -39,6 +39,7 @@ fn healthy() -> Facts {
         validator: Some(validator),
         pods: Vec::new(),
         key: Key::Id("k".to_owned()),
+        other_key: None,
         sealed_with: vec!["k".to_owned()],
         group: Ok(group),
         members: Members {
@@ -109,6 +110,12 @@ fn each_failure_is_found_and_named() {
     assert_eq!(changed(|f| f.key = Key::Unknown), ["‼ there is a key-encryption key"]);
     assert_eq!(changed(|f| f.key = Key::Unread), Vec::<String>::new());
     assert_eq!(changed(|f| f.key = Key::Id("other".into())), ["× it opens what the mesh has sealed"]);
+    let other = |id: &str| Some(Key::Id(id.to_owned()));
+    let new = |f: &mut Facts, other_key| (f.key, f.other_key) = (Key::Id("new".into()), other_key);
+    assert_eq!(changed(|f| new(f, other("k"))), Vec::<String>::new(), "before smc ca rekey");
+    assert_eq!(changed(|f| new(f, other("x"))), ["× it opens what the mesh has sealed"]);
+    assert_eq!(changed(|f| new(f, Some(Key::Missing))), ["× it opens what the mesh has sealed"]);
+    assert_eq!(changed(|f| new(f, Some(Key::Unread))), Vec::<String>::new());
     assert_eq!(group(|group| group.groups.push("b".into())), ["× they belong to one group"]);
     assert_eq!(changed(|f| f.mesh = "blue".into()), ["× the mesh has the name that is asked for"]);
     assert_eq!(

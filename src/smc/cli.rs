@@ -53,7 +53,7 @@ mod exit {
 
 /// A service mesh control plane: configures Envoy sidecars from SMI policy.
 #[derive(Debug, Parser)]
-#[command(name = "smc", version, about, max_term_width = 100)]
+#[command(name = "smc", version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SMC_COMMIT"), ")"), about, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -14,7 +14,7 @@ export ROCKSDB_LIB_DIR := $(SMC_CACHE)/rocksdb-$(ROCKSDB)
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo cluster test test-static env quick tidy generate soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts
+.PHONY: help setup build dist demo cluster test test-static env quick tidy generate soak simulate simulate-source fuzz fuzz-policy lint deny bench clean-cache restarts walk
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -28,7 +28,7 @@ build: setup ## The programs: smc, smc-lab, smc-demo, smc-bookstore
 	@cargo build $(CARGO_FLAGS) --workspace --bins
 
 dist: setup ## The shipped program, dist/smc in the target directory, and its symbols beside it, smc.debug
-	@env -u ROCKSDB_LIB_DIR cargo build --locked --profile dist --package smc --bin smc
+	@env -u ROCKSDB_LIB_DIR SMC_COMMIT=$$(git rev-parse --short HEAD) cargo build --locked --profile dist --package smc --bin smc
 	@cd $(CARGO_TARGET_DIR)/dist && objcopy --only-keep-debug smc smc.debug \
 	  && objcopy --strip-all --add-gnu-debuglink=smc.debug smc && ls -l smc smc.debug
 
@@ -87,6 +87,12 @@ restarts: build ## One controller, then three, over a real API server, restarted
 	for replicas in $${SMC_REPLICAS:-1 3}; do \
 	  SMC_REPLICAS=$$replicas SMC_ROUNDS=$${SMC_ROUNDS:-100} \
 	    cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture restarts_of_controllers; \
+	done
+
+walk: build ## Twenty walks of ten steps through what may happen to an installation in a real cluster; SMC_SEED, SMC_WALKS, SMC_STEPS change that
+	@export SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_STEPS=$${SMC_STEPS:-10}; \
+	first=$${SMC_SEED:-1}; for seed in $$(seq $$first $$((first + $${SMC_WALKS:-20} - 1))); do \
+	  SMC_SEED=$$seed cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture after_each_step_of_a_walk; \
 	done
 
 simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many

@@ -1,8 +1,8 @@
-//! The commands of the documents, run as a person types them: taken from the fenced blocks, in order, in a cluster of
-//! their own, with the images and paths that the documents name.
+//! The commands of the documents, run as a person types them: taken from the fenced blocks, in order, in a
+//! cluster of their own, with the images and paths that the documents name.
 //!
-//! Owns which sections are run, and in which order: the three ways of installation are written beside each other, and
-//! a cluster has one of them at a time. A block that is left out has its reason here.
+//! Owns which sections are run, and in which order: the three ways of installation are written beside each
+//! other, and a cluster has one of them at a time. A block that is left out has its reason here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -120,7 +120,8 @@ impl Reader<'_> {
         self.followed.insert(section.to_owned());
     }
 
-    /// Types commands into a shell. Each has to succeed, or to say by its code that something is left to be done.
+    /// Types commands into a shell. Each has to succeed, or to say by its code that something is left to be
+    /// done.
     async fn types(&self, commands: &str) {
         let commands = &format!("smc() {{ command smc \"$@\" || [ $? = 79 ]; }}\n{commands}");
         let directory = |program: std::path::PathBuf| program.parent().unwrap().display().to_string();

@@ -1,5 +1,6 @@
-//! A walk at random through what may happen to an installation: what a person does, and what is lost. After each
-//! step everything is as meant again, or `smc check` names the command that mends it, which the walk then types.
+//! A walk at random through what may happen to an installation: what a person does, and what is lost. After
+//! each step everything is as meant again, or `smc check` names the command that mends it, which the walk
+//! then types.
 //!
 //! Owns the steps. `SMC_SEED` names the walk, and `SMC_STEPS` its length; `make walk` takes many.
 
@@ -26,7 +27,8 @@ const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: 
 /// How long a step may take to its end by itself: a controller ends within 75 seconds, and starts within ten.
 const BY_ITSELF: Duration = Duration::from_mins(3);
 
-/// How long a finding has to stand until its command is typed. In the first seconds after a step much is in passing.
+/// How long a finding has to stand until its command is typed. In the first seconds after a step much is in
+/// passing.
 const STANDS: Duration = Duration::from_secs(20);
 
 const LOOK: Duration = Duration::from_secs(2);
@@ -288,8 +290,8 @@ async fn after_each_step_of_a_walk_all_is_well_or_the_check_says_what_to_type() 
     let Some(programs) = programs() else { return };
     let options = ClusterOptions::new(programs, shared::images());
     let cluster = Cluster::start(options).await.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let seed = number("SMC_SEED").unwrap_or(1);
-    let steps = drawn(seed, number("SMC_STEPS").unwrap_or(5));
+    let seed = number("SMC_SEED").unwrap_or(4);
+    let steps = drawn(seed, number("SMC_STEPS").unwrap_or(4));
     eprintln!("SMC_SEED={seed}: {steps:?}");
     let smc = Program { cluster: &cluster, mesh: "walk", namespace: NAMESPACE };
     let key = ("smc-kek".to_owned(), Value::Null);

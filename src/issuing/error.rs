@@ -156,7 +156,8 @@ pub enum CaError {
     },
     /// The issuing CA cannot sign, and the root, which would sign another one, cannot, either.
     #[error(
-        "the root {root} cannot sign a new issuing CA; correct this replica's clock if it is wrong, and otherwise found          the authority again, as docs/operation.md#a-group-that-was-off-for-years says"
+        "the root {root} cannot sign a new issuing CA; correct this replica's clock if it is wrong, and otherwise found \
+         the authority again, as docs/operation.md#a-group-that-was-off-for-years says"
     )]
     RootEnded {
         root: SerialNumber,

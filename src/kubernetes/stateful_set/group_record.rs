@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::OwnObjects;
+use super::{ApiError, OwnObjects};
 
 /// The name of the record.
 pub(crate) const GROUP_RECORD: &str = "smc-group";
@@ -28,7 +28,7 @@ pub(crate) const KEYS: &str = "keyEncryptionKeys";
 /// The time between two looks at what the record has to say. The look costs the API server nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How often the leader writes a record that does not change: a person may have changed or deleted it.
+/// How often the leader reads a record that does not change: a person may have changed or deleted it.
 const REPEAT: Duration = Duration::from_mins(10);
 
 /// The upkeep by one replica.
@@ -57,7 +57,7 @@ impl GroupRecord {
             if written.as_ref().is_some_and(stands) {
                 continue;
             }
-            match self.objects.keep_config_map(GROUP_RECORD, record.clone()).await {
+            match self.keep(&record).await {
                 Ok(()) => {
                     refused = false;
                     written = Some((record, Instant::now()));
@@ -69,6 +69,16 @@ impl GroupRecord {
                 Err(_) => {}
             }
         }
+    }
+}
+
+impl GroupRecord {
+    /// Writes the record unless it is there as it should be.
+    async fn keep(&self, record: &BTreeMap<String, String>) -> Result<(), ApiError> {
+        if self.objects.config_map(GROUP_RECORD).await?.as_ref() == Some(record) {
+            return Ok(());
+        }
+        self.objects.keep_config_map(GROUP_RECORD, record.clone()).await
     }
 }
 

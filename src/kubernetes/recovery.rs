@@ -23,6 +23,7 @@ use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::install::apply::is_not_found;
 use crate::install::controllers::SELECTOR;
 use crate::install::settings::other_key_secret;
 use crate::stateful_set::MAX_REPLICAS;
@@ -97,6 +98,8 @@ pub enum RecoveryError {
         group: String,
         /// The volumes.
         volumes: String,
+        /// How many controllers there have to be, so that all its members run.
+        least: u64,
     },
     /// The pod that works on a volume failed.
     #[error("{pod} failed: {said}; to do without its volume, delete that one's claim, and run this again")]
@@ -190,36 +193,17 @@ impl Recovery {
             self.stop().await?;
             self.look().await
         };
-        let disks = self.or_start(looked.await).await?;
-        let summaries: Vec<_> = disks.values().flatten().cloned().collect();
-        let left = remains(&summaries).ok_or(RecoveryError::NothingLeft);
-        let best = match self.or_start(left).await? {
-            Remains::Several(groups) => {
-                return self.or_start(Err(RecoveryError::Several(groups.join(" and ")))).await;
-            }
-            // A run before this one made the group, and did not come to the end.
-            Remains::Majority(best) if best.group_made_at.is_some() && is_beside(&disks, &best) => best,
-            Remains::Majority(best) => {
-                self.start(best.voters.last().map_or(0, |last| last + 1)).await?;
-                let of_it = summaries.iter().filter(|disk| disk.group == best.group);
-                let volumes: Vec<_> = of_it.map(|disk| disk.replica.to_string()).collect();
-                return Err(RecoveryError::Majority { group: best.group, volumes: volumes.join(", ") });
-            }
-            Remains::Best(best) => {
-                let arguments = ["cluster", "recover", "--confirm", &format!("--data-dir={DATA_DIR}")];
-                let said = self.work(Volume::Of(best.replica), &arguments, None).await?;
-                (self.progress)(&format!("recovered {}", indented(&said)));
-                best
-            }
-        };
-        let of_it = |disk: &Option<DiskSummary>| disk.as_ref().is_some_and(|disk| disk.group == best.group);
-        for (ordinal, disk) in &disks {
-            let made_before = of_it(disk) && best.group_made_at.is_some() && best.voters.contains(ordinal);
-            if *ordinal != best.replica && !made_before {
-                self.delete_claim(*ordinal).await?;
-            }
+        let planned = looked.await.and_then(|disks| plan(&disks));
+        let Plan { recovered, surplus, least } = self.or_start(planned).await?;
+        if let Some(ordinal) = recovered {
+            let arguments = ["cluster", "recover", "--confirm", &format!("--data-dir={DATA_DIR}")];
+            let said = self.work(Volume::Of(ordinal), &arguments, None).await?;
+            (self.progress)(&format!("recovered {}", indented(&said)));
         }
-        self.start(best.replica + 1).await
+        for ordinal in surplus {
+            self.delete_claim(ordinal).await?;
+        }
+        self.start(least).await
     }
 
     /// What each volume holds; none for one that never held a ledger.
@@ -243,9 +227,15 @@ impl Recovery {
         Ok(disks)
     }
 
-    /// Starts the controllers again where nothing was changed yet, as many as there were.
+    /// Starts the controllers again where nothing was changed yet, as many as there were, or as a group
+    /// that is left has.
     async fn or_start<T>(&self, done: Result<T, RecoveryError>) -> Result<T, RecoveryError> {
-        if done.is_err() && self.start(0).await.is_err() {
+        let least = match &done {
+            Ok(_) => return done,
+            Err(RecoveryError::Majority { least, .. }) => *least,
+            Err(_) => 0,
+        };
+        if self.start(least).await.is_err() {
             (self.progress)("stopped   the controllers could not be started again");
         }
         done
@@ -391,10 +381,6 @@ where
     .await
 }
 
-fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
 /// Looks until it is so.
 async fn until(
     what: &str,
@@ -439,9 +425,42 @@ fn parsed(said: &str) -> serde_json::Result<Option<DiskSummary>> {
     serde_json::from_str(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Whether there are disks of other groups beside the best one's.
-fn is_beside(disks: &BTreeMap<u64, Option<DiskSummary>>, best: &DiskSummary) -> bool {
-    disks.values().flatten().any(|disk| disk.group != best.group)
+/// What is done with the volumes, once all are known.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    /// The one that a new group is made of; none where a run before this one has made it.
+    recovered: Option<u64>,
+    /// Those that are deleted then.
+    surplus: Vec<u64>,
+    /// How many controllers there have to be, so that those with the group run.
+    least: u64,
+}
+
+/// Decides what is done, by what each volume holds.
+fn plan(disks: &BTreeMap<u64, Option<DiskSummary>>) -> Result<Plan, RecoveryError> {
+    let summaries: Vec<_> = disks.values().flatten().cloned().collect();
+    let but = |keeps: &dyn Fn(u64, &Option<DiskSummary>) -> bool| -> Vec<u64> {
+        disks.iter().filter(|(ordinal, disk)| !keeps(**ordinal, disk)).map(|(ordinal, _)| *ordinal).collect()
+    };
+    match remains(&summaries).ok_or(RecoveryError::NothingLeft)? {
+        Remains::Several(groups) => Err(RecoveryError::Several(groups.join(" and "))),
+        Remains::Majority(best) => {
+            let least = best.voters.last().map_or(0, |last| last + 1);
+            let of_it = |disk: &DiskSummary| disk.group == best.group;
+            // A run before this one made the group, and did not come to the end.
+            if best.group_made_at.is_some() && !summaries.iter().all(of_it) {
+                let surplus = but(&|_, disk| disk.as_ref().is_some_and(of_it));
+                return Ok(Plan { recovered: None, surplus, least });
+            }
+            let volumes = summaries.iter().filter(|disk| of_it(disk)).map(|disk| disk.replica.to_string());
+            let volumes = volumes.collect::<Vec<_>>().join(", ");
+            Err(RecoveryError::Majority { group: best.group, volumes, least })
+        }
+        Remains::Best(DiskSummary { replica, .. }) => {
+            let surplus = but(&|ordinal, _| ordinal == replica);
+            Ok(Plan { recovered: Some(replica), surplus, least: replica + 1 })
+        }
+    }
 }
 
 /// The lines under each other after a word of progress.
@@ -459,6 +478,52 @@ fn asked_for(set: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The volume of a voter, of the group `group`, which a person made if `made`.
+    fn volume(replica: u64, group: &str, made: bool, voters: &[u64]) -> (u64, Option<DiskSummary>) {
+        let disk = DiskSummary {
+            member: true,
+            group_made_at: made.then_some(1),
+            term: 1,
+            last: 9,
+            group: group.to_owned(),
+            replica,
+            voters: voters.iter().copied().collect(),
+        };
+        (replica, Some(disk))
+    }
+
+    #[test]
+    fn the_volumes_that_go_are_those_that_are_not_of_the_new_group() {
+        let (three, five) = (&[0, 1, 2][..], &[0, 1, 2, 3, 4][..]);
+        for (sentence, disks, recovered, surplus, least) in [
+            ("one of three is left", vec![volume(2, "a", false, three), (0, None)], Some(2), vec![0], 3),
+            (
+                "two of five, of a group that a person had made: the other one is of the former group now",
+                vec![volume(0, "b", true, five), volume(1, "b", true, five)],
+                Some(1),
+                vec![0],
+                2,
+            ),
+            (
+                "a run before this one was interrupted",
+                vec![volume(0, "a", false, three), volume(1, "b", true, &[1]), (2, None)],
+                None,
+                vec![0, 2],
+                2,
+            ),
+        ] {
+            let expected = Plan { recovered, surplus, least };
+            assert_eq!(plan(&disks.into_iter().collect()).unwrap(), expected, "{sentence}");
+        }
+        let left = [volume(0, "a", false, three), volume(2, "a", false, three)];
+        let refused = plan(&left.into_iter().collect());
+        assert!(matches!(refused, Err(RecoveryError::Majority { least: 3, .. })), "{refused:?}");
+        let founded_twice = [volume(0, "a", false, three), volume(4, "c", false, five)];
+        let refused = plan(&founded_twice.into_iter().collect());
+        assert!(matches!(refused, Err(RecoveryError::Several(_))), "{refused:?}");
+        assert!(matches!(plan(&BTreeMap::from([(0, None)])), Err(RecoveryError::NothingLeft)));
+    }
 
     #[test]
     fn as_many_controllers_start_as_there_were() {

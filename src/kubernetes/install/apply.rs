@@ -156,7 +156,8 @@ pub fn object_name(object: &Value) -> Option<ObjectName> {
     })
 }
 
-fn is_not_found(error: &kube::Error) -> bool {
+/// Whether the API server knows no such object, or no such kind.
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 

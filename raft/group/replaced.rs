@@ -51,14 +51,11 @@ impl Group {
 
     async fn replaced_by(&self) -> Replaced {
         let mut replaced_by = self.identity.doubts().replaced_by.subscribe();
-        loop {
-            let newer = *replaced_by.borrow_and_update();
-            if let (Some(mine), Some(newer)) = (self.identity.group(), newer) {
-                return Replaced::Group { mine, newer };
-            }
-            if replaced_by.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        let newer = replaced_by.wait_for(Option::is_some).await.ok().and_then(|newer| *newer);
+        match (self.identity.group(), newer) {
+            (Some(mine), Some(newer)) => Replaced::Group { mine, newer },
+            // The sender lives as long as this replica, and notes nothing where there is no group.
+            _ => std::future::pending().await,
         }
     }
 

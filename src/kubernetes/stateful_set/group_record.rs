@@ -70,9 +70,7 @@ impl GroupRecord {
             }
         }
     }
-}
 
-impl GroupRecord {
     /// Writes the record unless it is there as it should be.
     async fn keep(&self, record: &BTreeMap<String, String>) -> Result<(), ApiError> {
         if self.objects.config_map(GROUP_RECORD).await?.as_ref() == Some(record) {
@@ -87,13 +85,11 @@ fn record(status: &GroupStatus, ledger: &Ledger) -> Option<BTreeMap<String, Stri
     let group = status.group.filter(|_| status.leads())?;
     let keys: BTreeSet<_> = ledger.keys().map(|(_, _, key)| key.encryption_key.as_str()).collect();
     let voters = status.members.iter().filter(|member| member.voter).map(|member| member.id.to_string());
-    let spaced = |words: Vec<&str>| words.join(" ");
-    let voters: Vec<_> = voters.collect();
     (!keys.is_empty()).then(|| {
         BTreeMap::from([
             ("group".to_owned(), group.to_string()),
-            ("voters".to_owned(), spaced(voters.iter().map(String::as_str).collect())),
-            (KEYS.to_owned(), spaced(keys.into_iter().collect())),
+            ("voters".to_owned(), voters.collect::<Vec<_>>().join(" ")),
+            (KEYS.to_owned(), keys.into_iter().collect::<Vec<_>>().join(" ")),
         ])
     })
 }

@@ -50,20 +50,15 @@ pub fn stay(data_dir: &Path) -> Result<(), LeftError> {
 
 /// Deletes the ledger of a directory that is marked, and then the mark. Blocks.
 pub fn sweep(data_dir: &Path, ledger: &Path) -> Result<(), LeftError> {
-    let mark = data_dir.join(MARK);
-    match mark.try_exists() {
-        Ok(true) => {}
-        Ok(false) => return Ok(()),
-        Err(source) => return Err(LeftError { action: "look for", path: mark, source }),
+    if !has_left(data_dir)? {
+        return Ok(());
     }
-    match fs::remove_dir_all(ledger) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            return Err(LeftError { action: "delete", path: ledger.to_owned(), source });
-        }
-        _ => {}
-    }
-    let removed = sync_name(ledger).and_then(|()| fs::remove_file(&mark)).and_then(|()| sync_name(&mark));
-    removed.map_err(|source| LeftError { action: "remove", path: mark, source })?;
+    let deleted = match fs::remove_dir_all(ledger) {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(source),
+        _ => sync_name(ledger),
+    };
+    deleted.map_err(|source| LeftError { action: "delete", path: ledger.to_owned(), source })?;
+    stay(data_dir)?;
     info!("this replica had left the group: it begins with an empty ledger");
     Ok(())
 }

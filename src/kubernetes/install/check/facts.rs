@@ -182,8 +182,13 @@ pub async fn gather(
         facts.members = members(client, mesh, now).await;
         facts.permissive = is_permissive(cluster, namespace).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
-            facts.proxies = proxies(cluster, namespace).await;
-            facts.problems = problems(cluster, namespace).await;
+            match ready(cluster, namespace).await {
+                Ok(mut controllers) => {
+                    facts.proxies = proxies(&mut controllers).await;
+                    facts.problems = problems(&mut controllers).await;
+                }
+                Err(reason) => (facts.proxies, facts.problems) = (Err(reason.clone()), Err(reason)),
+            }
         }
     }
     Ok(facts)
@@ -241,31 +246,34 @@ pub async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Va
 
 /// What the controllers of `namespace` say about their group, or why none answers.
 pub async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
+    chosen(answers(cluster, namespace).await.map_err(|error| causes(&error))?)
+}
+
+/// The leader that any controller knows, or why that is unknown. That none runs is no reason.
+pub async fn leader(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Option<u64>, String> {
+    let answers = match answers(cluster, namespace).await {
+        Err(ControllerError::NoneRuns(_)) => return Ok(None),
+        answers => answers.map_err(|error| causes(&error))?,
+    };
+    let groups = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(groups.into_iter().find_map(|group| group.leader))
+}
+
+/// What each controller that runs says about its group, or why it does not. Also those that are not ready:
+/// one of another group is not.
+async fn answers(
+    cluster: &Cluster,
+    namespace: &MeshNamespace,
+) -> Result<Vec<Result<Group, String>>, ControllerError> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
     let mut answers = Vec::new();
-    // Also those that are not ready: one of another group is not.
-    for client in controllers.all(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+    for client in controllers.all(CALL_TIMEOUT).await? {
         answers.push(match client {
             Ok(mut client) => asked(&mut client).await.map_err(|status| status.message().to_owned()),
             Err(error) => Err(causes(&error)),
         });
     }
-    chosen(answers)
-}
-
-/// The leader that any controller knows, or why that is unknown. That none runs is no reason.
-pub async fn leader(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Option<u64>, String> {
-    let controllers = Controllers::new(cluster.client(), namespace.clone());
-    let clients = match controllers.all(CALL_TIMEOUT).await {
-        Err(ControllerError::NoneRuns(_)) => return Ok(None),
-        clients => clients.map_err(|error| causes(&error))?,
-    };
-    let mut leader = None;
-    for client in clients {
-        let group = asked(&mut client.map_err(|error| causes(&error))?).await;
-        leader = leader.or(group.map_err(|status| status.message().to_owned())?.leader);
-    }
-    Ok(leader)
+    Ok(answers)
 }
 
 /// The answer that counts: that of a controller that serves, or at least has a group, and says what it
@@ -284,11 +292,16 @@ fn chosen(answers: Vec<Result<Group, String>>) -> Result<Group, String> {
     Ok(Group { groups, ..best })
 }
 
-/// The proxies that the controllers know, by their UUID, and whether they are connected to one that is ready.
-async fn proxies(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeMap<String, bool>, String> {
+/// The controllers that are ready, or why none can be called. Each costs a process in its pod.
+async fn ready(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Vec<Client>, String> {
     let controllers = Controllers::new(cluster.client(), namespace.clone());
+    controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))
+}
+
+/// The proxies that the controllers know, by their UUID, and whether they are connected to one of these.
+async fn proxies(controllers: &mut [Client]) -> Result<BTreeMap<String, bool>, String> {
     let mut known = BTreeMap::new();
-    for mut client in controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+    for client in controllers {
         let listed = client.list_proxies(ListProxiesRequest {}).await;
         for proxy in listed.map_err(|status| status.message().to_owned())?.into_inner().proxies {
             *known.entry(proxy.uuid).or_default() |= !proxy.streams.is_empty();
@@ -299,10 +312,9 @@ async fn proxies(cluster: &Cluster, namespace: &MeshNamespace) -> Result<BTreeMa
 
 /// The problems of the mesh that are to be noted, with the objects that have them; all controllers know all
 /// but those of proxies, of which the one that serves them knows.
-async fn problems(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Vec<String>, String> {
-    let controllers = Controllers::new(cluster.client(), namespace.clone());
+async fn problems(controllers: &mut [Client]) -> Result<Vec<String>, String> {
     let mut found = BTreeSet::new();
-    for mut client in controllers.clients(CALL_TIMEOUT).await.map_err(|error| causes(&error))? {
+    for client in controllers {
         let listed = client.list_problems(ListProblemsRequest {}).await;
         let listed = listed.map_err(|status| status.message().to_owned())?.into_inner().problems;
         found.extend(listed.into_iter().map(|problem| match problem.object.as_str() {

@@ -31,8 +31,9 @@ const MEMORY_MIB: u64 = 300;
 /// How often a step is looked at: what is counted grows with the pods, and the API server reads all of it.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// How long a step may stand still. A machine that is busy with other tests takes longer, and goes on.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a step may stand still. A busy API server gives reviewed pods up, and the ReplicaSet makes others:
+/// a Secret whose pod never came stays for five minutes (docs/injection.md), and one minute is for the rest.
+const PATIENCE: Duration = Duration::from_mins(6);
 
 /// A node of kwok, on which the pods are from the beginning: there is no scheduler.
 const NODE: &str = r"
@@ -227,9 +228,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     assert_eq!(scene.injected().await, all, "each pod has a sidecar");
     let known = scene.becomes("endpoints", all, async |scene| scene.endpoints()).await;
     let owned = scene.becomes("Secrets that belong to pods", all, Scene::owned_secrets).await;
-    assert_eq!(scene.secrets().await.len(), all, "one Secret for each sidecar");
-    let certificates = scene.certificates();
-    assert_eq!(certificates, all, "one certificate for each sidecar\n{}", scene.state().await);
+    let single = scene.becomes("Secrets", all, async |scene| scene.secrets().await.len()).await;
+    scene.becomes("certificates", all, async |scene| scene.certificates()).await;
     let memory = scene.controller.memory_mib();
     assert!(memory <= MEMORY_MIB, "{memory} MiB");
 
@@ -240,8 +240,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     let released = scene.becomes("certificates", deployments, async |scene| scene.certificates()).await;
     assert_eq!(scene.owned_secrets().await, deployments, "those that stay keep their Secrets");
     eprintln!(
-        "{all} pods: ready after {ready:?}, endpoints {known:?} and owners {owned:?} later, {memory} MiB; \
-         gone after {gone:?}, Secrets {deleted:?} and certificates {released:?} later"
+        "{all} pods: ready after {ready:?}, endpoints {known:?} and owners {owned:?} later, one \
+         each {single:?} later, {memory} MiB; gone after {gone:?}, Secrets {deleted:?} and certificates {released:?} later"
     );
     scene.cluster.stop().await.unwrap();
 }

@@ -8,6 +8,7 @@ use smc_authority::ledger::{AgreeOnTime, Command, LedgerOperation, Operation, Re
 use smc_authority::rules::GroupTime;
 use smc_host::env::Env;
 use smc_raft::ReplicatedLedger;
+use smc_types::time::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use super::clock::ClockError;
@@ -34,6 +35,19 @@ pub(super) async fn check_clock(
     }
 }
 
+/// What is proposed for a command whose time counts: before it the group's time, where the ledger's is an old
+/// one. Many commands share one agreement on the time. A replica whose clock is wrong has none to offer.
+pub fn timed<O: LedgerOperation>(ledger: &dyn ReplicatedLedger, at: Timestamp, command: O) -> Vec<Command> {
+    let mut commands = Vec::new();
+    if let GroupTime::Agreed { now, clocks, .. } = ledger.time()
+        && ledger.local().read(|ledger| ledger.is_time_due(now))
+    {
+        commands.push(Command { at, operation: Operation::AgreeOnTime(AgreeOnTime { clocks }) });
+    }
+    commands.push(Command { at, operation: command.into_operation() });
+    commands
+}
+
 /// Commits a command, and returns its reply or the ledger's rejection. Errors name `operation`.
 pub(super) async fn propose<O: LedgerOperation>(
     ledger: &dyn ReplicatedLedger,
@@ -41,17 +55,8 @@ pub(super) async fn propose<O: LedgerOperation>(
     operation: &CaOperation,
     command: O,
 ) -> Result<Result<O::Reply, Rejection>, CaError> {
-    let at = env.now();
-    let mut commands = Vec::new();
-    // Many commands share one agreement on the time. A replica whose clock is wrong has none to offer.
-    if let GroupTime::Agreed { now, clocks, .. } = ledger.time()
-        && ledger.local().read(|ledger| ledger.is_time_due(now))
-    {
-        commands.push(Command { at, operation: Operation::AgreeOnTime(AgreeOnTime { clocks }) });
-    }
-    commands.push(Command { at, operation: command.into_operation() });
     let mut outcomes = ledger
-        .propose(commands)
+        .propose(timed(ledger, env.now(), command))
         .await
         .map_err(|source| CaError::NotCommitted { operation: operation.clone(), source })?;
     let outcome = match outcomes.pop() {

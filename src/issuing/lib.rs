@@ -31,6 +31,7 @@ use std::time::Duration;
 
 pub use builtin::{BuiltinCa, CaSettings, Rotate};
 pub use clock::ClockError;
+pub use commit::timed;
 pub use error::{CaError, CaOperation};
 pub use issuer::{Announcement, ControllerNames, IssuedController, IssuedProxy, IssuedService, Issuer};
 pub use proxy_certificates::ProxyCertificates;

@@ -4,7 +4,8 @@
 //! through which objects are read ([`api`]), so that a test or a simulation can stand in for an API server,
 //! the source of the mesh ([`KubernetesSource`]), the [`webhook`]s, the status of objects, their
 //! definitions ([`crds`]), a replica as a pod of a StatefulSet ([`stateful_set`]), a group that is put back
-//! ([`recovery`]), the installation ([`install`]), and what sidecars count ([`sidecar_calls`]). [`replica`]
+//! ([`recovery`]), the installation ([`install`]), and questions to
+//! sidecars ([`sidecar_request`], [`sidecar_calls`]). [`replica`]
 //! starts what a replica does beside serving proxies.
 
 pub mod api;
@@ -19,6 +20,7 @@ pub mod names;
 pub mod recovery;
 pub mod replica;
 pub mod sidecar_calls;
+pub mod sidecar_request;
 mod source;
 pub mod stateful_set;
 mod status;

@@ -22,9 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smc_authority::ledger::{
-    Command, Ledger, LedgerOperation, Rejection, ReplicaPhase, ReplicaRecord, SetReplicaPhase,
+    Ledger, LedgerOperation, Rejection, ReplicaPhase, ReplicaRecord, SetReplicaPhase,
 };
 use smc_host::env::{Env, NoEntropy};
+use smc_issuing::timed;
 use smc_raft::{Group, ProposeError, ReplicatedLedger};
 use smc_sidecar::bootstrap::Controllers;
 use smc_types::ids::{ProxyUuid, ReplicaId};
@@ -203,8 +204,8 @@ impl Shards {
         if self.placement().epoch == 0 && !decide::all_know(&self.group.contacts()) {
             return Err(PhaseError::NotKnown);
         }
-        let command = Command { at: self.env.now(), operation: operation.into_operation() };
-        let outcomes = timeout(COMMIT_LIMIT, self.group.propose(vec![command])).await;
+        let commands = timed(&*self.group, self.env.now(), operation);
+        let outcomes = timeout(COMMIT_LIMIT, self.group.propose(commands)).await;
         let outcome = outcomes.map_err(|_| PhaseError::Timeout)??.pop().ok_or(PhaseError::NoAnswer)?;
         O::reply(outcome?).ok_or(PhaseError::NoAnswer)
     }

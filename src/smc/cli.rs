@@ -211,6 +211,16 @@ mod tests {
         assert!(!parsed(&["--suggest", "-o", "json"]) && !parsed(&["--suggest", "--admin-socket", "s"]));
     }
 
+    #[test]
+    fn a_configuration_is_printed_as_envoy_has_it_from_a_cluster_alone() {
+        let parsed = |extra: &[&str]| {
+            let line = ["smc", "proxy", "config", "shop/web"];
+            Cli::try_parse_from(line.iter().chain(extra).copied()).is_ok()
+        };
+        assert!(parsed(&["-o", "json"]) && parsed(&["--admin-socket", "s"]) && parsed(&["--dump"]));
+        assert!(!parsed(&["--dump", "-o", "json"]) && !parsed(&["--dump", "--admin-socket", "s"]));
+    }
+
     /// As for `smc controller`: what other replicas could not connect to must not reach the disk.
     #[test]
     fn a_new_group_takes_only_an_address_to_connect_to() {

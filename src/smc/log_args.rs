@@ -32,9 +32,7 @@ pub struct LogArgs {
 impl LogArgs {
     /// Sets up logging to standard error for the whole process. Must be called once.
     pub fn start_logging(&self) {
-        // openraft warns of every heartbeat to a replica that is down, twenty times a second. `smc cluster
-        // status` shows that replica; `--log-level info,openraft=info` shows the warnings.
-        let filter = EnvFilter::new(format!("openraft=error,{}", self.log_level.0));
+        let filter = EnvFilter::new(self.log_level.filter());
         let registry = tracing_subscriber::registry().with(filter);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
@@ -48,10 +46,34 @@ impl LogArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct LogLevel(String);
 
+/// What is not logged of openraft unless a person names it. It warns of every heartbeat to a replica that is
+/// down, twenty times a second; `smc cluster status` shows that replica. Each call that is open when Raft stops,
+/// as at the end of a process, is an error of `openraft::raft`, which its caller gets as well.
+const OPENRAFT: &str = "openraft=error,openraft::raft=off";
+
+impl LogLevel {
+    /// The directives, those of the default first.
+    fn filter(&self) -> String {
+        if self.0.contains("openraft") { self.0.clone() } else { format!("{OPENRAFT},{}", self.0) }
+    }
+}
+
 impl FromStr for LogLevel {
     type Err = tracing_subscriber::filter::ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         EnvFilter::builder().parse(text).map(|_| Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openraft_is_quiet_unless_it_is_named() {
+        let filter = |level: &str| level.parse::<LogLevel>().unwrap().filter();
+        assert_eq!(filter("info"), "openraft=error,openraft::raft=off,info");
+        assert_eq!(filter("debug,openraft=info"), "debug,openraft=info");
     }
 }

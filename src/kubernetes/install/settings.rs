@@ -149,6 +149,11 @@ pub fn default_image() -> String {
     concat!("smc:", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
+/// The version of the manifests that `set` is of.
+pub fn installed_version(set: &Value) -> Option<&str> {
+    set.pointer("/metadata/labels/app.kubernetes.io~1version").and_then(Value::as_str)
+}
+
 /// The Secret with the key-encryption key of the controllers.
 pub fn key_secret(set: &Value) -> &str {
     mounted_secret(set, KEY_VOLUME).unwrap_or(KEY_SECRET)

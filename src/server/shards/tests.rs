@@ -1,18 +1,22 @@
 //! The shards of a replica that is alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use smc_authority::ledger::ReplicaPhase::{Draining, Joining, Ready};
-use smc_host::env::Env;
+use smc_authority::ledger::{AgreeOnTime, Command, LedgerOperation};
+use smc_host::env::fixed::SettableClock;
+use smc_host::env::{Clock, Env};
 use smc_host::tasks::Tasks;
 use smc_proto::peer::v1::answer::Answer;
 use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{Phase, ShardsQuestion};
-use smc_raft::{Group, MemoryDisk, NotAnswered, Storage};
+use smc_raft::{Group, MemoryDisk, NotAnswered, ReplicatedLedger, Storage};
 use smc_sidecar::bootstrap::Controllers;
 use smc_types::ids::{ProxyUuid, ReplicaId, WorkloadId};
+use smc_types::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::{Parts, PhaseError, Placement, Shards};
@@ -37,7 +41,10 @@ struct Alone {
 
 /// Starts a replica that serves no mesh yet, on this disk.
 async fn start(disk: &MemoryDisk) -> Alone {
-    let env = Env::system();
+    start_in(Env::system(), disk).await
+}
+
+async fn start_in(env: Env, disk: &MemoryDisk) -> Alone {
     let group = Arc::new(Group::alone(ME, Storage::Memory(disk.clone()), &env).await.unwrap());
     let addresses = [ReplicaId(0), ME].map(|replica| (replica, "10.0.0.1:1".parse().unwrap()));
     let ready = Arc::new(AtomicBool::new(false));
@@ -81,6 +88,22 @@ async fn a_replica_joins_and_owns_its_shard_once_it_serves_the_mesh() {
     let answer = alone.group.ask(ME, Question::Shards(ShardsQuestion {}), limit).await.unwrap();
     let Answer::Shards(answer) = answer else { panic!("{answer:?}") };
     assert_eq!((answer.run, answer.epoch, answer.phase()), (alone.shards.run(), 2, Phase::Ready));
+    alone.group.stop().await;
+}
+
+#[tokio::test]
+async fn a_phase_begins_at_the_present_time_however_old_the_ledgers_is() {
+    let clock = Arc::new(SettableClock::at(Timestamp(1_800_000_000)));
+    let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::system() };
+    let alone = start_in(env, &MemoryDisk::default()).await;
+    until(&alone.shards, |placement| placement.phases.contains_key(&ME)).await;
+    let time = AgreeOnTime { clocks: BTreeMap::from([(ME.0, clock.now())]) };
+    let time = Command { at: clock.now(), operation: time.into_operation() };
+    alone.group.propose(vec![time]).await.unwrap();
+    clock.advance(Duration::from_hours(5));
+    alone.ready.store(true, Ordering::Relaxed);
+    let ready = until(&alone.shards, |placement| !placement.ready.is_empty()).await;
+    assert_eq!(ready.phases[&ME].since, clock.now());
     alone.group.stop().await;
 }
 

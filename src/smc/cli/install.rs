@@ -11,7 +11,7 @@ use smc_kubernetes::install::check::stuck::stuck;
 use smc_kubernetes::install::conversion::{self, Conversion};
 use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
 use smc_kubernetes::install::ownership;
-use smc_kubernetes::install::settings::{Disks, Settings, converting};
+use smc_kubernetes::install::settings::{Disks, Settings, converting, installed_version};
 use smc_kubernetes::names::INJECTOR;
 use smc_kubernetes::stateful_set::MAX_REPLICAS;
 use smc_types::ids::{MeshName, MeshNamespace, TrustDomain};
@@ -31,6 +31,9 @@ const SERVED: Duration = Duration::from_secs(30);
 
 /// How long controllers are too few for their group before an installation ends: longer than an election.
 const IN_VAIN: Duration = Duration::from_secs(5);
+
+/// The version of this program, and of the manifests in it.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What names an installation.
 #[derive(Debug, Args)]
@@ -141,6 +144,11 @@ enum InstallError {
     Ending(MeshNamespace),
     #[error("SMC is not installed in {0}: use smc install")]
     NotThere(MeshNamespace),
+    #[error(
+        "the controllers' image would stay one of {installed}, under the manifests of smc {VERSION}, whose flags it may \
+         not know: name --image as well, or upgrade without other flags first, or use smc {installed}"
+    )]
+    OtherVersion { installed: String },
     #[error("the mesh {mesh} is that of the namespace {namespace}: use another --mesh-name")]
     Taken { mesh: MeshName, namespace: String },
     #[error("--replicas {replicas} is greater than --max-replicas {max}")]
@@ -191,17 +199,22 @@ impl ImageArgs {
 
 impl UpgradeArgs {
     /// The settings of `set` with what is named. Where anything is, an image that is not named stays as it
-    /// is.
-    fn chosen(&self, set: &Value, settings: Settings) -> Settings {
+    /// is; that of the controllers, if it is of this version.
+    fn chosen(&self, set: &Value, settings: Settings) -> Result<Settings, InstallError> {
         let Self { images, kek_secret, also_kek_secret, .. } = self;
         let keys = kek_secret.is_some() || also_kek_secret.is_some();
         let named = keys || images.image.is_some() || images.envoy_image.is_some();
+        let other = installed_version(set).filter(|installed| *installed != VERSION);
+        if let Some(installed) = other.filter(|_| named && images.image.is_none()) {
+            return Err(InstallError::OtherVersion { installed: installed.to_owned() });
+        }
         let settings = images.chosen(if named { settings.with_images_of(set) } else { settings });
         let other_key = match also_kek_secret {
             Some(secret) => Some(secret.clone()).filter(|secret| !secret.is_empty()),
             None => settings.other_key.clone(),
         };
-        Settings { key: kek_secret.clone().unwrap_or_else(|| settings.key.clone()), other_key, ..settings }
+        let key = kek_secret.clone().unwrap_or_else(|| settings.key.clone());
+        Ok(Settings { key, other_key, ..settings })
     }
 }
 
@@ -309,7 +322,7 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     let injector = cluster.find(&args.place.injector()).await?;
     let converting = converter(&cluster, &args.place.mesh_namespace).await?;
     let installed = args.place.settings().continued(&set, injector.as_ref());
-    let objects = all_objects(&args.chosen(&set, Settings { converting, ..installed }))?;
+    let objects = all_objects(&args.chosen(&set, Settings { converting, ..installed })?)?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
@@ -479,4 +492,41 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
         ));
     }
     Ok(Verdict::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Upgrade {
+        #[command(flatten)]
+        args: UpgradeArgs,
+    }
+
+    #[test]
+    fn an_image_of_another_version_gets_no_manifests_of_this_one() {
+        let set = |version: &str| {
+            json!({
+                "metadata": { "labels": { "app.kubernetes.io/version": version } },
+                "spec": { "template": { "spec": { "containers": [{ "image": "smc:in-use" }] } } },
+            })
+        };
+        let image = |version: &str, flags: &[&str]| {
+            let Upgrade { args } = Upgrade::parse_from(["upgrade"].iter().chain(flags));
+            let chosen = args.chosen(&set(version), args.place.settings());
+            chosen.map(|settings| settings.image).map_err(|error| error.to_string())
+        };
+        let (own, other) = (format!("smc:{VERSION}"), "0.0.9");
+        for flags in [["--envoy-image", "e:1"], ["--kek-secret", "k"], ["--also-kek-secret", ""]] {
+            assert_eq!(image(VERSION, &flags).unwrap(), "smc:in-use", "{flags:?}");
+            let refused = image(other, &flags).unwrap_err();
+            assert!(refused.contains("one of 0.0.9"), "{flags:?}: {refused}");
+            let named = [&flags[..], &["--image", "smc:2"]].concat();
+            assert_eq!(image(other, &named).unwrap(), "smc:2", "{flags:?}");
+        }
+        assert_eq!(image(other, &[]).unwrap(), own);
+    }
 }

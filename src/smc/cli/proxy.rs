@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use smc_host::env::Env;
+use smc_kubernetes::sidecar_request::{SidecarError, config_dump};
 use smc_proto::admin::v1::{
     BootstrapRequest, CertificateState, GetProxyConfigRequest, GetProxyConfigResponse, ListProxiesRequest,
     ListProxiesResponse, Proxy, ReleaseProxyRequest, ReleaseProxyResponse, ReplacedKey, Stream, Variant,
@@ -13,6 +14,7 @@ use smc_proto::admin::v1::{
 use smc_types::ids::WorkloadId;
 use smc_types::text::truncated;
 use smc_types::time::Timestamp;
+use thiserror::Error;
 
 use super::admin_access::AdminArgs;
 use super::duration;
@@ -37,6 +39,11 @@ pub(super) enum ProxyCommand {
     Config {
         #[command(flatten)]
         pod: Pod,
+        /// Print the configuration itself, as the sidecar's Envoy has it: its `config_dump`, without private keys
+        ///
+        /// Asks the sidecar through the API server of the cluster, with the right to pods/portforward.
+        #[arg(long, conflicts_with_all = ["output", "admin_socket"])]
+        dump: bool,
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -102,6 +109,14 @@ impl From<VariantArg> for Variant {
     }
 }
 
+/// The configuration of a sidecar is not known.
+#[derive(Debug, Error)]
+#[error("cannot print the configuration of the sidecar of {pod}")]
+struct DumpError {
+    pod: WorkloadId,
+    source: SidecarError,
+}
+
 pub(super) async fn run(command: ProxyCommand) -> Outcome {
     match command {
         ProxyCommand::Bootstrap(args) => return bootstrap(args).await,
@@ -113,7 +128,12 @@ pub(super) async fn run(command: ProxyCommand) -> Outcome {
             }
             output.print(&merged(answers), proxies)?;
         }
-        ProxyCommand::Config { pod, admin, output } => {
+        ProxyCommand::Config { pod, dump: true, admin, .. } => {
+            let dump = config_dump(&admin.cluster().await?, &pod.pod).await;
+            let dump = dump.map_err(|source| DumpError { pod: pod.pod, source })?;
+            output::write(&String::from_utf8_lossy(&dump))?;
+        }
+        ProxyCommand::Config { pod, dump: false, admin, output } => {
             let request = GetProxyConfigRequest { workload: pod.pod.to_string() };
             let (mut whole, mut refused) = (GetProxyConfigResponse::default(), None);
             for mut client in admin.every_client().await? {
@@ -218,7 +238,7 @@ fn proxies(answer: &ListProxiesResponse) -> String {
         let rejections: u64 = proxy.streams.iter().map(|stream| stream.rejections).sum();
         let connected = proxy.streams.first();
         table.row([
-            if proxy.workload.is_empty() { format!("{}/?", proxy.namespace) } else { proxy.workload.clone() },
+            workload(proxy),
             proxy.service_account.clone(),
             if proxy.participant { "yes" } else { "no" }.to_owned(),
             certificate(proxy).to_owned(),
@@ -230,6 +250,12 @@ fn proxies(answer: &ListProxiesResponse) -> String {
         ]);
     }
     format!("{}\nparticipants of the mesh: {participants}\n", table.render())
+}
+
+/// A workload that is gone, or is not in the mesh any more, is known by its certificates alone, until these are
+/// released.
+fn workload(proxy: &Proxy) -> String {
+    if proxy.discovered { proxy.workload.clone() } else { format!("{}/(gone)", proxy.namespace) }
 }
 
 fn variant(stream: &Stream) -> &'static str {

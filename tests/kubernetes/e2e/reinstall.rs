@@ -76,6 +76,16 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     // The way to the sidecar's statistics is there, and nothing was called yet.
     let suggested = smc.run(&["mesh", "policy", "--suggest"]).await;
     assert!(suggested.code == Some(0) && !suggested.output.contains("kind: TrafficTarget"), "{suggested:#?}");
+    let dump = smc.succeed(&["proxy", "config", "green-shop/web", "--dump"]).await;
+    let dump: serde_json::Value = serde_json::from_str(&dump).unwrap();
+    let dump = dump.to_string();
+    assert!(
+        dump.contains("envoy.admin.v3.ListenersConfigDump") && dump.contains(r#""name":"inbound""#),
+        "{dump}"
+    );
+    // As text, and as Envoy prints bytes: the end of a PEM's first line, wherever it begins.
+    let key = ["PRIVATE KEY", "UFJJVkFURSBLRV", "BSSVZBVEUgS0V", "QUklWQVRFIEtF"];
+    assert!(!key.iter().any(|key| dump.contains(key)), "{dump}");
     let close = r#"{"spec":{"traffic":{"enablePermissiveTrafficPolicyMode":false}}}"#;
     let patch = ["patch", "meshconfig", "osm-mesh-config", "-n", GREEN, "--type=merge", "-p", close];
     let patched = smc.cluster.kubectl(&patch).await.unwrap();

@@ -6,6 +6,7 @@
 //! deleted before all that can be known is known; until then a failure starts the controllers again. Each
 //! step may be repeated, so a run that was interrupted is simply run again.
 
+mod error;
 mod work_pod;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use smc_raft::{DiskSummary, Remains, remains};
 use smc_types::ids::MeshNamespace;
-use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,7 +27,10 @@ use crate::install::apply::is_not_found;
 use crate::install::controllers::SELECTOR;
 use crate::install::settings::other_key_secret;
 use crate::stateful_set::MAX_REPLICAS;
-use work_pod::{CONTAINER, DATA_DIR, KEY_FILE, OTHER_KEY_FILE, Volume, claim, claim_name, work_pod};
+pub use error::RecoveryError;
+use work_pod::{
+    CONTAINER, DATA_DIR, KEY_FILE, OTHER_KEY_FILE, Volume, claim, claim_name, hindrance, work_pod,
+};
 
 /// The StatefulSet of the controllers.
 const SET: &str = "smc-controller";
@@ -48,79 +51,15 @@ const DELETING: Duration = Duration::from_mins(2);
 /// largest size is written.
 const WORKING: Duration = Duration::from_mins(10);
 
+/// How long a pod may wait for something that mostly stays as it is: a node for its volume, or its image. A new
+/// node of a cluster that grows by itself takes as long.
+const HINDERED: Duration = Duration::from_mins(2);
+
+/// How long a pod may take to start until it is said what it waits for.
+const STARTING: Duration = Duration::from_secs(5);
+
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Why there is no new group.
-#[derive(Debug, Error)]
-pub enum RecoveryError {
-    /// A request failed. A retry may help.
-    #[error("cannot {action}")]
-    Api {
-        /// The operation and its object.
-        action: String,
-        /// The cause.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// A step did not end in time. A retry may help: what was done is not done twice.
-    #[error("{what} within {} s; run the command again once the reason is gone", limit.as_secs())]
-    Late {
-        /// What did not happen.
-        what: String,
-        /// The limit.
-        limit: Duration,
-    },
-    /// There is nothing to recover in this namespace.
-    #[error(
-        "the namespace {0} has no StatefulSet smc-controller: install SMC there first, and then run this again"
-    )]
-    NotInstalled(MeshNamespace),
-    /// The controllers have no volumes.
-    #[error("the controllers have no volumes (persistence is off), so nothing can be put there")]
-    NoVolumes,
-    /// Nothing says which of several groups counts.
-    #[error(
-        "the volumes are of the groups {0}, and nothing says which of them counts: nothing was changed. Delete the volume \
-         claims of the others (the ConfigMap smc-group names the last one that had a leader), and run this again"
-    )]
-    Several(String),
-    /// No volume holds a ledger.
-    #[error("no volume of the controllers holds a ledger: restore a backup")]
-    NothingLeft,
-    /// Nothing has to be recovered.
-    #[error(
-        "the volumes of a majority of the group {group} are there ({volumes}): nothing was changed, and the controllers \
-         start again. If they get no leader, their logs say why"
-    )]
-    Majority {
-        /// The group.
-        group: String,
-        /// The volumes.
-        volumes: String,
-        /// How many controllers there have to be, so that all its members run.
-        least: u64,
-    },
-    /// The pod that works on a volume failed.
-    #[error("{pod} failed: {said}; to do without its volume, delete that one's claim, and run this again")]
-    Pod {
-        /// The pod.
-        pod: String,
-        /// Its last lines.
-        said: String,
-    },
-    /// What a pod printed is not what this program understands.
-    #[error(
-        "the volume of controller {ordinal} is not that of controller {ordinal}, or the controllers' image is of \
-         another version than this program; nothing was changed. It says: {said}"
-    )]
-    Unreadable {
-        /// The controller.
-        ordinal: u64,
-        /// What was printed.
-        said: String,
-    },
-}
 
 /// The controllers of one namespace, to be given a new group.
 pub struct Recovery {
@@ -318,17 +257,33 @@ impl Recovery {
         if phase == "Succeeded" { Ok(said) } else { Err(RecoveryError::Pod { pod: name.to_owned(), said }) }
     }
 
+    /// Waits until the pod is in one of these phases, says what it waits for, and ends where that stays so.
     async fn until_phase(
         &self,
         pods: &Api<Pod>,
         name: &str,
         phases: &[&str],
     ) -> Result<String, RecoveryError> {
-        let mut found = String::new();
+        let (mut found, mut hindered, started) = (String::new(), None, Instant::now());
         until(&format!("the pod {name} in {} did not run", self.namespace), WORKING, async || {
             let pod = bounded(format!("read the pod {name}"), pods.get(name)).await?;
-            found = pod.status.and_then(|status| status.phase).unwrap_or_default();
-            Ok(phases.contains(&found.as_str()))
+            found = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            let Some(said) = hindrance(&serde_json::to_value(&pod).unwrap_or_default()) else {
+                hindered = None;
+                return Ok(phases.contains(&found.as_str()));
+            };
+            if started.elapsed() < STARTING {
+                return Ok(false);
+            }
+            let (before, since) = hindered.take().unwrap_or_else(|| (String::new(), Instant::now()));
+            if said != before {
+                (self.progress)(&format!("waiting   {name}: {said}"));
+            }
+            if since.elapsed() >= HINDERED {
+                return Err(RecoveryError::Pod { pod: name.to_owned(), said });
+            }
+            hindered = Some((said, since));
+            Ok(false)
         })
         .await?;
         Ok(found)

@@ -9,6 +9,7 @@
 //! - A replica that is scaled away leaves the group before it ends, while it still counts towards the
 //!   majority ([`Departing`]). The leader removes those that could not ([`MemberRemoval`]).
 //! - The leader keeps a record of the group that outlives it ([`GroupRecord`]).
+//! - A process that is left of a former pod ends ([`OwnPod`]).
 //! - The key-encryption key is a Secret that is made once ([`KekSecret`]).
 
 mod api;
@@ -16,6 +17,7 @@ mod founding;
 mod group_record;
 mod kek_secret;
 mod member_removal;
+mod own_pod;
 mod placement;
 mod removed_marker;
 mod scale_down;
@@ -29,6 +31,7 @@ pub(crate) use group_record::{GROUP_RECORD, KEYS as GROUP_KEYS};
 pub(crate) use kek_secret::KEY as SECRET_KEY;
 pub use kek_secret::KekSecret;
 pub use member_removal::MemberRemoval;
+pub use own_pod::{OwnPod, PodReplaced};
 pub use placement::{MAX_REPLICAS, Placement, PlacementError, Ports};
 pub use removed_marker::{has_left, stay, sweep};
 pub use scale_down::Departing;

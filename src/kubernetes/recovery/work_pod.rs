@@ -4,7 +4,9 @@
 //! of the controllers. The pod has no account: it works on its volume and calls nothing.
 
 use serde_json::{Map, Value, json};
+use smc_types::text::truncated;
 
+use crate::install::check::stuck::stuck;
 use crate::install::settings::{KEY_VOLUME, OTHER_KEY_VOLUME};
 
 /// Where the controllers have their data and their key.
@@ -105,6 +107,20 @@ pub(super) fn work_pod(set: &Value, volume: Volume, arguments: &[String], stdin:
     })
 }
 
+/// What keeps the pod from running, if anything is known to: no node has its volume, as where the node of a local
+/// volume is lost, or a container does not start.
+pub(super) fn hindrance(pod: &Value) -> Option<String> {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == "PodScheduled");
+    match scheduled {
+        Some(unscheduled) if unscheduled["status"] == "False" => {
+            let said = unscheduled["message"].as_str().unwrap_or_default();
+            Some(format!("no node can run it: {}", truncated(said, 500)))
+        }
+        _ => stuck(pod, |_| true),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use smc_types::ids::{MeshName, MeshNamespace};
@@ -145,6 +161,21 @@ mod tests {
         let labels = pod["metadata"]["labels"].as_object().unwrap();
         let chosen = selector.as_object().unwrap().iter().all(|(key, value)| labels.get(key) == Some(value));
         assert!(!chosen, "no Service leads to it");
+    }
+
+    #[test]
+    fn a_pod_without_a_node_or_an_image_says_what_it_waits_for() {
+        let scheduled = |status: &str, message: &str| {
+            let condition = json!({ "type": "PodScheduled", "status": status, "message": message });
+            json!({ "status": { "phase": "Pending", "conditions": [condition] } })
+        };
+        let lost = hindrance(&scheduled("False", "1 node(s) had volume node affinity conflict")).unwrap();
+        assert!(lost.starts_with("no node can run it: 1 node(s) had volume"), "{lost}");
+        let mut creating = scheduled("True", "");
+        assert_eq!(hindrance(&creating), None);
+        creating["status"]["containerStatuses"] =
+            json!([{ "name": "smc", "state": { "waiting": { "reason": "ErrImagePull" } } }]);
+        assert!(hindrance(&creating).unwrap().contains("smc: ErrImagePull"));
     }
 
     #[test]

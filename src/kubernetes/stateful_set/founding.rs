@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use smc_raft::{Claim, ClaimError, FoundingRegister, Place};
 use smc_types::ids::ReplicaId;
 
-use super::OwnObjects;
+use super::OwnPod;
 
 /// The name of the record.
 pub(crate) const RECORD: &str = "smc-founding";
@@ -26,35 +26,30 @@ const DISK: &str = "disk";
 /// The record, as one replica asks for it.
 #[derive(Debug)]
 pub struct FoundingObject {
-    /// The namespace that holds it.
-    pub objects: OwnObjects,
-    /// The replica that asks.
+    /// The pod of the replica that asks.
+    pub pod: OwnPod,
+    /// The replica.
     pub replica: ReplicaId,
     /// The id of the key-encryption key: a person who has lost the key learns which one to look for.
     pub key: String,
-    /// The name of its pod.
-    pub pod: String,
-    /// The UID of its pod, if it is known.
-    pub uid: Option<String>,
 }
 
 impl FoundingRegister for FoundingObject {
     fn claim(&self, incarnation: u64) -> BoxFuture<'_, Result<Claim, ClaimError>> {
         async move {
             let mine = record(self.replica, incarnation, &self.key);
-            let kept = self.objects.create_once(RECORD, mine).await;
+            let kept = self.pod.objects.create_once(RECORD, mine).await;
             let kept = kept.map_err(|error| ClaimError(Box::new(error)))?;
-            Ok(judged(&kept, incarnation, self.objects.namespace().as_str()))
+            Ok(judged(&kept, incarnation, self.pod.objects.namespace().as_str()))
         }
         .boxed()
     }
 
     fn may_take_place(&self) -> BoxFuture<'_, Result<Place, ClaimError>> {
         async move {
-            let Some(mine) = &self.uid else { return Ok(Place::Granted) };
-            let present = self.objects.pod_uid(&self.pod).await;
-            let present = present.map_err(|error| ClaimError(Box::new(error)))?;
-            Ok(place(&self.pod, mine, present.as_deref()))
+            let Some(mine) = &self.pod.uid else { return Ok(Place::Granted) };
+            let present = self.pod.present().await.map_err(|error| ClaimError(Box::new(error)))?;
+            Ok(place(&self.pod.name, mine, present.as_deref()))
         }
         .boxed()
     }

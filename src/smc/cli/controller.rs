@@ -14,7 +14,7 @@ use smc_host::tasks::Tasks;
 use smc_issuing::group_time::clock_agrees;
 use smc_issuing::seal::{KeyEncryption, KeyFileError, KeyRing};
 use smc_kubernetes::replica::Webhooks;
-use smc_kubernetes::stateful_set::{self, Departing, Departure};
+use smc_kubernetes::stateful_set::{self, Departing, Departure, OwnPod};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_server::admin::StartingAdmin;
 use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits, TIME_TO_CONNECT};
@@ -36,7 +36,7 @@ use super::duration;
 use super::mesh_source::MeshArgs;
 use super::outcome::{Outcome, Verdict};
 use super::replica::ReplicaArgs;
-use super::stateful_set::StatefulSetArgs;
+use super::stateful_set::{InStatefulSet, StatefulSetArgs};
 use super::webhook::WebhookArgs;
 use crate::log_args::LogArgs;
 
@@ -215,6 +215,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
     if let Some(pod) = &pod {
         pod.keep(&group, &mut tasks);
     }
+    let own_pod = pod.as_ref().map(InStatefulSet::own_pod);
     let departing = pod.map(|pod| pod.departing(&data_dir));
     let config = Config {
         xds_listen,
@@ -241,6 +242,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
         env,
         storage: Storage { group: Arc::clone(&group), keys, mesh: source },
         webhooks,
+        own_pod,
     };
     let served = serve(starting, signals, probes, departing.as_ref(), drain_limit).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
@@ -293,6 +295,7 @@ struct Starting {
     env: Env,
     storage: Storage,
     webhooks: Option<Webhooks>,
+    own_pod: Option<OwnPod>,
 }
 
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
@@ -305,7 +308,7 @@ async fn serve(
     departing: Option<&Departing>,
     drain_limit: Duration,
 ) -> Result<Option<Departure>, Failure> {
-    let Starting { config, env, storage, webhooks } = starting;
+    let Starting { config, env, storage, webhooks, own_pod } = starting;
     let group = Arc::clone(&storage.group);
     let depart = async || {
         if let Some(departing) = departing {
@@ -321,7 +324,18 @@ async fn serve(
             None => std::future::pending().await,
         }
     };
-    let replaced = group.replaced();
+    let former = async {
+        match own_pod {
+            Some(pod) => pod.replaced().await,
+            None => std::future::pending().await,
+        }
+    };
+    let replaced = async {
+        tokio::select! {
+            replaced = group.replaced() => Failure::from(replaced),
+            replaced = former => replaced.into(),
+        }
+    };
     tokio::pin!(replaced);
     let starting = match &config.admin_socket {
         Some(socket) => Some(StartingAdmin::start(socket, Arc::clone(&group)).await?),
@@ -330,12 +344,12 @@ async fn serve(
     tokio::select! {
         ready = group.ready() => ready?,
         removed = removed => return Err(removed.into()),
-        replaced = &mut replaced => return Err(replaced.into()),
+        replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     }
     tokio::select! {
         () = clock_agrees(&group) => {}
-        replaced = &mut replaced => return Err(replaced.into()),
+        replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     }
     if let Some(starting) = starting {
@@ -361,7 +375,7 @@ async fn serve(
         replaced = &mut replaced => {
             shutdown.cancel();
             joined.await?;
-            Err(replaced.into())
+            Err(replaced)
         }
         () = signals.any() => {
             let departure = depart().await;

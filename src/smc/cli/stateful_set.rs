@@ -8,8 +8,8 @@ use clap::Args;
 use smc_host::tasks::Tasks;
 use smc_issuing::seal::KeyEncryption;
 use smc_kubernetes::stateful_set::{
-    ApiError, Departing, FoundingObject, GroupRecord, MAX_REPLICAS, MemberRemoval, OwnObjects, Placement,
-    PlacementError, Ports,
+    ApiError, Departing, FoundingObject, GroupRecord, MAX_REPLICAS, MemberRemoval, OwnObjects, OwnPod,
+    Placement, PlacementError, Ports,
 };
 use smc_types::ids::MeshNamespace;
 
@@ -35,7 +35,7 @@ pub(super) struct StatefulSetArgs {
     )]
     pod_name: Option<String>,
     /// This pod's UID: a process that is left of a former pod takes no place of the present one's in the
-    /// group
+    /// group, and ends
     #[arg(long, value_name = "UID", requires = "pod_name")]
     pod_uid: Option<String>,
     /// The headless Service that gives the pods of the StatefulSet their names
@@ -93,13 +93,12 @@ impl StatefulSetArgs {
 impl InStatefulSet {
     /// The record of the founding, for this replica.
     pub(super) fn founding(&self, keys: &dyn KeyEncryption) -> FoundingObject {
-        FoundingObject {
-            objects: self.objects.clone(),
-            replica: self.placement.replica,
-            key: keys.id().to_owned(),
-            pod: self.placement.pod(),
-            uid: self.uid.clone(),
-        }
+        FoundingObject { pod: self.own_pod(), replica: self.placement.replica, key: keys.id().to_owned() }
+    }
+
+    /// The pod that this process is of.
+    pub(super) fn own_pod(&self) -> OwnPod {
+        OwnPod { objects: self.objects.clone(), name: self.placement.pod(), uid: self.uid.clone() }
     }
 
     /// Starts the watch over the size of the group, and over its record.

@@ -1,6 +1,7 @@
 //! Controllers whose volumes are lost: two of three, and all. One command puts the group back, and the
 //! sidecars that run connect again.
 
+use serde_json::{Value, json};
 use smc_test_kubernetes::{ENVOY_IMAGE, SMC_IMAGE};
 
 use crate::mesh::{self, SETTLE, wait_ready};
@@ -37,6 +38,7 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
         assert!(refused.contains("has a leader"), "{refused}");
     }
     a_majority_that_is_there_is_left_alone(smc).await;
+    a_process_of_a_former_pod_ends(smc).await;
 
     lose(smc, &[0, 1]).await;
     finds(smc, "`smc cluster recover`").await;
@@ -70,6 +72,25 @@ async fn a_majority_that_is_there_is_left_alone(smc: Program<'_>) {
     connected_again(smc).await;
 }
 
+/// A process as that of a node which was thought dead: with the name of a controller, and another UID.
+async fn a_process_of_a_former_pod_ends(smc: Program<'_>) {
+    let set = kubectl(smc, &["get", "statefulset", "smc-controller", "-o", "json"]).await;
+    let mut pod: Value = serde_json::from_str::<Value>(&set).unwrap()["spec"]["template"].take();
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod["metadata"] = json!({ "name": "former", "namespace": AMBER });
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod["spec"]["volumes"].as_array_mut().unwrap().push(json!({ "name": "data", "emptyDir": {} }));
+    let pod = pod.to_string().replace("$(POD_NAME)", "smc-controller-0").replace("$(POD_UID)", "former");
+    smc.cluster.apply(&pod).await.unwrap();
+    let ended = ["wait", "pod", "former", "--for=jsonpath={.status.phase}=Failed", "--timeout=90s"];
+    kubectl(smc, &ended).await;
+    let log = kubectl(smc, &["logs", "former"]).await;
+    assert!(log.contains("the pod smc-controller-0 is another one"), "{log}");
+    kubectl(smc, &["delete", "pod", "former"]).await;
+    connected_again(smc).await;
+}
+
 /// Waits until the check names the cause, and this command: members count as heard for some seconds.
 async fn finds(smc: Program<'_>, command: &str) {
     let found = smc.cluster.wait("the finding", SETTLE * 3, || async {
@@ -98,7 +119,8 @@ async fn connected_again(smc: Program<'_>) {
     );
 }
 
-async fn kubectl(smc: Program<'_>, args: &[&str]) {
+async fn kubectl(smc: Program<'_>, args: &[&str]) -> String {
     let output = smc.cluster.kubectl(&[args, &["-n", AMBER]].concat()).await.unwrap();
     assert!(output.success(), "{args:?}: {}", output.stderr);
+    output.stdout
 }

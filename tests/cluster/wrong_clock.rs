@@ -61,6 +61,51 @@ async fn a_process_with_a_wrong_clock_says_so_and_costs_the_others_nothing() {
     replicas.passed.store(true, Ordering::Relaxed);
 }
 
+/// docs/operation.md#a-group-that-was-off-for-years, step by step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_whose_root_has_ended_is_founded_again_as_the_page_says() {
+    let replicas = Replicas::start_with_clocks(REPLICAS, Random::seed() & 0xffff).await;
+    let root = async || Some(replicas.ca_status(0).await?.roots.first()?.serial.clone());
+    let former = eventually("a root", root).await;
+    for replica in 0..REPLICAS {
+        replicas.kill(replica);
+        replicas.set_clock(replica, 11 * 365 * DAY, 0);
+    }
+    for replica in 0..REPLICAS {
+        replicas.run(replica);
+    }
+    // A majority: when these have ended, the last one waits for a leader.
+    let reason = format!("the root {former} cannot sign");
+    eventually("replicas that say so", async || {
+        let ended = (0..REPLICAS).filter(|replica| replicas.log_text(*replica).contains(&reason)).count();
+        (2 * ended > REPLICAS.try_into().unwrap()).then_some(())
+    })
+    .await;
+    for replica in 0..REPLICAS {
+        replicas.kill(replica);
+        let log = replicas.log_text(replica);
+        assert_eq!(
+            log.contains(&reason),
+            log.contains("docs/operation.md#a-group-that-was-off-for-years"),
+            "{log}"
+        );
+    }
+    for replica in 0..REPLICAS {
+        std::fs::remove_dir_all(replicas.ledger(replica)).unwrap();
+        replicas.run(replica);
+    }
+    // The first founds nothing as long as the note says that there has been an authority.
+    let note = replicas.key().with_extension("founded");
+    let refused = replicas.failure(0).await;
+    assert!(refused.contains(&format!("remove {} to found a new authority", note.display())), "{refused}");
+    std::fs::remove_file(note).unwrap();
+    replicas.run(0);
+    eventually("an agreed time everywhere", async || all_agree(&replicas).await).await;
+    assert_ne!(eventually("a root", root).await, former);
+    eventually("a certificate", async || replicas.bootstrap(1, 0).await).await;
+    replicas.passed.store(true, Ordering::Relaxed);
+}
+
 /// One replica's clock is wrong for a while. It is not put right.
 async fn be_wrong(replicas: &Replicas, fault: Fault, wrong: u64, issued: &Issued) {
     let right = (wrong + 1) % REPLICAS;

@@ -80,7 +80,8 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     let dump: serde_json::Value = serde_json::from_str(&dump).unwrap();
     let dump = dump.to_string();
     assert!(
-        dump.contains("envoy.admin.v3.ListenersConfigDump") && dump.contains(r#""name":"inbound""#),
+        dump.contains("envoy.admin.v3.ListenersConfigDump")
+            && dump.contains(r#""name":"inbound-prometheus-listener""#),
         "{dump}"
     );
     // As text, and as Envoy prints bytes: the end of a PEM's first line, wherever it begins.

@@ -31,8 +31,9 @@ const MEMORY_MIB: u64 = 300;
 /// How often a step is looked at: what is counted grows with the pods, and the API server reads all of it.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// How long a step may stand still. A busy API server gives reviewed pods up, and the ReplicaSet makes others:
-/// a Secret whose pod never came stays for five minutes (docs/injection.md), and one minute is for the rest.
+/// How long a step may stand still. A busy API server gives reviewed pods up, and the ReplicaSet makes
+/// others: a Secret whose pod never came stays for five minutes (docs/injection.md). One minute is for the
+/// rest.
 const PATIENCE: Duration = Duration::from_mins(6);
 
 /// A node of kwok, on which the pods are from the beginning: there is no scheduler.

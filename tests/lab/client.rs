@@ -45,7 +45,7 @@ impl Lab {
             .unwrap_or_else(|| format!("t{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed)));
         let state = StateDir::of(&name)?;
         let config = options.config(&name, &state)?;
-        let privilege = sandbox::privilege().await?;
+        let privilege = sandbox::Privilege::find().await?;
         // No `.await` from here until the `Lab` exists: a caller that cancels this future leaves no
         // state directory.
         state.create(&name)?;

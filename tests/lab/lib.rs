@@ -71,5 +71,6 @@ pub use handle::LabHandle;
 pub use options::{LabOptions, beside};
 pub use pid1::run as run_pid1;
 pub use reports::{ExecOutput, Failure, FetchResult, HttpReply, PodInfo, TcpResult};
+pub use sandbox::Privilege;
 pub use state_dir::{StateDir, running_labs};
 pub use supervisor::run as run_supervisor;

@@ -84,7 +84,7 @@ pub async fn start(webhooks: Webhooks, parts: Parts, tasks: &mut Tasks) -> Resul
         namespaces: Namespaces::new(mesh.clone(), client.clone(), Rules::api_server(name.clone())),
         enroller,
         client: client.clone(),
-        served,
+        served: served.clone(),
         pending: Pending::default(),
         env: env.clone(),
         metrics: metrics.clone(),
@@ -108,7 +108,7 @@ pub async fn start(webhooks: Webhooks, parts: Parts, tasks: &mut Tasks) -> Resul
     let (reporting, leading) = (client.clone(), Arc::clone(&group));
     Uninjected { client: reporting, group: leading, env: env.clone(), mesh, problems, metrics }.start(tasks);
     let (collecting, leading) = (client.clone(), Arc::clone(&group));
-    Collector { client: collecting, group: leading, certificates, env }.start(tasks);
+    Collector { client: collecting, group: leading, certificates, served, env }.start(tasks);
     CaBundle { client, issuer, group, mesh: name, namespace }.start(tasks);
     Ok(address)
 }

@@ -47,6 +47,9 @@ pub fn chart_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
             set_disks(&mut object, &settings.disks)?;
             set_keys(&mut object, settings)?;
         }
+        if object["kind"] == "ValidatingAdmissionPolicy" {
+            set_key_of_policy(&mut object, settings)?;
+        }
         objects.push(object);
     }
     objects.sort_by_key(|object| rank(object["kind"].as_str().unwrap_or_default()));
@@ -90,12 +93,14 @@ fn namespace(settings: &Settings) -> Value {
 
 /// The order of kinds: names and rights first, then what runs with them, then what calls it.
 fn rank(kind: &str) -> usize {
-    const ORDER: [&str; 9] = [
+    const ORDER: [&str; 11] = [
         "ServiceAccount",
         "ClusterRole",
         "ClusterRoleBinding",
         "Role",
         "RoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
         "Service",
         "NetworkPolicy",
         "PodDisruptionBudget",
@@ -135,6 +140,15 @@ fn is_beyond(object: &Value, max: u64) -> bool {
     let ordinal =
         pod.and_then(|pod| pod.rsplit_once('-')).and_then(|(_, ordinal)| ordinal.parse::<u64>().ok());
     ordinal.is_some_and(|ordinal| ordinal >= max)
+}
+
+/// The Secret that the controllers may make in their namespace.
+fn set_key_of_policy(policy: &mut Value, settings: &Settings) -> Result<(), ManifestError> {
+    let variables = policy.pointer_mut("/spec/variables").and_then(Value::as_array_mut);
+    let key = variables.into_iter().flatten().find(|variable| variable["name"] == "key");
+    key.ok_or(ManifestError::Missing("variable for the key"))?["expression"] =
+        format!("'{}'", settings.key).into();
+    Ok(())
 }
 
 fn set_replicas(set: &mut Value, settings: &Settings) -> Result<(), ManifestError> {

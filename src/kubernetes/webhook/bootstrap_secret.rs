@@ -1,7 +1,7 @@
 //! The Secret with a sidecar's bootstrap, in the API.
 //!
-//! Owns its form, and the requests that make, adopt and delete it. SMC never reads one: the controller needs
-//! no right to read Secrets.
+//! Owns its form, and the requests that make and delete it. SMC never reads one: the controller has no right
+//! whose answer is the content of a Secret, as those of `get` and `patch` are.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use http::HeaderValue;
 use http::header::ACCEPT;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, PostParams};
 use kube::core::Request;
 use kube::{Client, Error};
-use serde_json::json;
+use serde_json::Value;
 use smc_sidecar::injection::{
     BOOTSTRAP_KEY, MANAGED_BY_LABEL, MANAGED_BY_VALUE, PROXY_UUID_LABEL, secret_name,
 };
@@ -47,17 +48,29 @@ enum Cause {
     Api(#[from] Box<Error>),
 }
 
-/// A Pod as the owner of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PodOwner {
-    /// The pod's name.
-    pub(crate) name: String,
-    /// The UID that the API server gave it.
-    pub(crate) uid: String,
+/// The object that made a Pod, such as its ReplicaSet, as the owner of the Pod's Secret; `None` if a person made
+/// the Pod. The Secret of a Pod that is gone is deleted by the leader ([`super::secret_gc`]). Where no controller
+/// runs any more, Kubernetes deletes it after this owner. The Pod itself cannot be the owner: it has no UID yet.
+fn owner(pod: &Value) -> Option<OwnerReference> {
+    let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
+    let made_by = owners.iter().find(|owner| owner["controller"] == true)?;
+    let text = |field: &str| made_by[field].as_str().map(str::to_owned);
+    Some(OwnerReference {
+        api_version: text("apiVersion")?,
+        kind: text("kind")?,
+        name: text("name")?,
+        uid: text("uid")?,
+        ..OwnerReference::default()
+    })
 }
 
-/// Makes the Secret of a new sidecar. It has no owner yet, since its Pod does not exist.
-pub(crate) async fn create(client: &Client, proxy: &ProxyName, bootstrap: String) -> Result<(), SecretError> {
+/// Makes the Secret of the sidecar of `pod`, which does not exist yet.
+pub(crate) async fn create(
+    client: &Client,
+    proxy: &ProxyName,
+    bootstrap: String,
+    pod: &Value,
+) -> Result<(), SecretError> {
     let labels = BTreeMap::from([
         (MANAGED_BY_LABEL.to_owned(), MANAGED_BY_VALUE.to_owned()),
         (PROXY_UUID_LABEL.to_owned(), proxy.uuid.to_string()),
@@ -67,6 +80,7 @@ pub(crate) async fn create(client: &Client, proxy: &ProxyName, bootstrap: String
             name: Some(secret_name(proxy.uuid)),
             namespace: Some(proxy.namespace.to_string()),
             labels: Some(labels),
+            owner_references: owner(pod).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         data: Some(BTreeMap::from([(BOOTSTRAP_KEY.to_owned(), ByteString(bootstrap.into_bytes()))])),
@@ -89,23 +103,16 @@ async fn send(client: &Client, proxy: &ProxyName, secret: &Secret) -> Result<(),
     client.request::<PartialObjectMeta<Secret>>(request).await.map(drop)
 }
 
-/// Makes the Pod the owner of the Secret, so that Kubernetes deletes the Secret after the Pod. Returns
-/// whether the Secret is there.
-pub(crate) async fn adopt(client: &Client, proxy: &ProxyName, pod: &PodOwner) -> Result<bool, SecretError> {
-    let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid });
-    let patch = json!({ "metadata": { "ownerReferences": [owner] } });
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let (api, name) = (secrets(client, proxy), secret_name(proxy.uuid));
-    let merge = Patch::Merge(&patch);
-    let patched = timeout(API_LIMIT, api.patch_metadata(&name, &parameters, &merge)).await;
-    existed("adopt", proxy, patched.map(|patched| patched.map(drop)))
-}
-
 /// Deletes the Secret. Returns whether it was there.
 pub(crate) async fn delete(client: &Client, proxy: &ProxyName) -> Result<bool, SecretError> {
     let (api, name) = (secrets(client, proxy), secret_name(proxy.uuid));
     let deleted = timeout(API_LIMIT, api.delete(&name, &DeleteParams::default())).await;
-    existed("delete", proxy, deleted.map(|deleted| deleted.map(drop)))
+    if let Ok(Err(Error::Api(status))) = &deleted
+        && status.code == 404
+    {
+        return Ok(false);
+    }
+    outcome("delete", proxy, deleted.map(|deleted| deleted.map(drop))).map(|()| true)
 }
 
 fn secrets(client: &Client, proxy: &ProxyName) -> Api<Secret> {
@@ -113,15 +120,6 @@ fn secrets(client: &Client, proxy: &ProxyName) -> Api<Secret> {
 }
 
 type Answer = Result<Result<(), Error>, tokio::time::error::Elapsed>;
-
-fn existed(action: &'static str, proxy: &ProxyName, answer: Answer) -> Result<bool, SecretError> {
-    if let Ok(Err(Error::Api(status))) = &answer
-        && status.code == 404
-    {
-        return Ok(false);
-    }
-    outcome(action, proxy, answer).map(|()| true)
-}
 
 fn outcome(action: &'static str, proxy: &ProxyName, answer: Answer) -> Result<(), SecretError> {
     let source = match answer {
@@ -131,4 +129,26 @@ fn outcome(action: &'static str, proxy: &ProxyName, answer: Answer) -> Result<()
     };
     let (namespace, name) = (proxy.namespace.to_string(), secret_name(proxy.uuid));
     Err(SecretError { action, namespace, name, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_secret_belongs_to_what_made_the_pod() {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u" });
+        let mut controller = set.clone();
+        controller["controller"] = true.into();
+        controller["blockOwnerDeletion"] = true.into();
+        let pod = |owners: Value| json!({ "metadata": { "ownerReferences": owners } });
+        let owner = |owners: Value| owner(&pod(owners)).map(|owner| serde_json::to_value(owner).unwrap());
+        assert_eq!(owner(json!([set.clone(), controller])), Some(set.clone()));
+        // One that blocks its owner's deletion would need another right.
+        for none in [json!([set]), json!([]), json!(null), json!([{ "controller": true, "uid": "u" }])] {
+            assert_eq!(owner(none.clone()), None, "{none}");
+        }
+    }
 }

@@ -191,7 +191,7 @@ impl Injector {
         if let Err(full) = self.pending.enter(&proxy, &account, now, served) {
             return Outcome::Failed(429, full.to_string());
         }
-        let made = self.make(&proxy, account).await;
+        let made = self.make(&proxy, account, &admission.object).await;
         if let Err(reason) = made {
             self.pending.withdraw(&proxy);
             return Outcome::Failed(503, reason);
@@ -200,14 +200,15 @@ impl Injector {
     }
 
     /// Issues the certificate and writes the Secret.
-    async fn make(&self, proxy: &ProxyName, account: ServiceAccountId) -> Result<(), String> {
+    async fn make(&self, proxy: &ProxyName, account: ServiceAccountId, pod: &Value) -> Result<(), String> {
         // Closed never.
         let _place = self.places.acquire().await;
         let applicant = Applicant { proxy: proxy.clone(), account, variant: Variant::Delta };
         let enrolled = self.enroller.enroll(&applicant).await.map_err(|error| causes(&error))?;
         // Without white space, which the API server and etcd would have to carry.
         let bootstrap = serde_json::to_string(&enrolled.bootstrap()).map_err(|error| error.to_string())?;
-        bootstrap_secret::create(&self.client, proxy, bootstrap).await.map_err(|error| causes(&error))
+        let created = bootstrap_secret::create(&self.client, proxy, bootstrap, pod).await;
+        created.map_err(|error| causes(&error))
     }
 
     /// A random UUID (RFC 9562 §5.4).

@@ -1,9 +1,8 @@
-//! The Secrets of sidecars after their pods were admitted.
+//! The Secrets of sidecars whose pods are gone, or never came.
 //!
-//! Owns the task of the Raft leader that gives each Secret its owner, once the Pod exists, and deletes those
-//! whose Pod never came. The ledger says which Secrets there may be: it has every certificate, and SMC reads
-//! no Secrets. Kubernetes deletes a Secret with an owner after its Pod; the certificates of pods that are
-//! gone are released by the server (`registry/orphan_releaser.rs` there).
+//! Owns the task of the Raft leader that deletes them. The ledger says which Secrets there may be: it has every
+//! certificate, and SMC reads no Secrets. The certificates of pods that are gone are released by the server
+//! (`registry/orphan_releaser.rs` there), those of pods that never came here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use smc_authority::ledger::{Ledger, ProxyCertificateState};
 use smc_host::env::Env;
 use smc_host::tasks::Tasks;
 use smc_issuing::ProxyCertificates;
@@ -20,19 +20,25 @@ use smc_raft::Group;
 use smc_sidecar::injection::PROXY_UUID_LABEL;
 use smc_types::ids::ProxyName;
 use smc_types::time::Timestamp;
+use smc_xds::served_state::ServedState;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::bootstrap_secret::{self, PodOwner};
+use super::bootstrap_secret::{self, SecretError};
 use super::unclaimed_sidecars::TIME_TO_APPEAR;
 use crate::api_resource::next_page;
 
-/// The pause between two looks. A Secret without an owner costs nothing meanwhile.
+/// The pause between two looks. A Secret without a pod costs nothing meanwhile.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Certificates that were issued longer ago were dealt with by this leader or the one before.
+/// Certificates that were released longer ago were dealt with by this leader or the one before.
 const REMEMBERED: Duration = Duration::from_hours(24);
+
+/// The pause until it is looked again for a pod that is there and that the mesh does not know, as in a namespace
+/// that has left it. Each time costs a list of all pods with a sidecar.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// Requests to the API at a time. There is no hurry.
 const CONCURRENT: usize = 8;
@@ -47,34 +53,95 @@ const PAGE_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Collector {
     pub(crate) client: Client,
     pub(crate) certificates: ProxyCertificates,
+    pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
     pub(crate) group: Arc<Group>,
     pub(crate) env: Env,
 }
 
-/// What is to be done about the Secrets of sidecars.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Plan {
-    /// Those whose Pod exists.
-    adopt: Vec<(ProxyName, PodOwner)>,
-    /// Those whose Pod never came.
-    delete: Vec<ProxyName>,
+/// What this leader knows of a proxy. Another leader begins with nothing, which repeats requests and nothing
+/// else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Its pod was there.
+    Came,
+    /// Its pod is there, and unknown to the mesh: the next look is at this time.
+    Again(Timestamp),
+    /// Its Secret is deleted.
+    Deleted,
 }
 
-/// `issued` are the proxies with a Secret that is not settled, and when their latest certificate was issued.
-fn plan(
-    issued: &BTreeMap<ProxyName, Timestamp>,
-    pods: &BTreeMap<ProxyName, PodOwner>,
-    now: Timestamp,
-) -> Plan {
-    let mut plan = Plan::default();
-    for (proxy, at) in issued {
-        match pods.get(proxy) {
-            Some(pod) => plan.adopt.push((proxy.clone(), pod.clone())),
-            None if now.since(*at) >= TIME_TO_APPEAR => plan.delete.push(proxy.clone()),
-            None => {}
+/// A Secret to delete.
+#[derive(Debug, PartialEq, Eq)]
+struct Deletion {
+    proxy: ProxyName,
+    /// Whether the pod never came, so that the certificate is released as well.
+    never_came: bool,
+}
+
+#[derive(Debug, Default)]
+struct Memory(BTreeMap<ProxyName, Known>);
+
+impl Memory {
+    /// The proxies of `issued`, each with the time of its latest certificate, whose pods have to be looked for:
+    /// those that the mesh does not know, and that had their time to come.
+    fn suspects(
+        &mut self,
+        issued: &BTreeMap<ProxyName, Timestamp>,
+        in_mesh: impl Fn(&ProxyName) -> bool,
+        now: Timestamp,
+    ) -> BTreeSet<ProxyName> {
+        self.0.retain(|proxy, _| issued.contains_key(proxy));
+        let mut suspects = BTreeSet::new();
+        for (proxy, at) in issued {
+            if in_mesh(proxy) {
+                self.0.insert(proxy.clone(), Known::Came);
+                continue;
+            }
+            let due = match self.0.get(proxy) {
+                None => now.since(*at) >= TIME_TO_APPEAR,
+                Some(Known::Came) => true,
+                Some(Known::Again(at)) => now >= *at,
+                Some(Known::Deleted) => false,
+            };
+            if due {
+                suspects.insert(proxy.clone());
+            }
+        }
+        suspects
+    }
+
+    /// What follows for suspects from the pods that exist.
+    fn judge(
+        &mut self,
+        suspects: BTreeSet<ProxyName>,
+        pods: &BTreeSet<ProxyName>,
+        now: Timestamp,
+    ) -> Vec<Deletion> {
+        let mut deletions = Vec::new();
+        for proxy in suspects {
+            if pods.contains(&proxy) {
+                self.0.insert(proxy, Known::Again(now.plus(LOOK_AGAIN)));
+            } else {
+                let never_came = !self.0.contains_key(&proxy);
+                deletions.push(Deletion { proxy, never_came });
+            }
+        }
+        deletions
+    }
+}
+
+/// The proxies of pods that may have a Secret, and when the latest certificate of each was issued.
+fn issued(ledger: &Ledger, now: Timestamp) -> BTreeMap<ProxyName, Timestamp> {
+    let mut issued = BTreeMap::new();
+    for (_, record) in ledger.proxy_certificates() {
+        let forgotten =
+            matches!(record.state, ProxyCertificateState::Released { at } if now.since(at) >= REMEMBERED);
+        if record.proxy.service.is_none() && !forgotten {
+            let latest = issued.entry(record.proxy.clone()).or_insert(record.issued_at);
+            *latest = (*latest).max(record.issued_at);
         }
     }
-    plan
+    issued
 }
 
 impl Collector {
@@ -84,15 +151,12 @@ impl Collector {
 
     async fn run(self, stopping: CancellationToken) {
         let collecting = async {
-            // What this leader has dealt with. Another leader begins with none, which repeats requests and
-            // nothing else.
-            let mut settled = BTreeSet::new();
+            let mut memory = Memory::default();
             loop {
-                let status = self.group.status();
-                if status.leader == Some(status.replica) {
-                    self.sweep(&mut settled).await;
+                if self.group.status().leads() {
+                    self.sweep(&mut memory).await;
                 } else {
-                    settled.clear();
+                    memory = Memory::default();
                 }
                 sleep(PERIOD).await;
             }
@@ -103,58 +167,50 @@ impl Collector {
         }
     }
 
-    async fn sweep(&self, settled: &mut BTreeSet<ProxyName>) {
+    async fn sweep(&self, memory: &mut Memory) {
         let now = self.env.now();
-        let issued = self.issued(now);
-        settled.retain(|proxy| issued.contains_key(proxy));
-        let open: BTreeMap<_, _> = issued.into_iter().filter(|(proxy, _)| !settled.contains(proxy)).collect();
-        if open.is_empty() {
+        let Some(served) = self.served.borrow().clone() else { return };
+        let issued = self.certificates.ledger().read(|ledger| issued(ledger, now));
+        let suspects = memory.suspects(&issued, |proxy| served.proxies.contains_key(proxy), now);
+        if suspects.is_empty() {
             return;
         }
         let pods = match self.pods().await {
             Ok(pods) => pods,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                warn!(error, "cannot list the pods with a sidecar; their Secrets wait for an owner");
+                warn!(
+                    error,
+                    "cannot list the pods with a sidecar; Secrets of those that are gone stay meanwhile"
+                );
                 return;
             }
         };
-        let Plan { adopt, delete } = plan(&open, &pods, now);
-        let adopting = stream::iter(adopt).map(|(proxy, pod)| async move {
-            let adopted = bootstrap_secret::adopt(&self.client, &proxy, &pod).await;
-            (proxy, adopted.map(drop))
+        let deleting = stream::iter(memory.judge(suspects, &pods, now)).map(|deletion| async move {
+            let deleted = self.delete(&deletion).await;
+            (deletion.proxy, deleted)
         });
-        let deleting = stream::iter(delete).map(|proxy| async move {
-            let deleted = self.delete(&proxy).await;
-            (proxy, deleted)
-        });
-        let mut done = adopting.buffer_unordered(CONCURRENT).boxed();
-        let mut failed = 0_usize;
-        let mut latest = None;
-        let mut note = |proxy, result| match result {
-            Ok(()) => drop(settled.insert(proxy)),
-            Err(error) => (failed, latest) = (failed + 1, Some(error)),
-        };
-        while let Some((proxy, result)) = done.next().await {
-            note(proxy, result);
-        }
         let mut done = deleting.buffer_unordered(CONCURRENT).boxed();
+        let (mut failed, mut latest) = (0_usize, None);
         while let Some((proxy, result)) = done.next().await {
-            note(proxy, result);
+            match result {
+                Ok(()) => drop(memory.0.insert(proxy, Known::Deleted)),
+                Err(error) => (failed, latest) = (failed + 1, Some(error)),
+            }
         }
         if let Some(error) = latest {
             let error = &error as &dyn std::error::Error;
-            warn!(error, failed, "cannot settle the Secrets of sidecars; will retry");
+            warn!(error, failed, "cannot delete the Secrets of pods that are gone; will retry");
         }
     }
 
-    /// Deletes the Secret of a Pod that never came, then releases its certificate, which a reader of
-    /// Secrets may have copied.
-    async fn delete(&self, proxy: &ProxyName) -> Result<(), bootstrap_secret::SecretError> {
-        if bootstrap_secret::delete(&self.client, proxy).await? {
+    /// Deletes the Secret of a Pod. The certificate of one that never came is released then, since a reader of
+    /// Secrets may have copied it.
+    async fn delete(&self, Deletion { proxy, never_came }: &Deletion) -> Result<(), SecretError> {
+        if bootstrap_secret::delete(&self.client, proxy).await? && *never_came {
             info!(%proxy, "deleted the Secret of a pod that never came");
         }
-        if let Err(error) = self.certificates.release(proxy).await {
+        if *never_came && let Err(error) = self.certificates.release(proxy).await {
             // The releaser of orphans gets to it.
             let error = &error as &dyn std::error::Error;
             warn!(%proxy, error, "cannot release the certificate of a pod that never came");
@@ -162,45 +218,22 @@ impl Collector {
         Ok(())
     }
 
-    /// The pods' proxies with certificates of the last day, and when the latest was issued.
-    fn issued(&self, now: Timestamp) -> BTreeMap<ProxyName, Timestamp> {
-        let mut issued = BTreeMap::new();
-        self.certificates.ledger().read(|ledger| {
-            for (_, record) in ledger.proxy_certificates() {
-                if record.proxy.service.is_none() && now.since(record.issued_at) < REMEMBERED {
-                    let latest = issued.entry(record.proxy.clone()).or_insert(record.issued_at);
-                    *latest = (*latest).max(record.issued_at);
-                }
-            }
-        });
-        issued
-    }
-
-    /// The pods with the label of a sidecar. Where several have the same, as a copy by hand does, the first
-    /// owns the Secret.
-    async fn pods(&self) -> Result<BTreeMap<ProxyName, PodOwner>, kube::Error> {
+    /// The proxies of the pods with the label of a sidecar.
+    async fn pods(&self) -> Result<BTreeSet<ProxyName>, kube::Error> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mut parameters =
             ListParams { limit: Some(PAGE), ..ListParams::default() }.labels(PROXY_UUID_LABEL);
-        let mut pods: BTreeMap<ProxyName, (Option<String>, PodOwner)> = BTreeMap::new();
+        let mut pods = BTreeSet::new();
         loop {
             let page = timeout(PAGE_LIMIT, api.list_metadata(&parameters)).await;
             let page = page.map_err(|elapsed| kube::Error::Service(Box::new(elapsed)))??;
-            for pod in page.items {
-                let meta = pod.metadata;
-                let uuid = meta.labels.as_ref().and_then(|labels| labels.get(PROXY_UUID_LABEL)?.parse().ok());
-                let named = uuid.zip(meta.namespace).and_then(|(uuid, ns)| ProxyName::new(uuid, &ns).ok());
-                let (Some(proxy), Some(name), Some(uid)) = (named, meta.name, meta.uid) else { continue };
-                let made = meta.creation_timestamp.map(|time| time.0.to_string());
-                let owner = (made, PodOwner { name, uid });
-                let first = pods.entry(proxy).or_insert_with(|| owner.clone());
-                if owner.0 < first.0 {
-                    *first = owner;
-                }
-            }
+            pods.extend(page.items.into_iter().filter_map(|pod| {
+                let uuid = pod.metadata.labels?.get(PROXY_UUID_LABEL)?.parse().ok()?;
+                ProxyName::new(uuid, &pod.metadata.namespace?).ok()
+            }));
             match next_page(parameters, &page.metadata) {
                 Some(next) => parameters = next,
-                None => return Ok(pods.into_iter().map(|(proxy, (_, owner))| (proxy, owner)).collect()),
+                None => return Ok(pods),
             }
         }
     }
@@ -210,22 +243,69 @@ impl Collector {
 mod tests {
     use super::*;
 
+    fn proxy(number: u32) -> ProxyName {
+        let uuid = format!("00000000-0000-4000-8000-{number:012}").parse().unwrap();
+        ProxyName::new(uuid, "shop").unwrap()
+    }
+
+    /// The deletions of one look, as numbers, with whether the pod never came.
+    fn look(
+        memory: &mut Memory,
+        issued: &[(u32, i64)],
+        in_mesh: &[u32],
+        pods: &[u32],
+        now: i64,
+    ) -> Vec<(u32, bool)> {
+        let issued = issued.iter().map(|(number, at)| (proxy(*number), Timestamp(*at))).collect();
+        let in_mesh: BTreeSet<_> = in_mesh.iter().copied().map(proxy).collect();
+        let suspects = memory.suspects(&issued, |proxy| in_mesh.contains(proxy), Timestamp(now));
+        let pods = pods.iter().copied().map(proxy).collect();
+        let deletions = memory.judge(suspects, &pods, Timestamp(now));
+        let number = |proxy: &ProxyName| (0..).find(|number| self::proxy(*number) == *proxy).unwrap();
+        for deletion in &deletions {
+            memory.0.insert(deletion.proxy.clone(), Known::Deleted);
+        }
+        deletions.iter().map(|deletion| (number(&deletion.proxy), deletion.never_came)).collect()
+    }
+
     #[test]
-    fn a_secret_is_adopted_when_its_pod_comes_and_deleted_when_it_does_not() {
-        let proxy = |number: u32| {
-            let uuid = format!("00000000-0000-4000-8000-{number:012}").parse().unwrap();
-            ProxyName::new(uuid, "shop").unwrap()
-        };
-        let pod = PodOwner { name: "store".to_owned(), uid: "1".to_owned() };
-        let issued = BTreeMap::from([
-            (proxy(1), Timestamp(0)),
-            (proxy(2), Timestamp(0)),
-            (proxy(3), Timestamp(1)),
-            (proxy(4), Timestamp(1)),
-        ]);
-        let pods =
-            BTreeMap::from([(proxy(1), pod.clone()), (proxy(4), pod.clone()), (proxy(9), pod.clone())]);
-        let expected = Plan { adopt: vec![(proxy(1), pod.clone()), (proxy(4), pod)], delete: vec![proxy(2)] };
-        assert_eq!(plan(&issued, &pods, Timestamp(300)), expected);
+    fn a_secret_is_deleted_after_its_pod_and_when_its_pod_does_not_come() {
+        let mut memory = Memory::default();
+        let issued = [(1, 0), (2, 0), (3, 100)];
+        assert_eq!(look(&mut memory, &issued, &[1], &[1], 200), [], "they have their time to come");
+        assert_eq!(look(&mut memory, &issued, &[1], &[1], 300), [(2, true)]);
+        assert_eq!(look(&mut memory, &issued, &[1, 3], &[1, 3], 330), [], "once each");
+        assert_eq!(
+            look(&mut memory, &issued, &[3], &[3], 360),
+            [(1, false)],
+            "its certificate has its grace"
+        );
+        assert_eq!(look(&mut memory, &issued, &[3], &[3], 390), []);
+    }
+
+    #[test]
+    fn a_pod_that_the_mesh_does_not_know_keeps_its_secret() {
+        let mut memory = Memory::default();
+        let again = i64::try_from(LOOK_AGAIN.as_secs()).unwrap();
+        assert_eq!(look(&mut memory, &[(1, 0)], &[1], &[1], 10), []);
+        assert_eq!(look(&mut memory, &[(1, 0)], &[], &[1], 20), [], "its namespace has left the mesh");
+        assert_eq!(
+            look(&mut memory, &[(1, 0)], &[], &[], 19 + again),
+            [],
+            "it is not looked for all the time"
+        );
+        assert_eq!(look(&mut memory, &[(1, 0)], &[], &[], 20 + again), [(1, false)]);
+    }
+
+    #[test]
+    fn a_new_leader_knows_no_pod_and_looks_for_each_that_is_not_in_the_mesh() {
+        let mut memory = Memory::default();
+        assert_eq!(look(&mut memory, &[(1, 0), (2, 0), (3, 0)], &[1], &[1, 2], 1_000), [(3, true)]);
+        assert_eq!(
+            look(&mut memory, &[(1, 0)], &[1], &[1], 1_030),
+            [],
+            "and forgets what has no certificate"
+        );
+        assert_eq!(memory.0.len(), 1);
     }
 }

@@ -36,6 +36,7 @@ mod shared;
 mod sidecars;
 mod source;
 mod stage;
+mod thief;
 mod traffic;
 mod two_meshes;
 mod walk;

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 
 /// Rights that this cluster does not see used, as verb, API group and resource.
 const RARE: [(&str, &str, &str); 2] = [
-    // A Secret is deleted if its pod has not come within five minutes of its admission.
+    // A Secret is deleted within a minute after its pod, and five minutes after a pod that does not come.
     ("delete", "", "secrets"),
     // An API server without streaming lists is asked for a list before a watch.
     ("list", "", "namespaces"),

@@ -6,6 +6,8 @@
 //! the lab is in `tests/lab/`; `tests/tidy/` has the list of all.
 
 mod installation;
+mod machines;
+mod operation;
 mod page;
 mod reader;
 

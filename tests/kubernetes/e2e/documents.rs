@@ -7,6 +7,7 @@
 
 mod installation;
 mod machines;
+mod migration;
 mod operation;
 mod page;
 mod reader;

@@ -5,6 +5,7 @@
 //! left out has its reason there, and one that was forgotten fails the test. What runs the pages of
 //! the lab is in `tests/lab/`; `tests/tidy/` has the list of all.
 
+mod cluster;
 mod installation;
 mod machines;
 mod migration;

@@ -114,6 +114,6 @@ pub(crate) fn number<N: std::str::FromStr>(name: &str) -> Option<N> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
-fn variable(name: &str) -> Option<std::ffi::OsString> {
+pub(crate) fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }

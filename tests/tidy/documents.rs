@@ -200,3 +200,56 @@ fn what_a_document_quotes_is_in_the_code() {
     }
     assert!(quotations > 5 && wrong.is_empty(), "{quotations} quotations; {}", wrong.join("\n"));
 }
+
+/// The pages whose commands a test of `TYPING` types: one of its files opens each.
+const TYPED: [&str; 4] =
+    ["docs/cluster.md", "docs/install.md", "docs/migrating-from-osm.md", "docs/operation.md"];
+const TYPING: &str = "tests/kubernetes/e2e/documents";
+
+/// Those that tests of the lab (`tests/lab/`) type.
+const TYPED_IN_THE_LAB: [&str; 3] = ["README.md", "docs/lab.md", "docs/machines.md"];
+
+/// Programs whose commands a page tells its reader to type.
+const PROGRAMS: [&str; 7] = ["smc", "smc-cluster", "smc-lab", "kubectl", "helm", "make", "osm"];
+
+/// The lines of a page that are commands: those of fenced blocks that are typed, and those that are
+/// indented as code instead, which no test finds.
+fn commands(text: &str) -> (usize, Vec<&str>) {
+    let (mut kind, mut typed, mut indented) = (None, 0, Vec::new());
+    for line in text.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        match (word.strip_prefix("```"), kind) {
+            (Some(opened), None) => kind = Some(opened),
+            (Some(_), Some(_)) => kind = None,
+            (None, Some("sh" | "console")) => typed += 1,
+            (None, None) if line.starts_with("    ") && PROGRAMS.contains(&word) => indented.push(line),
+            _ => {}
+        }
+    }
+    (typed, indented)
+}
+
+/// A page for users whose commands no test types says so at its beginning, and why.
+#[test]
+fn the_commands_of_every_page_are_typed_by_a_test() {
+    let pages = files("docs", "md").into_iter().filter(|page| !page.starts_with("docs/design/"));
+    let tests: String = files(TYPING, "rs").iter().map(|file| read(file)).collect();
+    let mut wrong = Vec::new();
+    for page in pages.chain(["README.md".to_owned()]) {
+        let text = read(&page);
+        let (typed, indented) = commands(&text);
+        wrong.extend(
+            indented.iter().map(|line| format!("{page}: put this into a block of the kind sh:{line}")),
+        );
+        let excused = text.lines().take(5).any(|line| line.contains("are not run by a test"));
+        let opened = format!("Page::open(\"{}\")", page.trim_start_matches("docs/"));
+        if TYPED.contains(&page.as_str()) {
+            if !tests.contains(&opened) {
+                wrong.push(format!("{page}: no test in {TYPING} opens it"));
+            }
+        } else if typed > 0 && !excused && !TYPED_IN_THE_LAB.contains(&page.as_str()) {
+            wrong.push(format!("{page}: no test types its {typed} lines"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

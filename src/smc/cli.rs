@@ -28,6 +28,7 @@ mod replica;
 mod stateful_set;
 mod suggest;
 mod table;
+mod uninstall;
 mod vm;
 mod webhook;
 
@@ -35,7 +36,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use smc_host::env::Env;
-use smc_types::causes::causes;
 
 use crate::interception::InitArgs;
 use outcome::{Outcome, Verdict};
@@ -66,7 +66,7 @@ enum Command {
     /// Bring an installation to this program's version; its settings and its number of controllers stay.
     Upgrade(install::UpgradeArgs),
     /// Remove SMC from a cluster; keys, disks and custom resources stay.
-    Uninstall(install::UninstallArgs),
+    Uninstall(uninstall::UninstallArgs),
     /// See whether SMC can be installed, and whether it works.
     Check(check::CheckArgs),
     /// Add sidecars to the Pods in YAML on standard input, for a cluster without the webhook.
@@ -130,7 +130,7 @@ pub fn run_in(env: Env) -> ExitCode {
         Ok(Verdict::Ok) => ExitCode::SUCCESS,
         Ok(Verdict::Findings) => ExitCode::from(exit::FINDINGS),
         Err(error) => {
-            output::print_error(&causes(error.as_ref()));
+            output::print_error(&outcome::printed(error.as_ref()));
             ExitCode::from(exit::FAILED)
         }
     }
@@ -152,7 +152,7 @@ fn dispatch(command: Command, env: Env) -> Outcome {
         Command::AdminPipe(args) => one_thread()?.block_on(admin_pipe::run(args)),
         Command::Install(args) => one_thread()?.block_on(install::install(*args)),
         Command::Upgrade(args) => one_thread()?.block_on(install::upgrade(args)),
-        Command::Uninstall(args) => one_thread()?.block_on(install::uninstall(args)),
+        Command::Uninstall(args) => one_thread()?.block_on(uninstall::uninstall(args)),
         Command::Check(args) => one_thread()?.block_on(check::run(args)),
         Command::Inject(args) => inject::run(args),
         Command::Namespace(command) => one_thread()?.block_on(namespace::run(command)),

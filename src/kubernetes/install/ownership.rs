@@ -53,7 +53,31 @@ pub fn check(
     }
 }
 
+/// The namespace of the control plane that an object of a whole cluster is for: a webhook configuration, or the
+/// binding of the controllers' rights. These are named after the mesh alone.
+pub fn leads_to(object: &Value) -> Option<&str> {
+    let of_webhook = object.pointer("/webhooks/0/clientConfig/service/namespace");
+    of_webhook.or_else(|| object.pointer("/subjects/0/namespace"))?.as_str()
+}
+
 /// The name of the mesh of `set`, a StatefulSet, if it is not `mesh`.
 pub fn other_mesh(set: &Value, mesh: &str) -> Option<String> {
     argument(set, "--mesh-name=").filter(|installed| installed != mesh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::manifests::chart_objects;
+    use crate::install::settings::Settings;
+
+    #[test]
+    fn what_a_whole_cluster_has_one_of_says_which_control_plane_it_is_for() {
+        let namespace = MeshNamespace::new("blue-system").unwrap();
+        let objects = chart_objects(&Settings::new(MeshName::default(), namespace)).unwrap();
+        let whole: Vec<_> =
+            objects.iter().filter(|object| object.pointer("/metadata/namespace").is_none()).collect();
+        let led: Vec<_> = whole.iter().filter_map(|object| leads_to(object)).collect();
+        assert_eq!(led, ["blue-system"; 3], "{whole:#?}");
+    }
 }

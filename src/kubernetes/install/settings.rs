@@ -80,12 +80,11 @@ impl Settings {
         }
     }
 
-    /// The settings of the installation that `set`, its StatefulSet, and `injector`, its
-    /// MutatingWebhookConfiguration, show, with the images of this version, from the repositories of those
-    /// that it has. What cannot be changed stays as it was, and so does the number of replicas, which
+    /// The settings of the installation that `set`, its StatefulSet, shows, with the images of this version, from the
+    /// repositories of those that it has. What cannot be changed stays as it was, and so does the number of replicas, which
     /// `kubectl scale` changes as well.
     #[must_use]
-    pub fn continued(mut self, set: &Value, injector: Option<&Value>) -> Self {
+    pub fn continued(mut self, set: &Value) -> Self {
         if let Some(domain) = argument(set, "--trust-domain=") {
             self.trust_domain = domain;
         }
@@ -109,8 +108,7 @@ impl Settings {
         };
         key_secret(set).clone_into(&mut self.key);
         self.other_key = other_key_secret(set).map(str::to_owned);
-        let policy = injector.and_then(|injector| text(injector, "/webhooks/0/failurePolicy"));
-        self.high_availability = policy.as_deref() == Some("Fail");
+        self.high_availability = spreads(set);
         self
     }
 
@@ -147,6 +145,12 @@ fn repository(image: &str) -> &str {
 /// The image of this version.
 pub fn default_image() -> String {
     concat!("smc:", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// Whether controllers may share no node, which the settings for production ask for.
+fn spreads(set: &Value) -> bool {
+    let constraints = set.pointer("/spec/template/spec/topologySpreadConstraints").and_then(Value::as_array);
+    constraints.into_iter().flatten().any(|constraint| constraint["whenUnsatisfiable"] == "DoNotSchedule")
 }
 
 /// The version of the manifests that `set` is of.

@@ -1,4 +1,4 @@
-//! `smc install`, `smc upgrade` and `smc uninstall`.
+//! `smc install` and `smc upgrade`.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, 
 use smc_kubernetes::install::check::facts::{controllers, group, mesh_config};
 use smc_kubernetes::install::check::rules::too_few;
 use smc_kubernetes::install::check::stuck::stuck;
-use smc_kubernetes::install::conversion::{self, Conversion};
-use smc_kubernetes::install::manifests::{all_objects, chart_objects, is_kept, to_yaml};
+use smc_kubernetes::install::conversion;
+use smc_kubernetes::install::manifests::{all_objects, to_yaml};
 use smc_kubernetes::install::ownership;
 use smc_kubernetes::install::settings::{Disks, Settings, converting, installed_version};
 use smc_kubernetes::names::INJECTOR;
@@ -23,8 +23,11 @@ use super::kube_access::KubeArgs;
 use super::outcome::{Outcome, Verdict};
 use super::output::{self, print_progress};
 
+/// The controllers of the settings for production: one of them may be missing.
+const HA_REPLICAS: u64 = 3;
+
 /// The pause between two looks at what is waited for.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the API server may take to serve a kind that was defined.
 const SERVED: Duration = Duration::from_secs(30);
@@ -40,12 +43,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct WhereArgs {
     /// The name of the mesh
     #[arg(long, value_name = "NAME", default_value_t, value_parser = MeshName::new)]
-    mesh_name: MeshName,
+    pub(super) mesh_name: MeshName,
     /// The namespace of the control plane
     #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
-    mesh_namespace: MeshNamespace,
+    pub(super) mesh_namespace: MeshNamespace,
     #[command(flatten)]
-    kube: KubeArgs,
+    pub(super) kube: KubeArgs,
 }
 
 /// What may be chosen at an installation and at each upgrade.
@@ -97,7 +100,7 @@ pub(super) struct InstallArgs {
     /// The Secret with the key-encryption key; one that is missing is made, unless a mesh was founded before
     #[arg(long, value_name = "SECRET", default_value = "smc-kek")]
     kek_secret: String,
-    /// All traffic between pods of the mesh is allowed, until MeshConfig says otherwise
+    /// All traffic between pods of the mesh, and out of it, is allowed, until MeshConfig says otherwise
     ///
     /// Without it, sidecars refuse every call that no TrafficTarget allows. A MeshConfig that is there
     /// already stays as it is.
@@ -115,22 +118,13 @@ pub(super) struct UpgradeArgs {
     /// The Secret with the key-encryption key [default: the one in use]
     #[arg(long, value_name = "SECRET")]
     kek_secret: Option<String>,
+    /// The settings for production, as those of `smc install --ha`, with three controllers at least; `=false` for
+    /// the others [default: those in use]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    ha: Option<bool>,
     /// Another Secret, whose key is accepted while one key takes the place of the other; "" for none any more
     #[arg(long, value_name = "SECRET")]
     also_kek_secret: Option<String>,
-}
-
-/// Flags of `smc uninstall`.
-#[derive(Debug, Args)]
-pub(super) struct UninstallArgs {
-    #[command(flatten)]
-    place: WhereArgs,
-    /// Print what would be deleted, and delete nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// How long to wait until the controllers are gone; 0s for not at all
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
-    wait: Duration,
 }
 
 /// An installation cannot go on.
@@ -157,15 +151,11 @@ enum InstallError {
     NotReady(u64, String),
     #[error("installed, and it cannot get ready: {0}")]
     TooFew(String),
-    #[error(
-        "the controllers in {namespace} have not ended within {seconds} s; uninstall again to delete the rest"
-    )]
-    NotGone { namespace: MeshNamespace, seconds: u64 },
 }
 
 impl InstallArgs {
     fn settings(&self) -> Result<Settings, InstallError> {
-        let replicas = self.replicas.unwrap_or(if self.ha { 3 } else { 1 });
+        let replicas = self.replicas.unwrap_or(if self.ha { HA_REPLICAS } else { 1 });
         if replicas > self.max_replicas {
             return Err(InstallError::TooMany { replicas, max: self.max_replicas });
         }
@@ -201,9 +191,9 @@ impl UpgradeArgs {
     /// The settings of `set` with what is named. Where anything is, an image that is not named stays as it
     /// is; that of the controllers, if it is of this version.
     fn chosen(&self, set: &Value, settings: Settings) -> Result<Settings, InstallError> {
-        let Self { images, kek_secret, also_kek_secret, .. } = self;
-        let keys = kek_secret.is_some() || also_kek_secret.is_some();
-        let named = keys || images.image.is_some() || images.envoy_image.is_some();
+        let Self { images, kek_secret, also_kek_secret, ha, .. } = self;
+        let chosen = kek_secret.is_some() || also_kek_secret.is_some() || ha.is_some();
+        let named = chosen || images.image.is_some() || images.envoy_image.is_some();
         let other = installed_version(set).filter(|installed| *installed != VERSION);
         if let Some(installed) = other.filter(|_| named && images.image.is_none()) {
             return Err(InstallError::OtherVersion { installed: installed.to_owned() });
@@ -214,16 +204,19 @@ impl UpgradeArgs {
             None => settings.other_key.clone(),
         };
         let key = kek_secret.clone().unwrap_or_else(|| settings.key.clone());
-        Ok(Settings { key, other_key, ..settings })
+        let high_availability = ha.unwrap_or(settings.high_availability);
+        let least = if *ha == Some(true) { HA_REPLICAS } else { 0 };
+        let replicas = settings.replicas.map(|replicas| replicas.max(least));
+        Ok(Settings { key, other_key, high_availability, replicas, ..settings })
     }
 }
 
 impl WhereArgs {
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings::new(self.mesh_name.clone(), self.mesh_namespace.clone())
     }
 
-    fn set(&self) -> Value {
+    pub(super) fn set(&self) -> Value {
         set_in(&self.mesh_namespace)
     }
 
@@ -233,6 +226,24 @@ impl WhereArgs {
             "kind": "MutatingWebhookConfiguration",
             "metadata": { "name": format!("{INJECTOR}{}", self.mesh_name) },
         })
+    }
+
+    /// The other namespace whose control plane the mesh of this name has, by what a cluster has one of for each
+    /// mesh.
+    pub(super) async fn elsewhere(&self, cluster: &Cluster) -> Result<Option<String>, ApplyError> {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": { "name": format!("smc-controller-{}", self.mesh_name) },
+        });
+        for object in [self.injector(), binding] {
+            let found = cluster.find(&object).await?;
+            let namespace = found.as_ref().and_then(ownership::leads_to);
+            if let Some(other) = namespace.filter(|namespace| *namespace != self.mesh_namespace.as_str()) {
+                return Ok(Some(other.to_owned()));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -271,11 +282,8 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
         let error = if ends { InstallError::Ending } else { InstallError::There };
         return Err(error(settings.namespace).into());
     }
-    let injector = cluster.find(&args.place.injector()).await?;
-    let owner =
-        injector.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/service/namespace"));
-    if let Some(owner) = owner.and_then(Value::as_str).filter(|owner| *owner != settings.namespace.as_str()) {
-        return Err(InstallError::Taken { mesh: settings.mesh, namespace: owner.to_owned() }.into());
+    if let Some(namespace) = args.place.elsewhere(&cluster).await? {
+        return Err(InstallError::Taken { mesh: settings.mesh, namespace }.into());
     }
     let converting = converter(&cluster, &settings.namespace).await?;
     let objects = all_objects(&Settings { converting, ..settings })?;
@@ -287,10 +295,13 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     ready(&cluster, args.images.wait, &args.place).await
 }
 
-/// The mesh's configuration of a new installation.
+/// The mesh's configuration of a new installation. One that is permissive lets connections out of the mesh, too, as
+/// OSM's does: an application that moves in goes on with all of its calls.
 fn config(namespace: &MeshNamespace, permissive: bool) -> Value {
     let mut config = mesh_config(namespace);
-    config["spec"] = json!({ "traffic": { "enablePermissiveTrafficPolicyMode": permissive } });
+    config["spec"] = json!({
+        "traffic": { "enablePermissiveTrafficPolicyMode": permissive, "enableEgress": permissive },
+    });
     config
 }
 
@@ -299,8 +310,11 @@ async fn configure(cluster: &Cluster, namespace: &MeshNamespace, permissive: boo
     let config = config(namespace, permissive);
     let deadline = Instant::now() + SERVED;
     loop {
-        if cluster.find(&config).await?.is_some() {
-            print_progress("kept      the MeshConfig that is there");
+        if let Some(found) = cluster.find(&config).await? {
+            let is_permissive =
+                found.pointer("/spec/traffic/enablePermissiveTrafficPolicyMode") == Some(&true.into());
+            let closed = if permissive && !is_permissive { ", which is not permissive" } else { "" };
+            print_progress(&format!("kept      the MeshConfig that is there{closed}"));
             return Ok(());
         }
         match cluster.apply(&config).await {
@@ -319,9 +333,8 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
         return Err(InstallError::NotThere(args.place.mesh_namespace).into());
     };
     ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "upgrade")?;
-    let injector = cluster.find(&args.place.injector()).await?;
     let converting = converter(&cluster, &args.place.mesh_namespace).await?;
-    let installed = args.place.settings().continued(&set, injector.as_ref());
+    let installed = args.place.settings().continued(&set);
     let objects = all_objects(&args.chosen(&set, Settings { converting, ..installed })?)?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
@@ -425,75 +438,6 @@ async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
     Waits { reason: group.waits_for.map(|what| format!("a controller waits for {what}")), too_few: false }
 }
 
-/// Waits for the end of the StatefulSet, which is deleted after its pods: each ends within its grace period.
-async fn wait_until_gone(
-    cluster: &Cluster,
-    wait: Duration,
-    place: &WhereArgs,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let deadline = Instant::now() + wait;
-    let mut said = false;
-    while !wait.is_zero() && cluster.find(&place.set()).await?.is_some() {
-        if Instant::now() >= deadline {
-            let namespace = place.mesh_namespace.clone();
-            return Err(InstallError::NotGone { namespace, seconds: wait.as_secs() }.into());
-        }
-        if !said {
-            print_progress("waiting   the controllers end");
-            said = true;
-        }
-        sleep(LOOK).await;
-    }
-    Ok(())
-}
-
-pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
-    let cluster = Cluster::new(args.place.kube.client().await?);
-    // An uninstallation that was interrupted has left none.
-    if let Some(set) = cluster.find(&args.place.set()).await? {
-        ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "uninstall")?;
-    }
-    if !args.dry_run {
-        // While the controllers still answer.
-        match conversion::end(cluster.client(), &args.place.mesh_namespace).await? {
-            Conversion::NotOurs => {}
-            Conversion::Ended(Some(count)) => print_progress(&format!(
-                "changed   TrafficSplits are no longer converted; {count} are stored in their present version"
-            )),
-            Conversion::Ended(None) => print_progress(
-                "changed   TrafficSplits are no longer converted; those stored in an earlier version can be deleted, \
-                 and a new installation converts them again",
-            ),
-        }
-    }
-    let mut objects = chart_objects(&args.place.settings())?;
-    objects.retain(|object| !is_kept(object));
-    // What calls the controllers goes before them, so that no pod waits for an answer.
-    objects.reverse();
-    for object in &objects {
-        let Some(name) = object_name(object) else { continue };
-        if args.dry_run {
-            if cluster.find(object).await?.is_some() {
-                output::write(&format!("{name}\n"))?;
-            }
-        } else if cluster.delete(object).await? {
-            print_progress(&format!("deleted   {name}"));
-            if name.kind == "StatefulSet" {
-                // Before their rights, which they use until their end.
-                wait_until_gone(&cluster, args.wait, &args.place).await?;
-            }
-        }
-    }
-    if !args.dry_run {
-        print_progress(&format!(
-            "kept      in {}: the key-encryption key (Secret smc-kek), the records of the founding and of \
-             the group (ConfigMaps smc-founding and smc-group), the controllers' volumes and their own Services; and the custom resources. A new installation goes on with them.",
-            args.place.mesh_namespace
-        ));
-    }
-    Ok(Verdict::Ok)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -528,5 +472,26 @@ mod tests {
             assert_eq!(image(other, &named).unwrap(), "smc:2", "{flags:?}");
         }
         assert_eq!(image(other, &[]).unwrap(), own);
+    }
+
+    #[test]
+    fn the_settings_for_production_are_chosen_by_name_and_kept() {
+        let set = json!({ "spec": { "replicas": 1 } });
+        let chosen = |flags: &[&str], installed: Settings| {
+            let Upgrade { args } = Upgrade::parse_from(["upgrade"].iter().chain(flags));
+            let chosen = args.chosen(&set, installed).unwrap();
+            (chosen.high_availability, chosen.replicas)
+        };
+        let place = Upgrade::parse_from(["upgrade"]).args.place;
+        let installed = |high_availability: bool, replicas: u64| Settings {
+            high_availability,
+            replicas: Some(replicas),
+            ..place.settings()
+        };
+        assert_eq!(chosen(&["--ha"], installed(false, 1)), (true, Some(3)));
+        assert_eq!(chosen(&["--ha"], installed(false, 5)), (true, Some(5)));
+        assert_eq!(chosen(&["--ha=false"], installed(true, 3)), (false, Some(3)));
+        assert_eq!(chosen(&[], installed(true, 3)), (true, Some(3)));
+        assert_eq!(chosen(&["--image", "smc:2"], installed(false, 1)), (false, Some(1)));
     }
 }

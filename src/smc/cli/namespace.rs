@@ -27,6 +27,12 @@ use super::table::Table;
 /// The annotation that lets pods of a namespace be injected; OSM's command sets it as well.
 const INJECTION: &str = "openservicemesh.io/sidecar-injection";
 
+/// Namespaces that every cluster has for itself. `default` is for pods of anyone.
+const OF_KUBERNETES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// Pods that are named; of others the number is said.
+const NAMED: usize = 5;
+
 /// The pause between two looks at the pods of a namespace that leaves.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -106,8 +112,15 @@ enum NamespaceError {
     List(#[source] Box<kube::Error>),
     #[error("there is no mesh {mesh} in this cluster, so no pod would get a sidecar: {}", others(.meshes))]
     NoMesh { mesh: MeshName, meshes: Vec<String> },
-    #[error("the namespace {namespace} is in the mesh {mesh}: take it out of that one first")]
+    #[error(
+        "the namespace {namespace} is in the mesh {mesh}: take it out of that one first, by \
+         smc namespace remove {namespace} --mesh-name {mesh}"
+    )]
     Elsewhere { namespace: String, mesh: String },
+    #[error("{0} is a namespace of Kubernetes itself, whose pods do without a sidecar")]
+    OfKubernetes(String),
+    #[error("{0} is the namespace of the control plane, whose pods do without a sidecar")]
+    OfControlPlane(String),
 }
 
 fn others(meshes: &[String]) -> String {
@@ -140,6 +153,12 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
             let api: Api<Namespace> = Api::all(client.clone());
             let injection = if disable_sidecar_injection { "disabled" } else { "enabled" };
             for namespace in namespaces {
+                if OF_KUBERNETES.contains(&namespace.as_str()) {
+                    return Err(NamespaceError::OfKubernetes(namespace).into());
+                }
+                if control_plane.as_ref().is_some_and(|own| own.as_str() == namespace) {
+                    return Err(NamespaceError::OfControlPlane(namespace).into());
+                }
                 match mesh_of(&api, &namespace).await? {
                     Some(mesh) if mesh != mesh_name.as_str() => {
                         return Err(NamespaceError::Elsewhere { namespace, mesh }.into());
@@ -246,12 +265,12 @@ impl Remover {
                 source: Box::new(error),
             })?;
             if pods.is_empty() || !self.gradual || Instant::now() >= deadline {
-                break pods.len();
+                break pods;
             }
             sleep(LOOK).await;
         };
-        if sidecars > 0 && self.gradual {
-            output::write(&leaving(namespace, &self.mesh, sidecars, self.egress))?;
+        if !sidecars.is_empty() && self.gradual {
+            output::write(&leaving(namespace, &self.mesh, &sidecars, self.egress))?;
             return Ok(Verdict::Findings);
         }
         let change = json!({ "metadata": {
@@ -259,7 +278,7 @@ impl Remover {
             "annotations": { INJECTION: null, PERMISSIVE_ANNOTATION: null },
         } });
         patch(&api, namespace, &change).await?;
-        output::write(&left(namespace, &self.mesh, sidecars))?;
+        output::write(&left(namespace, &self.mesh, &sidecars))?;
         Ok(Verdict::Ok)
     }
 }
@@ -268,8 +287,17 @@ fn restart(namespace: &str) -> String {
     format!("kubectl rollout restart deployment,statefulset,daemonset -n {namespace}\n")
 }
 
+/// The first of these pods, and how many there are beside them.
+fn names(pods: &[String]) -> String {
+    let mut named = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if pods.len() > NAMED {
+        named.push_str(&format!(" and {} more", pods.len() - NAMED));
+    }
+    named
+}
+
 /// What is to be done about the sidecars that keep a namespace in the mesh.
-fn leaving(namespace: &str, mesh: &MeshName, sidecars: usize, egress: Option<bool>) -> String {
+fn leaving(namespace: &str, mesh: &MeshName, sidecars: &[String], egress: Option<bool>) -> String {
     let closed = match egress {
         Some(false) => {
             "MeshConfig has no enableEgress: until then, pods with a sidecar do not reach those that lost theirs.\n"
@@ -277,20 +305,25 @@ fn leaving(namespace: &str, mesh: &MeshName, sidecars: usize, egress: Option<boo
         _ => "",
     };
     format!(
-        "{namespace} is leaving the mesh {mesh}: its new pods get no sidecar, and {sidecars} of its pods have one. \
+        "{namespace} is leaving the mesh {mesh}: its new pods get no sidecar, and {} of its pods have one ({}). \
          Restart them, and run this again. Pods that lost their sidecar do not reach those that have one, so \
-         restart what is called before what calls it, or all at once:\n{}{closed}",
+         restart what is called before what calls it. Pods that no Deployment or the like made have to be made \
+         again:\n{}{closed}",
+        sidecars.len(),
+        names(sidecars),
         restart(namespace)
     )
 }
 
 /// What is to be done about the sidecars of a namespace that left.
-fn left(namespace: &str, mesh: &MeshName, sidecars: usize) -> String {
+fn left(namespace: &str, mesh: &MeshName, sidecars: &[String]) -> String {
     let gone = format!("{namespace} is no longer in the mesh {mesh}; ");
     match sidecars {
-        0 => format!("{gone}no pod of it has a sidecar\n"),
-        count => format!(
-            "{gone}{count} of its pods still have sidecars, and their calls fail until they restart:\n{}",
+        [] => format!("{gone}no pod of it has a sidecar\n"),
+        pods => format!(
+            "{gone}{} of its pods still have sidecars ({}), and their calls fail until they restart:\n{}",
+            pods.len(),
+            names(pods),
             restart(namespace)
         ),
     }
@@ -355,12 +388,14 @@ mod tests {
     #[test]
     fn a_namespace_that_leaves_says_what_to_restart_and_what_is_not_reached() {
         let mesh = MeshName::default();
+        let pods = |count: usize| (0..count).map(|number| format!("web-{number}")).collect::<Vec<_>>();
         for (egress, expected) in [(Some(true), false), (None, false), (Some(false), true)] {
-            let text = leaving("shop", &mesh, 3, egress);
-            assert!(text.contains("3 of its pods") && text.contains("rollout restart"), "{text}");
+            let text = leaving("shop", &mesh, &pods(7), egress);
+            let named = "7 of its pods have one (web-0, web-1, web-2, web-3, web-4 and 2 more)";
+            assert!(text.contains(named) && text.contains("rollout restart"), "{text}");
             assert_eq!(text.contains("enableEgress"), expected, "{text}");
         }
-        assert!(left("shop", &mesh, 2).contains("their calls fail"));
-        assert!(!left("shop", &mesh, 0).contains("restart"));
+        assert!(left("shop", &mesh, &pods(2)).contains("their calls fail"));
+        assert!(!left("shop", &mesh, &[]).contains("restart"));
     }
 }

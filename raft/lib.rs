@@ -12,6 +12,7 @@
 //! ```
 
 mod check_quorum;
+mod foreign_disk;
 #[cfg(all(any(test, fuzzing), feature = "rocks"))]
 pub mod fuzzing;
 mod group;
@@ -28,6 +29,7 @@ mod transport;
 mod types;
 mod wire;
 
+pub use foreign_disk::has_foreign_disk;
 pub use group::{
     Claim, ClaimError, Connections, Contact, FoundingRegister, Group, GroupError, GroupStatus, MAX_COMMANDS,
     MAX_PROPOSAL_BYTES, Member, MembershipError, Place, Replaced, Settings,

@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::Group;
+use crate::foreign_disk::REPLACED;
 use crate::storage::group_id::GroupId;
 
 /// The pause between two questions to the leader while messages for another disk come.
@@ -22,9 +23,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub enum Replaced {
     /// There is a newer group.
     #[error(
-        "a person restored or recovered the group {newer} in place of {mine}, which this replica belongs to: empty its \
-         data directory (the ledger in it), and it joins the newer group; if the newer group is the mistake, stop that \
-         one"
+        "{} {newer} in place of {mine}, which this replica belongs to: empty its data directory (the ledger in it), and \
+         it joins the newer group; if the newer group is the mistake, stop that one",
+        REPLACED
     )]
     Group {
         /// The group of this replica.

@@ -10,6 +10,8 @@ use smc_host::files::FileError;
 use smc_types::ids::ReplicaId;
 use thiserror::Error;
 
+use crate::foreign_disk::OTHER_REPLICA;
+
 /// Why the storage cannot be used, or no longer. The files are neither repaired nor removed: the operator
 /// decides.
 #[derive(Debug, Error)]
@@ -88,7 +90,7 @@ pub enum StorageError {
         note: String,
     },
     /// The files belong to another replica.
-    #[error("the ledger's files are those of replica {found}, and this is replica {expected}")]
+    #[error("{} {found}, and this is replica {expected}", OTHER_REPLICA)]
     OtherReplica {
         /// The replica that the files belong to.
         found: ReplicaId,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::facts::{Facts, Group};
 use super::key::Key;
 use super::members::Members;
-use super::stuck::stuck;
+use super::stuck::{cannot_use_its_disk, stuck};
 use crate::install::apply::rollout;
 use crate::install::ownership::other_mesh;
 use crate::install::settings::key_secret;
@@ -230,6 +230,7 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
     let mut checks = vec![
         check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(unready)),
         check(CONTROLLERS, "they do not restart", "restarts", caution(restarts)),
+        check(CONTROLLERS, "they can use their disks", "disks-of-others", unless(foreign_disks(facts))),
         check(CONTROLLERS, "they are of this program's version", "versions", caution(skew)),
     ];
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
@@ -245,6 +246,25 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
         Ok(group) => checks.extend(group_of(group, &facts.namespace, replicas)),
     }
     checks
+}
+
+/// The controllers that cannot use their disks, and what to type. Without a leader a disk may be needed where it
+/// belongs.
+fn foreign_disks(facts: &Facts) -> Option<String> {
+    facts.group.as_ref().ok()?.leader?;
+    let pods = facts.pods.iter().filter(|pod| cannot_use_its_disk(pod));
+    let names: Vec<_> = pods.filter_map(|pod| pod.pointer("/metadata/name")?.as_str()).collect();
+    let objects: Vec<_> =
+        names.iter().map(|name| format!("persistentvolumeclaim/data-{name} pod/{name}")).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "those of {} are of another controller, or of a group that was replaced; if the group that works is the \
+             right one, these join it with new disks: kubectl delete -n {} {}",
+            names.join(", "),
+            facts.namespace,
+            objects.join(" ")
+        )
+    })
 }
 
 fn restarted(pod: &Value) -> Option<String> {

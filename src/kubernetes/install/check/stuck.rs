@@ -4,6 +4,7 @@
 //! one, is left out.
 
 use serde_json::Value;
+use smc_raft::has_foreign_disk;
 use smc_types::text::truncated;
 
 /// Reasons that pass by themselves.
@@ -30,6 +31,16 @@ pub fn stuck(pod: &Value, chosen: impl Fn(&str) -> bool) -> Option<String> {
     let problems: Vec<_> = containers.filter_map(problem).collect();
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     (!problems.is_empty()).then(|| format!("{name}: {}", problems.join(", ")))
+}
+
+/// Whether `pod` ends at each start because it has the disk of another replica, or of a group that was replaced.
+pub(super) fn cannot_use_its_disk(pod: &Value) -> bool {
+    let containers = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let ended = |container: &Value| {
+        let last = ["state", "lastState"].map(|state| container[state]["terminated"]["message"].as_str());
+        container["ready"] != true && last.into_iter().flatten().any(has_foreign_disk)
+    };
+    containers.is_some_and(|containers| containers.iter().any(ended))
 }
 
 /// The last line that says anything, without what a terminal would make colours of.

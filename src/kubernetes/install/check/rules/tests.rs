@@ -244,6 +244,39 @@ fn controllers_that_are_too_few_for_the_group_on_their_disks_are_found() {
 }
 
 #[test]
+fn a_controller_that_cannot_use_its_disk_gets_another_if_there_is_a_leader() {
+    let former =
+        "smc: a person restored or recovered the group 02 in place of 01, which this replica belongs to";
+    let other = "smc: the ledger's files are those of replica 1, and this is replica 2";
+    let command =
+        "kubectl delete -n smc-system persistentvolumeclaim/data-smc-controller-2 pod/smc-controller-2";
+    for (words, state, ready, leader, found) in [
+        (former, "state", false, Some(0), true),
+        (former, "lastState", false, Some(0), true),
+        (other, "lastState", false, Some(0), true),
+        (former, "lastState", true, Some(0), false),
+        (other, "lastState", false, None, false),
+        ("smc: the clock is wrong", "lastState", false, Some(0), false),
+    ] {
+        let container =
+            json!({"name": "controller", "ready": ready, state: {"terminated": {"message": words}}});
+        let status = json!({"containerStatuses": [container]});
+        let pod = json!({"metadata": {"name": "smc-controller-2"}, "status": status});
+        let mut facts = Facts { pods: vec![pod], ..healthy() };
+        facts.group.as_mut().unwrap().leader = leader;
+        let said = after(&facts).into_iter().find_map(|check| match check.verdict {
+            Verdict::Failure(text) if check.hint == "disks-of-others" => Some(text),
+            _ => None,
+        });
+        assert_eq!(
+            said.is_some_and(|said| said.ends_with(command)),
+            found,
+            "{words}, {state}, {ready}, {leader:?}"
+        );
+    }
+}
+
+#[test]
 fn an_empty_cluster_can_take_an_installation_and_a_taken_one_cannot() {
     let empty = || Facts { set: None, injector: None, ..healthy() };
     assert_eq!(findings(&before(&empty())), Vec::<String>::new());

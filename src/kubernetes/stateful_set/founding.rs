@@ -63,6 +63,11 @@ fn record(replica: ReplicaId, incarnation: u64, key: &str) -> BTreeMap<String, S
     ])
 }
 
+/// The record of a group that is there: no disk may found another one.
+pub(super) fn before(key: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(KEY.to_owned(), key.to_owned())])
+}
+
 /// What the record that exists means for this disk. A record that names no disk is another disk's.
 fn judged(kept: &BTreeMap<String, String>, incarnation: u64, namespace: &str) -> Claim {
     if kept.get(DISK).is_some_and(|disk| *disk == format!("{incarnation:016x}")) {
@@ -99,7 +104,7 @@ mod tests {
     fn the_disk_that_is_recorded_may_found_and_no_other() {
         let kept = record(ReplicaId(0), 7, "abcd");
         assert_eq!(judged(&kept, 7, "smc-system"), Claim::Granted);
-        for (kept, incarnation) in [(kept, 8), (BTreeMap::new(), 7)] {
+        for (kept, incarnation) in [(kept, 8), (BTreeMap::new(), 7), (before("abcd"), 7)] {
             let Claim::FoundedBefore(record) = judged(&kept, incarnation, "smc-system") else {
                 panic!("{kept:?}")
             };

@@ -4,7 +4,9 @@
 //! restore or a recovery makes another group, and another key-encryption key takes the place of the first.
 //! A person, `smc check` and the init container read here which key the mesh needs while no controller runs
 //! to say so. It decides nothing: of two groups the members themselves know which one is over
-//! ([`smc_raft::Replaced`]).
+//! ([`smc_raft::Replaced`]). The record of the founding does: without it a replica that loses its disk founds
+//! another mesh. Where it was lost with the namespace, and the group restored from a backup, the leader makes
+//! it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::founding::{self, RECORD};
 use super::{ApiError, OwnObjects};
 
 /// The name of the record.
@@ -26,7 +29,7 @@ pub(crate) const GROUP_RECORD: &str = "smc-group";
 pub(crate) const KEYS: &str = "keyEncryptionKeys";
 
 /// The time between two looks at what the record has to say. The look costs the API server nothing.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How often the leader reads a record that does not change: a person may have changed or deleted it.
 const REPEAT: Duration = Duration::from_mins(10);
@@ -71,8 +74,12 @@ impl GroupRecord {
         }
     }
 
-    /// Writes the record unless it is there as it should be.
+    /// Writes the record unless it is there as it should be, and that of the founding unless there is one.
     async fn keep(&self, record: &BTreeMap<String, String>) -> Result<(), ApiError> {
+        if self.objects.config_map(RECORD).await?.is_none() {
+            let key = record.get(KEYS).map(String::as_str).unwrap_or_default();
+            self.objects.create_once(RECORD, founding::before(key)).await?;
+        }
         if self.objects.config_map(GROUP_RECORD).await?.as_ref() == Some(record) {
             return Ok(());
         }

@@ -63,13 +63,21 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     smc.succeed(&["uninstall"]).await;
 }
 
-/// Scaled to 0 the group has no leader, and nothing is lost.
+/// Scaled to 0 the group has no leader, and nothing is lost but the record of the founding, as where it was lost
+/// with its namespace. The next leader makes it again, so that no disk that is lost founds another mesh.
 async fn a_majority_that_is_there_is_left_alone(smc: Program<'_>) {
     kubectl(smc, &["scale", "statefulset", "smc-controller", "--replicas=0"]).await;
     kubectl(smc, &["wait", "pod", "-l", "app.kubernetes.io/component=controller", "--for=delete"]).await;
+    kubectl(smc, &["delete", "configmap", "smc-founding"]).await;
     let refused = smc.run(&["cluster", "recover", "--confirm", "--replicas", "3"]).await.refusal();
     assert!(refused.contains("the volumes of a majority"), "{refused}");
     connected_again(smc).await;
+    let recorded = smc.cluster.wait("the record of the founding", SETTLE, || async {
+        let found = smc.cluster.kubectl(&["get", "configmap", "smc-founding", "-n", AMBER]).await;
+        let found = found.map_err(|error| error.chain())?;
+        if found.success() { Ok(()) } else { Err(found.stderr) }
+    });
+    recorded.await.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
 /// A process as that of a node which was thought dead: with the name of a controller, and another UID.

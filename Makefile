@@ -89,11 +89,11 @@ restarts: build ## One controller, then three, over a real API server, restarted
 	    cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture restarts_of_controllers; \
 	done
 
-walk: build ## Twenty walks of ten steps through what may happen to an installation in a real cluster; SMC_SEED, SMC_WALKS, SMC_STEPS change that
+walk: build ## Twenty walks of ten steps through what may happen to an installation under traffic, in a real cluster; SMC_SEED, SMC_WALKS, SMC_STEPS change that
 	@export SMC_KUBERNETES=$$(tests/setup/kubernetes $(SMC_CACHE)) SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_STEPS=$${SMC_STEPS:-10}; \
-	first=$${SMC_SEED:-1}; for seed in $$(seq $$first $$((first + $${SMC_WALKS:-20} - 1))); do \
-	  SMC_SEED=$$seed cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture after_each_step_of_a_walk; \
-	done
+	first=$${SMC_SEED:-1}; failed=; for seed in $$(seq $$first $$((first + $${SMC_WALKS:-20} - 1))); do \
+	  SMC_SEED=$$seed cargo test $(CARGO_FLAGS) --workspace --test kubernetes -- --nocapture after_each_step_of_a_walk || failed+=" $$seed"; \
+	done; [ -z "$$failed" ] || { echo "walks that failed:$$failed"; exit 1; }
 
 simulate: build ## The simulated clusters with 300 seeds; SMC_SEED, SMC_SEEDS name the first and how many
 	@SMC_SEEDS=$${SMC_SEEDS:-300} \

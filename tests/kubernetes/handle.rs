@@ -95,6 +95,13 @@ impl ClusterHandle {
         imported.map(|_| ())
     }
 
+    /// Gives an image of the node another name.
+    pub async fn tag(&self, name: &str, other: &str) -> Result<(), ClusterError> {
+        let [name, other] = [name, other].map(|name| format!("docker.io/library/{name}"));
+        let tag = ["ctr", "--address", CONTAINERD, "--namespace", "k8s.io", "images", "tag", &name, &other];
+        command::run(self.enter(&tag).await?, "", COMMAND).await.map(|_| ())
+    }
+
     /// Starts a component; the caller has seen it end.
     pub(crate) async fn start(
         &self,

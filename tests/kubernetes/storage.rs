@@ -11,8 +11,8 @@ use crate::config::NODE;
 /// The default storage class.
 const CLASS: &str = "local";
 /// Number of volumes. Each is bound once: a claim that is deleted leaves its data, and a new claim gets
-/// another volume.
-const VOLUMES: usize = 24;
+/// another volume. A walk of ten steps loses some twenty.
+const VOLUMES: usize = 64;
 
 /// Makes the directories of all volumes below the cluster's directory.
 pub(crate) fn make_directories(state: &Path) -> Result<(), ClusterError> {

@@ -100,14 +100,20 @@ impl Steady {
         self.judged = self.lines().len();
     }
 
-    /// Asserts that there were at least `least` requests since the last judgement, and that each was
-    /// answered with 200.
-    pub(crate) fn assert_no_failure(&mut self, least: usize, during: &str) {
+    /// How many requests there were since the last judgement, and those of them that were not answered with 200.
+    pub(crate) fn take(&mut self) -> (usize, Vec<String>) {
         let lines = self.lines();
         let new = lines.get(self.judged..).unwrap_or_default();
         self.judged = lines.len();
-        assert!(new.len() >= least, "{during}: only {} requests", new.len());
-        let failed: Vec<&String> = new.iter().filter(|line| !line.contains("\"status\":200")).collect();
-        assert!(failed.is_empty(), "{during}: {} of {} failed: {failed:#?}", failed.len(), new.len());
+        let failed = new.iter().filter(|line| !line.contains("\"status\":200")).cloned();
+        (new.len(), failed.collect())
+    }
+
+    /// Asserts that there were at least `least` requests since the last judgement, and that each was
+    /// answered with 200.
+    pub(crate) fn assert_no_failure(&mut self, least: usize, during: &str) {
+        let (count, failed) = self.take();
+        assert!(count >= least, "{during}: only {count} requests");
+        assert!(failed.is_empty(), "{during}: {} of {count} failed: {failed:#?}", failed.len());
     }
 }

@@ -8,7 +8,8 @@ pub(crate) const REPLACED: &str = "a person restored or recovered the group";
 /// How it says that the files are another one's.
 pub(crate) const OTHER_REPLICA: &str = "the ledger's files are those of replica";
 
-/// Whether these are the last words of a replica that cannot use its disk. With an empty one it joins its group.
+/// Whether these are the last words of a replica that cannot use its disk. With an empty one it joins its
+/// group.
 pub fn has_foreign_disk(last_words: &str) -> bool {
     [REPLACED, OTHER_REPLICA].iter().any(|words| last_words.contains(words))
 }

@@ -63,8 +63,9 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     smc.succeed(&["uninstall"]).await;
 }
 
-/// Scaled to 0 the group has no leader, and nothing is lost but the record of the founding, as where it was lost
-/// with its namespace. The next leader makes it again, so that no disk that is lost founds another mesh.
+/// Scaled to 0 the group has no leader, and nothing is lost but the record of the founding, as where it was
+/// lost with its namespace. The next leader makes it again, so that no disk that is lost founds another
+/// mesh.
 async fn a_majority_that_is_there_is_left_alone(smc: Program<'_>) {
     kubectl(smc, &["scale", "statefulset", "smc-controller", "--replicas=0"]).await;
     kubectl(smc, &["wait", "pod", "-l", "app.kubernetes.io/component=controller", "--for=delete"]).await;

@@ -100,7 +100,8 @@ impl Steady {
         self.judged = self.lines().len();
     }
 
-    /// How many requests there were since the last judgement, and those of them that were not answered with 200.
+    /// How many requests there were since the last judgement, and those of them that were not answered with
+    /// 200.
     pub(crate) fn take(&mut self) -> (usize, Vec<String>) {
         let lines = self.lines();
         let new = lines.get(self.judged..).unwrap_or_default();

@@ -248,8 +248,8 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
     checks
 }
 
-/// The controllers that cannot use their disks, and what to type. Without a leader a disk may be needed where it
-/// belongs.
+/// The controllers that cannot use their disks, and what to type. Without a leader a disk may be needed where
+/// it belongs.
 fn foreign_disks(facts: &Facts) -> Option<String> {
     facts.group.as_ref().ok()?.leader?;
     let pods = facts.pods.iter().filter(|pod| cannot_use_its_disk(pod));

@@ -33,7 +33,8 @@ pub fn stuck(pod: &Value, chosen: impl Fn(&str) -> bool) -> Option<String> {
     (!problems.is_empty()).then(|| format!("{name}: {}", problems.join(", ")))
 }
 
-/// Whether `pod` ends at each start because it has the disk of another replica, or of a group that was replaced.
+/// Whether `pod` ends at each start because it has the disk of another replica, or of a group that was
+/// replaced.
 pub(super) fn cannot_use_its_disk(pod: &Value) -> bool {
     let containers = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
     let ended = |container: &Value| {

@@ -100,10 +100,10 @@ impl Calls {
         }
         // Four in a second, on a machine that has time for them.
         let least = usize::try_from(begun.elapsed().as_secs() / 2).unwrap_or(usize::MAX);
-        match failed.is_empty() && count >= least {
-            true => Ok(said),
-            false => Err(format!("{said}, in {} s: {failed:#?}", begun.elapsed().as_secs())),
+        if failed.is_empty() && count >= least {
+            return Ok(said);
         }
+        Err(format!("{said}, in {} s: {failed:#?}", begun.elapsed().as_secs()))
     }
 
     /// Waits until calls succeed, one after the other.

@@ -16,8 +16,8 @@ const BY_ITSELF: Duration = Duration::from_mins(3);
 /// passing.
 const STANDS: Duration = Duration::from_secs(20);
 
-/// How often a command is typed, where its finding comes back: a new claim may get another volume that has been
-/// used.
+/// How often a command is typed, where its finding comes back: a new claim may get another volume that has
+/// been used.
 const AGAIN: usize = 3;
 
 const LOOK: Duration = Duration::from_secs(2);

@@ -92,10 +92,10 @@ impl Step {
         }
     }
 
-    /// Whether calls may fail during this step: the application's pods are replaced, which ends calls that they
-    /// answer. In all others sidecars go on with what they have, whatever becomes of the control plane. With its
-    /// namespace the MeshConfig is lost that allows the calls, but only after the controllers: Kubernetes deletes
-    /// pods first (KEP-5080).
+    /// Whether calls may fail during this step: the application's pods are replaced, which ends calls that
+    /// they answer. In all others sidecars go on with what they have, whatever becomes of the control
+    /// plane. With its namespace the MeshConfig is lost that allows the calls, but only after the
+    /// controllers: Kubernetes deletes pods first (KEP-5080).
     pub(super) fn replaces_the_application(self) -> bool {
         self == Self::LeaveAndJoin
     }

@@ -159,10 +159,11 @@ impl Walk<'_> {
         self.upgrade(Wait::Ready).await;
     }
 
-    /// A copy is made, the controllers are scaled, and then the copy is all that there is. As with etcdutl's
-    /// `--bump-revision` and `--mark-compacted`, versions become higher than before, and the API server knows none
-    /// of before, so that every reader lists again. A kubelet that is restarted instead takes pods with probes for
-    /// unready for some seconds (KEP-4781), and no sidecar calls a pod that is not ready.
+    /// A copy is made, the controllers are scaled, and then the copy is all that there is. As with
+    /// etcdutl's `--bump-revision` and `--mark-compacted`, versions become higher than before, and the API
+    /// server knows none of before, so that every reader lists again. A kubelet that is restarted instead
+    /// takes pods with probes for unready for some seconds (KEP-4781), and no sidecar calls a pod that is
+    /// not ready.
     async fn put_etcd_back(&mut self) {
         let cluster = self.smc.cluster;
         let former = self.chosen.replicas;

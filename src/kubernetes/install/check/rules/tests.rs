@@ -244,7 +244,7 @@ fn controllers_that_are_too_few_for_the_group_on_their_disks_are_found() {
 }
 
 #[test]
-fn a_controller_that_cannot_use_its_disk_gets_another_if_there_is_a_leader() {
+fn a_disk_that_cannot_be_used_is_exchanged_where_there_is_a_leader() {
     let former =
         "smc: a person restored or recovered the group 02 in place of 01, which this replica belongs to";
     let other = "smc: the ledger's files are those of replica 1, and this is replica 2";

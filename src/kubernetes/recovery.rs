@@ -51,8 +51,8 @@ const DELETING: Duration = Duration::from_mins(2);
 /// largest size is written.
 const WORKING: Duration = Duration::from_mins(10);
 
-/// How long a pod may wait for something that mostly stays as it is: a node for its volume, or its image. A new
-/// node of a cluster that grows by itself takes as long.
+/// How long a pod may wait for something that mostly stays as it is: a node for its volume, or its image. A
+/// new node of a cluster that grows by itself takes as long.
 const HINDERED: Duration = Duration::from_mins(2);
 
 /// How long a pod may take to start until it is said what it waits for.

@@ -76,8 +76,8 @@ const DUMP: Question = Question {
     limit: Duration::from_secs(30),
 };
 
-/// The configuration that the Envoy of a pod has now, as its administration prints it. Envoy leaves out private
-/// keys.
+/// The configuration that the Envoy of a pod has now, as its administration prints it. Envoy leaves out
+/// private keys.
 ///
 /// # Errors
 ///

@@ -46,9 +46,9 @@ impl LogArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct LogLevel(String);
 
-/// What is not logged of openraft unless a person names it. It warns of every heartbeat to a replica that is
-/// down, twenty times a second; `smc cluster status` shows that replica. Each call that is open when Raft stops,
-/// as at the end of a process, is an error of `openraft::raft`, which its caller gets as well.
+/// What is not logged of openraft unless a person names it. It warns of every heartbeat to a replica that
+/// is down, twenty times a second; `smc cluster status` shows that replica. Each call that is open when
+/// Raft stops, as at the end of a process, is an error of `openraft::raft`, which its caller gets as well.
 const OPENRAFT: &str = "openraft=error,openraft::raft=off";
 
 impl LogLevel {

@@ -53,8 +53,8 @@ pub fn check(
     }
 }
 
-/// The namespace of the control plane that an object of a whole cluster is for: a webhook configuration, or the
-/// binding of the controllers' rights. These are named after the mesh alone.
+/// The namespace of the control plane that an object of a whole cluster is for: a webhook configuration, or
+/// the binding of the controllers' rights. These are named after the mesh alone.
 pub fn leads_to(object: &Value) -> Option<&str> {
     let of_webhook = object.pointer("/webhooks/0/clientConfig/service/namespace");
     of_webhook.or_else(|| object.pointer("/subjects/0/namespace"))?.as_str()

@@ -80,9 +80,9 @@ impl Settings {
         }
     }
 
-    /// The settings of the installation that `set`, its StatefulSet, shows, with the images of this version, from the
-    /// repositories of those that it has. What cannot be changed stays as it was, and so does the number of replicas, which
-    /// `kubectl scale` changes as well.
+    /// The settings of the installation that `set`, its StatefulSet, shows, with the images of this
+    /// version, from the repositories of those that it has. What cannot be changed stays as it was, and so
+    /// does the number of replicas, which `kubectl scale` changes as well.
     #[must_use]
     pub fn continued(mut self, set: &Value) -> Self {
         if let Some(domain) = argument(set, "--trust-domain=") {

@@ -107,8 +107,8 @@ pub(super) fn work_pod(set: &Value, volume: Volume, arguments: &[String], stdin:
     })
 }
 
-/// What keeps the pod from running, if anything is known to: no node has its volume, as where the node of a local
-/// volume is lost, or a container does not start.
+/// What keeps the pod from running, if anything is known to: no node has its volume, as where the node of a
+/// local volume is lost, or a container does not start.
 pub(super) fn hindrance(pod: &Value) -> Option<String> {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == "PodScheduled");

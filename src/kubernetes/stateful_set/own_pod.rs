@@ -1,9 +1,9 @@
 //! The pod that a process is of, and another one in its place.
 //!
-//! Owns the looks at the API server. A StatefulSet makes a pod of the same name where a node is thought dead,
-//! or where a person deletes one by force, and the process of the former pod may still run: two processes of
-//! one number. With disks of their own the group tells them apart. With one disk, or copies of one, it cannot:
-//! both would vote in the replica's name.
+//! Owns the looks at the API server. A StatefulSet makes a pod of the same name where a node is thought
+//! dead, or where a person deletes one by force, and the process of the former pod may still run: two
+//! processes of one number. With disks of their own the group tells them apart. With one disk, or copies of
+//! one, it cannot: both would vote in the replica's name.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub struct PodReplaced {
 }
 
 impl OwnPod {
-    /// Returns when the API server has said twice that another pod has the name. Never returns otherwise: no pod,
-    /// or no answer, says nothing of another process.
+    /// Returns when the API server has said twice that another pod has the name. Never returns otherwise:
+    /// no pod, or no answer, says nothing of another process.
     pub async fn replaced(&self) -> PodReplaced {
         let Some(mine) = self.uid.clone() else { return std::future::pending().await };
         let present = another(&mine, async || self.present().await).await;

@@ -48,9 +48,10 @@ enum Cause {
     Api(#[from] Box<Error>),
 }
 
-/// The object that made a Pod, such as its ReplicaSet, as the owner of the Pod's Secret; `None` if a person made
-/// the Pod. The Secret of a Pod that is gone is deleted by the leader ([`super::secret_gc`]). Where no controller
-/// runs any more, Kubernetes deletes it after this owner. The Pod itself cannot be the owner: it has no UID yet.
+/// The object that made a Pod, such as its ReplicaSet, as the owner of the Pod's Secret; `None` if a person
+/// made the Pod. The Secret of a Pod that is gone is deleted by the leader ([`super::secret_gc`]). Where no
+/// controller runs any more, Kubernetes deletes it after this owner. The Pod itself cannot be the owner: it
+/// has no UID yet.
 fn owner(pod: &Value) -> Option<OwnerReference> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
     let made_by = owners.iter().find(|owner| owner["controller"] == true)?;

@@ -1,8 +1,8 @@
 //! The Secrets of sidecars whose pods are gone, or never came.
 //!
-//! Owns the task of the Raft leader that deletes them. The ledger says which Secrets there may be: it has every
-//! certificate, and SMC reads no Secrets. The certificates of pods that are gone are released by the server
-//! (`registry/orphan_releaser.rs` there), those of pods that never came here.
+//! Owns the task of the Raft leader that deletes them. The ledger says which Secrets there may be: it has
+//! every certificate, and SMC reads no Secrets. The certificates of pods that are gone are released by the
+//! server (`registry/orphan_releaser.rs` there), those of pods that never came here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,8 +36,8 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// Certificates that were released longer ago were dealt with by this leader or the one before.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// The pause until it is looked again for a pod that is there and that the mesh does not know, as in a namespace
-/// that has left it. Each time costs a list of all pods with a sidecar.
+/// The pause until it is looked again for a pod that is there and that the mesh does not know, as in a
+/// namespace that has left it. Each time costs a list of all pods with a sidecar.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// Requests to the API at a time. There is no hurry.
@@ -82,8 +82,8 @@ struct Deletion {
 struct Memory(BTreeMap<ProxyName, Known>);
 
 impl Memory {
-    /// The proxies of `issued`, each with the time of its latest certificate, whose pods have to be looked for:
-    /// those that the mesh does not know, and that had their time to come.
+    /// The proxies of `issued`, each with the time of its latest certificate, whose pods have to be looked
+    /// for: those that the mesh does not know, and that had their time to come.
     fn suspects(
         &mut self,
         issued: &BTreeMap<ProxyName, Timestamp>,
@@ -204,8 +204,8 @@ impl Collector {
         }
     }
 
-    /// Deletes the Secret of a Pod. The certificate of one that never came is released then, since a reader of
-    /// Secrets may have copied it.
+    /// Deletes the Secret of a Pod. The certificate of one that never came is released then, since a reader
+    /// of Secrets may have copied it.
     async fn delete(&self, Deletion { proxy, never_came }: &Deletion) -> Result<(), SecretError> {
         if bootstrap_secret::delete(&self.client, proxy).await? && *never_came {
             info!(%proxy, "deleted the Secret of a pod that never came");

@@ -118,8 +118,8 @@ pub(super) struct UpgradeArgs {
     /// The Secret with the key-encryption key [default: the one in use]
     #[arg(long, value_name = "SECRET")]
     kek_secret: Option<String>,
-    /// The settings for production, as those of `smc install --ha`, with three controllers at least; `=false` for
-    /// the others [default: those in use]
+    /// The settings for production, as those of `smc install --ha`, with three controllers at least;
+    /// `=false` for the others [default: those in use]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     ha: Option<bool>,
     /// Another Secret, whose key is accepted while one key takes the place of the other; "" for none any more
@@ -228,8 +228,8 @@ impl WhereArgs {
         })
     }
 
-    /// The other namespace whose control plane the mesh of this name has, by what a cluster has one of for each
-    /// mesh.
+    /// The other namespace whose control plane the mesh of this name has, by what a cluster has one of for
+    /// each mesh.
     pub(super) async fn elsewhere(&self, cluster: &Cluster) -> Result<Option<String>, ApplyError> {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -295,8 +295,8 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     ready(&cluster, args.images.wait, &args.place).await
 }
 
-/// The mesh's configuration of a new installation. One that is permissive lets connections out of the mesh, too, as
-/// OSM's does: an application that moves in goes on with all of its calls.
+/// The mesh's configuration of a new installation. One that is permissive lets connections out of the mesh,
+/// too, as OSM's does: an application that moves in goes on with all of its calls.
 fn config(namespace: &MeshNamespace, permissive: bool) -> Value {
     let mut config = mesh_config(namespace);
     config["spec"] = json!({

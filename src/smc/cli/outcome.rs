@@ -24,8 +24,8 @@ pub(super) enum Verdict {
     Findings,
 }
 
-/// An error and its causes for a person, on one line. What the API server says is its message alone: kube prints
-/// the whole status beside it.
+/// An error and its causes for a person, on one line. What the API server says is its message alone: kube
+/// prints the whole status beside it.
 pub(super) fn printed(error: &(dyn Error + 'static)) -> String {
     let mut text = causes(error);
     let mut next = Some(error);

@@ -39,7 +39,8 @@ pub(super) enum ProxyCommand {
     Config {
         #[command(flatten)]
         pod: Pod,
-        /// Print the configuration itself, as the sidecar's Envoy has it: its `config_dump`, without private keys
+        /// Print the configuration itself, as the sidecar's Envoy has it: its `config_dump`, without
+        /// private keys
         ///
         /// Asks the sidecar through the API server of the cluster, with the right to pods/portforward.
         #[arg(long, conflicts_with_all = ["output", "admin_socket"])]
@@ -252,8 +253,8 @@ fn proxies(answer: &ListProxiesResponse) -> String {
     format!("{}\nparticipants of the mesh: {participants}\n", table.render())
 }
 
-/// A workload that is gone, or is not in the mesh any more, is known by its certificates alone, until these are
-/// released.
+/// A workload that is gone, or is not in the mesh any more, is known by its certificates alone, until these
+/// are released.
 fn workload(proxy: &Proxy) -> String {
     if proxy.discovered { proxy.workload.clone() } else { format!("{}/(gone)", proxy.namespace) }
 }

@@ -1,7 +1,8 @@
 //! A thief of the controllers' token, before a real API server.
 //!
-//! Owns the list of what a thief would try. Each attempt is one that the administrator could make: what is refused
-//! is refused for whose it is, and not because it is malformed. docs/security.md says what succeeds.
+//! Owns the list of what a thief would try. Each attempt is one that the administrator could make: what is
+//! refused is refused for whose it is, and not because it is malformed. docs/security.md says what
+//! succeeds.
 
 use std::io::Write;
 
@@ -205,7 +206,7 @@ fn allowed() -> Vec<(&'static str, Attempt)> {
 }
 
 #[tokio::test]
-async fn a_stolen_token_of_a_controller_reads_no_secret_and_becomes_no_other_account() {
+async fn a_stolen_token_reads_no_secret_and_becomes_no_other_account() {
     let Some(programs) = shared::api_programs() else { return };
     let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
     let smc = Program { cluster: &cluster, mesh: "smc", namespace: OWN };

@@ -74,7 +74,7 @@ impl fmt::Display for Trouble {
         match self {
             Self::Unreachable => f.write_str("cannot be reached, or does not answer"),
             Self::Forbidden => f.write_str(
-                "refuses to list and watch for lack of permission; grant the controller's role again",
+                "refuses to list and watch for lack of permission; `smc upgrade` gives the controllers' roles back",
             ),
             Self::Unauthorized => f.write_str("does not accept the controller's credentials"),
             Self::Refused(reason) => write!(f, "fails: {reason}"),

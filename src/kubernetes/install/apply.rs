@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PropagationPoli
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
+use smc_types::causes::causes;
 use thiserror::Error;
 
 /// The field manager of `smc install`.
@@ -161,6 +162,14 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// Why a request failed: what the API server says of it, or what hindered it.
+pub(crate) fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => causes(error),
+    }
+}
+
 async fn bounded<T>(
     action: &'static str,
     object: &ObjectName,
@@ -183,13 +192,14 @@ pub fn rollout(set: &Value) -> Option<String> {
         return Some("the change was not taken up yet".to_owned());
     }
     let (updated, ready) = (number("/status/updatedReplicas"), number("/status/readyReplicas"));
-    if updated < wanted {
-        return Some(format!("{updated} of {wanted} controllers run this version"));
+    // A pod counts as updated when it was made, whether it starts or not.
+    let changes = set.pointer("/status/currentRevision") != set.pointer("/status/updateRevision");
+    if updated < wanted && (changes || ready >= wanted) {
+        return Some(format!(
+            "the change has reached {updated} of {wanted} controllers, and {ready} of all are ready"
+        ));
     }
-    if ready < wanted {
-        return Some(format!("{ready} of {wanted} controllers are ready"));
-    }
-    None
+    (updated < wanted || ready < wanted).then(|| format!("{ready} of {wanted} controllers are ready"))
 }
 
 #[cfg(test)]
@@ -206,19 +216,30 @@ mod tests {
                 "spec": { "replicas": 3 },
                 "status": {
                     "observedGeneration": generation, "updatedReplicas": updated, "readyReplicas": ready,
+                    "currentRevision": "a", "updateRevision": "b",
                 },
             })
         };
         for (sentence, set, expected) in [
             ("not taken up", set(1, 3, 3), Some("the change was not taken up yet")),
-            ("one is old", set(2, 2, 3), Some("2 of 3 controllers run this version")),
+            (
+                "one is old",
+                set(2, 2, 3),
+                Some("the change has reached 2 of 3 controllers, and 3 of all are ready"),
+            ),
+            (
+                "the first that was made cannot start",
+                set(2, 1, 2),
+                Some("the change has reached 1 of 3 controllers, and 2 of all are ready"),
+            ),
+            (
+                "all were deleted, and nothing changes",
+                json!({ "spec": { "replicas": 3 }, "status": { "currentRevision": "a", "updateRevision": "a" } }),
+                Some("0 of 3 controllers are ready"),
+            ),
             ("one is not ready", set(2, 3, 2), Some("2 of 3 controllers are ready")),
             ("done", set(2, 3, 3), None),
-            (
-                "nothing runs yet",
-                json!({ "spec": { "replicas": 1 } }),
-                Some("0 of 1 controllers run this version"),
-            ),
+            ("nothing runs yet", json!({ "spec": { "replicas": 1 } }), Some("0 of 1 controllers are ready")),
             ("none is wanted", json!({ "spec": { "replicas": 0 } }), None),
         ] {
             assert_eq!(rollout(&set).as_deref(), expected, "{sentence}");

@@ -43,7 +43,7 @@ pub fn check(
     namespace: &MeshNamespace,
     instead: &'static str,
 ) -> Result<(), OwnershipError> {
-    if let Some(release) = set.pointer(HELM_RELEASE).and_then(Value::as_str) {
+    if let Some(release) = helm_release(set) {
         let (namespace, release) = (namespace.clone(), release.to_owned());
         return Err(OwnershipError::Helm { namespace, release, instead });
     }
@@ -58,6 +58,11 @@ pub fn check(
 pub fn leads_to(object: &Value) -> Option<&str> {
     let of_webhook = object.pointer("/webhooks/0/clientConfig/service/namespace");
     of_webhook.or_else(|| object.pointer("/subjects/0/namespace"))?.as_str()
+}
+
+/// The release of helm's that `set`, a StatefulSet, belongs to.
+pub fn helm_release(set: &Value) -> Option<&str> {
+    set.pointer(HELM_RELEASE).and_then(Value::as_str)
 }
 
 /// The name of the mesh of `set`, a StatefulSet, if it is not `mesh`.

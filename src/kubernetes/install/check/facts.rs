@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -13,7 +14,8 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use smc_proto::admin::v1::{
-    GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListProblemsRequest, ListProxiesRequest,
+    GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListPolicyRequest, ListProblemsRequest,
+    ListProxiesRequest,
 };
 use smc_server::admin::client::{CALL_TIMEOUT, Client};
 use smc_types::causes::causes;
@@ -22,9 +24,11 @@ use smc_types::object_ref::Kind;
 
 use super::key::{Key, key, recorded};
 use super::members::{Members, members};
-use crate::crds::{DefinitionError, definitions};
-use crate::install::apply::Cluster;
+use super::rights::{Right, expected, rights};
+use crate::crds::definitions;
+use crate::install::apply::{ApplyError, Cluster, reason};
 use crate::install::controllers::{ControllerError, Controllers, SELECTOR};
+use crate::install::manifests::ManifestError;
 use crate::install::settings::{key_secret, other_key_secret};
 use crate::names::INJECTOR;
 
@@ -50,6 +54,13 @@ const CREATED: [(&str, &str, bool); 15] = [
 /// The label of a namespace of a mesh.
 pub const MONITORED_BY: &str = "openservicemesh.io/monitored-by";
 
+/// How the name of the MutatingWebhookConfiguration of a mesh of OSM begins, whose namespaces have the same
+/// label.
+const INJECTOR_OF_OSM: &str = "osm-webhook-";
+
+/// An object, `None` if there is none, or why the person cannot see it.
+pub type Found = Result<Option<Value>, String>;
+
 /// What is known about a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
@@ -63,14 +74,16 @@ pub struct Facts {
     pub denied: Vec<String>,
     /// Whether there is a default StorageClass, as far as the person may see.
     pub default_storage_class: Option<bool>,
-    /// The definitions that SMC needs, and those that are there.
-    pub definitions: BTreeMap<String, Option<Value>>,
+    /// The definitions that SMC needs.
+    pub definitions: BTreeMap<String, Found>,
     /// The StatefulSet.
     pub set: Option<Value>,
     /// The configuration of the injector.
-    pub injector: Option<Value>,
+    pub injector: Found,
     /// The configuration of the validator.
-    pub validator: Option<Value>,
+    pub validator: Found,
+    /// What gives the controllers their rights.
+    pub rights: Vec<Right>,
     /// The pods of the controllers.
     pub pods: Vec<Value>,
     /// The Secret of the key-encryption key.
@@ -88,8 +101,10 @@ pub struct Facts {
     pub proxies: Result<BTreeMap<String, bool>, String>,
     /// The problems of the mesh, or why they are unknown.
     pub problems: Result<Vec<String>, String>,
-    /// Whether the mesh allows all traffic, as far as the person may see.
-    pub permissive: Option<bool>,
+    /// Whether the controllers allow any call within the mesh, or why that is unknown.
+    pub granted: Result<bool, String>,
+    /// The mesh's configuration.
+    pub config: Found,
     /// The time, in seconds since 1970.
     pub now: i64,
 }
@@ -125,9 +140,10 @@ pub async fn gather(
     mesh: &MeshName,
     namespace: &MeshNamespace,
     now: i64,
-) -> Result<Facts, DefinitionError> {
+) -> Result<Facts, ManifestError> {
     let client = cluster.client();
     let version = client.apiserver_version().await;
+    let not_asked = "no controller was asked".to_owned();
     let mut facts = Facts {
         mesh: mesh.to_string(),
         namespace: namespace.to_string(),
@@ -136,17 +152,19 @@ pub async fn gather(
         default_storage_class: None,
         definitions: BTreeMap::new(),
         set: None,
-        injector: None,
-        validator: None,
+        injector: Ok(None),
+        validator: Ok(None),
+        rights: Vec::new(),
         pods: Vec::new(),
         key: Key::Unknown,
         other_key: None,
         sealed_with: Vec::new(),
-        group: Err("no controller was asked".to_owned()),
+        group: Err(not_asked.clone()),
         members: Members::default(),
-        proxies: Err("no controller was asked".to_owned()),
-        problems: Err("no controller was asked".to_owned()),
-        permissive: None,
+        proxies: Err(not_asked.clone()),
+        problems: Err(not_asked.clone()),
+        granted: Err(not_asked),
+        config: Ok(None),
         now,
     };
     if facts.version.is_err() {
@@ -160,7 +178,7 @@ pub async fn gather(
         json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": namespace } })
     };
     let set = named("apps/v1", "StatefulSet", "smc-controller".to_owned(), Some(namespace));
-    facts.set = found(cluster, &set).await;
+    facts.set = found(cluster, &set).await.ok().flatten();
     let configuration = |kind, name| named("admissionregistration.k8s.io/v1", kind, name, None);
     let injector = configuration("MutatingWebhookConfiguration", format!("{INJECTOR}{mesh}"));
     facts.injector = found(cluster, &injector).await;
@@ -179,24 +197,46 @@ pub async fn gather(
             Ok(group) if !group.sealed_with.is_empty() => group.sealed_with.clone(),
             _ => recorded(cluster, namespace).await,
         };
-        facts.members = members(client, mesh, now).await;
-        facts.permissive = is_permissive(cluster, namespace).await;
+        facts.members = members(&client, mesh, &meshes(&client).await, now).await;
+        facts.config = found(cluster, &mesh_config(namespace)).await;
+        let injector = facts.injector.as_ref().ok().and_then(Option::as_ref);
+        facts.rights = rights(cluster, expected(mesh, namespace, set, injector)?).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
             match ready(cluster, namespace).await {
                 Ok(mut controllers) => {
                     facts.proxies = proxies(&mut controllers).await;
                     facts.problems = problems(&mut controllers).await;
+                    facts.granted = granted(&mut controllers).await;
                 }
-                Err(reason) => (facts.proxies, facts.problems) = (Err(reason.clone()), Err(reason)),
+                Err(reason) => {
+                    (facts.proxies, facts.problems) = (Err(reason.clone()), Err(reason.clone()));
+                    facts.granted = Err(reason);
+                }
             }
         }
     }
     Ok(facts)
 }
 
-/// The object, or `None` if it is missing or may not be read.
-async fn found(cluster: &Cluster, object: &Value) -> Option<Value> {
-    cluster.find(object).await.ok().flatten()
+/// The object of the kind and name of `object`.
+pub(super) async fn found(cluster: &Cluster, object: &Value) -> Found {
+    cluster.find(object).await.map_err(|error| match error {
+        ApplyError::Failed { action, object, source } => {
+            format!("cannot {action} {object}: {}", reason(&source))
+        }
+        error => causes(&error),
+    })
+}
+
+/// The names of the meshes in the cluster, by their injectors, or why they are unknown.
+async fn meshes(client: &kube::Client) -> Result<BTreeSet<String>, String> {
+    let injectors: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let listed = injectors.list_metadata(&ListParams::default()).await.map_err(|error| reason(&error))?;
+    let mesh = |name: &str| {
+        let prefixes = [INJECTOR, INJECTOR_OF_OSM];
+        prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
+    };
+    Ok(listed.items.iter().filter_map(|injector| mesh(injector.metadata.name.as_deref()?)).collect())
 }
 
 async fn denied(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<String> {
@@ -246,7 +286,13 @@ pub async fn controllers(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<Va
 
 /// What the controllers of `namespace` say about their group, or why none answers.
 pub async fn group(cluster: &Cluster, namespace: &MeshNamespace) -> Result<Group, String> {
-    chosen(answers(cluster, namespace).await.map_err(|error| causes(&error))?)
+    let answers = answers(cluster, namespace).await.map_err(|error| match error {
+        ControllerError::NoneRuns(_) => {
+            format!("no controller runs: kubectl get statefulset,pods -n {namespace}")
+        }
+        error => causes(&error),
+    });
+    chosen(answers?)
 }
 
 /// The leader that any controller knows, or why that is unknown. That none runs is no reason.
@@ -325,6 +371,14 @@ async fn problems(controllers: &mut [Client]) -> Result<Vec<String>, String> {
     Ok(found.into_iter().collect())
 }
 
+/// Whether any identity may call another one within the mesh. All controllers know that.
+async fn granted(controllers: &mut [Client]) -> Result<bool, String> {
+    let Some(client) = controllers.first_mut() else { return Err("no controller was asked".to_owned()) };
+    let listed = client.list_policy(ListPolicyRequest {}).await;
+    let policy = listed.map_err(|status| status.message().to_owned())?.into_inner();
+    Ok(policy.permissive || !policy.rules.is_empty() || !policy.permissive_namespaces.is_empty())
+}
+
 /// The mesh's configuration, by its name.
 pub fn mesh_config(namespace: &MeshNamespace) -> Value {
     json!({
@@ -336,17 +390,22 @@ pub fn mesh_config(namespace: &MeshNamespace) -> Value {
 
 /// Whether the mesh of `namespace` allows all traffic; `None` if the person may not see that.
 pub async fn is_permissive(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
-    switched_on(cluster, namespace, "/spec/traffic/enablePermissiveTrafficPolicyMode").await
+    permits_all(&found(cluster, &mesh_config(namespace)).await)
 }
 
 /// Whether the mesh of `namespace` lets connections out of it; `None` if the person may not see that.
 pub async fn lets_out(cluster: &Cluster, namespace: &MeshNamespace) -> Option<bool> {
-    switched_on(cluster, namespace, "/spec/traffic/enableEgress").await
+    switched_on(&found(cluster, &mesh_config(namespace)).await, "/spec/traffic/enableEgress")
 }
 
-async fn switched_on(cluster: &Cluster, namespace: &MeshNamespace, switch: &str) -> Option<bool> {
-    let config = cluster.find(&mesh_config(namespace)).await.ok()?;
-    Some(config.is_some_and(|config| config.pointer(switch) == Some(&json!(true))))
+/// Whether this configuration of a mesh allows all traffic; `None` if the person may not see it.
+pub(super) fn permits_all(config: &Found) -> Option<bool> {
+    switched_on(config, "/spec/traffic/enablePermissiveTrafficPolicyMode")
+}
+
+fn switched_on(config: &Found, switch: &str) -> Option<bool> {
+    let config = config.as_ref().ok()?;
+    Some(config.as_ref().is_some_and(|config| config.pointer(switch) == Some(&json!(true))))
 }
 
 async fn asked(client: &mut Client) -> Result<Group, tonic::Status> {

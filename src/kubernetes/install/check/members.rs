@@ -16,6 +16,7 @@ use smc_types::object_ref::Kind;
 use super::facts::MONITORED_BY;
 use super::stuck::stuck;
 use crate::api_resource::{api_resource, next_page};
+use crate::install::apply::reason;
 
 /// Pods of one answer of the API server.
 const PAGE: u32 = 500;
@@ -24,14 +25,17 @@ const PAGE: u32 = 500;
 /// controller is elected.
 const TIME_TO_CONNECT: i64 = 60;
 
-/// The kinds whose objects allow traffic.
-const RULES: [Kind; 2] = [Kind::TrafficTarget, Kind::IngressBackend];
-
 /// The namespaces of a mesh, and what is in them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
+    /// Why namespaces or pods cannot be listed; then what is below is not all.
+    pub unseen: Option<String>,
     /// The namespaces.
     pub namespaces: Vec<String>,
+    /// Namespaces that are said to be of a mesh that is not in the cluster.
+    pub strays: Vec<Stray>,
+    /// Namespaces that leave, and how many pods with a sidecar keep them in the mesh.
+    pub leaving: Vec<(String, usize)>,
     /// Pods, NAMESPACE/NAME, that should have a sidecar and have none.
     pub without_sidecar: Vec<String>,
     /// Pods that run with a sidecar and were made a minute ago or earlier, and its UUID.
@@ -40,23 +44,57 @@ pub struct Members {
     pub left_sidecars: Vec<(String, String)>,
     /// Pods whose sidecar does not start, NAMESPACE/NAME, and why.
     pub stuck_sidecars: Vec<String>,
-    /// Whether any object allows traffic, or a permissive namespace, as far as the person may see.
+    /// Whether any TrafficTarget, or a permissive namespace, allows traffic, as far as the person may see.
     pub any_rule: Option<bool>,
+    /// Whether any IngressBackend does.
+    pub any_ingress: Option<bool>,
 }
 
-/// Looks at the namespaces of `mesh`.
-pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Members {
+/// A namespace that is said to be of a mesh that is not in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stray {
+    /// The namespace.
+    pub namespace: String,
+    /// The mesh that its label names.
+    pub mesh: String,
+    /// How many of its pods run with a sidecar.
+    pub sidecars: usize,
+}
+
+/// Looks at the namespaces of `mesh`. `meshes` are all in the cluster, as far as the person may see.
+pub(super) async fn members(
+    client: &Client,
+    mesh: &MeshName,
+    meshes: &Result<BTreeSet<String>, String>,
+    now: i64,
+) -> Members {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let labelled = namespaces.list(&ListParams::default().labels(MONITORED_BY)).await;
-    let labelled = labelled.map(|list| list.items).unwrap_or_default();
-    let mut members = Members { any_rule: Some(false), ..Members::default() };
-    let mut of_meshes = BTreeSet::new();
+    let mut members = Members { any_rule: Some(false), any_ingress: Some(false), ..Members::default() };
+    let labelled = labelled.map(|list| list.items).unwrap_or_else(|error| {
+        members.unseen = Some(reason(&error));
+        Vec::new()
+    });
+    let (mut of_meshes, mut without_injection) = (BTreeSet::new(), BTreeSet::new());
     for namespace in labelled {
         let Some(name) = namespace.metadata.name.clone() else { continue };
-        of_meshes.insert(name.clone());
         let mesh_of = namespace.metadata.labels.as_ref().and_then(|labels| labels.get(MONITORED_BY));
-        if mesh_of.map(String::as_str) != Some(mesh.as_str()) {
+        let mesh_of = mesh_of.map(String::as_str).unwrap_or_default();
+        if mesh_of != mesh.as_str() {
+            match meshes {
+                Ok(meshes) if !meshes.contains(mesh_of) => {
+                    members.strays.push(Stray { namespace: name, mesh: mesh_of.to_owned(), sidecars: 0 });
+                    continue;
+                }
+                Ok(_) => {}
+                Err(reason) => members.unseen = Some(reason.clone()),
+            }
+            of_meshes.insert(name);
             continue;
+        }
+        of_meshes.insert(name.clone());
+        if injects(&namespace.metadata) == Some(false) {
+            without_injection.insert(name.clone());
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
         members.without_sidecar.extend(without_sidecar(&pods, &name, &namespace.metadata).await);
@@ -64,16 +102,27 @@ pub(super) async fn members(client: Client, mesh: &MeshName, now: i64) -> Member
         if is_permissive(&namespace.metadata) {
             members.any_rule = Some(true);
         }
-        if members.any_rule == Some(false) {
-            members.any_rule = any_rule(&client, &name).await;
+        if members.any_rule != Some(true) {
+            members.any_rule = either(members.any_rule, any(client, &name, Kind::TrafficTarget).await);
+        }
+        if members.any_ingress != Some(true) {
+            members.any_ingress = either(members.any_ingress, any(client, &name, Kind::IngressBackend).await);
         }
         members.namespaces.push(name);
     }
-    for Sidecar { namespace, pod, uuid, created } in
-        sidecars(&Api::all(client), "status.phase=Running").await.0
-    {
+    let (running, failed) = sidecars(&Api::all(client.clone()), "status.phase=Running").await;
+    members.unseen = members.unseen.or_else(|| failed.map(|error| reason(&error)));
+    for Sidecar { namespace, pod, uuid, created, asks } in running {
         let name = format!("{namespace}/{pod}");
-        if !of_meshes.contains(&namespace) {
+        if without_injection.contains(&namespace) && !asks {
+            match members.leaving.iter_mut().find(|(leaving, _)| *leaving == namespace) {
+                Some((_, pods)) => *pods += 1,
+                None => members.leaving.push((namespace.clone(), 1)),
+            }
+        }
+        if let Some(stray) = members.strays.iter_mut().find(|stray| stray.namespace == namespace) {
+            stray.sidecars += 1;
+        } else if !of_meshes.contains(&namespace) {
             members.left_sidecars.push((name, uuid));
         } else if members.namespaces.contains(&namespace) && now - created >= TIME_TO_CONNECT {
             members.with_sidecar.push((name, uuid));
@@ -88,12 +137,17 @@ fn is_permissive(metadata: &ObjectMeta) -> bool {
     annotation.and_then(|text| switch(text)).unwrap_or(false)
 }
 
+/// What the annotation about injection says. One that cannot be read refuses.
+fn injects(metadata: &ObjectMeta) -> Option<bool> {
+    let annotation = metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
+    annotation.map(|text| switch(text).unwrap_or(false))
+}
+
 async fn without_sidecar(pods: &Api<Pod>, name: &str, metadata: &ObjectMeta) -> Vec<String> {
-    let injection = metadata.annotations.as_ref().and_then(|all| all.get(INJECTION_ANNOTATION));
     let namespace = topology::Namespace {
         name: name.to_owned(),
         monitored: true,
-        injection: injection.map(|text| switch(text).unwrap_or(false)),
+        injection: injects(metadata),
         metrics: false,
         permissive: false,
     };
@@ -125,6 +179,8 @@ struct Sidecar {
     uuid: String,
     /// In seconds since 1970.
     created: i64,
+    /// Whether the pod itself asks for a sidecar, whatever its namespace says.
+    asks: bool,
 }
 
 /// The pods with a sidecar that run, or are about to, in the order of the API server. One that ends needs its
@@ -157,6 +213,7 @@ fn sidecar(metadata: ObjectMeta) -> Option<Sidecar> {
         return None;
     }
     Some(Sidecar {
+        asks: injects(&metadata) == Some(true),
         namespace: metadata.namespace?,
         pod: metadata.name?,
         uuid: metadata.labels?.remove(PROXY_UUID_LABEL)?,
@@ -178,16 +235,20 @@ fn pod_name(namespace: &str, metadata: &ObjectMeta) -> String {
     format!("{namespace}/{}", metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Whether there is an object that allows traffic; `None` if the person may not see them.
-async fn any_rule(client: &Client, namespace: &str) -> Option<bool> {
-    for kind in RULES {
-        let resource = api_resource(kind)?;
-        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        if !objects.list_metadata(&ListParams::default().limit(1)).await.ok()?.items.is_empty() {
-            return Some(true);
-        }
+/// Whether there is an object of this kind; `None` if the person may not see them.
+async fn any(client: &Client, namespace: &str, kind: Kind) -> Option<bool> {
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind)?);
+    let first = objects.list_metadata(&ListParams::default().limit(1)).await.ok()?;
+    Some(!first.items.is_empty())
+}
+
+/// Whether one of two is so, as far as they are known.
+pub(super) fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (Some(false), Some(false)) => Some(false),
+        _ => None,
     }
-    Some(false)
 }
 
 #[cfg(test)]

@@ -5,14 +5,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::facts::{Facts, Group};
 use super::key::Key;
-use super::members::Members;
+use super::rights::lost;
 use super::stuck::{cannot_use_its_disk, stuck};
 use crate::install::apply::rollout;
-use crate::install::ownership::other_mesh;
+use crate::install::ownership::{helm_release, other_mesh};
 use crate::install::settings::key_secret;
+use crate::names::INJECTOR;
 
 /// The oldest Kubernetes that SMC works with: `preStop.sleep` of the chart, and what the sources list.
 const OLDEST: (u64, u64) = (1, 30);
@@ -60,6 +62,9 @@ fn caution(reason: Option<String>) -> Verdict {
     reason.map_or(Verdict::Pass, Verdict::Warning)
 }
 
+/// What is so if the mesh is the one that was named.
+const NAME: &str = "the mesh has the name that is asked for";
+
 const API: &str = "kubernetes";
 const BEFORE: &str = "before the installation";
 const CONFIGURATION: &str = "configuration";
@@ -86,7 +91,8 @@ pub fn before(facts: &Facts) -> Vec<Check> {
         "installed-already",
         unless(installed),
     ));
-    let taken = facts.injector.as_ref().and_then(service_namespace).filter(|other| *other != facts.namespace);
+    let injector = facts.injector.as_ref().ok().and_then(Option::as_ref);
+    let taken = injector.and_then(service_namespace).filter(|other| *other != facts.namespace);
     let taken = taken.map(|other| {
         format!("the mesh {} is that of the namespace {other}; use another --mesh-name", facts.mesh)
     });
@@ -113,11 +119,18 @@ pub fn after(facts: &Facts) -> Vec<Check> {
         checks.push(check(CONFIGURATION, "SMC is installed", "not-installed", Verdict::Failure(missing)));
         return checks;
     };
+    // Of another mesh, every answer would be about what is not there.
+    if let Some(name) = other_mesh(set, &facts.mesh) {
+        let problem = format!("the mesh of {} is {name}: smc check --mesh-name {name}", facts.namespace);
+        checks.push(check(CONFIGURATION, NAME, "two-meshes-in-one-cluster", Verdict::Failure(problem)));
+        return checks;
+    }
+    checks.push(check(CONFIGURATION, NAME, "two-meshes-in-one-cluster", Verdict::Pass));
     checks.extend(configuration(facts, set));
     checks.extend(controllers(facts, set));
     checks.extend(webhooks(facts, set));
     checks.extend(certificates(facts));
-    checks.extend(mesh(facts));
+    checks.extend(mesh::mesh(facts));
     checks
 }
 
@@ -156,16 +169,87 @@ fn service_namespace(configuration: &Value) -> Option<String> {
     configuration.pointer("/webhooks/0/clientConfig/service/namespace")?.as_str().map(str::to_owned)
 }
 
+/// The flag that names the mesh, where it is needed.
+fn mesh_flag(facts: &Facts) -> String {
+    if facts.mesh == MeshName::default().as_str() {
+        return String::new();
+    }
+    format!(" --mesh-name {}", facts.mesh)
+}
+
+/// The command that makes the objects of this installation again as they were.
+fn remedy(facts: &Facts, set: &Value) -> String {
+    if let Some(release) = helm_release(set) {
+        return format!("helm upgrade {release} charts/smc -n {}", facts.namespace);
+    }
+    let namespace = match facts.namespace.as_str() {
+        default if default == MeshNamespace::default().as_str() => String::new(),
+        other => format!(" --mesh-namespace {other}"),
+    };
+    format!("smc upgrade{}{namespace}", mesh_flag(facts))
+}
+
+/// The command that takes back an image that does not start: the former one is that of the pods that run.
+fn way_back(facts: &Facts, set: &Value) -> Option<String> {
+    let stuck = |pod: &Value| stuck(pod, |_| true);
+    let (tried, why) = facts.pods.iter().find_map(|pod| Some((image(pod)?, stuck(pod)?)))?;
+    let others = facts.pods.iter().filter(|pod| stuck(pod).is_none()).filter_map(image);
+    let former = others.into_iter().find(|other| *other != tried);
+    let (release, upgrade) = (helm_release(set), remedy(facts, set));
+    match (former, release) {
+        (Some(former), None) => Some(format!("to go back: {upgrade} --image {former}")),
+        (Some(former), Some(release)) => {
+            Some(format!("to go back to {former}: helm rollback {release} -n {}", facts.namespace))
+        }
+        // The kubelet's reasons that are about images name them so.
+        (None, None) if why.contains("Image") => Some(format!("to name another: {upgrade} --image IMAGE")),
+        (None, _) => None,
+    }
+}
+
+/// The image of the controller in this pod.
+fn image(pod: &Value) -> Option<&str> {
+    let containers = pod.pointer("/spec/containers")?.as_array()?;
+    containers.iter().find(|container| container["name"] == "controller")?["image"].as_str()
+}
+
+/// What is wrong with the images of the controllers, whose version is not this program's.
+fn skew(facts: &Facts, set: &Value) -> Option<String> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut pods: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for pod in &facts.pods {
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str);
+        if let (Some(image), Some(name)) = (image(pod), name) {
+            pods.entry(image).or_default().push(name);
+        }
+    }
+    if pods.is_empty() {
+        let asked = set.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str);
+        pods.insert(asked.unwrap_or_default(), vec!["the StatefulSet"]);
+    }
+    let other = |image: &str| image.rsplit_once(':').is_none_or(|(_, tag)| tag != version);
+    let others = pods.iter().filter(|(image, _)| other(image));
+    let others: Vec<_> = others.map(|(image, pods)| format!("{} has {image}", pods.join(", "))).collect();
+    (!others.is_empty()).then(|| format!("{}; this program is {version}", others.join(", ")))
+}
+
 fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
-    let missing: Vec<_> =
-        facts.definitions.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| name.clone()).collect();
-    let missing =
-        (!missing.is_empty()).then(|| format!("there is no CustomResourceDefinition {}", missing.join(", ")));
+    let missing = facts.definitions.iter().filter(|(_, found)| matches!(found, Ok(None)));
+    let missing: Vec<_> = missing.map(|(name, _)| name.clone()).collect();
+    let unseen = facts.definitions.values().find_map(|found| found.as_ref().err());
+    let defined = if missing.is_empty() {
+        caution(unseen.map(|reason| format!("unknown: {reason}")))
+    } else {
+        Verdict::Failure(format!(
+            "there is no CustomResourceDefinition {}: smc crds | kubectl apply --server-side -f -",
+            missing.join(", ")
+        ))
+    };
     let not_served: Vec<_> = facts
         .definitions
         .iter()
         .filter_map(|(name, found)| {
-            let conditions = found.as_ref()?.pointer("/status/conditions")?.as_array()?;
+            let conditions = found.as_ref().ok()?.as_ref()?.pointer("/status/conditions")?.as_array()?;
             let established =
                 |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
             (!conditions.iter().any(established)).then(|| name.clone())
@@ -174,10 +258,23 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
     let not_served =
         (!not_served.is_empty()).then(|| format!("{} is not established", not_served.join(", ")));
     let secret = format!("{}/{}", facts.namespace, key_secret(set));
+    let restore = format!(
+        "restore your copy of it (kubectl replace --force -f {}.yaml), and do not restart the controllers before, nor \
+         upgrade: none would start",
+        key_secret(set)
+    );
+    let founded =
+        !facts.sealed_with.is_empty() || facts.group.as_ref().is_ok_and(|group| !group.id.is_empty());
     let key = match &facts.key {
         Key::Unread | Key::Id(_) => Verdict::Pass,
-        Key::Missing => Verdict::Failure(format!("the Secret {secret} is missing")),
-        Key::Malformed => Verdict::Failure(format!("the Secret {secret} holds no key in its field `kek`")),
+        Key::Missing if founded => Verdict::Failure(format!("the Secret {secret} is missing: {restore}")),
+        Key::Missing => Verdict::Failure(format!(
+            "the Secret {secret} is missing: kubectl logs smc-controller-0 -c kek -n {} says why",
+            facts.namespace
+        )),
+        Key::Malformed => {
+            Verdict::Failure(format!("the Secret {secret} holds no key in its field `kek`: {restore}"))
+        }
         Key::Unknown => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
     };
     let keys: Option<Vec<_>> = [Some(&facts.key), facts.other_key.as_ref()]
@@ -195,43 +292,54 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         let sealed = facts.sealed_with.iter().find(|sealed| !keys.contains(sealed))?;
         Some(format!(
             "the mesh's keys are sealed with the key {sealed}, which the Secret {secret} does not hold: controllers that \
-             restart cannot open them. Put that key back"
+             restart cannot open them; {restore}"
         ))
     });
     let other = other.filter(|_| matches!(facts.key, Key::Id(_)));
-    let mesh = other_mesh(set, &facts.mesh);
-    let mesh = mesh.map(|name| format!("the mesh of {} is {name}; use --mesh-name {name}", facts.namespace));
     vec![
-        check(CONFIGURATION, "the custom resources are defined", "custom-resources", unless(missing)),
+        check(CONFIGURATION, "the custom resources are defined", "custom-resources", defined),
         check(CONFIGURATION, "the custom resources are served", "custom-resources", unless(not_served)),
         check(CONFIGURATION, "there is a key-encryption key", "key-encryption-key", key),
         check(CONFIGURATION, "it opens what the mesh has sealed", "key-encryption-key", unless(other)),
-        check(
-            CONFIGURATION,
-            "the mesh has the name that is asked for",
-            "two-meshes-in-one-cluster",
-            unless(mesh),
-        ),
+        check(CONFIGURATION, "the controllers have their rights", "rights", rights(facts, set)),
+        check(CONFIGURATION, "there is a MeshConfig", "allow-traffic-first-then-close", mesh_config(facts)),
     ]
 }
 
+/// Whether roles, bindings and the admission policy are those of the installation.
+fn rights(facts: &Facts, set: &Value) -> Verdict {
+    let problems: Vec<_> = facts.rights.iter().filter_map(lost).collect();
+    if !problems.is_empty() {
+        return Verdict::Failure(format!("{}: {}", some_of(&problems), remedy(facts, set)));
+    }
+    let unseen = facts.rights.iter().find_map(|right| right.found.as_ref().err());
+    caution(unseen.map(|reason| format!("unknown: {reason}")))
+}
+
+fn mesh_config(facts: &Facts) -> Verdict {
+    match &facts.config {
+        Ok(Some(_)) => Verdict::Pass,
+        Ok(None) => Verdict::Warning(format!(
+            "the MeshConfig osm-mesh-config in {} is missing, so the defaults hold: sidecars refuse calls that no \
+             TrafficTarget allows, and connections out of the mesh. kubectl apply one",
+            facts.namespace
+        )),
+        Err(reason) => Verdict::Warning(format!("unknown: {reason}")),
+    }
+}
+
 fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
-    let version = env!("CARGO_PKG_VERSION");
-    let image =
-        set.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str).unwrap_or_default();
-    let skew = image.rsplit_once(':').is_none_or(|(_, tag)| tag != version);
-    let skew = skew.then(|| format!("controllers run {image}, this program is {version}"));
     let restarts: Vec<_> = facts.pods.iter().filter_map(restarted).collect();
     let restarts = (!restarts.is_empty()).then(|| restarts.join(", "));
     let unready = rollout(set).map(|missing| {
         let stuck = facts.pods.iter().filter_map(|pod| stuck(pod, |_| true));
-        [missing].into_iter().chain(stuck).collect::<Vec<_>>().join("; ")
+        [missing].into_iter().chain(stuck).chain(way_back(facts, set)).collect::<Vec<_>>().join("; ")
     });
     let mut checks = vec![
         check(CONTROLLERS, "all controllers run and are ready", "not-ready", unless(unready)),
         check(CONTROLLERS, "they do not restart", "restarts", caution(restarts)),
         check(CONTROLLERS, "they can use their disks", "disks-of-others", unless(foreign_disks(facts))),
-        check(CONTROLLERS, "they are of this program's version", "versions", caution(skew)),
+        check(CONTROLLERS, "they are of this program's version", "versions", caution(skew(facts, set))),
     ];
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     match &facts.group {
@@ -333,35 +441,36 @@ fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
 fn webhooks(facts: &Facts, set: &Value) -> Vec<Check> {
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     let mut checks = Vec::new();
-    for (sentence, signed, found) in [
-        ("pods are injected", "the injector's certificate is known", &facts.injector),
-        ("objects are validated", "the validator's certificate is known", &facts.validator),
+    let injector = format!("MutatingWebhookConfiguration {INJECTOR}{}", facts.mesh);
+    let validator = format!("ValidatingWebhookConfiguration smc-validator-{}", facts.mesh);
+    let remedy = remedy(facts, set);
+    for (sentence, signed, name, found) in [
+        ("pods are injected", "the injector's certificate is known", injector, &facts.injector),
+        ("objects are validated", "the validator's certificate is known", validator, &facts.validator),
     ] {
-        let Some(configuration) = found else {
-            checks.push(check(
-                WEBHOOKS,
-                sentence,
-                "webhooks",
-                Verdict::Failure("the configuration is missing".to_owned()),
-            ));
-            continue;
+        let verdict = match found {
+            Err(reason) => Verdict::Warning(format!("unknown: {reason}")),
+            Ok(None) => Verdict::Failure(format!("the {name} is missing: {remedy}")),
+            Ok(Some(configuration)) => {
+                let elsewhere = service_namespace(configuration).filter(|other| *other != facts.namespace);
+                unless(elsewhere.map(|other| format!("the {name} leads to the namespace {other}: {remedy}")))
+            }
         };
-        let elsewhere = service_namespace(configuration).filter(|namespace| *namespace != facts.namespace);
-        let elsewhere =
-            elsewhere.map(|namespace| format!("the configuration leads to the namespace {namespace}"));
-        checks.push(check(WEBHOOKS, sentence, "webhooks", unless(elsewhere)));
+        checks.push(check(WEBHOOKS, sentence, "webhooks", verdict));
+        let Ok(Some(configuration)) = found else { continue };
         let bundle = configuration.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
-        let unsigned =
-            bundle.is_none_or(str::is_empty).then(|| "the leader has not filled in caBundle yet".to_owned());
+        let unsigned = bundle.is_none_or(str::is_empty).then(|| {
+            format!(
+                "the leader has not filled in caBundle of the {name}: kubectl logs -n {} -l \
+                 app.kubernetes.io/component=controller says why, if it does not pass",
+                facts.namespace
+            )
+        });
         checks.push(check(WEBHOOKS, signed, "webhooks", unless(unsigned)));
     }
-    let policy = |found: &Option<Value>| {
-        found
-            .as_ref()
-            .and_then(|found| found.pointer("/webhooks/0/failurePolicy")?.as_str().map(str::to_owned))
-    };
-    let policy = policy(&facts.injector);
-    let verdict = match policy.as_deref() {
+    let injector = facts.injector.as_ref().ok().and_then(Option::as_ref);
+    let policy = injector.and_then(|found| found.pointer("/webhooks/0/failurePolicy")?.as_str());
+    let verdict = match policy {
         Some("Ignore") if replicas > 1 => Verdict::Warning(
             "with several controllers it can be Fail, so that no pod starts without its sidecar".to_owned(),
         ),
@@ -401,64 +510,6 @@ fn certificates(facts: &Facts) -> Vec<Check> {
     ]
 }
 
-fn mesh(facts: &Facts) -> Vec<Check> {
-    let Members { namespaces, without_sidecar, with_sidecar, left_sidecars, stuck_sidecars, any_rule } =
-        &facts.members;
-    let none = namespaces.is_empty().then(|| {
-        format!("no namespace is in the mesh yet: smc namespace add NAMESPACE --mesh-name {}", facts.mesh)
-    });
-    let without = (!without_sidecar.is_empty())
-        .then(|| format!("{} pods started without one: {}", without_sidecar.len(), some_of(without_sidecar)));
-    let not_started = (!stuck_sidecars.is_empty())
-        .then(|| format!("{} do not: {}", stuck_sidecars.len(), some_of(stuck_sidecars)));
-    let closed = (!with_sidecar.is_empty() && facts.permissive == Some(false) && *any_rule == Some(false)).then(|| {
-        "no TrafficTarget and no IngressBackend allows a call, and the mesh is not permissive: the sidecars refuse \
-         every one"
-            .to_owned()
-    });
-    let mut checks = vec![
-        check(MESH, "namespaces take part", "namespaces", caution(none)),
-        check(MESH, "their pods have sidecars", "without-sidecar", caution(without)),
-        check(MESH, "their sidecars start", "sidecars-that-do-not-start", unless(not_started)),
-    ];
-    let connection = match &facts.proxies {
-        Ok(proxies) => connection(with_sidecar, proxies),
-        Err(problem) => Verdict::Warning(format!("unknown: {problem}")),
-    };
-    checks.push(check(MESH, "their sidecars are connected", "not-connected", connection));
-    if let Ok(proxies) = &facts.proxies {
-        let ours = left_sidecars.iter().filter(|(_, uuid)| proxies.contains_key(uuid));
-        let left: Vec<_> = ours.map(|(pod, _)| pod.clone()).collect();
-        let left = (!left.is_empty())
-            .then(|| format!("{} pods have one in namespaces of no mesh: {}", left.len(), some_of(&left)));
-        checks.push(check(MESH, "no sidecar is left behind", "left-behind", unless(left)));
-    }
-    let problems = match &facts.problems {
-        Ok(problems) if problems.is_empty() => None,
-        Ok(problems) => Some(format!("{} problems: {}", problems.len(), some_of(problems))),
-        Err(problem) => Some(format!("unknown: {problem}")),
-    };
-    checks.push(check(MESH, "it has no problems", "problems", caution(problems)));
-    let closed = caution(closed);
-    checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
-    checks
-}
-
-/// Whether the sidecars that run are connected. Where none is, their certificates are of another mesh, or
-/// nothing leads to the controllers; they go on with what they know until their certificates end.
-fn connection(sidecars: &[(String, String)], proxies: &BTreeMap<String, bool>) -> Verdict {
-    let connected = |uuid: &String| proxies.get(uuid).copied().unwrap_or_default();
-    let missing = sidecars.iter().filter(|(_, uuid)| !connected(uuid));
-    let missing: Vec<_> = missing.map(|(pod, _)| pod.clone()).collect();
-    let all = sidecars.len();
-    let text = format!("{} of {all} are connected; not those of {}", all - missing.len(), some_of(&missing));
-    match missing.len() {
-        0 => Verdict::Pass,
-        some if some < all => Verdict::Warning(text),
-        _ => Verdict::Failure(text),
-    }
-}
-
 /// The first names, and how many more there are.
 fn some_of(names: &[String]) -> String {
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -468,5 +519,6 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
+mod mesh;
 #[cfg(test)]
 mod tests;

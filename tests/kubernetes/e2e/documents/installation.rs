@@ -57,6 +57,8 @@ async fn the_commands_of_the_installation_page_work_as_they_are_typed() {
     reader.follow("More controllers, fewer controllers").await;
     reader.healthy().await;
     reader.follow("Key-encryption key").await;
+    reader.follow("Webhooks").await;
+    reader.healthy().await;
     reader.follow("Take a namespace out of the mesh").await;
     reader.follow("Upgrade and uninstall").await;
     reader.follow("For good").await;

@@ -1,7 +1,11 @@
 use serde_json::json;
 use smc_types::ids::{MeshName, MeshNamespace};
 
+use super::mesh::connection;
 use super::*;
+use crate::install::check::facts::Found;
+use crate::install::check::members::{Members, Stray};
+use crate::install::check::rights::{Right, expected};
 use crate::install::manifests::chart_objects;
 use crate::install::settings::Settings;
 
@@ -18,6 +22,8 @@ fn healthy() -> Facts {
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!("UEVN");
     }
     let established = json!({ "status": { "conditions": [{ "type": "Established", "status": "True" }] } });
+    let rights = expected(&settings.mesh, &settings.namespace, &set, Some(&injector)).unwrap();
+    let right = |expected: Value| Right { found: Ok(Some(expected.clone())), expected };
     let group = Group {
         id: "a".to_owned(),
         groups: vec!["a".to_owned()],
@@ -33,10 +39,11 @@ fn healthy() -> Facts {
         version: Ok("v1.34.4".to_owned()),
         denied: Vec::new(),
         default_storage_class: Some(true),
-        definitions: [("traffictargets.access.smi-spec.io".to_owned(), Some(established))].into(),
+        definitions: [("traffictargets.access.smi-spec.io".to_owned(), Ok(Some(established)))].into(),
         set: Some(set),
-        injector: Some(injector),
-        validator: Some(validator),
+        injector: Ok(Some(injector)),
+        validator: Ok(Some(validator)),
+        rights: rights.into_iter().map(right).collect(),
         pods: Vec::new(),
         key: Key::Id("k".to_owned()),
         other_key: None,
@@ -46,11 +53,13 @@ fn healthy() -> Facts {
             namespaces: vec!["bookstore".to_owned()],
             with_sidecar: vec![("bookstore/buyer".to_owned(), "u".to_owned())],
             any_rule: Some(true),
+            any_ingress: Some(false),
             ..Members::default()
         },
         proxies: Ok([("u".to_owned(), true)].into()),
         problems: Ok(Vec::new()),
-        permissive: Some(false),
+        granted: Ok(true),
+        config: Ok(Some(json!({ "spec": {} }))),
         now: 0,
     }
 }
@@ -90,6 +99,10 @@ fn every_hint_is_a_heading_of_the_document() {
     }
 }
 
+fn there(found: &mut Found) -> &mut Value {
+    found.as_mut().unwrap().as_mut().unwrap()
+}
+
 fn changed(change: impl FnOnce(&mut Facts)) -> Vec<String> {
     let mut facts = healthy();
     change(&mut facts);
@@ -119,11 +132,17 @@ fn each_failure_is_found_and_named() {
     assert_eq!(group(|group| group.groups.push("b".into())), ["× they belong to one group"]);
     assert_eq!(changed(|f| f.mesh = "blue".into()), ["× the mesh has the name that is asked for"]);
     assert_eq!(
-        changed(|f| drop(f.definitions.insert("x".into(), None))),
+        changed(|f| drop(f.definitions.insert("x".into(), Err("forbidden".into())))),
+        ["‼ the custom resources are defined"]
+    );
+    assert_eq!(
+        changed(|f| drop(f.definitions.insert("x".into(), Ok(None)))),
         ["× the custom resources are defined"]
     );
     assert_eq!(
-        changed(|f| drop(f.definitions.insert("x".into(), Some(json!({ "status": { "conditions": [] } }))))),
+        changed(|f| drop(
+            f.definitions.insert("x".into(), Ok(Some(json!({ "status": { "conditions": [] } }))))
+        )),
         ["× the custom resources are served"]
     );
     assert_eq!(
@@ -137,13 +156,13 @@ fn each_failure_is_found_and_named() {
     assert_eq!(group(|g| g.clock_problem = Some("an hour off".into())), ["× their clocks agree"]);
     assert_eq!(group(|g| g.warnings = vec!["w".into()]), ["‼ the certificate authority has no warnings"]);
     assert_eq!(group(|g| g.authorities[0].1 = 59 * 86_400), ["‼ no certificate authority ends soon"]);
-    assert_eq!(changed(|f| f.injector = None), ["× pods are injected"]);
+    assert_eq!(changed(|f| f.injector = Ok(None)), ["× pods are injected"]);
     assert_eq!(
-        changed(|f| f.validator.as_mut().unwrap()["webhooks"][0]["clientConfig"]["caBundle"] = json!("")),
+        changed(|f| there(&mut f.validator)["webhooks"][0]["clientConfig"]["caBundle"] = json!("")),
         ["× the validator's certificate is known"]
     );
     assert_eq!(
-        changed(|f| f.injector.as_mut().unwrap()["webhooks"][0]["failurePolicy"] = json!("Fail")),
+        changed(|f| there(&mut f.injector)["webhooks"][0]["failurePolicy"] = json!("Fail")),
         ["‼ their failure policy fits the number of controllers"]
     );
     assert_eq!(changed(|f| f.members = Members::default()), ["‼ namespaces take part"]);
@@ -177,35 +196,170 @@ fn sidecars_that_are_not_connected_are_named() {
     );
 }
 
+/// The problem of the check with this sentence.
+fn problem(facts: &Facts, sentence: &str) -> String {
+    let found = after(facts).into_iter().find(|check| check.sentence == sentence).unwrap();
+    match found.verdict {
+        Verdict::Pass => String::new(),
+        Verdict::Warning(problem) | Verdict::Failure(problem) => problem,
+    }
+}
+
 #[test]
 fn a_mesh_that_refuses_every_call_is_found() {
-    let closed = |permissive: Option<bool>, any_rule| {
-        changed(|facts| {
-            facts.members.any_rule = any_rule;
-            facts.permissive = permissive;
-        })
+    let (silent, unseen) = (|| Err("no answer".to_owned()), || Err("forbidden".to_owned()));
+    let config = |permissive: bool| {
+        Ok(Some(json!({ "spec": { "traffic": { "enablePermissiveTrafficPolicyMode": permissive } } })))
     };
+    let (yes, no) = (Some(true), Some(false));
     let found = ["‼ some traffic is allowed"];
-    assert_eq!(closed(Some(false), Some(false)), found);
-    assert_eq!(closed(Some(true), Some(false)), Vec::<String>::new());
-    assert_eq!(closed(Some(false), Some(true)), Vec::<String>::new());
-    assert_eq!(closed(None, Some(false)), Vec::<String>::new(), "a person may not see MeshConfig");
-    assert_eq!(closed(Some(false), None), Vec::<String>::new(), "a person may not see the rules");
-    let without_sidecars = changed(|facts| {
-        (facts.members.any_rule, facts.members.with_sidecar) = (Some(false), vec![]);
-    });
-    assert_eq!(without_sidecars, Vec::<String>::new());
+    for (when, granted, config, any_rule, any_ingress, finds) in [
+        ("the controllers allow nothing", Ok(false), config(false), no, no, true),
+        ("a TrafficTarget allows nothing", Ok(false), config(false), yes, no, true),
+        ("the controllers allow something", Ok(true), config(false), no, no, false),
+        ("calls from outside are allowed", Ok(false), config(false), no, yes, false),
+        ("nothing is declared", silent(), config(false), no, no, true),
+        ("all is declared open", silent(), config(true), no, no, false),
+        ("a TrafficTarget is declared", silent(), config(false), yes, no, false),
+        ("a person may not see MeshConfig", silent(), unseen(), no, no, true),
+        ("a person may not see the rules", silent(), config(false), None, None, true),
+        ("a person sees one that allows", silent(), unseen(), yes, None, false),
+    ] {
+        let seen = config.is_ok();
+        let mut facts = Facts { granted, config, ..healthy() };
+        (facts.members.any_rule, facts.members.any_ingress) = (any_rule, any_ingress);
+        // Before the pods have their sidecars, and in the first minute of these, nothing is allowed either.
+        for with_sidecar in [facts.members.with_sidecar.clone(), vec![]] {
+            facts.members.with_sidecar = with_sidecar;
+            let mut findings = findings(&after(&facts));
+            findings.retain(|finding| seen || finding != "‼ there is a MeshConfig");
+            assert_eq!(findings, if finds { &found[..] } else { &[] }, "{when}");
+        }
+    }
+    let closed = Facts { granted: Ok(false), ..healthy() };
+    let said = problem(&closed, "some traffic is allowed");
+    assert!(said.contains("smc namespace add bookstore --permissive opens"), "{said}");
+    let none = Facts { config: Ok(None), ..closed };
+    assert_eq!(findings(&after(&none)), ["‼ there is a MeshConfig", "‼ some traffic is allowed"]);
+}
+
+#[test]
+fn rights_that_were_lost_are_named_with_what_gives_them_back() {
+    let sentence = "the controllers have their rights";
+    let of_kind = |kind: &str, found: Found| {
+        let mut facts = healthy();
+        let right = facts.rights.iter_mut().find(|right| right.expected["kind"] == kind).unwrap();
+        right.found = found;
+        facts
+    };
+    let lost = of_kind("ClusterRoleBinding", Ok(None));
+    assert_eq!(findings(&after(&lost)), [format!("× {sentence}")]);
+    assert_eq!(problem(&lost, sentence), "the ClusterRoleBinding smc-controller-smc is missing: smc upgrade");
+    let unseen = of_kind("ClusterRole", Err("cannot read ClusterRole smc-controller-smc".to_owned()));
+    assert_eq!(findings(&after(&unseen)), [format!("‼ {sentence}")]);
+    assert_eq!(problem(&unseen, sentence), "unknown: cannot read ClusterRole smc-controller-smc");
+    let mut helm = lost;
+    helm.set.as_mut().unwrap()["metadata"]["annotations"]["meta.helm.sh/release-name"] = json!("mesh");
+    let said = problem(&helm, sentence);
+    assert!(said.ends_with(": helm upgrade mesh charts/smc -n smc-system"), "{said}");
+}
+
+#[test]
+fn a_namespace_of_no_mesh_and_one_that_leaves_are_found() {
+    let stray = |sidecars| {
+        let mut facts = healthy();
+        let (namespace, mesh) = ("bookstore".to_owned(), "smcc".to_owned());
+        facts.members.strays = vec![Stray { namespace, mesh, sidecars }];
+        facts
+    };
+    let sentence = "every namespace names a mesh that is there";
+    assert_eq!(findings(&after(&stray(0))), [format!("‼ {sentence}")]);
+    assert_eq!(findings(&after(&stray(2))), [format!("× {sentence}")], "its calls fail");
+    let said = problem(&stray(2), sentence);
+    for named in
+        ["bookstore for smcc", "kubectl label namespace bookstore openservicemesh.io/monitored-by=smc "]
+    {
+        assert!(said.contains(named), "{said}");
+    }
+    let mut facts = healthy();
+    facts.members.leaving = vec![("bookstore".to_owned(), 2)];
+    assert_eq!(findings(&after(&facts)), ["‼ no namespace is about to leave"]);
+    let said = problem(&facts, "no namespace is about to leave");
+    for named in
+        ["bookstore (2)", "rollout restart", "smc namespace remove bookstore", "smc namespace add bookstore"]
+    {
+        assert!(said.contains(named), "{said}");
+    }
+    let unseen = changed(|facts| facts.members = Members { unseen: Some("f".into()), ..Members::default() });
+    assert_eq!(unseen, ["‼ namespaces take part"]);
+}
+
+/// Where the finding leads nowhere else, it names what to type.
+#[test]
+fn a_webhook_that_is_lost_and_a_key_that_is_lost_name_the_way_back() {
+    let elsewhere = |facts: &mut Facts| {
+        there(&mut facts.injector)["webhooks"][0]["clientConfig"]["service"]["namespace"] =
+            json!("other-system");
+    };
+    let mut facts = healthy();
+    elsewhere(&mut facts);
+    let expected =
+        "the MutatingWebhookConfiguration smc-injector-smc leads to the namespace other-system: smc upgrade";
+    assert_eq!(problem(&facts, "pods are injected"), expected);
+    let missing = Facts { validator: Ok(None), mesh: "smc".into(), ..healthy() };
+    let expected = "the ValidatingWebhookConfiguration smc-validator-smc is missing: smc upgrade";
+    assert_eq!(problem(&missing, "objects are validated"), expected);
+    let unseen = Facts { validator: Err("forbidden".into()), ..healthy() };
+    assert_eq!(findings(&after(&unseen)), ["‼ objects are validated"]);
+    let lost = problem(&Facts { key: Key::Missing, ..healthy() }, "there is a key-encryption key");
+    for named in ["Secret smc-system/smc-kek", "kubectl replace --force -f", "do not restart the controllers"]
+    {
+        assert!(lost.contains(named), "{lost}");
+    }
+    let new = Facts { key: Key::Missing, sealed_with: vec![], group: Err("none".into()), ..healthy() };
+    let said = problem(&new, "there is a key-encryption key");
+    assert!(said.contains("-c kek") && !said.contains("copy"), "{said}");
+}
+
+#[test]
+fn a_mesh_of_another_name_is_the_one_finding() {
+    let checks = after(&Facts { mesh: "smcc".into(), ..healthy() });
+    assert_eq!(checks.last().unwrap().sentence, NAME);
+    let expected = "the mesh of smc-system is smc: smc check --mesh-name smc";
+    assert_eq!(checks.last().unwrap().verdict, Verdict::Failure(expected.to_owned()));
 }
 
 #[test]
 fn an_image_that_cannot_be_pulled_is_the_reason_that_is_shown() {
-    let waiting = json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "name": "controller"});
-    let pod = json!({"metadata": {"name": "smc-controller-0"}, "status": {"containerStatuses": [waiting]}});
-    let mut facts = Facts { pods: vec![pod], ..healthy() };
+    let pod = |ordinal: u64, image: &str, state: Value| {
+        json!({ "metadata": { "name": format!("smc-controller-{ordinal}") },
+            "spec": { "containers": [{ "name": "controller", "image": image }] },
+            "status": { "containerStatuses": [{ "name": "controller", "state": state }] } })
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let (former, wrong) = (format!("smc:{version}"), "registry.example/smc:9");
+    let waiting = json!({ "waiting": { "reason": "ImagePullBackOff" } });
+    let runs = || json!({ "running": {} });
+    let mut facts = Facts { pods: vec![pod(0, &former, waiting.clone())], ..healthy() };
     facts.set.as_mut().unwrap()["status"]["readyReplicas"] = json!(0);
-    let found = after(&facts).into_iter().find(|check| check.sentence == "all controllers run and are ready");
-    let expected = "0 of 1 controllers are ready; smc-controller-0: controller: ImagePullBackOff";
-    assert_eq!(found.unwrap().verdict, Verdict::Failure(expected.to_owned()));
+    let sentence = "all controllers run and are ready";
+    let alone = "0 of 1 controllers are ready; smc-controller-0: controller: ImagePullBackOff; to name another: smc \
+                 upgrade --image IMAGE";
+    assert_eq!(problem(&facts, sentence), alone);
+    // An upgrade to an image that is nowhere: only the pod that was made last has it.
+    facts.pods = vec![pod(0, &former, runs()), pod(1, &former, runs()), pod(2, wrong, waiting)];
+    let set = facts.set.as_mut().unwrap();
+    (set["spec"]["replicas"], set["spec"]["template"]["spec"]["containers"][0]["image"]) =
+        (json!(3), json!(wrong));
+    set["status"] =
+        json!({ "updatedReplicas": 1, "readyReplicas": 2, "currentRevision": "a", "updateRevision": "b" });
+    let expected = format!(
+        "the change has reached 1 of 3 controllers, and 2 of all are ready; smc-controller-2: controller: \
+         ImagePullBackOff; to go back: smc upgrade --image {former}"
+    );
+    assert_eq!(problem(&facts, sentence), expected);
+    let expected = format!("smc-controller-2 has {wrong}; this program is {version}");
+    assert_eq!(problem(&facts, "they are of this program's version"), expected);
     let stuck = changed(|f| f.members.stuck_sidecars = vec!["shop/web: envoy: ErrImagePull".into()]);
     assert_eq!(stuck, ["× their sidecars start"]);
     let left = |uuid: &str| changed(|f| f.members.left_sidecars = vec![("former/web".into(), uuid.into())]);
@@ -278,7 +432,7 @@ fn a_disk_that_cannot_be_used_is_exchanged_where_there_is_a_leader() {
 
 #[test]
 fn an_empty_cluster_can_take_an_installation_and_a_taken_one_cannot() {
-    let empty = || Facts { set: None, injector: None, ..healthy() };
+    let empty = || Facts { set: None, injector: Ok(None), ..healthy() };
     assert_eq!(findings(&before(&empty())), Vec::<String>::new());
     let denied = Facts { denied: vec!["create clusterroles".into()], ..empty() };
     assert_eq!(findings(&before(&denied)), ["× you may create what SMC consists of"]);

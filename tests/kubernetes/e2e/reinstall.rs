@@ -91,8 +91,7 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     let patch = ["patch", "meshconfig", "osm-mesh-config", "-n", GREEN, "--type=merge", "-p", close];
     let patched = smc.cluster.kubectl(&patch).await.unwrap();
     assert!(patched.success(), "{patched:?}");
-    // A pod counts once it is a minute old.
-    let closed = smc.cluster.wait("the hint", SETTLE * 3, || async {
+    let closed = smc.cluster.wait("the hint", SETTLE, || async {
         let check = smc.succeed(&["check"]).await;
         if check.contains("‼ some traffic is allowed") {
             return Ok(());
@@ -101,8 +100,11 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
         Err(check)
     });
     closed.await.unwrap_or_else(|error| panic!("{}", error.chain()));
+    what_is_taken_from_the_mesh_is_found(smc).await;
     let leaving = smc.run(&["namespace", "remove", SHOP]).await;
     assert!(leaving.code == Some(79) && leaving.output.contains("1 of its pods have one"), "{leaving:#?}");
+    let check = smc.succeed(&["check"]).await;
+    assert!(check.contains("‼ no namespace is about to leave"), "{check}");
     let said = smc.succeed(&["namespace", "remove", SHOP, "--now"]).await;
     assert!(
         said.contains("1 of its pods still have sidecars") && said.contains("kubectl rollout restart"),
@@ -112,6 +114,30 @@ async fn an_application_that_moves_in_is_seen(smc: Program<'_>) {
     assert!(check.code == Some(79) && check.output.contains("of no mesh: green-shop/web"), "{check:#?}");
     let said = smc.succeed(&["namespace", "add", SHOP]).await;
     assert!(said.contains("the mesh is not permissive"), "{said}");
+}
+
+/// Each of these is green for half a minute and longer, to those who ask the controllers alone.
+async fn what_is_taken_from_the_mesh_is_found(smc: Program<'_>) {
+    let kubectl = async |args: &[&str]| {
+        let output = smc.cluster.kubectl(args).await.unwrap();
+        assert!(output.success(), "{args:?}: {output:?}");
+    };
+    let finds = async |finding: &str| {
+        let check = smc.run(&["check", "-o", "short"]).await;
+        assert!(check.code == Some(79) && check.output.contains(finding), "{finding}: {check:#?}");
+    };
+    let label = "openservicemesh.io/monitored-by";
+    kubectl(&["label", "namespace", SHOP, &format!("{label}=greenn"), "--overwrite"]).await;
+    finds("green-shop for greenn, with 1 sidecars that no controller serves").await;
+    let refused = smc.run(&["namespace", "add", SHOP]).await.refusal();
+    assert!(refused.contains("smc namespace remove green-shop --mesh-name greenn"), "{refused}");
+    kubectl(&["label", "namespace", SHOP, &format!("{label}=green"), "--overwrite"]).await;
+    kubectl(&["delete", "clusterrolebinding", "smc-controller-green"]).await;
+    finds("the ClusterRoleBinding smc-controller-green is missing: smc upgrade --mesh-name green").await;
+    kubectl(&["delete", "mutatingwebhookconfiguration", "smc-injector-green"]).await;
+    finds("the MutatingWebhookConfiguration smc-injector-green is missing: smc upgrade").await;
+    smc.succeed(&["upgrade", "--image", SMC_IMAGE]).await;
+    smc.succeed(&["check", "--wait", "60s"]).await;
 }
 
 /// The steps of docs/operation.md, and that a Secret with another key is found before a restart needs it.

@@ -199,8 +199,7 @@ pub async fn gather(
         };
         facts.members = members(&client, mesh, &meshes(&client).await, now).await;
         facts.config = found(cluster, &mesh_config(namespace)).await;
-        let injector = facts.injector.as_ref().ok().and_then(Option::as_ref);
-        facts.rights = rights(cluster, expected(mesh, namespace, set, injector)?).await;
+        facts.rights = rights(cluster, expected(mesh, namespace, set)?).await;
         if facts.group.as_ref().is_ok_and(|group| group.waits_for.is_none()) {
             match ready(cluster, namespace).await {
                 Ok(mut controllers) => {

@@ -41,9 +41,8 @@ pub fn expected(
     mesh: &MeshName,
     namespace: &MeshNamespace,
     set: &Value,
-    injector: Option<&Value>,
 ) -> Result<Vec<Value>, ManifestError> {
-    let settings = Settings::new(mesh.clone(), namespace.clone()).continued(set, injector);
+    let settings = Settings::new(mesh.clone(), namespace.clone()).continued(set);
     let same_version = installed_version(set).is_none_or(|installed| installed == env!("CARGO_PKG_VERSION"));
     let mut objects = chart_objects(&settings)?;
     objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == *kind));
@@ -163,7 +162,7 @@ mod tests {
         let objects = chart_objects(&settings).unwrap();
         let set = objects.into_iter().find(|object| object["kind"] == "StatefulSet").unwrap();
         assert!(argument(&set, "--mesh-name=").is_some());
-        let expected = expected(&MeshName::default(), &MeshNamespace::default(), &set, None).unwrap();
+        let expected = expected(&MeshName::default(), &MeshNamespace::default(), &set).unwrap();
         (set, expected)
     }
 
@@ -231,7 +230,7 @@ mod tests {
         let of = |change: fn(&mut Value)| {
             let mut set = set.clone();
             change(&mut set);
-            expected(&MeshName::default(), &MeshNamespace::default(), &set, None).unwrap()
+            expected(&MeshName::default(), &MeshNamespace::default(), &set).unwrap()
         };
         let keyless =
             of(|set| drop(set["spec"]["template"]["spec"].as_object_mut().unwrap().remove("initContainers")));

@@ -22,7 +22,7 @@ fn healthy() -> Facts {
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!("UEVN");
     }
     let established = json!({ "status": { "conditions": [{ "type": "Established", "status": "True" }] } });
-    let rights = expected(&settings.mesh, &settings.namespace, &set, Some(&injector)).unwrap();
+    let rights = expected(&settings.mesh, &settings.namespace, &set).unwrap();
     let right = |expected: Value| Right { found: Ok(Some(expected.clone())), expected };
     let group = Group {
         id: "a".to_owned(),

@@ -81,10 +81,10 @@ mod tests {
 
     /// What comes of these looks, and of the last of them for ever.
     async fn found(looks: &[Result<Option<&str>, ()>]) -> Option<String> {
-        let left = RefCell::new(looks.iter().rev().cloned().collect::<Vec<_>>());
+        let left = RefCell::new(looks.iter().rev().copied().collect::<Vec<_>>());
         let look = async || {
             let mut left = left.borrow_mut();
-            let look = if left.len() > 1 { left.pop() } else { left.first().cloned() };
+            let look = if left.len() > 1 { left.pop() } else { left.first().copied() };
             look.unwrap().map(|uid| uid.map(str::to_owned))
         };
         timeout(Duration::from_hours(1), another("mine", look)).await.ok()

@@ -261,7 +261,7 @@ mod tests {
         let suspects = memory.suspects(&issued, |proxy| in_mesh.contains(proxy), Timestamp(now));
         let pods = pods.iter().copied().map(proxy).collect();
         let deletions = memory.judge(suspects, &pods, Timestamp(now));
-        let number = |proxy: &ProxyName| (0..).find(|number| self::proxy(*number) == *proxy).unwrap();
+        let number = |proxy: &ProxyName| (0..10).find(|number| self::proxy(*number) == *proxy).unwrap();
         for deletion in &deletions {
             memory.0.insert(deletion.proxy.clone(), Known::Deleted);
         }

@@ -244,7 +244,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
         webhooks,
         own_pod,
     };
-    let served = serve(starting, signals, probes, departing.as_ref(), drain_limit).await;
+    let served = Box::pin(serve(starting, signals, probes, departing.as_ref(), drain_limit)).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
         departing.end(&group, *departure).await;
     }
@@ -298,6 +298,20 @@ struct Starting {
     own_pod: Option<OwnPod>,
 }
 
+/// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is another.
+async fn replaced(group: &smc_raft::Group, own_pod: Option<OwnPod>) -> Failure {
+    let former = async {
+        match own_pod {
+            Some(pod) => pod.replaced().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        replaced = group.replaced() => replaced.into(),
+        replaced = former => replaced.into(),
+    }
+}
+
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
 /// removed while it did not run ends at once. A leader hands its leadership over before the streams end.
 /// Returns what the end means for the membership, where that is known.
@@ -324,18 +338,7 @@ async fn serve(
             None => std::future::pending().await,
         }
     };
-    let former = async {
-        match own_pod {
-            Some(pod) => pod.replaced().await,
-            None => std::future::pending().await,
-        }
-    };
-    let replaced = async {
-        tokio::select! {
-            replaced = group.replaced() => Failure::from(replaced),
-            replaced = former => replaced.into(),
-        }
-    };
+    let replaced = replaced(&group, own_pod);
     tokio::pin!(replaced);
     let starting = match &config.admin_socket {
         Some(socket) => Some(StartingAdmin::start(socket, Arc::clone(&group)).await?),

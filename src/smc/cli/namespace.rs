@@ -289,11 +289,11 @@ fn restart(namespace: &str) -> String {
 
 /// The first of these pods, and how many there are beside them.
 fn names(pods: &[String]) -> String {
-    let mut named = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if pods.len() > NAMED {
-        named.push_str(&format!(" and {} more", pods.len() - NAMED));
+    let named = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match pods.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
-    named
 }
 
 /// What is to be done about the sidecars that keep a namespace in the mesh.

@@ -71,10 +71,13 @@ pub(super) async fn members(
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let labelled = namespaces.list(&ListParams::default().labels(MONITORED_BY)).await;
     let mut members = Members { any_rule: Some(false), any_ingress: Some(false), ..Members::default() };
-    let labelled = labelled.map(|list| list.items).unwrap_or_else(|error| {
-        members.unseen = Some(reason(&error));
-        Vec::new()
-    });
+    let labelled = match labelled {
+        Ok(list) => list.items,
+        Err(error) => {
+            members.unseen = Some(reason(&error));
+            Vec::new()
+        }
+    };
     let (mut of_meshes, mut without_injection) = (BTreeSet::new(), BTreeSet::new());
     for namespace in labelled {
         let Some(name) = namespace.metadata.name.clone() else { continue };

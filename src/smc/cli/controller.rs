@@ -298,7 +298,8 @@ struct Starting {
     own_pod: Option<OwnPod>,
 }
 
-/// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is another.
+/// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is
+/// another.
 async fn replaced(group: &smc_raft::Group, own_pod: Option<OwnPod>) -> Failure {
     let former = async {
         match own_pod {

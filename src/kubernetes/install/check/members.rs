@@ -34,6 +34,8 @@ pub struct Members {
     pub namespaces: Vec<String>,
     /// Namespaces that are said to be of a mesh that is not in the cluster.
     pub strays: Vec<Stray>,
+    /// Whether the cluster has other meshes: a sidecar in a stray namespace may be one of theirs.
+    pub other_meshes: bool,
     /// Namespaces that leave, and how many pods with a sidecar keep them in the mesh.
     pub leaving: Vec<(String, usize)>,
     /// Pods, NAMESPACE/NAME, that should have a sidecar and have none.
@@ -70,7 +72,9 @@ pub(super) async fn members(
 ) -> Members {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let labelled = namespaces.list(&ListParams::default().labels(MONITORED_BY)).await;
-    let mut members = Members { any_rule: Some(false), any_ingress: Some(false), ..Members::default() };
+    let other_meshes = meshes.as_ref().is_ok_and(|meshes| meshes.iter().any(|other| other != mesh.as_str()));
+    let mut members =
+        Members { any_rule: Some(false), any_ingress: Some(false), other_meshes, ..Members::default() };
     let labelled = match labelled {
         Ok(list) => list.items,
         Err(error) => {

@@ -39,14 +39,26 @@ pub(super) struct Reader<'a> {
     started: String,
 }
 
+/// By its code 79, `smc` says that something is left to be done. A transfer fails where another replica was
+/// elected meanwhile, as on a busy machine: a person types it again.
+const SMC: &str = "smc() {
+  local code=0
+  for _ in 1 2 3 4 5; do
+    code=0; command smc \"$@\" || code=$?
+    [ \"$code $1 ${2:-}\" = '1 cluster transfer' ] || break
+    sleep 2
+  done
+  [ $code = 0 ] || [ $code = 79 ]
+}
+";
+
 impl<'a> Reader<'a> {
     pub(super) fn of(page: &'a Page) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("a-safe-place")).unwrap();
         let charts = std::fs::canonicalize("../../charts").unwrap();
         std::os::unix::fs::symlink(charts, directory.path().join("charts")).unwrap();
-        // By its code 79, `smc` says that something is left to be done.
-        let before = "smc() { command smc \"$@\" || [ $? = 79 ]; }\n".to_owned();
+        let before = SMC.to_owned();
         let (environment, replaced) = (Vec::new(), Vec::new());
         Self { page, directory, environment, replaced, before, running: None, started: String::new() }
     }

@@ -96,7 +96,7 @@ fn allowed(facts: &Facts) -> Option<bool> {
 }
 
 /// Whether namespaces are labelled for meshes that are not in the cluster. Where their pods have sidecars, no
-/// controller serves these.
+/// controller serves these; of several meshes, another one may just be replaced.
 fn strayed(facts: &Facts, strays: &[Stray]) -> Verdict {
     let Some(first) = strays.first() else { return Verdict::Pass };
     let named = |Stray { namespace, mesh, sidecars }: &Stray| match sidecars {
@@ -111,7 +111,7 @@ fn strayed(facts: &Facts, strays: &[Stray]) -> Verdict {
         first.namespace,
         facts.mesh
     );
-    if strays.iter().any(|stray| stray.sidecars > 0) {
+    if !facts.members.other_meshes && strays.iter().any(|stray| stray.sidecars > 0) {
         return Verdict::Failure(problem);
     }
     Verdict::Warning(problem)

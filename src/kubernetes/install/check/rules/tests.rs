@@ -275,6 +275,9 @@ fn a_namespace_of_no_mesh_and_one_that_leaves_are_found() {
     let sentence = "every namespace names a mesh that is there";
     assert_eq!(findings(&after(&stray(0))), [format!("‼ {sentence}")]);
     assert_eq!(findings(&after(&stray(2))), [format!("× {sentence}")], "its calls fail");
+    let mut beside_others = stray(2);
+    beside_others.members.other_meshes = true;
+    assert_eq!(findings(&after(&beside_others)), [format!("‼ {sentence}")], "it may be another's");
     let said = problem(&stray(2), sentence);
     for named in
         ["bookstore for smcc", "kubectl label namespace bookstore openservicemesh.io/monitored-by=smc "]

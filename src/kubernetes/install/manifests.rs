@@ -91,22 +91,22 @@ fn namespace(settings: &Settings) -> Value {
     })
 }
 
+/// The kinds of the chart that say what the controllers may do.
+pub(super) const RIGHTS: [&str; 7] = [
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+
 /// The order of kinds: names and rights first, then what runs with them, then what calls it.
 fn rank(kind: &str) -> usize {
-    const ORDER: [&str; 11] = [
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "Role",
-        "RoleBinding",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "Service",
-        "NetworkPolicy",
-        "PodDisruptionBudget",
-        "StatefulSet",
-    ];
-    ORDER.iter().position(|known| *known == kind).unwrap_or(ORDER.len())
+    const OTHERS: [&str; 4] = ["Service", "NetworkPolicy", "PodDisruptionBudget", "StatefulSet"];
+    let mut order = RIGHTS.iter().chain(&OTHERS);
+    order.position(|known| *known == kind).unwrap_or(RIGHTS.len() + OTHERS.len())
 }
 
 /// Replaces the markers in all texts.

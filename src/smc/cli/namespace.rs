@@ -12,7 +12,7 @@ use serde_json::json;
 use smc_decode::core::PERMISSIVE_ANNOTATION;
 use smc_kubernetes::install::apply::Cluster;
 use smc_kubernetes::install::check::facts::{MONITORED_BY, is_permissive, lets_out};
-use smc_kubernetes::install::check::members::pods_with_sidecar;
+use smc_kubernetes::install::check::members::{pods_with_sidecar, restart, some_of};
 use smc_kubernetes::names::INJECTOR;
 use smc_types::ids::{InvalidName, MeshName, MeshNamespace, check_label};
 use thiserror::Error;
@@ -29,9 +29,6 @@ const INJECTION: &str = "openservicemesh.io/sidecar-injection";
 
 /// Namespaces that every cluster has for itself. `default` is for pods of anyone.
 const OF_KUBERNETES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
-/// Pods that are named; of others the number is said.
-const NAMED: usize = 5;
 
 /// The pause between two looks at the pods of a namespace that leaves.
 const LOOK: Duration = Duration::from_secs(2);
@@ -283,19 +280,6 @@ impl Remover {
     }
 }
 
-fn restart(namespace: &str) -> String {
-    format!("kubectl rollout restart deployment,statefulset,daemonset -n {namespace}\n")
-}
-
-/// The first of these pods, and how many there are beside them.
-fn names(pods: &[String]) -> String {
-    let named = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match pods.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
-}
-
 /// What is to be done about the sidecars that keep a namespace in the mesh.
 fn leaving(namespace: &str, mesh: &MeshName, sidecars: &[String], egress: Option<bool>) -> String {
     let closed = match egress {
@@ -308,9 +292,9 @@ fn leaving(namespace: &str, mesh: &MeshName, sidecars: &[String], egress: Option
         "{namespace} is leaving the mesh {mesh}: its new pods get no sidecar, and {} of its pods have one ({}). \
          Restart them, and run this again. Pods that lost their sidecar do not reach those that have one, so \
          restart what is called before what calls it. Pods that no Deployment or the like made have to be made \
-         again:\n{}{closed}",
+         again:\n{}\n{closed}",
         sidecars.len(),
-        names(sidecars),
+        some_of(sidecars),
         restart(namespace)
     )
 }
@@ -321,9 +305,9 @@ fn left(namespace: &str, mesh: &MeshName, sidecars: &[String]) -> String {
     match sidecars {
         [] => format!("{gone}no pod of it has a sidecar\n"),
         pods => format!(
-            "{gone}{} of its pods still have sidecars ({}), and their calls fail until they restart:\n{}",
+            "{gone}{} of its pods still have sidecars ({}), and their calls fail until they restart:\n{}\n",
             pods.len(),
-            names(pods),
+            some_of(pods),
             restart(namespace)
         ),
     }

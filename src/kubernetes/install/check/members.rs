@@ -63,6 +63,23 @@ pub struct Stray {
     pub sidecars: usize,
 }
 
+/// How many names a text for a person shows.
+const SHOWN: usize = 5;
+
+/// The first names, and how many more there are.
+pub fn some_of(names: &[String]) -> String {
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// The command that restarts the pods of a namespace.
+pub fn restart(namespace: &str) -> String {
+    format!("kubectl rollout restart deployment,statefulset,daemonset -n {namespace}")
+}
+
 /// Looks at the namespaces of `mesh`. `meshes` are all in the cluster, as far as the person may see.
 pub(super) async fn members(
     client: &Client,

@@ -9,19 +9,8 @@ use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::facts::{Found, found};
 use crate::install::apply::{Cluster, object_name};
-use crate::install::manifests::{ManifestError, chart_objects};
+use crate::install::manifests::{ManifestError, RIGHTS, chart_objects};
 use crate::install::settings::{Settings, installed_version};
-
-/// The kinds that give rights, and that bound them.
-const KINDS: [&str; 7] = [
-    "ServiceAccount",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-];
 
 /// What lists an object's rules of the API, in roles.
 const RULE: [&str; 4] = ["apiGroups", "resources", "verbs", "resourceNames"];
@@ -45,7 +34,7 @@ pub fn expected(
     let settings = Settings::new(mesh.clone(), namespace.clone()).continued(set);
     let same_version = installed_version(set).is_none_or(|installed| installed == env!("CARGO_PKG_VERSION"));
     let mut objects = chart_objects(&settings)?;
-    objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == *kind));
+    objects.retain(|object| RIGHTS.iter().any(|kind| object["kind"] == *kind));
     for object in &mut objects {
         if !same_version {
             let fields = ["apiVersion", "kind", "metadata"];
@@ -182,7 +171,7 @@ mod tests {
     #[test]
     fn rights_that_were_taken_from_the_controllers_are_named() {
         let (_, expected) = installation();
-        assert_eq!(kinds(&expected), KINDS);
+        assert_eq!(kinds(&expected), RIGHTS);
         for right in &expected {
             let said = |found| lost(&Right { expected: right.clone(), found });
             assert_eq!(said(Ok(Some(right.clone()))), None);
@@ -240,7 +229,7 @@ mod tests {
             "{keyless}"
         );
         let older = of(|set| set["metadata"]["labels"]["app.kubernetes.io/version"] = json!("0.0.9"));
-        assert_eq!(kinds(&older), KINDS);
+        assert_eq!(kinds(&older), RIGHTS);
         assert!(older.iter().all(|object| object.get("rules").is_none() && object.get("spec").is_none()));
     }
 }

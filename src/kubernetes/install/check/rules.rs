@@ -9,10 +9,11 @@ use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::facts::{Facts, Group};
 use super::key::Key;
+use super::members::some_of;
 use super::rights::lost;
 use super::stuck::{cannot_use_its_disk, stuck};
 use crate::install::apply::rollout;
-use crate::install::ownership::{helm_release, other_mesh};
+use crate::install::ownership::{helm_release, leads_to, other_mesh};
 use crate::install::settings::key_secret;
 use crate::names::INJECTOR;
 
@@ -21,9 +22,6 @@ const OLDEST: (u64, u64) = (1, 30);
 
 /// The last days of a CA certificate that a person should hear of: two months, as SMC renews long before.
 const CA_WARNING_SECONDS: i64 = 60 * 24 * 3600;
-
-/// How many names a problem shows.
-const SHOWN: usize = 5;
 
 /// The answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +90,7 @@ pub fn before(facts: &Facts) -> Vec<Check> {
         unless(installed),
     ));
     let injector = facts.injector.as_ref().ok().and_then(Option::as_ref);
-    let taken = injector.and_then(service_namespace).filter(|other| *other != facts.namespace);
+    let taken = injector.and_then(leads_to).filter(|other| *other != facts.namespace);
     let taken = taken.map(|other| {
         format!("the mesh {} is that of the namespace {other}; use another --mesh-name", facts.mesh)
     });
@@ -163,10 +161,6 @@ fn minor(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.trim_start_matches('v').split('.');
     let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
     Some((digits(parts.next()?)?, digits(parts.next()?)?))
-}
-
-fn service_namespace(configuration: &Value) -> Option<String> {
-    configuration.pointer("/webhooks/0/clientConfig/service/namespace")?.as_str().map(str::to_owned)
 }
 
 /// The flag that names the mesh, where it is needed.
@@ -452,7 +446,7 @@ fn webhooks(facts: &Facts, set: &Value) -> Vec<Check> {
             Err(reason) => Verdict::Warning(format!("unknown: {reason}")),
             Ok(None) => Verdict::Failure(format!("the {name} is missing: {remedy}")),
             Ok(Some(configuration)) => {
-                let elsewhere = service_namespace(configuration).filter(|other| *other != facts.namespace);
+                let elsewhere = leads_to(configuration).filter(|other| *other != facts.namespace);
                 unless(elsewhere.map(|other| format!("the {name} leads to the namespace {other}: {remedy}")))
             }
         };
@@ -508,15 +502,6 @@ fn certificates(facts: &Facts) -> Vec<Check> {
         check(CERTIFICATES, "no certificate authority ends soon", "certificates", caution(soon)),
         check(CERTIFICATES, "the certificate authority has no warnings", "certificates", caution(warnings)),
     ]
-}
-
-/// The first names, and how many more there are.
-fn some_of(names: &[String]) -> String {
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 mod mesh;

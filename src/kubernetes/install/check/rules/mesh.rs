@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Check, MESH, Verdict, caution, check, mesh_flag, some_of, unless};
+use super::{Check, MESH, Verdict, caution, check, mesh_flag, unless};
 use crate::install::check::facts::{Facts, MONITORED_BY, permits_all};
-use crate::install::check::members::{Members, Stray, either};
+use crate::install::check::members::{Members, Stray, either, restart, some_of};
 
 /// The rules.
 pub(super) fn mesh(facts: &Facts) -> Vec<Check> {
@@ -115,10 +115,6 @@ fn strayed(facts: &Facts, strays: &[Stray]) -> Verdict {
         return Verdict::Failure(problem);
     }
     Verdict::Warning(problem)
-}
-
-fn restart(namespace: &str) -> String {
-    format!("kubectl rollout restart deployment,statefulset,daemonset -n {namespace}")
 }
 
 /// The command for the first of these pods, NAMESPACE/NAME.

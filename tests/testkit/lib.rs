@@ -3,9 +3,9 @@
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
 //! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
 //! hostile ones ([`hostile`]), a [`relay`] to a server, the reading of Envoy's log ([`envoy_log`]), of the
-//! report about [`shards`] and of a process's [`memory`], and the wait for what is to come
-//! ([`mod@eventually`]). Asserts nothing itself.
-//! Panics where a fixture is wrong: a test fails then, which is what it is for.
+//! report about [`shards`] and of a process's [`memory`], a document as blocks of commands ([`page`]), and
+//! the wait for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is
+//! wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -22,6 +22,7 @@ pub mod hostile;
 pub mod loopback;
 pub mod memory;
 pub mod mesh;
+pub mod page;
 pub mod relay;
 pub mod shards;
 pub mod shop;

@@ -10,6 +10,12 @@ use smc_test_kubernetes::Cluster;
 use crate::mesh::{self, SETTLE};
 use crate::stage::{complete_lines, log, received};
 
+/// A server and its caller in a namespace of their own: two Deployments, whose pods a person restarts. The
+/// log of the caller has a line for each call.
+pub(crate) fn application(namespace: &str) -> String {
+    include_str!("traffic.yaml").replace("NAMESPACE", namespace)
+}
+
 /// The outcome of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetched(pub(crate) Value);

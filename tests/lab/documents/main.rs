@@ -18,7 +18,8 @@ use std::time::Duration;
 use smc_lab::beside;
 use tokio::time::{Instant, sleep};
 
-use page::{Block, Typed, blocks, is_among, is_shown, prose};
+use page::{is_among, is_shown, prose};
+use smc_testkit::page::{Block, Typed, blocks};
 use terminal::Terminal;
 
 /// How long a person looks until a change has arrived, on a machine that runs other tests besides.
@@ -62,7 +63,11 @@ struct Reader {
 impl Reader {
     async fn of(document: &str) -> Self {
         let text = fs::read_to_string(format!("../../{document}")).unwrap();
-        Self { terminal: Terminal::open().await, left: blocks(&text), text }
+        Self {
+            terminal: Terminal::open().await,
+            left: blocks(&text).into_iter().filter(|block| !block.language.is_empty()).collect(),
+            text,
+        }
     }
 
     /// Takes the blocks of a section.

@@ -5,39 +5,7 @@ use super::page::Page;
 use super::reader::Reader;
 use super::start;
 use crate::shared::programs;
-
-/// The application that moves into the mesh.
-const APPLICATION: &str = "
-{apiVersion: v1, kind: Namespace, metadata: {name: bookstore}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: bookstore}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: bookstore}
-spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: caller, namespace: bookstore}
-spec:
-  selector: {matchLabels: {app: caller}}
-  template:
-    metadata: {labels: {app: caller}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {name: caller, image: 'tools:test', command: [smc-lab, fetch, --lines, --count, '100000', --interval, 500ms, --url, 'http://web.bookstore/']}
-";
+use crate::traffic::application;
 
 /// One test, since its parts are steps in one cluster.
 #[tokio::test]
@@ -46,7 +14,8 @@ async fn the_commands_of_the_installation_page_work_as_they_are_typed() {
     let cluster = start(programs).await;
     let page = Page::open("install.md");
     let mut reader = Reader::of(&page).with("KUBECONFIG", cluster.kubeconfig());
-    cluster.apply(APPLICATION).await.unwrap();
+    // It moves into the mesh.
+    cluster.apply(&application("bookstore")).await.unwrap();
 
     // It builds the image, which takes an hour, and the cluster has it.
     page.leave_out("The image");

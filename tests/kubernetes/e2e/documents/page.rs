@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 
+use smc_testkit::page::{self, Typed};
+
 /// Commands that are typed into one shell, and what the page says comes of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Block {
@@ -62,72 +64,43 @@ impl Page {
     }
 }
 
-/// What a line belongs to.
-enum Place {
-    Prose,
-    /// The kind of a fenced block, and how far it is indented, as in an item of a list.
-    Fenced(String, usize),
-}
-
 /// Reads a page. Commands are in blocks of the kind `sh`, whose output may follow in one of the
 /// kind `text`, and behind the prompts of those of the kind `console`.
 fn sections(page: &str) -> Sections {
     let mut sections = Sections::new();
-    let (mut heading, mut place) = (String::new(), Place::Prose);
-    // Whether nothing stands between the line and the commands before it.
-    let mut adjacent = false;
-    for line in page.lines() {
-        let text = line.trim_start();
-        let indent = line.len() - text.len();
-        match &place {
-            Place::Prose => {
-                if let Some(kind) = text.strip_prefix("```") {
-                    if kind == "sh" || kind == "console" {
-                        sections.entry(heading.clone()).or_default().push(Block::default());
-                    }
-                    adjacent &= kind == "text";
-                    place = Place::Fenced(kind.to_owned(), indent);
-                } else if let Some(title) = line.strip_prefix('#') {
-                    title.trim_start_matches('#').trim().clone_into(&mut heading);
-                }
-                adjacent &= text.is_empty() || text.starts_with("```");
+    // Where the block before stands, if its output may follow.
+    let mut before = None;
+    for block in page::blocks(page) {
+        let adjacent = before.take().as_ref() == Some(&block.heading) && block.prose.trim().is_empty();
+        let commands = sections.entry(block.heading.clone()).or_default();
+        match block.language.as_str() {
+            "sh" => {
+                commands.push(Block { commands: block.text, shown: None });
+                before = Some(block.heading);
             }
-            Place::Fenced(kind, _) if text == "```" => {
-                adjacent = kind == "sh";
-                place = Place::Prose;
-            }
-            Place::Fenced(kind, indent) => {
-                let line = line.get(*indent..).unwrap_or_default();
-                let Some(block) = sections.get_mut(&heading).and_then(|blocks| blocks.last_mut()) else {
-                    continue;
-                };
-                match kind.as_str() {
-                    "sh" => block.types(line),
-                    "text" if adjacent => block.shows(line),
-                    "console" => match line.strip_prefix("$ ").or_else(|| line.strip_prefix("# ")) {
-                        Some(command) => block.types(command),
-                        None if block.commands.ends_with("\\\n") => block.types(line),
-                        None => block.shows(line),
-                    },
-                    _ => {}
+            "console" => commands.push(console(&block.commands())),
+            "text" if adjacent => {
+                if let Some(shell) = commands.last_mut() {
+                    shell.shown = Some(block.text);
                 }
             }
+            _ => {}
         }
     }
+    sections.retain(|_, commands| !commands.is_empty());
     sections
 }
 
-impl Block {
-    fn types(&mut self, line: &str) {
-        self.commands.push_str(line);
-        self.commands.push('\n');
+/// The commands behind the prompts, typed one after the other, and all of their output.
+fn console(typed: &[Typed]) -> Block {
+    let mut block = Block::default();
+    for Typed { command, shown } in typed {
+        block.commands.extend([command.as_str(), "\n"]);
+        for line in shown {
+            block.shown.get_or_insert_default().extend([line.as_str(), "\n"]);
+        }
     }
-
-    fn shows(&mut self, line: &str) {
-        let shown = self.shown.get_or_insert_default();
-        shown.push_str(line);
-        shown.push('\n');
-    }
+    block
 }
 
 /// Whether an output is the one that a page shows. `...` and `…` stand for any text, of a line or

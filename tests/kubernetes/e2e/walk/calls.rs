@@ -7,44 +7,9 @@ use tokio::time::Instant;
 
 use super::steps::Step;
 use crate::mesh::{self, SETTLE};
-use crate::traffic::Steady;
+use crate::traffic::{Steady, application};
 
 pub(super) const SHOP: &str = "walk-shop";
-
-/// A server and its caller, in two Deployments, whose pods a person restarts.
-const APPLICATION: &str = "
-{apiVersion: v1, kind: Namespace, metadata: {name: walk-shop}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: walk-shop}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: web, image: 'tools:test', command: [smc-lab, echo, --http, '8080']}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: walk-shop}
-spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: caller, namespace: walk-shop}
-spec:
-  selector: {matchLabels: {app: caller}}
-  template:
-    metadata: {labels: {app: caller}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: client
-        image: tools:test
-        command: [smc-lab, fetch, --lines, --count, '1000000', --interval, 250ms, --url, 'http://web.walk-shop/']
-";
 
 /// How many calls in a row have to succeed until calls count as recovered: two seconds of them.
 const IN_A_ROW: usize = 8;
@@ -55,7 +20,7 @@ pub(super) struct Calls(Steady);
 impl Calls {
     /// Starts the application, in a namespace of its own.
     pub(super) async fn begin(cluster: &Cluster) -> Self {
-        cluster.apply(APPLICATION).await.unwrap();
+        cluster.apply(&application(SHOP)).await.unwrap();
         Self::of_started(cluster).await
     }
 

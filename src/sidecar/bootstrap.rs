@@ -33,8 +33,9 @@ pub const RE2_MAX_PROGRAM_SIZE: u32 = 32_768;
 /// is some 200 MiB for strangers, who are not known before the handshake ends.
 pub const INBOUND_CONNECTIONS: u32 = 4096;
 
-/// The bound on connections of readers of the statistics.
-const STATISTICS_CONNECTIONS: u32 = 64;
+/// The bound on connections of readers of the statistics, 8 KiB each. What they may ask for is bounded where
+/// the listener is made; this is so many that silent ones, which last a second, do not take every place.
+const STATISTICS_CONNECTIONS: u32 = 1024;
 
 /// The bound on all connections of a sidecar, in multiples of that on inbound ones. The application's own are
 /// among them, so that strangers cannot use them up.
@@ -118,7 +119,9 @@ impl Serialize for Bootstrap<'_> {
                     "static_layer": {
                         RE2_MAX_PROGRAM_SIZE_KEY: RE2_MAX_PROGRAM_SIZE,
                         (connection_limit_key(names::INBOUND_LISTENER)): self.inbound_connections,
-                        (connection_limit_key(names::PROMETHEUS_LISTENER)): STATISTICS_CONNECTIONS,
+                        // Below the bound on all connections, however low that is.
+                        (connection_limit_key(names::PROMETHEUS_LISTENER)):
+                            STATISTICS_CONNECTIONS.min(self.inbound_connections),
                     },
                 }],
             },
@@ -356,7 +359,8 @@ mod tests {
         let bootstrap = made("c:5", Variant::Delta);
         let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
         assert_eq!(layer["envoy.resource_limits.listener.inbound-listener.connection_limit"], 100);
-        assert_eq!(layer["envoy.resource_limits.listener.inbound-prometheus-listener.connection_limit"], 64);
+        // And those of readers of the statistics, which may be 1,024, are no more.
+        assert_eq!(layer["envoy.resource_limits.listener.inbound-prometheus-listener.connection_limit"], 100);
         let monitor = &bootstrap["overload_manager"]["resource_monitors"][0]["typed_config"];
         assert_eq!(monitor["max_active_downstream_connections"], 400);
     }

@@ -7,13 +7,8 @@ use std::collections::BTreeSet;
 
 use smc_types::ids::ServiceId;
 use smc_xds::names;
+pub use smc_xds::names::CALLS_PATH;
 use thiserror::Error;
-
-/// The path and query at a sidecar's statistics ([`smc_types::ports::METRICS_PORT`]) that ask for the
-/// requests to each cluster, of those to which any was sent: `^cluster\..*\.upstream_rq_total$`. Envoy counts
-/// a TCP connection here, too. It counts what was sent over a connection that was made, so an attempt that
-/// reached no server is not among it (`ConnPoolImplBase::attachStreamToClient`).
-pub const CALLS_PATH: &str = "/stats/prometheus?usedonly&filter=%5Ecluster%5C..*%5C.upstream_rq_total%24";
 
 /// The metric, and the label with the cluster.
 const METRIC: &str = "envoy_cluster_upstream_rq_total{";

@@ -24,6 +24,14 @@ pub const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
 /// The cluster of Envoy's own admin server.
 pub const ADMIN_CLUSTER: &str = "envoy-admin";
 
+/// The path of a sidecar's statistics.
+pub const STATISTICS_PATH: &str = "/stats/prometheus";
+/// The path and query at a sidecar's statistics ([`smc_types::ports::METRICS_PORT`]) that ask for the
+/// requests to each cluster, of those to which any was sent: `^cluster\..*\.upstream_rq_total$`. Envoy counts
+/// a TCP connection here, too. It counts what was sent over a connection that was made, so an attempt that
+/// reached no server is not among it (`ConnPoolImplBase::attachStreamToClient`).
+pub const CALLS_PATH: &str = "/stats/prometheus?usedonly&filter=%5Ecluster%5C..*%5C.upstream_rq_total%24";
+
 /// The response header by which a sidecar tells the caller's that the application was never sent the
 /// request. Only sidecars set it: theirs remove it from what applications answer.
 pub const NOT_PROCESSED_HEADER: &str = "x-smc-not-processed";

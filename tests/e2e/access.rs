@@ -1,8 +1,13 @@
 //! Tests TrafficTarget, HTTPRouteGroup and TCPRoute against running sidecars.
 
+use std::time::Duration;
+
+use smc_lab::LabHandle;
+use smc_testkit::eventually::Patience;
+
 use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
-use crate::{DENIED, fetch, get, hello, outcome, start, tcp_outcome};
+use crate::{DENIED, SETTLE, fetch, get, hello, outcome, start, tcp_outcome};
 
 fn guarded() -> Mesh {
     let matches = "    - {name: read, pathRegex: '/api', methods: [GET]}
@@ -147,6 +152,16 @@ async fn ports_and_routes_of_a_target_must_both_match_and_open_no_tcp_port() {
     lab.stop().await.unwrap();
 }
 
+/// The outcome of a stranger's request to the statistics, which answer an address one every four seconds.
+async fn at_statistics(lab: &LabHandle, arguments: &[&str]) -> String {
+    let patience = Patience { limit: SETTLE, pause: Duration::from_secs(1) };
+    smc_testkit::eventually::eventually(patience, "the stranger may ask again", async || {
+        let outcome = outcome(&fetch(lab, "outside/stranger", arguments).await);
+        if outcome == "429" { Err(outcome) } else { Ok(outcome) }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plaintext_from_outside_is_refused_on_every_port_but_the_statistics() {
     let mesh = guarded().with("mesh-config.yaml", &crate::mesh::mesh_config(true));
@@ -157,7 +172,7 @@ async fn plaintext_from_outside_is_refused_on_every_port_but_the_statistics() {
     // Twice: the second round shows that the first has not ended the sidecar.
     for _ in 0..2 {
         // The statistics show that the stranger can reach the pod at all.
-        assert_eq!(get(&lab, "outside/stranger", &statistics).await, "200");
+        assert_eq!(at_statistics(&lab, &["--url", &statistics]).await, "200");
         for url in ["http://web.servers/".to_owned(), format!("http://{address}:8080/")] {
             assert_eq!(get(&lab, "outside/stranger", &url).await, DENIED, "{url}");
         }
@@ -177,8 +192,8 @@ async fn plaintext_from_outside_is_refused_on_every_port_but_the_statistics() {
             ("GET", "/stats/prometheus/../../config_dump"),
         ] {
             let url = format!("http://{address}:15010{path}");
-            let result = fetch(&lab, "outside/stranger", &["--url", &url, "--method", method]).await;
-            assert_eq!(outcome(&result), "404", "{method} {path}");
+            let outcome = at_statistics(&lab, &["--url", &url, "--method", method]).await;
+            assert_eq!(outcome, "404", "{method} {path}");
         }
     }
     lab.stop().await.unwrap();

@@ -82,9 +82,23 @@ pub(super) fn passthrough() -> cluster::Cluster {
     original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
 }
 
+/// How many readers of the statistics Envoy's admin server has at a time, and how many wait for their turn.
+/// It renders a whole answer, some 10 MB for 300 clusters, before it looks at anything else, and keeps it
+/// until its reader has it.
+const READERS: u32 = 2;
+const WAITING_READERS: u32 = 16;
+
 /// Envoy's own admin server, at the address in the bootstrap.
 pub(super) fn admin() -> cluster::Cluster {
-    fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
+    let mut limits = limits(0);
+    for limit in &mut limits.thresholds {
+        limit.max_connections = Some(proto::number(READERS));
+        limit.max_pending_requests = Some(proto::number(WAITING_READERS));
+    }
+    cluster::Cluster {
+        circuit_breakers: Some(limits),
+        ..fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
+    }
 }
 
 fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {

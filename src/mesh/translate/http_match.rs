@@ -28,8 +28,8 @@ pub(super) struct Conditions {
 pub(super) fn conditions(http: &HttpMatch) -> Conditions {
     let mut conditions = Conditions { some: Vec::new(), none: Vec::new() };
     if let MethodSet::Only(methods) = &http.methods {
-        let methods: Vec<_> = methods.iter().map(|method| regex_syntax::escape(method)).collect();
-        conditions.some.push(header(":method", &methods.join("|")));
+        let methods: Vec<_> = methods.iter().map(|method| &**method).collect();
+        conditions.some.push(one_of(":method", &methods));
     }
     for (name, pattern) in &http.headers {
         // Envoy has the host only as the HTTP/2 pseudo-header.
@@ -73,9 +73,10 @@ pub(super) fn regex(pattern: &str) -> RegexMatcher {
     RegexMatcher { regex: pattern.to_owned(), engine_type: None }
 }
 
-/// This method only.
-pub(super) fn method(method: &str) -> Vec<HeaderMatcher> {
-    vec![header(":method", &regex_syntax::escape(method))]
+/// One of these values only.
+pub(super) fn one_of(name: &str, values: &[&str]) -> HeaderMatcher {
+    let values: Vec<_> = values.iter().map(|value| regex_syntax::escape(value)).collect();
+    header(name, &values.join("|"))
 }
 
 #[cfg(test)]

@@ -94,14 +94,28 @@ pub(super) fn inbound(name: &str, cluster: String, rules: Rules) -> route::Route
     )
 }
 
-/// One path, read only, to one cluster.
-pub(super) fn statistics(name: &str, path: &str, cluster: &str) -> route::RouteConfiguration {
+/// How long, in seconds, an answer with statistics may take, and its reader have a place: some 10 MB, to a
+/// Prometheus that waits 10 s.
+const STATISTICS_SECONDS: i64 = 6;
+
+/// One path, read only, to one cluster; of paths with a query, those in `questions`.
+pub(super) fn statistics(
+    name: &str,
+    path: &str,
+    questions: &[&str],
+    cluster: &str,
+) -> route::RouteConfiguration {
     let matched = route::RouteMatch {
         path_specifier: Some(PathSpecifier::Path(path.to_owned())),
-        headers: http_match::method("GET"),
+        headers: vec![http_match::one_of(":method", &["GET"]), http_match::one_of(":path", questions)],
         ..route::RouteMatch::default()
     };
-    let routes = vec![to(matched, &Destination::One(cluster.to_owned()))];
+    let mut routes = vec![to(matched, &Destination::One(cluster.to_owned()))];
+    for route in &mut routes {
+        if let Some(route::route::Action::Route(action)) = &mut route.action {
+            action.timeout = Some(proto::seconds(STATISTICS_SECONDS));
+        }
+    }
     configuration(name, route::VirtualHost { routes, ..route::VirtualHost::default() })
 }
 

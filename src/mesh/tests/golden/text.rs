@@ -19,6 +19,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3 as http_rbac;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
@@ -59,6 +60,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<Router>(),
         reader::<http_rbac::Rbac>(),
         reader::<http_rbac::RbacPerRoute>(),
+        reader::<LocalRateLimit>(),
         reader::<network_rbac::Rbac>(),
         reader::<TcpProxy>(),
         reader::<direct_response::Config>(),

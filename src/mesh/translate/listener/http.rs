@@ -57,9 +57,30 @@ pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>)
     })
 }
 
-/// Inline routes, without an access log.
-pub(super) fn fixed(stat_prefix: &str, routes: RouteConfiguration) -> listener::Filter {
-    pack(base(stat_prefix, RouteSpecifier::RouteConfig(routes), vec![router()]))
+/// How long, in seconds, a reader of the statistics may be connected without a question, and take to ask it.
+const READERS_PATIENCE: i64 = 1;
+
+/// Inline routes, without an access log, for clients of which none is known.
+pub(super) fn statistics(
+    stat_prefix: &str,
+    routes: RouteConfiguration,
+    rate: hcm::HttpFilter,
+) -> listener::Filter {
+    let patience = || Some(proto::seconds(READERS_PATIENCE));
+    pack(hcm::HttpConnectionManager {
+        codec_type: manager::CodecType::Http1.into(),
+        // A connection's own address, not what it says of itself.
+        use_remote_address: Some(proto::switch(true)),
+        skip_xff_append: true,
+        common_http_protocol_options: Some(core::HttpProtocolOptions {
+            idle_timeout: patience(),
+            ..core::HttpProtocolOptions::default()
+        }),
+        request_headers_timeout: patience(),
+        request_timeout: patience(),
+        upgrade_configs: Vec::new(),
+        ..base(stat_prefix, RouteSpecifier::RouteConfig(routes), vec![rate, router()])
+    })
 }
 
 fn base(
@@ -91,7 +112,7 @@ fn router() -> hcm::HttpFilter {
     http_filter("envoy.filters.http.router", pack_any(Router::default()))
 }
 
-fn http_filter(name: &str, config: Any) -> hcm::HttpFilter {
+pub(super) fn http_filter(name: &str, config: Any) -> hcm::HttpFilter {
     hcm::HttpFilter {
         name: name.to_owned(),
         config_type: Some(hcm::http_filter::ConfigType::TypedConfig(config)),

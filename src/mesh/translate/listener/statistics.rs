@@ -1,21 +1,86 @@
 //! The listener for Prometheus: one path of Envoy's admin server, in clear text, as in OSM.
+//!
+//! Owns the bounds on its readers, of which none is known. Envoy renders the statistics on the thread that
+//! takes updates and says whether it is ready, some 100 ms for 300 clusters, and keeps the whole text until
+//! its reader has it. So what is rendered is bounded, in number and by time, and what is asked: a filter of
+//! a reader's own would be an expression that this thread runs over all statistics.
 
+use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
+use envoy_types::pb::envoy::config::route::v3::{RateLimit, rate_limit};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
+    LocalRateLimitDescriptor, rate_limit_descriptor,
+};
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, TokenBucket, fractional_percent};
+use envoy_types::util::pack_any;
 
 use super::{http, listen};
-use crate::translate::proto::Families;
+use crate::translate::proto::{self, Families};
 use crate::translate::route;
 use smc_xds::names;
 
+/// How many answers are made for one address at once, and after how many seconds another one. Prometheus asks
+/// every 15 s. One address that reads as slowly as it may has less than all places for readers then.
+const OF_ONE_ADDRESS: (u32, i64) = (4, 4);
+
+/// The same for all addresses together: two Prometheuses and a person, while some stranger asks all the time.
+const OF_ALL: (u32, i64) = (8, 1);
+
+/// The addresses that are told apart, some 500 bytes each. Of more, Envoy forgets the one that asked first,
+/// and the bound of all holds.
+const ADDRESSES: u32 = 256;
+
+/// What a reader may ask: everything, what was ever counted, and the calls of the application.
+const QUESTIONS: [&str; 3] = [names::STATISTICS_PATH, "/stats/prometheus?usedonly", names::CALLS_PATH];
+
 /// `GET /stats/prometheus` and nothing else.
 pub(in crate::translate) fn listener(port: u16, families: Families) -> listener::Listener {
-    let routes = route::statistics("statistics", "/stats/prometheus", names::ADMIN_CLUSTER);
+    let routes = route::statistics("statistics", names::STATISTICS_PATH, &QUESTIONS, names::ADMIN_CLUSTER);
     listener::Listener {
         filter_chains: vec![listener::FilterChain {
-            filters: vec![http::fixed("statistics", routes)],
+            filters: vec![http::statistics("statistics", routes, rate())],
             ..listener::FilterChain::default()
         }],
         ..listen(names::PROMETHEUS_LISTENER, families, port, TrafficDirection::Inbound)
     }
+}
+
+/// Answers 429 to a reader who asks too often.
+fn rate() -> HttpFilter {
+    const KEY: &str = "remote_address";
+    let all = core::RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator: 100,
+            denominator: fractional_percent::DenominatorType::Hundred.into(),
+        }),
+        ..core::RuntimeFractionalPercent::default()
+    };
+    let bucket = |(most, seconds)| TokenBucket {
+        max_tokens: most,
+        tokens_per_fill: Some(proto::number(1_u32)),
+        fill_interval: Some(proto::seconds(seconds)),
+    };
+    let address = rate_limit::action::ActionSpecifier::RemoteAddress(rate_limit::action::RemoteAddress {});
+    let limit = LocalRateLimit {
+        stat_prefix: "statistics".to_owned(),
+        token_bucket: Some(bucket(OF_ALL)),
+        filter_enabled: Some(all.clone()),
+        filter_enforced: Some(all),
+        rate_limits: vec![RateLimit {
+            actions: vec![rate_limit::Action { action_specifier: Some(address) }],
+            ..RateLimit::default()
+        }],
+        descriptors: vec![LocalRateLimitDescriptor {
+            // No value: each has a bucket of its own.
+            entries: vec![rate_limit_descriptor::Entry { key: KEY.to_owned(), value: String::new() }],
+            token_bucket: Some(bucket(OF_ONE_ADDRESS)),
+            ..LocalRateLimitDescriptor::default()
+        }],
+        max_dynamic_descriptors: Some(proto::number(ADDRESSES)),
+        ..LocalRateLimit::default()
+    };
+    http::http_filter("envoy.filters.http.local_ratelimit", pack_any(limit))
 }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
 use smc_model::topology::Namespace;
-use smc_sidecar::injection::{self, Settings, Site};
-
-/// The UUID that the injector draws.
-const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
+use smc_sidecar::injection::{self, Drawn, Settings, Site};
 
 /// Injects one Pod.
 pub(crate) fn run(input: &[u8]) {
@@ -30,7 +27,7 @@ pub(crate) fn run(input: &[u8]) {
         local_proxy_mode: if choice & 2 == 0 { LocalProxyMode::Localhost } else { LocalProxyMode::PodIp },
         sidecar: Arc::new(SidecarSettings::default()),
     };
-    let site = Site { uuid: UUID.parse().unwrap(), metrics: choice & 4 != 0 };
+    let site = Site { drawn: Drawn::from_random([1; 16], [2; 16]), metrics: choice & 4 != 0 };
     let injected = match injection::inject(&pod, site, &settings) {
         Ok(injected) => injected,
         Err(refused) => {
@@ -43,7 +40,7 @@ pub(crate) fn run(input: &[u8]) {
     if (1..before.len()).any(|at| before[..at].contains(&before[at])) {
         return;
     }
-    assert_eq!(injection::proxy_of(&injected), Some(site.uuid), "the proxy of the Pod is another one");
+    assert_eq!(injection::proxy_of(&injected), Some(site.drawn.uuid), "the proxy of the Pod is another one");
     let again = injection::inject(&injected, site, &settings);
     assert_eq!(again.as_ref(), Ok(&injected), "a second injection changes the Pod");
     // What the API server makes of the patch.

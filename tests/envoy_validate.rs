@@ -33,7 +33,7 @@ use smc_authority::pki::CONTROLLER_IDENTITY;
 use smc_mesh::lint;
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_sidecar::bootstrap;
-use smc_sidecar::injection::{self, Settings, Site};
+use smc_sidecar::injection::{self, Drawn, Settings, Site};
 use smc_testkit::mesh::{group, meshes, view};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, WorkloadId};
 use smc_xds::resource::ResourceType;
@@ -223,7 +223,8 @@ fn envoy_takes_the_bootstrap_of_each_variant_and_kind_of_address() {
 #[test]
 fn envoy_takes_the_configuration_of_every_kind_of_probe() {
     let pod = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"containers": [
-        {"name": "a", "image": "a", "livenessProbe": {"httpGet": {"port": 8080, "path": "/a$b"}},
+        {"name": "a", "image": "a", "livenessProbe": {"httpGet": {"port": 8080, "path": "/a$b", "httpHeaders": [
+                {"name": "Host", "value": "shop"}, {"name": "X-A", "value": "10 % $(POD_IP)"}]}},
             "readinessProbe": {"httpGet": {"port": 8443, "scheme": "HTTPS"}},
             "startupProbe": {"grpc": {"port": 9000, "service": "shop.Store"}}},
         {"name": "b", "image": "b", "livenessProbe": {"tcpSocket": {"port": 5432}}},
@@ -237,7 +238,7 @@ fn envoy_takes_the_configuration_of_every_kind_of_probe() {
             local_proxy_mode,
             sidecar: Arc::default(),
         };
-        let site = Site { uuid: ProxyUuid::derived(&"shop/a".parse().unwrap()), metrics: false };
+        let site = Site { drawn: Drawn::from_random([1; 16], [2; 16]), metrics: false };
         let pod = injection::inject(&pod, site, &settings).unwrap();
         let arguments = pod["spec"]["initContainers"][1]["args"].as_array().unwrap();
         let named = arguments.iter().position(|argument| argument == "--config-yaml").unwrap();

@@ -6,11 +6,13 @@
 
 mod containers;
 mod decision;
+mod drawn;
 mod error;
 mod exclusions;
 mod names;
 mod pod;
 mod probe_config;
+mod probe_headers;
 mod probe_target;
 mod probes;
 mod settings;
@@ -19,12 +21,12 @@ mod sidecar;
 mod tests;
 
 pub use decision::{Decision, NotInjected, decide, switch};
+pub use drawn::{Drawn, ProbeToken};
 pub use error::InjectionError;
 pub use names::{
     BOOTSTRAP_KEY, CONTAINERS, ENVOY, INJECTION_ANNOTATION, MANAGED_BY_LABEL, MANAGED_BY_VALUE,
     METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, secret_name,
 };
-pub use pod::{Site, inject, proxy_of};
-pub use probe_config::READY_PATH;
+pub use pod::{Site, drawn_for, inject, proxy_of};
 pub use settings::Settings;
 pub use sidecar::{Sidecar, sidecar};

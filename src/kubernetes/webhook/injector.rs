@@ -19,9 +19,9 @@ use smc_host::env::Env;
 use smc_model::topology::Namespace;
 use smc_server::enroll::{Applicant, Enroller};
 use smc_server::metrics::Metrics;
-use smc_sidecar::injection::{self, Decision, Settings, Sidecar};
+use smc_sidecar::injection::{self, Decision, Drawn, Settings, Sidecar};
 use smc_types::causes::causes;
-use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
+use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_xds::served_state::ServedState;
 use smc_xds::session::Variant;
 use tokio::sync::{Semaphore, watch};
@@ -171,7 +171,7 @@ impl Injector {
         settings: &Settings,
         served: Option<&ServedState>,
     ) -> Outcome {
-        let Some(fresh) = self.new_uuid() else {
+        let Some(fresh) = self.draw() else {
             return Outcome::Failed(503, "the system has no randomness".to_owned());
         };
         let now = self.env.now();
@@ -211,12 +211,8 @@ impl Injector {
         created.map_err(|error| causes(&error))
     }
 
-    /// A random UUID (RFC 9562 §5.4).
-    fn new_uuid(&self) -> Option<ProxyUuid> {
-        let mut bytes = self.env.random::<16>().ok()?;
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        data_encoding::HEXLOWER.encode(&bytes).parse().ok()
+    fn draw(&self) -> Option<Drawn> {
+        Some(Drawn::from_random(self.env.random().ok()?, self.env.random().ok()?))
     }
 }
 

@@ -4,7 +4,6 @@
 //! `smc-init` runs as root with two capabilities, for as long as it takes to write a few rules.
 
 use serde_json::{Value, json};
-use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::ports::METRICS_PORT;
 
 use super::exclusions::Exclusions;
@@ -54,9 +53,9 @@ pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
 
 /// The sidecar: an init container that always restarts, which Kubernetes calls a sidecar container.
 pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
-    let get = json!({ "path": READY_PATH, "port": PROBE_PORT, "scheme": "HTTP" });
+    let get = json!({ "path": targets.token.path(READY_PATH), "port": PROBE_PORT, "scheme": "HTTP" });
     let log_level = settings.sidecar.log_level.as_deref().unwrap_or(LOG_LEVEL);
-    let mut container = json!({
+    json!({
         "name": ENVOY,
         "restartPolicy": "Always",
         "image": settings.envoy_image(),
@@ -69,6 +68,9 @@ pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
             // A hot restart would need shared memory, and there is never a second Envoy in the pod.
             "--disable-hot-restart",
         ],
+        "env": [{ "name": POD_IP, "valueFrom": { "fieldRef": {
+            "apiVersion": "v1", "fieldPath": "status.podIP",
+        } } }],
         "ports": [{ "name": "smc-metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
         "resources": resources(settings),
         "startupProbe": {
@@ -89,13 +91,7 @@ pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
             "seccompProfile": { "type": "RuntimeDefault" },
         },
         "volumeMounts": [{ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }],
-    });
-    if settings.local_proxy_mode == LocalProxyMode::PodIp {
-        container["env"] = json!([{ "name": POD_IP, "valueFrom": { "fieldRef": {
-            "apiVersion": "v1", "fieldPath": "status.podIP",
-        } } }]);
-    }
-    container
+    })
 }
 
 /// The same for both, so that a pod whose containers have limits that equal their requests stays in the class

@@ -1,6 +1,6 @@
 //! What injection makes of a Pod.
 //!
-//! Owns the whole change. It is idempotent: the result, injected again with the same UUID, stays as it is,
+//! Owns the whole change. It is idempotent: the result, injected again for the same site, stays as it is,
 //! also after the API server has filled in its defaults. Of the author's containers it changes probes and
 //! hooks alone.
 
@@ -9,8 +9,10 @@ use smc_types::ids::ProxyUuid;
 use smc_types::ports::METRICS_PORT;
 
 use super::decision::switch;
+use super::drawn::{Drawn, ProbeToken};
 use super::error::InjectionError;
 use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, VOLUME, secret_name};
+use super::probe_config::READY_PATH;
 use super::probes::{self, Targets};
 use super::settings::Settings;
 use super::{containers, exclusions};
@@ -22,8 +24,9 @@ const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// What is known about a Pod besides its own content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    /// The UUID of its proxy. The pod may have no name yet (`generateName`), so it cannot be derived.
-    pub uuid: ProxyUuid,
+    /// The UUID of its proxy, and the token of its probes. The pod may have no name yet (`generateName`),
+    /// so the former cannot be derived.
+    pub drawn: Drawn,
     /// Whether the namespace asks for scraped sidecars.
     pub metrics: bool,
 }
@@ -35,7 +38,20 @@ pub fn proxy_of(pod: &Value) -> Option<ProxyUuid> {
     (is_injected(pod) && !label.0.is_nil()).then_some(label)
 }
 
-/// The Pod with the sidecar of `site.uuid`. A sidecar that is there already is brought up to date.
+/// The token in the probes of a Pod that has been injected before. Former versions gave none.
+pub(super) fn token_of(pod: &Value) -> Option<ProbeToken> {
+    let mut containers = pod["spec"]["initContainers"].as_array()?.iter();
+    let envoy = containers.find(|container| container["name"] == ENVOY)?;
+    let path = envoy["startupProbe"]["httpGet"]["path"].as_str()?;
+    ProbeToken::parse(path.strip_prefix('/')?.strip_suffix(READY_PATH)?)
+}
+
+/// What was drawn for the sidecar that a Pod carries, with the token of `fresh` if it has none yet.
+pub fn drawn_for(pod: &Value, fresh: Drawn) -> Option<Drawn> {
+    Some(Drawn { uuid: proxy_of(pod)?, token: token_of(pod).unwrap_or(fresh.token) })
+}
+
+/// The Pod with the sidecar of `site.drawn`. A sidecar that is there already is brought up to date.
 pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, InjectionError> {
     check_names(pod)?;
     check_users(pod)?;
@@ -44,7 +60,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     let metrics = wants_metrics(&pod, site);
     let root = pod.as_object_mut().ok_or(InjectionError::NotAPod)?;
     let meta = object(root, "metadata")?;
-    object(meta, "labels")?.insert(PROXY_UUID_LABEL.to_owned(), json!(site.uuid.to_string()));
+    object(meta, "labels")?.insert(PROXY_UUID_LABEL.to_owned(), json!(site.drawn.uuid.to_string()));
     if metrics {
         let annotations = object(meta, "annotations")?;
         for (name, value) in [
@@ -56,7 +72,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
         }
     }
     let spec = object(root, "spec")?;
-    let mut targets = Targets::new();
+    let mut targets = Targets::new(site.drawn.token);
     let intercepted = |port| !exclusions.inbound_ports.contains(&port);
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -65,7 +81,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
             }
         }
     }
-    put(array(spec, "volumes")?, usize::MAX, volume(site.uuid));
+    put(array(spec, "volumes")?, usize::MAX, volume(site.drawn.uuid));
     let first = array(spec, "initContainers")?;
     put(first, 0, containers::init(&exclusions, settings));
     put(first, 1, containers::envoy(&targets, settings));

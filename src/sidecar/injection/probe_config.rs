@@ -1,8 +1,9 @@
 //! The part of Envoy's bootstrap that answers for the probes of a pod.
 //!
-//! Owns one listener, and the clusters behind it. It takes exactly the requests that the kubelet sends: a
-//! stranger can ask what the kubelet asks, and nothing else of the application. It is an argument of the
-//! container and no part of the Secret, since it holds no secret and follows from the Pod.
+//! Owns one listener, and the clusters behind it. It takes exactly the requests that the kubelet sends,
+//! whose paths only those know who may read the Pod, and passes on nothing of them: neither a header nor a
+//! body. It is an argument of the container and no part of the Secret, since it follows from the Pod and
+//! has no secret that the Pod's probes do not have as well.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +11,44 @@ use serde::Serialize;
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::ports::ADMIN_PORT;
 
+use super::probe_headers::Headers;
 use super::probe_target::Target;
 use super::probes::{PROBE_PORT, Targets, Timing};
 use crate::bootstrap::connection_limit_key;
 use crate::json_object::{Fields, object};
 
-/// Where the sidecar says at the probes' port that it is ready: it has its configuration.
-pub const READY_PATH: &str = "/ready";
+/// Where Envoy says that it has its configuration, at its own admin server and below the token at the probes'
+/// port.
+pub(super) const READY_PATH: &str = "/ready";
 
 /// The name of the listener.
 const LISTENER: &str = "smc-probes";
 
-/// The most connections to the listener: the kubelet has one at a time for each probe.
-const CONNECTIONS: u32 = 64;
+/// The most connections to the listener. The kubelet has one at a time for each probe; the rest is room for
+/// strangers, so that they do not take its place: none lasts longer than [`PATIENCE`] without a request, so
+/// they would have to open thousands a second. A silent connection takes 8 KiB of Envoy, and one that sends
+/// headers up to [`HEADERS_KIB`] more: 64 MiB at most.
+const CONNECTIONS: u32 = 4096;
 
-/// Stands for the pod's address, which the kubelet puts in the place of the variable when the container
+/// How long the listener waits for a request. The kubelet sends it as soon as it is connected.
+const PATIENCE: &str = "1s";
+
+/// The most KiB of headers of a request, beside what the pod's probes declare.
+const HEADERS_KIB: usize = 8;
+
+/// The argument's variable for the pod's address, which the kubelet puts in its place when the container
 /// starts.
 pub(super) const POD_IP: &str = "POD_IP";
 
+/// Stands for that variable until `$` is escaped. Paths are encoded and values of headers are checked, so no
+/// text of a Pod has it.
+const POD_ADDRESS: &str = "\u{1}";
+
 /// The text of the argument `--config-yaml`. The kubelet replaces `$(NAME)` in it and reads `$$` as `$`.
 pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> String {
-    let placeholder = "\u{1}";
     let address = match mode {
         LocalProxyMode::Localhost => "127.0.0.1",
-        LocalProxyMode::PodIp => placeholder,
+        LocalProxyMode::PodIp => POD_ADDRESS,
     };
     let admin = cluster("smc-admin".to_owned(), "127.0.0.1", ADMIN_PORT, None, mode);
     let clusters: Vec<_> = std::iter::once(admin)
@@ -59,7 +74,8 @@ pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> String {
 /// then one for each target that Envoy checks by itself.
 fn asked<'a>(targets: &'a Targets) -> impl Iterator<Item = (String, Probed<'a>)> {
     let named = |(target, timing): (&'a Target, &Timing)| (cluster_name(target), (target, *timing));
-    let (checked, passed_on): (Vec<_>, Vec<_>) = targets.iter().partition(|(target, _)| is_checked(target));
+    let (checked, passed_on): (Vec<_>, Vec<_>) =
+        targets.timings.iter().partition(|(target, _)| target.is_checked());
     let passed_on: BTreeMap<_, _> = passed_on.into_iter().map(named).collect();
     passed_on.into_iter().chain(checked.into_iter().map(named))
 }
@@ -68,21 +84,38 @@ fn asked<'a>(targets: &'a Targets) -> impl Iterator<Item = (String, Probed<'a>)>
 type Probed<'a> = (&'a Target, Timing);
 
 fn listener(targets: &Targets) -> impl Serialize {
-    let ready = route(READY_PATH.to_owned(), READY_PATH.to_owned(), READY_PATH, "smc-admin".to_owned());
-    let passed_on = targets.keys().filter_map(|target| {
-        let prefix = match target {
-            Target::Http { port, .. } => format!("/http/{port}/"),
-            Target::Https { port, .. } => format!("/https/{port}/"),
-            Target::Tcp { .. } | Target::Grpc { .. } => return None,
+    let prefix = targets.prefix(0);
+    let preset = Headers::default();
+    let ready = route(
+        prefix.clone() + READY_PATH,
+        prefix.clone() + READY_PATH,
+        READY_PATH,
+        "smc-admin".to_owned(),
+        &preset,
+    );
+    let passed_on = targets.requests().map(|(target, number, headers)| {
+        let prefix = targets.prefix(number);
+        let below = match target {
+            Target::Https { port, .. } => format!("{prefix}/https/{port}/"),
+            _ => format!("{prefix}/http/{}/", target.port()),
         };
-        Some(route(target.path(), prefix, "/", cluster_name(target)))
+        route(prefix + &target.path(), below, "/", cluster_name(target), headers)
     });
     let routes: Vec<_> = std::iter::once(ready).chain(passed_on).collect();
-    let checks = targets.keys().filter(|target| is_checked(target)).map(Some);
-    let filters: Vec<_> = checks.chain(std::iter::once(None)).map(filter).collect();
+    let checks = targets.timings.keys().filter(|target| target.is_checked()).map(Filter::Answer);
+    let filters: Vec<_> = checks
+        .chain([Filter::Measure, Filter::Refuse, Filter::Strip, Filter::Route])
+        .map(|which| filter(&which, targets))
+        .collect();
+    let longest = targets.requests().map(|(target, _, headers)| target.path().len() + headers.len()).max();
     object! {
         "name": LISTENER,
-        "address": { "socket_address": { "address": "::", "port_value": PROBE_PORT, "ipv4_compat": true } },
+        // The address that the kubelet asks. Not `::`, with which Envoy does not start where the kernel has
+        // no IPv6, and not every address of both families, which is known when the container starts and not
+        // before.
+        "address": { "socket_address": { "address": POD_ADDRESS, "port_value": PROBE_PORT } },
+        // Strangers at other ports use up no probe's place, nor strangers at this one the places there.
+        "ignore_global_conn_limit": true,
         "filter_chains": [{
             "filters": [{
                 "name": "envoy.filters.network.http_connection_manager",
@@ -95,9 +128,11 @@ fn listener(targets: &Targets) -> impl Serialize {
                     "skip_xff_append": true,
                     "server_header_transformation": "PASS_THROUGH",
                     // The kubelet opens a connection for each probe.
-                    "common_http_protocol_options": { "idle_timeout": "5s" },
-                    "request_headers_timeout": "5s",
-                    "request_timeout": "5s",
+                    "common_http_protocol_options": { "idle_timeout": PATIENCE, "max_requests_per_connection": 1 },
+                    "request_headers_timeout": PATIENCE,
+                    "request_timeout": PATIENCE,
+                    "delayed_close_timeout": "0.1s",
+                    "max_request_headers_kb": HEADERS_KIB + longest.unwrap_or_default() / 1024,
                     "route_config": {
                         "name": LISTENER,
                         "virtual_hosts": [{ "name": LISTENER, "domains": ["*"], "routes": routes }],
@@ -109,48 +144,110 @@ fn listener(targets: &Targets) -> impl Serialize {
     }
 }
 
-/// The filter that answers for a target by the health of its cluster; without one the router.
-fn filter(checked: Option<&Target>) -> impl Serialize {
-    let health_check = checked.map(|target| {
+/// The HTTP filters of the listener, in their order.
+enum Filter<'a> {
+    /// Answers for a target by the health of its cluster.
+    Answer(&'a Target),
+    /// Waits for a body, of a byte at most, and adds its length where the request does not say it. What the
+    /// request itself says of a body is not enough: `Connection: transfer-encoding` removes it.
+    Measure,
+    /// Refuses what has a length.
+    Refuse,
+    /// Removes all headers of the request. The route was chosen before.
+    Strip,
+    /// Passes the request on.
+    Route,
+}
+
+fn filter(which: &Filter<'_>, targets: &Targets) -> impl Serialize + use<> {
+    let name = match which {
+        Filter::Answer(_) => "health_check",
+        Filter::Measure => "buffer",
+        Filter::Refuse => "rbac",
+        Filter::Strip => "header_mutation",
+        Filter::Route => "router",
+    };
+    let answer = if let Filter::Answer(target) = which { Some(target) } else { None };
+    let answer = answer.map(|target| {
         object! {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck",
             "pass_through_mode": false,
             "cluster_min_healthy_percentages": { (cluster_name(target)): { "value": 100 } },
-            "headers": [exactly(":path", target.path())],
+            "headers": only(targets.prefix(0) + &target.path()),
         }
     });
-    let router = checked.is_none().then_some(object! {
+    let measure = matches!(which, Filter::Measure).then_some(object! {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
+        "max_request_bytes": 1,
+    });
+    let refuse = matches!(which, Filter::Refuse).then_some(object! {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
+        "rules": {
+            "action": "DENY",
+            "policies": {
+                "body": {
+                    "permissions": [{ "header": { "name": "content-length", "present_match": true } }],
+                    "principals": [{ "any": true }],
+                },
+            },
+        },
+    });
+    let strip = matches!(which, Filter::Strip).then_some(object! {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+        "mutations": {
+            "request_mutations": [{
+                // Pseudo-headers begin with a colon.
+                "remove_on_match": { "key_matcher": { "safe_regex": { "regex": "[^:].*" } } },
+            }],
+        },
+    });
+    let route = matches!(which, Filter::Route).then_some(object! {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
         "suppress_envoy_headers": true,
     });
-    let name =
-        if checked.is_some() { "envoy.filters.http.health_check" } else { "envoy.filters.http.router" };
-    object! { "name": name, "typed_config": { ..health_check, ..router } }
-}
-
-fn is_checked(target: &Target) -> bool {
-    match target {
-        Target::Http { .. } | Target::Https { .. } => false,
-        Target::Tcp { .. } | Target::Grpc { .. } => true,
+    object! {
+        "name": format!("envoy.filters.http.{name}"),
+        "typed_config": { ..answer, ..measure, ..refuse, ..strip, ..route },
     }
 }
 
-/// A route for the one request `GET path`, whose `prefix` is replaced.
-fn route(path: String, prefix: String, replaced_by: &'static str, cluster: String) -> impl Serialize {
+/// A route for the one request `GET path`, whose `prefix` is replaced, with these headers and no others.
+fn route(
+    path: String,
+    prefix: String,
+    replaced_by: &'static str,
+    cluster: String,
+    headers: &Headers,
+) -> impl Serialize + use<> {
+    let added = headers.others().map(|(name, value)| {
+        object! {
+            // Percent signs would begin a command.
+            "header": { "key": name.to_owned(), "value": value.replace('%', "%%") },
+            "keep_empty_value": true,
+        }
+    });
+    let declared = headers.host().map(|host| object! { "host_rewrite_literal": host.to_owned() });
+    // Else that of the kubelet's own request.
+    let asked = declared.is_none().then_some(object! { "host_rewrite": "%DOWNSTREAM_LOCAL_ADDRESS%" });
     object! {
-        "match": {
-            "prefix": prefix,
-            "headers": [exactly(":path", path), exactly(":method", "GET".to_owned())],
-        },
+        "match": { "prefix": prefix, "headers": only(path) },
+        "request_headers_to_add": added.collect::<Vec<_>>(),
         // The kubelet waits no longer than its probe says.
         "route": {
-            "cluster": cluster, "prefix_rewrite": replaced_by, "timeout": "0s", "idle_timeout": "60s",
+            "cluster": cluster,
+            "prefix_rewrite": replaced_by,
+            "timeout": "0s",
+            "idle_timeout": "60s",
+            ..declared,
+            ..asked,
         },
     }
 }
 
-fn exactly(header: &'static str, value: String) -> impl Serialize {
-    object! { "name": header, "string_match": { "exact": value } }
+/// Matches the requests `GET path`.
+fn only(path: String) -> [impl Serialize; 2] {
+    let exactly = |name, value| object! { "name": name, "string_match": { "exact": value } };
+    [exactly(":path", path), exactly(":method", "GET".to_owned())]
 }
 
 fn cluster_name(target: &Target) -> String {
@@ -189,16 +286,15 @@ fn cluster(
             },
         },
     });
-    let http2 = matches!(target, Some(Target::Grpc { .. })).then_some(object! {
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            },
-        },
+    let http2 = matches!(target, Some(Target::Grpc { .. }))
+        .then_some(object! { "explicit_http_config": { "http2_protocol_options": {} } });
+    // A request has a connection of its own, as if the kubelet had made it.
+    let http1 = http2.is_none().then_some(object! {
+        "common_http_protocol_options": { "max_requests_per_connection": 1 },
+        "explicit_http_config": { "http_protocol_options": {} },
     });
     let check =
-        probed.filter(|(target, _)| is_checked(target)).map(|(target, timing)| health_check(target, timing));
+        probed.filter(|(target, _)| target.is_checked()).map(|(target, timing)| health_check(target, timing));
     object! {
         "name": name.clone(),
         "type": "STATIC",
@@ -209,7 +305,13 @@ fn cluster(
         },
         ..from,
         ..tls,
-        ..http2,
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                ..http2,
+                ..http1,
+            },
+        },
         ..check,
     }
 }

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use super::drawn::ProbeToken;
+
 /// What is probed. Ports are those of the application.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
@@ -41,6 +43,14 @@ impl Target {
         }
     }
 
+    /// Whether Envoy checks it by itself. Otherwise the kubelet's request is passed on.
+    pub(super) fn is_checked(&self) -> bool {
+        match self {
+            Self::Http { .. } | Self::Https { .. } => false,
+            Self::Tcp { .. } | Self::Grpc { .. } => true,
+        }
+    }
+
     /// The path, and the query if there is one, at which the sidecar answers. It consists of characters that
     /// an HTTP client sends as they are.
     pub(super) fn path(&self) -> String {
@@ -52,13 +62,23 @@ impl Target {
         }
     }
 
-    /// Reads such a path, as [`Self::path`] writes it. One with characters that are not sent as they are is
-    /// none.
+    /// Reads such a path, as [`Self::path`] writes it, below the token of any pod and the number of headers
+    /// ([`super::probes::Targets`]), or without them, as former versions wrote it. One with characters that
+    /// are not sent as they are is none.
     pub(super) fn from_path(text: &str) -> Option<Self> {
         if encoded(text) != text {
             return None;
         }
-        let (kind, rest) = text.strip_prefix('/')?.split_once('/')?;
+        let (first, rest) = text.strip_prefix('/')?.split_once('/')?;
+        let (kind, rest) = match ProbeToken::parse(first) {
+            None => (first, rest),
+            Some(_) => match rest.split_once('/')? {
+                (number, rest) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    rest.split_once('/')?
+                }
+                below => below,
+            },
+        };
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (port, rest) = rest.split_at(end);
         let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -108,7 +128,9 @@ mod tests {
             (Target::Grpc { port: 9, service: text("shop.Store") }, "/grpc/9/shop.Store"),
         ] {
             assert_eq!(target.path(), path);
-            assert_eq!(Target::from_path(path), Some(target));
+            for before in ["", "/0123456789abcdef0123456789abcdef", "/0123456789abcdef0123456789abcdef/12"] {
+                assert_eq!(Target::from_path(&format!("{before}{path}")), Some(target.clone()));
+            }
         }
     }
 
@@ -127,6 +149,10 @@ mod tests {
             "/grpc/1",
             "/udp/1",
             "http/8080/",
+            "/0123456789abcdef0123456789abcdef/ready",
+            "/0123456789abcdef0123456789abcdef/12",
+            "/0123456789abcdef/http/8080/",
+            "/12/http/8080/",
             // No client sends these, and the sidecar's configuration takes what a path says as it is.
             "/http/8080/a b",
             "/http/8080/\\u0001",

@@ -1,14 +1,17 @@
 //! Rewriting probes, so that the kubelet, which is outside the mesh, asks the sidecar.
 //!
 //! Owns what is rewritten: every probe, and every lifecycle hook over HTTP, that goes to the pod's own
-//! address. Each becomes a GET at one port of the sidecar, which asks the application
-//! ([`super::probe_config`]). What a probe says about time and thresholds stays.
+//! address. Each becomes a GET at one port of the sidecar, below the pod's token, which strangers do not
+//! know. The sidecar asks the application ([`super::probe_config`]). What a probe says about time and
+//! thresholds stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use smc_types::ports::PROBE_PORTS;
 
+use super::drawn::ProbeToken;
+use super::probe_headers::Headers;
 use super::probe_target::{Target, encoded};
 
 /// The port of rewritten probes: the first of those that interception leaves out.
@@ -26,11 +29,58 @@ pub(super) struct Timing {
     pub(super) timeout: u64,
 }
 
-/// The targets of the probes of a pod. Two probes of one target share its more frequent timing.
-pub(super) type Targets = BTreeMap<Target, Timing>;
+/// The targets of the probes of a pod.
+#[derive(Debug)]
+pub(super) struct Targets {
+    /// The pod's token.
+    pub(super) token: ProbeToken,
+    /// When each is checked. Two probes of one target share the more frequent timing.
+    pub(super) timings: BTreeMap<Target, Timing>,
+    /// The requests that are passed on: a target, and the number of the headers that go with it. So two
+    /// probes of one target that declare other headers have each their own path.
+    requests: BTreeSet<(Target, usize)>,
+    /// The headers, by their number.
+    headers: Vec<Headers>,
+}
+
+impl Targets {
+    /// None yet. The number 0 is that of no declared headers.
+    pub(super) fn new(token: ProbeToken) -> Self {
+        Self { token, timings: BTreeMap::new(), requests: BTreeSet::new(), headers: vec![Headers::default()] }
+    }
+
+    /// The requests that are passed on.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (&Target, usize, &Headers)> {
+        self.requests
+            .iter()
+            .filter_map(|(target, number)| Some((target, *number, self.headers.get(*number)?)))
+    }
+
+    /// The path at the probes' port before that of a target ([`Target::path`]).
+    pub(super) fn prefix(&self, number: usize) -> String {
+        self.token.path(&if number == 0 { String::new() } else { format!("/{number}") })
+    }
+
+    /// Adds the target of a probe, and returns the path at which the kubelet asks for it.
+    fn add(&mut self, target: Target, headers: Headers, timing: Timing) -> String {
+        let known = self.timings.entry(target.clone()).or_insert(timing);
+        known.interval = known.interval.min(timing.interval);
+        known.timeout = known.timeout.max(timing.timeout);
+        if target.is_checked() {
+            return self.prefix(0) + &target.path();
+        }
+        let number = self.headers.iter().position(|known| *known == headers).unwrap_or_else(|| {
+            self.headers.push(headers);
+            self.headers.len() - 1
+        });
+        let path = self.prefix(number) + &target.path();
+        self.requests.insert((target, number));
+        path
+    }
+}
 
 /// Rewrites the probes and hooks of a container that go to ports for which `intercepted` holds, and adds
-/// their targets. Rewritten ones stay as they are.
+/// their targets. Of rewritten ones, only the token changes.
 pub(super) fn rewrite(container: &mut Value, intercepted: impl Fn(u16) -> bool, targets: &mut Targets) {
     let ports = named_ports(container);
     let Some(container) = container.as_object_mut() else { return };
@@ -63,16 +113,15 @@ fn rewrite_one(
     let interval = (seconds("periodSeconds").unwrap_or(PERIOD) / 2).clamp(1, PERIOD);
     // Kubernetes sets no upper bound; an hour is longer than any probe waits.
     let timeout = seconds("timeoutSeconds").unwrap_or(1).min(3600);
-    let headers = probe.get_mut("httpGet").and_then(|get| get.get_mut("httpHeaders")).map(Value::take);
+    let headers = probe.get("httpGet").map(Headers::read).unwrap_or_default();
+    let declared = probe.get_mut("httpGet").and_then(|get| get.get_mut("httpHeaders")).map(Value::take);
     probe.retain(|key, _| !["httpGet", "tcpSocket", "grpc"].contains(&key.as_str()));
-    let mut get = json!({ "path": target.path(), "port": PROBE_PORT, "scheme": "HTTP" });
-    if let (Some(headers), Some(get)) = (headers, get.as_object_mut()) {
-        get.insert("httpHeaders".to_owned(), headers);
+    let path = targets.add(target, headers, Timing { interval, timeout });
+    let mut get = json!({ "path": path, "port": PROBE_PORT, "scheme": "HTTP" });
+    if let (Some(declared), Some(get)) = (declared, get.as_object_mut()) {
+        get.insert("httpHeaders".to_owned(), declared);
     }
     probe.insert("httpGet".to_owned(), get);
-    let timing = targets.entry(target).or_insert(Timing { interval, timeout });
-    timing.interval = timing.interval.min(interval);
-    timing.timeout = timing.timeout.max(timeout);
 }
 
 /// The target of a probe, rewritten or not. `None` for a probe that does not go to the pod's own address,

@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 use smc_model::topology::Namespace;
-use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
+use smc_types::ids::{InvalidName, ProxyName, ServiceAccountId};
 
+use super::drawn::Drawn;
 use super::error::InjectionError;
-use super::pod::{Site, inject, proxy_of};
+use super::pod::{Site, drawn_for, inject};
 use super::settings::Settings;
 
 /// A Pod with its sidecar.
@@ -34,15 +35,16 @@ pub fn sidecar(
     pod: &Value,
     namespace: &Namespace,
     settings: &Settings,
-    fresh: ProxyUuid,
+    fresh: Drawn,
     expects: impl FnOnce(&ProxyName, &ServiceAccountId) -> bool,
 ) -> Result<Sidecar, InjectionError> {
     let account = pod["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
     let account = ServiceAccountId::new(&namespace.name, account.unwrap_or("default"))?;
-    let carried = proxy_of(pod).map(|uuid| ProxyName::new(uuid, &namespace.name)).transpose()?;
-    let known = carried.filter(|proxy| expects(proxy, &account));
+    let named = |drawn: Drawn| Ok::<_, InvalidName>((ProxyName::new(drawn.uuid, &namespace.name)?, drawn));
+    let carried = drawn_for(pod, fresh).map(named).transpose()?;
+    let known = carried.filter(|(proxy, _)| expects(proxy, &account));
     let is_new = known.is_none();
-    let proxy = known.map_or_else(|| ProxyName::new(fresh, &namespace.name), Ok)?;
-    let site = Site { uuid: proxy.uuid, metrics: namespace.metrics };
+    let (proxy, drawn) = known.map_or_else(|| named(fresh), Ok)?;
+    let site = Site { drawn, metrics: namespace.metrics };
     Ok(Sidecar { pod: inject(pod, site, settings)?, proxy, account, is_new })
 }

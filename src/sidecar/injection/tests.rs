@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use smc_model::sidecar_settings::{LocalProxyMode, SidecarSettings};
 use smc_model::topology::Namespace;
 use smc_types::causes::causes;
-use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId};
+use smc_types::ids::{ProxyName, ServiceAccountId};
 
 use super::*;
 
 const UUID: &str = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a01";
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 fn settings() -> Settings {
     Settings {
@@ -28,7 +29,11 @@ fn settings() -> Settings {
 }
 
 fn site(metrics: bool) -> Site {
-    Site { uuid: UUID.parse().unwrap(), metrics }
+    Site { drawn: drawn(UUID, TOKEN), metrics }
+}
+
+fn drawn(uuid: &str, token: &str) -> Drawn {
+    Drawn { uuid: uuid.parse().unwrap(), token: ProbeToken::parse(token).unwrap() }
 }
 
 /// The settings of a golden file, which its name tells.
@@ -90,10 +95,12 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     let first = inject(&pod, site(false), &settings()).unwrap();
     assert_eq!(proxy_of(&pod), None);
     assert_eq!(proxy_of(&first), Some(UUID.parse().unwrap()));
-    let other = Site { uuid: "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02".parse().unwrap(), metrics: false };
+    let token = "f".repeat(32);
+    let other = Site { drawn: drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", &token), metrics: false };
     let second = inject(&first, other, &settings()).unwrap();
     assert_eq!(second, inject(&pod, other, &settings()).unwrap());
-    assert_eq!(second.to_string(), first.to_string().replace(UUID, &other.uuid.to_string()));
+    let replaced = first.to_string().replace(UUID, &other.drawn.uuid.to_string()).replace(TOKEN, &token);
+    assert_eq!(second.to_string(), replaced);
 }
 
 #[test]
@@ -107,10 +114,10 @@ fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
     };
     let pod = |account: &str, carried: Option<&str>| {
         let pod = json!({"spec": {"serviceAccountName": account, "containers": [{"name": "app"}]}});
-        let site = |uuid: &str| Site { uuid: uuid.parse().unwrap(), metrics: false };
+        let site = |uuid: &str| Site { drawn: drawn(uuid, TOKEN), metrics: false };
         carried.map_or_else(|| pod.clone(), |uuid| inject(&pod, site(uuid), &settings()).unwrap())
     };
-    let fresh: ProxyUuid = "6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02".parse().unwrap();
+    let fresh = drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", &"f".repeat(32));
     let on_its_way = |proxy: &ProxyName, account: &ServiceAccountId| {
         (proxy.to_string(), account.to_string())
             == (ProxyName::new(UUID.parse().unwrap(), "shop").unwrap().to_string(), "shop/web".to_owned())
@@ -123,17 +130,77 @@ fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
         ("a copy in another namespace", pod("web", Some(UUID)), "books", "books/web", true),
     ] {
         let made = sidecar(&pod, &namespace(space), &settings(), fresh, on_its_way).unwrap();
-        let uuid = if is_new { fresh } else { UUID.parse().unwrap() };
+        let drawn = if is_new { fresh } else { drawn(UUID, TOKEN) };
         assert_eq!(
             (made.is_new, made.proxy.uuid, made.account.to_string()),
-            (is_new, uuid, account.to_owned()),
+            (is_new, drawn.uuid, account.to_owned()),
             "{when}"
         );
         assert_eq!(&*made.proxy.namespace, space, "{when}");
-        assert_eq!(proxy_of(&made.pod), Some(uuid), "{when}");
+        assert_eq!(drawn_for(&made.pod, fresh), Some(drawn), "{when}");
     }
     let named = sidecar(&pod("no/name", None), &namespace("shop"), &settings(), fresh, on_its_way);
     assert!(matches!(named, Err(InjectionError::Name(_))), "{named:?}");
+}
+
+/// Its probes had no token, and its listener another address.
+#[test]
+fn a_pod_that_the_former_version_injected_gets_a_token() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [
+        {"name": "app", "livenessProbe": {"httpGet": {"port": 80, "path": "/a", "httpHeaders": [{"name": "a", "value": "b"}]}}},
+    ]}});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    let mut former = injected.clone();
+    former["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"] = json!("/http/80/a");
+    former["spec"]["initContainers"][1]["startupProbe"]["httpGet"]["path"] = json!("/ready");
+    former["spec"]["initContainers"][1]["readinessProbe"]["httpGet"]["path"] = json!("/ready");
+    former["spec"]["initContainers"][1]["args"][3] = json!("{}");
+    let fresh = drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", TOKEN);
+    assert_eq!(drawn_for(&former, fresh), Some(drawn(UUID, TOKEN)));
+    assert_eq!(inject(&former, site(false), &settings()).unwrap(), injected);
+}
+
+/// Each has a path of its own, so that the application gets what each declares.
+#[test]
+fn two_probes_of_one_path_with_other_headers_are_two_requests() {
+    let probe = |headers: Value| json!({"httpGet": {"port": 80, "path": "/a", "httpHeaders": headers}});
+    let one = json!([{"name": "X", "value": "1"}]);
+    let pod = json!({"metadata": {}, "spec": {"containers": [
+        {"name": "app", "livenessProbe": probe(Value::Null), "readinessProbe": probe(one.clone())},
+        {"name": "other", "livenessProbe": probe(json!([{"name": "X", "value": "2"}])), "readinessProbe": probe(one)},
+    ]}});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    let path = |container: usize, probe: &str| {
+        let path = &injected["spec"]["containers"][container][probe]["httpGet"]["path"];
+        path.as_str().unwrap().replace(TOKEN, "T")
+    };
+    assert_eq!(path(0, "livenessProbe"), "/T/http/80/a");
+    assert_eq!(path(0, "readinessProbe"), "/T/1/http/80/a");
+    assert_eq!(path(1, "livenessProbe"), "/T/2/http/80/a");
+    assert_eq!(path(1, "readinessProbe"), "/T/1/http/80/a");
+    assert_eq!(inject(&injected, site(false), &settings()).unwrap(), injected);
+}
+
+/// Nodes whose kernel has no IPv6 start no Envoy that listens on `::`.
+#[test]
+fn the_sidecar_listens_for_probes_at_the_pods_address_alone() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [
+        {"name": "app", "livenessProbe": {"httpGet": {"port": 80}}, "readinessProbe": {"tcpSocket": {"port": 81}}},
+    ]}});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    let config: Value =
+        serde_json::from_str(injected["spec"]["initContainers"][1]["args"][3].as_str().unwrap()).unwrap();
+    let listeners = config["static_resources"]["listeners"].as_array().unwrap();
+    for listener in listeners {
+        assert_eq!(listener["address"]["socket_address"]["address"], "$(POD_IP)");
+        assert_eq!(listener["additional_addresses"], Value::Null);
+    }
+    assert_eq!(listeners.len(), 1);
+    let env = &injected["spec"]["initContainers"][1]["env"][0];
+    assert_eq!(
+        (&env["name"], &env["valueFrom"]["fieldRef"]["fieldPath"]),
+        (&json!("POD_IP"), &json!("status.podIP"))
+    );
 }
 
 /// Of the sidecar's names the API server would refuse a second one, and a Pod without a container.
@@ -187,7 +254,10 @@ fn a_container_that_comes_later_has_its_probes_rewritten_as_well() {
     let late = json!({"name": "late", "livenessProbe": {"httpGet": {"port": 81}}});
     injected["spec"]["containers"].as_array_mut().unwrap().push(late);
     let again = inject(&injected, site(false), &settings()).unwrap();
-    assert_eq!(again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"], "/http/81/");
+    assert_eq!(
+        again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"],
+        format!("/{TOKEN}/http/81/")
+    );
     let yaml = again["spec"]["initContainers"][1]["args"][3].as_str().unwrap();
     assert!(yaml.contains("smc-probe-http-81"), "{yaml}");
 }

@@ -12,8 +12,7 @@ use smc_decode::manifest::documents::split;
 use smc_host::env::{Env, NoEntropy};
 use smc_kubernetes::install::settings::{ENVOY_IMAGE, default_image};
 use smc_model::sidecar_settings::LocalProxyMode;
-use smc_sidecar::injection::{InjectionError, Settings, Site, inject, proxy_of, secret_name};
-use smc_types::ids::ProxyUuid;
+use smc_sidecar::injection::{Drawn, InjectionError, Settings, Site, drawn_for, inject, secret_name};
 use thiserror::Error;
 
 use super::outcome::{Outcome, Verdict};
@@ -124,28 +123,18 @@ fn injected(
             }
             continue;
         }
-        let uuid = match proxy_of(&value) {
-            Some(uuid) => uuid,
-            None => drawn(random()?)?,
-        };
-        let pod = inject(&value, Site { uuid, metrics: false }, settings);
+        let fresh = Drawn::from_random(random()?, random()?);
+        let drawn = drawn_for(&value, fresh).unwrap_or(fresh);
+        let pod = inject(&value, Site { drawn, metrics: false }, settings);
         let pod = pod.map_err(|source| InjectError::Injection { line, source })?;
         // Writing to a string cannot fail.
         let _ = write!(result.yaml, "---\n{}", serde_saphyr::to_string(&pod)?);
         let name = |pointer| value.pointer(pointer).and_then(Value::as_str);
         let namespace = name("/metadata/namespace").unwrap_or("default");
         let pod = format!("{namespace}/{}", name("/metadata/name").unwrap_or("POD"));
-        result.pods.push((pod, secret_name(uuid)));
+        result.pods.push((pod, secret_name(drawn.uuid)));
     }
     Ok(result)
-}
-
-/// The random UUID (RFC 9562, version 4) of these bytes.
-fn drawn(mut bytes: [u8; 16]) -> Result<ProxyUuid, NoEntropy> {
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    // 16 bytes are always a UUID.
-    data_encoding::HEXLOWER.encode(&bytes).parse().map_err(|_| NoEntropy)
 }
 
 #[cfg(test)]

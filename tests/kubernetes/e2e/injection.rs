@@ -176,8 +176,10 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_goes_after_them() {
         envoy["volumeMounts"].as_array().unwrap().iter().map(|mount| &mount["name"]).collect();
     assert_eq!(mounts, ["smc-bootstrap"], "no token of the service account");
     let app = &pod["spec"]["containers"][0];
-    assert_eq!(app["livenessProbe"]["httpGet"]["path"], "/http/8080/healthz");
-    assert_eq!(app["readinessProbe"]["httpGet"]["path"], "/grpc/9090/");
+    let ready = envoy["startupProbe"]["httpGet"]["path"].as_str().unwrap();
+    let (token, _) = ready.split_once("/ready").unwrap();
+    assert_eq!(app["livenessProbe"]["httpGet"]["path"], format!("{token}/http/8080/healthz"));
+    assert_eq!(app["readinessProbe"]["httpGet"]["path"], format!("{token}/grpc/9090/"));
 
     let uuid = uuid_of(&cluster, "store").await;
     let secret = format!("smc-bootstrap-{uuid}");
@@ -216,6 +218,13 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_goes_after_them() {
     assert!(copied.success(), "{copied:?}");
     let other = uuid_of(&cluster, "copy").await;
     assert!(!other.is_empty() && other != uuid, "{other}");
+    // And paths of probes of its own.
+    let copy = get(&cluster, &["-n", "shop", "pod", "copy"]).await;
+    let path = |pod: &Value| pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"].clone();
+    assert!(
+        path(&copy).as_str().unwrap().ends_with("/http/8080/healthz") && path(&copy) != path(&pod),
+        "{copy}"
+    );
 
     the_secret_goes_after_the_pod(&cluster, "store", &secret).await;
     let kept = get(&cluster, &["-n", "shop", "secret", &format!("smc-bootstrap-{other}")]).await;

@@ -104,7 +104,7 @@ async fn who_knows_a_path_passes_nothing_of_a_request_to_the_application() {
         );
         assert_eq!(sidecar.ask(PROBES, &kubelets(sidecar.address, get)).await, "200");
         let heard = app.heard().await;
-        assert_eq!(heard, [expected.clone()], "the kubelet's own");
+        assert_eq!(heard, std::slice::from_ref(&expected), "the kubelet's own");
         let path = get["path"].as_str().unwrap();
         for request in strange(path) {
             let answer = sidecar.ask(PROBES, &request).await;
@@ -199,9 +199,9 @@ fn strange(path: &str) -> Vec<String> {
     ];
     let one = headers.iter().map(|header| format!("GET {path} HTTP/1.1\r\nHost: evil\r\n{header}\r\n\r\n"));
     let all = headers.iter().filter(|header| !header.contains("Upgrade") && !header.starts_with("Host"));
-    let all: String = all.map(|header| format!("{header}\r\n")).collect();
+    let all = all.copied().collect::<Vec<_>>().join("\r\n");
     let more = [
-        format!("GET {path} HTTP/1.1\r\nHost: evil\r\n{all}\r\n"),
+        format!("GET {path} HTTP/1.1\r\nHost: evil\r\n{all}\r\n\r\n"),
         format!("GET {path} HTTP/1.1\r\nHost: evil\r\n\r\nDELETE /all HTTP/1.1\r\nHost: a\r\n\r\n"),
         format!("GET http://evil{path} HTTP/1.1\r\nHost: evil\r\n\r\n"),
         format!("GET {path} HTTP/1.0\r\nX-Anything: 1\r\n\r\n"),

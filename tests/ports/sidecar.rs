@@ -26,7 +26,7 @@ pub(crate) const PROBES: u16 = 15901;
 
 /// A busy machine may take this long to start an Envoy.
 pub(crate) const START: Patience =
-    Patience { limit: Duration::from_secs(60), pause: Duration::from_millis(50) };
+    Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(50) };
 
 /// A sidecar. Its process ends with it.
 pub(crate) struct Sidecar {
@@ -140,11 +140,10 @@ impl Sidecar {
 /// What the kubelet sends for an `httpGet`.
 pub(crate) fn kubelets(address: Ipv4Addr, get: &Value) -> String {
     let path = get["path"].as_str().unwrap();
-    let mut declared = String::new();
-    for header in get["httpHeaders"].as_array().into_iter().flatten() {
-        declared +=
-            &format!("{}: {}\r\n", header["name"].as_str().unwrap(), header["value"].as_str().unwrap());
-    }
+    let headers = get["httpHeaders"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let declared = headers.map(|header| text(&header["name"]) + ": " + &text(&header["value"]) + "\r\n");
+    let declared: String = declared.collect();
     format!(
         "GET {path} HTTP/1.1\r\nHost: {address}:{PROBES}\r\nUser-Agent: kube-probe/1.34\r\nAccept: */*\r\n{declared}\
          Connection: close\r\n\r\n"

@@ -29,8 +29,8 @@ const OF_ONE_ADDRESS: (u32, i64) = (4, 4);
 /// The same for all addresses together: two Prometheuses and a person, while some stranger asks all the time.
 const OF_ALL: (u32, i64) = (8, 1);
 
-/// The addresses that are told apart, some 500 bytes each. Of more, Envoy forgets the one that asked first,
-/// and the bound of all holds.
+/// The addresses that have a bucket of their own, some 500 bytes each. Of more, Envoy forgets the one that
+/// asked first, and the bound of all holds.
 const ADDRESSES: u32 = 256;
 
 /// What a reader may ask: everything, what was ever counted, and the calls of the application.

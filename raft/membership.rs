@@ -199,8 +199,17 @@ async fn transfer(raft: &Raft, to: ReplicaId) -> Result<(), ChangeError> {
     raft.trigger().transfer_leader(to).await.map_err(stopped)?;
     let wait = raft.wait(Some(TRANSFER));
     let led = wait.metrics(|metrics| metrics.current_leader == Some(to), "the new leader");
-    led.await.map_err(|error| ChangeError::Failed(format!("replica {to} did not take over: {error}")))?;
-    Ok(())
+    // openraft's own error prints all that it knows.
+    match led.await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(not_taken_over(to, raft.current_leader().await)),
+    }
+}
+
+fn not_taken_over(to: ReplicaId, leader: Option<ReplicaId>) -> ChangeError {
+    let leads = leader.map_or("no replica leads".to_owned(), |leader| format!("replica {leader} leads"));
+    let limit = TRANSFER.as_secs();
+    ChangeError::Failed(format!("replica {to} did not take over within {limit} s, and {leads}; try again"))
 }
 
 /// A member, and whether it is a voter.

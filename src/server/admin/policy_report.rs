@@ -65,13 +65,20 @@ fn headed(target: &TrafficTarget) -> pb::Rule {
     }
 }
 
+/// The expression of a path as its author wrote it: [`Pattern::prefix`] made a full match of it.
+///
+/// [`Pattern::prefix`]: smc_model::regex::Pattern::prefix
+fn as_declared(path: &str) -> &str {
+    path.strip_prefix("(?:").and_then(|path| path.strip_suffix(").*")).unwrap_or(path)
+}
+
 /// A match as text: methods, path, headers.
 fn http_match(route: &HttpMatch) -> String {
     let methods = match &route.methods {
         MethodSet::Any => "*".to_owned(),
         MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
     };
-    let path = route.path.as_ref().map_or("*", |pattern| pattern.as_str());
+    let path = route.path.as_ref().map_or("*", |pattern| as_declared(pattern.as_str()));
     let mut parts = vec![methods, path.to_owned()];
     parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.matching().as_str())));
     parts.join(" ")
@@ -123,6 +130,8 @@ mod tests {
         assert_eq!(answer.rules.len(), 2);
         assert_eq!(answer.rules[0].source, "shop/c0");
         assert!(answer.rules.iter().all(|rule| rule.http.len() == 256 && rule.all_ports && !rule.any_http));
+        let declared = format!("* /7/{}", "x".repeat(890));
+        assert!(answer.rules[0].http.contains(&declared), "{}", answer.rules[0].http[0]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
 use smc_kubernetes::install::check::facts::{controllers, group, mesh_config};
+use smc_kubernetes::install::check::key;
 use smc_kubernetes::install::check::rules::too_few;
 use smc_kubernetes::install::check::stuck::stuck;
 use smc_kubernetes::install::conversion;
@@ -145,6 +146,11 @@ enum InstallError {
     OtherVersion { installed: String },
     #[error("the mesh {mesh} is that of the namespace {namespace}: use another --mesh-name")]
     Taken { mesh: MeshName, namespace: String },
+    #[error(
+        "{reason}: controllers that restart would not open the mesh's keys, so nothing was changed; restore your copy \
+         of it (kubectl replace --force -f {secret}.yaml), then upgrade"
+    )]
+    Unopened { reason: String, secret: String },
     #[error("--replicas {replicas} is greater than --max-replicas {max}")]
     TooMany { replicas: u64, max: u64 },
     #[error("not ready within {0} s: {1}; `smc check` says more")]
@@ -335,10 +341,15 @@ pub(super) async fn upgrade(args: UpgradeArgs) -> Outcome {
     ownership::check(&set, &args.place.mesh_name, &args.place.mesh_namespace, "upgrade")?;
     let converting = converter(&cluster, &args.place.mesh_namespace).await?;
     let installed = args.place.settings().continued(&set);
-    let objects = all_objects(&args.chosen(&set, Settings { converting, ..installed })?)?;
+    let chosen = args.chosen(&set, Settings { converting, ..installed })?;
+    let objects = all_objects(&chosen)?;
     if args.images.dry_run {
         output::write(&to_yaml(&objects)?)?;
         return Ok(Verdict::Ok);
+    }
+    let secrets: Vec<_> = [Some(&*chosen.key), chosen.other_key.as_deref()].into_iter().flatten().collect();
+    if let Some(reason) = key::unopened(&cluster, &chosen.namespace, &secrets).await {
+        return Err(InstallError::Unopened { reason, secret: chosen.key }.into());
     }
     apply(&cluster, &objects).await?;
     ready(&cluster, args.images.wait, &args.place).await

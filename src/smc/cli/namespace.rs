@@ -1,5 +1,7 @@
 //! `smc namespace`: which namespaces are in the mesh.
 
+mod list;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,7 +24,6 @@ use super::duration;
 use super::kube_access::KubeArgs;
 use super::outcome::{Outcome, Verdict};
 use super::output;
-use super::table::Table;
 
 /// The annotation that lets pods of a namespace be injected; OSM's command sets it as well.
 const INJECTION: &str = "openservicemesh.io/sidecar-injection";
@@ -75,7 +76,7 @@ pub(super) enum NamespaceCommand {
         #[command(flatten)]
         kube: KubeArgs,
     },
-    /// List the namespaces of a mesh, or of all meshes.
+    /// List the namespaces of a mesh, or of all meshes, with their sidecars and what is left to do.
     List {
         /// The name of the mesh [default: all meshes]
         #[arg(long, value_name = "NAME", value_parser = MeshName::new)]
@@ -191,11 +192,8 @@ pub(super) async fn run(command: NamespaceCommand) -> Outcome {
             return Ok(verdict);
         }
         NamespaceCommand::List { mesh_name, kube } => {
-            let api: Api<Namespace> = Api::all(kube.client().await?);
-            let selector = mesh_name.map_or(MONITORED_BY.to_owned(), |mesh| format!("{MONITORED_BY}={mesh}"));
-            let listed = api.list(&ListParams::default().labels(&selector)).await;
-            let listed = listed.map_err(|error| NamespaceError::List(Box::new(error)))?;
-            output::write(&table(&listed.items))?;
+            let listed = list::listed(kube.client().await?, mesh_name.as_ref()).await;
+            output::write(&listed.map_err(|error| NamespaceError::List(Box::new(error)))?)?;
         }
     }
     Ok(Verdict::Ok)
@@ -311,23 +309,6 @@ fn left(namespace: &str, mesh: &MeshName, sidecars: &[String]) -> String {
             restart(namespace)
         ),
     }
-}
-
-fn table(namespaces: &[Namespace]) -> String {
-    let mut table = Table::new(["NAMESPACE", "MESH", "SIDECAR INJECTION", "PERMISSIVE"]);
-    for namespace in namespaces {
-        let value = |map: &Option<BTreeMap<String, String>>, key: &str| {
-            map.as_ref().and_then(|map| map.get(key).cloned()).unwrap_or_default()
-        };
-        let metadata = &namespace.metadata;
-        table.row([
-            metadata.name.clone().unwrap_or_default(),
-            value(&metadata.labels, MONITORED_BY),
-            value(&metadata.annotations, INJECTION),
-            value(&metadata.annotations, PERMISSIVE_ANNOTATION),
-        ]);
-    }
-    table.render()
 }
 
 async fn mesh_of(api: &Api<Namespace>, namespace: &str) -> Result<Option<String>, NamespaceError> {

@@ -228,7 +228,7 @@ pub(super) async fn found(cluster: &Cluster, object: &Value) -> Found {
 }
 
 /// The names of the meshes in the cluster, by their injectors, or why they are unknown.
-async fn meshes(client: &kube::Client) -> Result<BTreeSet<String>, String> {
+pub async fn meshes(client: &kube::Client) -> Result<BTreeSet<String>, String> {
     let injectors: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let listed = injectors.list_metadata(&ListParams::default()).await.map_err(|error| reason(&error))?;
     let mesh = |name: &str| {

@@ -1,6 +1,6 @@
 //! The key-encryption key as `smc check` sees it.
 //!
-//! Owns what is compared: the key of the Secret with the keys that the mesh's private keys are sealed with.
+//! Owns what is compared: the keys of the Secrets with those that the mesh's private keys are sealed with.
 //! A running controller has read its key long ago, so a Secret that was exchanged shows at the next restart
 //! otherwise, of all controllers at once. The key is read with the rights of the person who asks, and
 //! nothing but its id is kept.
@@ -49,6 +49,43 @@ pub(super) async fn key(cluster: &Cluster, namespace: &MeshNamespace, name: &str
             Err(_) => Key::Unknown,
         },
     }
+}
+
+/// The id, among those that the mesh has `sealed` with, that controllers miss which start with these keys; `None`
+/// also where a key that cannot be seen may be it.
+pub(super) fn missed<'a>(keys: &[&Key], sealed: &'a [String]) -> Option<&'a String> {
+    if keys.iter().any(|key| matches!(key, Key::Unknown | Key::Unread)) {
+        return None;
+    }
+    sealed.iter().find(|id| !keys.iter().any(|key| matches!(key, Key::Id(held) if held == *id)))
+}
+
+/// Why controllers that start with the keys of these Secrets do not open what the mesh has sealed, if that can
+/// be seen. Nothing is sealed before the mesh is founded.
+pub async fn unopened(cluster: &Cluster, namespace: &MeshNamespace, secrets: &[&str]) -> Option<String> {
+    let sealed = recorded(cluster, namespace).await;
+    if sealed.is_empty() {
+        return None;
+    }
+    let mut keys = Vec::new();
+    for name in secrets {
+        let found = key(cluster, namespace, name).await;
+        match found {
+            // A pod does not start without a Secret that it mounts.
+            Key::Missing => return Some(format!("the Secret {namespace}/{name} is missing")),
+            Key::Malformed => {
+                return Some(format!(
+                    "the Secret {namespace}/{name} holds no key in its field `{SECRET_KEY}`"
+                ));
+            }
+            Key::Unknown | Key::Unread | Key::Id(_) => keys.push(found),
+        }
+    }
+    let id = missed(&keys.iter().collect::<Vec<_>>(), &sealed)?;
+    Some(format!(
+        "the mesh's keys are sealed with the key {id}, which {} does not hold",
+        secrets.join(" nor ")
+    ))
 }
 
 /// The ids of the keys that are on record in the cluster: the leader's record, or that of the founding.

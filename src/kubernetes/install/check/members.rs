@@ -2,7 +2,7 @@
 //!
 //! Owns the requests. Pods are read in pages, and those with a sidecar by their metadata alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DynamicObject, ListParams, ObjectMeta};
@@ -213,6 +213,17 @@ pub async fn pods_with_sidecar(client: &Client, namespace: &str) -> Result<Vec<S
     let pods = Api::namespaced(client.clone(), namespace);
     let (found, failed) = sidecars(&pods, "status.phase!=Succeeded,status.phase!=Failed").await;
     failed.map_or_else(|| Ok(found.into_iter().map(|sidecar| sidecar.pod).collect()), Err)
+}
+
+/// How many pods have a sidecar, by namespace, of those that can still call.
+pub async fn sidecars_by_namespace(client: &Client) -> Result<BTreeMap<String, usize>, kube::Error> {
+    let (found, failed) =
+        sidecars(&Api::all(client.clone()), "status.phase!=Succeeded,status.phase!=Failed").await;
+    let mut counts = BTreeMap::new();
+    for sidecar in found {
+        *counts.entry(sidecar.namespace).or_default() += 1;
+    }
+    failed.map_or(Ok(counts), Err)
 }
 
 /// The pods with a sidecar in these phases, as far as they can be listed, and why not all.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::facts::{Facts, Group};
-use super::key::Key;
+use super::key::{Key, missed};
 use super::members::some_of;
 use super::rights::lost;
 use super::stuck::{cannot_use_its_disk, stuck};
@@ -271,25 +271,14 @@ fn configuration(facts: &Facts, set: &Value) -> Vec<Check> {
         }
         Key::Unknown => Verdict::Warning("you may not see the Secrets of the control plane".to_owned()),
     };
-    let keys: Option<Vec<_>> = [Some(&facts.key), facts.other_key.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(|key| match key {
-            Key::Id(id) => Some(Some(id)),
-            Key::Missing | Key::Malformed => Some(None),
-            // What cannot be seen may be right.
-            Key::Unknown | Key::Unread => None,
-        })
-        .collect();
-    let other = keys.and_then(|keys| {
-        let keys: Vec<_> = keys.into_iter().flatten().collect();
-        let sealed = facts.sealed_with.iter().find(|sealed| !keys.contains(sealed))?;
-        Some(format!(
-            "the mesh's keys are sealed with the key {sealed}, which the Secret {secret} does not hold: controllers that \
+    let keys: Vec<_> = [Some(&facts.key), facts.other_key.as_ref()].into_iter().flatten().collect();
+    let missed = missed(&keys, &facts.sealed_with).filter(|_| matches!(facts.key, Key::Id(_)));
+    let other = missed.map(|id| {
+        format!(
+            "the mesh's keys are sealed with the key {id}, which the Secret {secret} does not hold: controllers that \
              restart cannot open them; {restore}"
-        ))
+        )
     });
-    let other = other.filter(|_| matches!(facts.key, Key::Id(_)));
     vec![
         check(CONFIGURATION, "the custom resources are defined", "custom-resources", defined),
         check(CONFIGURATION, "the custom resources are served", "custom-resources", unless(not_served)),

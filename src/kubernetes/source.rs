@@ -51,6 +51,7 @@ use smc_server::source::{Batch, Source, SourceError};
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
+use smc_types::time::Timestamp;
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -60,7 +61,7 @@ use tracing::{info, warn};
 
 use self::discovery::Discovery;
 use self::follow::{Follower, Shared};
-use self::last_known::{LastKnown, Unusable, pause_after};
+use self::last_known::{LastKnown, RENEW_EVERY, Unusable, pause_after};
 use self::metrics::SourceMetrics;
 use self::probe::{Heads, Position, Probe};
 use self::reader::Reader;
@@ -202,6 +203,11 @@ struct Running {
     unsaved: bool,
     /// When it may be written.
     save_at: Instant,
+    /// When it is written although nothing changed.
+    renew_at: Option<Instant>,
+    /// When the API server confirmed all of it the last time.
+    as_of: Timestamp,
+    env: Env,
     patience: Patience,
     was_synced: bool,
 }
@@ -272,14 +278,14 @@ impl Running {
             uptime,
             streams: Arc::new(AtomicBool::new(true)),
             changes: sender,
-            env,
+            env: env.clone(),
             metrics: metrics_of_kinds,
         };
         for kind in Kind::ALL.iter().copied() {
             tasks.spawn(Follower::new(kind, shared.clone()).run());
         }
-        let load = last_known.clone();
-        let loading = Some(files.start(move || load.load()));
+        let (load, as_of) = (last_known.clone(), env.now());
+        let loading = Some(files.start(move || load.load(as_of)));
         let now = Instant::now();
         Self {
             store,
@@ -301,6 +307,9 @@ impl Running {
             saving: None,
             unsaved: false,
             save_at: now,
+            renew_at: None,
+            as_of,
+            env,
             patience: Patience::new(now),
             was_synced: false,
         }
@@ -338,6 +347,10 @@ impl Running {
                 loaded = finished(&mut self.loading) => self.take_loaded(loaded?),
                 () = until(self.patience.ends) => self.restore(),
                 () = until(save_at) => self.save(),
+                () = until(self.renew_at) => {
+                    self.renew_at = Some(Instant::now() + RENEW_EVERY);
+                    self.unsaved |= self.was_synced && !self.store.is_stale();
+                }
                 saved = finished(&mut self.saving) => self.take_saved(saved?),
                 Some(ended) = self.tasks.join_next() => return Err(SourceError::new(Interrupted(ended.err()))),
                 () = batches.closed() => return Ok(()),
@@ -452,14 +465,18 @@ impl Running {
 
     fn save(&mut self) {
         self.unsaved = false;
-        let (last_known, objects) = (self.last_known.clone(), self.store.kept());
-        self.saving = Some(self.files.start(move || last_known.save(&objects)));
+        if !self.store.is_stale() {
+            self.as_of = self.env.now();
+        }
+        let (last_known, objects, as_of) = (self.last_known.clone(), self.store.kept(), self.as_of);
+        self.saving = Some(self.files.start(move || last_known.save(&objects, as_of)));
     }
 
     fn take_saved(&mut self, saved: io::Result<usize>) {
         let unwritten = match saved {
             Ok(bytes) => {
                 self.save_at = Instant::now() + pause_after(bytes);
+                self.renew_at = Some(Instant::now() + RENEW_EVERY);
                 None
             }
             Err(error) => {

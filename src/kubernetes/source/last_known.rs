@@ -1,7 +1,8 @@
 //! The last known mesh, on disk: what a replica serves when it starts while the API server is away.
 //!
-//! Owns the file: one copy of all objects in effect, as their own JSON, with a checksum; private, replaced
-//! atomically, bounded. It holds what was kept of each object, so no Secret and no key.
+//! Owns the file: one copy of all objects in effect, as their own JSON, with the time at which they were, and
+//! a checksum; private, replaced atomically, bounded in bytes and in age. It holds what was kept of each
+//! object, so no Secret and no key.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,10 +17,11 @@ use smc_decode::Rules;
 use smc_decode::manifest::{Declaration, Origin, canonical};
 use smc_host::files::private;
 use smc_types::problem::Problem;
+use smc_types::time::Timestamp;
 use thiserror::Error;
 
 /// The format marker; another format needs another one.
-const FORMAT: &str = "smc-last-known-mesh-1";
+const FORMAT: &str = "smc-last-known-mesh-2";
 
 /// Bytes of the file: 100,000 objects of 1.3 KiB.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
@@ -27,6 +29,16 @@ const MAX_BYTES: usize = 128 * 1024 * 1024;
 /// How long to wait between two copies at least. What changes within it is read from the API server anyway;
 /// the copy is for the time when it is away.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often a copy is renewed that nothing changes: its time says until when the API server confirmed it.
+pub(super) const RENEW_EVERY: Duration = Duration::from_hours(1);
+
+/// How old a copy may be that is served. It bridges an API server that is away; what it does not know are the
+/// grants that were taken back since, and a disk may return after months to a replica that is started again.
+const MAX_AGE: Duration = Duration::from_hours(24);
+
+/// How far ahead of this replica's clock the time of a copy may be, as after a step of the clock.
+const MAX_AHEAD: Duration = Duration::from_mins(10);
 
 /// How much longer to wait for each MiB of a copy, so that a large mesh that never rests does not keep the
 /// disk busy.
@@ -49,6 +61,16 @@ pub(super) enum Unusable {
     /// It is of another mesh.
     #[error("is of another mesh")]
     OtherMesh,
+    /// It is too old.
+    #[error(
+        "is {} hours old, and may be {}: policy may have been taken back since",
+        .0.as_secs() / 3600,
+        MAX_AGE.as_secs() / 3600
+    )]
+    TooOld(Duration),
+    /// Its age is not known.
+    #[error("is of a time to come: the clock of this replica is, or was, wrong")]
+    Ahead,
 }
 
 /// Where the file is, and of which mesh.
@@ -68,7 +90,7 @@ impl LastKnown {
     }
 
     /// Reads the file; `None` if there is none. Blocks.
-    pub(super) fn load(&self) -> Result<Option<Vec<Declaration>>, Unusable> {
+    pub(super) fn load(&self, now: Timestamp) -> Result<Option<Vec<Declaration>>, Unusable> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -81,22 +103,30 @@ impl LastKnown {
         if text.len() > MAX_BYTES {
             return Err(Unusable::TooLong);
         }
-        self.parse(&text).map(Some)
+        self.parse(&text, now).map(Some)
     }
 
-    fn parse(&self, text: &str) -> Result<Vec<Declaration>, Unusable> {
+    fn parse(&self, text: &str, now: Timestamp) -> Result<Vec<Declaration>, Unusable> {
         let (head, lines) = text.split_once('\n').ok_or(Unusable::Format)?;
         let mut head = head.split(' ');
-        let (format, of, sum) = (head.next(), head.next(), head.next());
+        let (format, of, as_of, sum) = (head.next(), head.next(), head.next(), head.next());
         if format != Some(FORMAT) {
             return Err(Unusable::Format);
         }
-        // The checksum covers the name of the mesh.
-        if sum != Some(&*checksum(of.unwrap_or_default(), lines)) {
+        let (of, as_of) = (of.unwrap_or_default(), as_of.unwrap_or_default());
+        if sum != Some(&*checksum(of, as_of, lines)) {
             return Err(Unusable::Damaged);
         }
-        if of != Some(&*self.of) {
+        if of != self.of {
             return Err(Unusable::OtherMesh);
+        }
+        let as_of = as_of.parse().map(Timestamp).map_err(|_| Unusable::Format)?;
+        if as_of > now.plus(MAX_AHEAD) {
+            return Err(Unusable::Ahead);
+        }
+        let age = now.since(as_of);
+        if age > MAX_AGE {
+            return Err(Unusable::TooOld(age));
         }
         let file: Arc<str> = self.path.to_string_lossy().into();
         // An object that this version does not read is left out.
@@ -106,8 +136,8 @@ impl LastKnown {
         Ok(lines.lines().enumerate().filter_map(object).collect())
     }
 
-    /// Replaces the file by these objects. Returns its length. Blocks.
-    pub(super) fn save(&self, objects: &[Arc<str>]) -> io::Result<usize> {
+    /// Replaces the file by these objects, as they were in effect at a time. Returns its length. Blocks.
+    pub(super) fn save(&self, objects: &[Arc<str>], as_of: Timestamp) -> io::Result<usize> {
         let mut lines = String::with_capacity(objects.iter().map(|json| json.len() + 1).sum());
         for json in objects {
             lines.push_str(json);
@@ -115,7 +145,8 @@ impl LastKnown {
         }
         let mut text = String::with_capacity(lines.len() + 256);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{FORMAT} {} {}", self.of, checksum(&self.of, &lines));
+        let as_of = as_of.0.to_string();
+        let _ = writeln!(text, "{FORMAT} {} {as_of} {}", self.of, checksum(&self.of, &as_of, &lines));
         text.push_str(&lines);
         if text.len() > MAX_BYTES {
             let message = format!("the mesh takes more than {} MiB", MAX_BYTES / 1024 / 1024);
@@ -152,9 +183,12 @@ pub(super) fn pause_after(bytes: usize) -> Duration {
     SAVE_EVERY + SAVE_EVERY_PER_MIB.saturating_mul(mebibytes)
 }
 
-fn checksum(of: &str, lines: &str) -> String {
+/// Covers the header as well.
+fn checksum(of: &str, as_of: &str, lines: &str) -> String {
     let mut sum = HEXLOWER.encode(digest(&SHA256, lines.as_bytes()).as_ref());
-    sum.push_str(of);
+    for field in [of, " ", as_of] {
+        sum.push_str(field);
+    }
     HEXLOWER.encode(digest(&SHA256, sum.as_bytes()).as_ref())
 }
 
@@ -176,9 +210,11 @@ mod tests {
         LastKnown::new(directory.join("last-known-mesh"), "smc-system", rules)
     }
 
+    const NOW: Timestamp = Timestamp(1_800_000_000);
+
     fn names(known: &LastKnown) -> Result<Option<Vec<String>>, String> {
         let name = |kept: &Declaration| kept.reference.to_string();
-        match known.load() {
+        match known.load(NOW) {
             Ok(kept) => Ok(kept.map(|kept| kept.iter().map(name).collect())),
             Err(error) => Err(error.to_string()),
         }
@@ -189,11 +225,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
         assert_eq!(names(&known), Ok(None));
-        known.save(&[ACCOUNT.into(), POD.into()]).unwrap();
+        known.save(&[ACCOUNT.into(), POD.into()], NOW).unwrap();
         let expected = vec!["ServiceAccount shop/a".to_owned(), "Pod shop/p".to_owned()];
         assert_eq!(names(&known), Ok(Some(expected)));
         assert_eq!(fs::metadata(&known.path).unwrap().permissions().mode() & 0o777, 0o600);
-        known.save(&[]).unwrap();
+        known.save(&[], NOW).unwrap();
         assert_eq!(names(&known), Ok(Some(Vec::new())));
     }
 
@@ -201,22 +237,42 @@ mod tests {
     fn a_damaged_file_and_one_of_another_mesh_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
-        known.save(&[ACCOUNT.into(), POD.into()]).unwrap();
+        known.save(&[ACCOUNT.into(), POD.into()], NOW).unwrap();
         assert_eq!(names(&of(directory.path(), "other")), Err("is of another mesh".to_owned()));
         let whole = fs::read(&known.path).unwrap();
         for cut in [1, 20, whole.len() / 2, whole.len() - 1] {
             fs::write(&known.path, &whole[..cut]).unwrap();
-            assert!(known.load().is_err(), "cut at {cut}");
+            assert!(known.load(NOW).is_err(), "cut at {cut}");
         }
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
             fs::write(&known.path, &damaged).unwrap();
-            assert!(known.load().is_err(), "damaged at {at}");
+            assert!(known.load(NOW).is_err(), "damaged at {at}");
         }
         fs::write(&known.path, "").unwrap();
-        let problem = known.unusable(&known.load().unwrap_err());
+        let problem = known.unusable(&known.load(NOW).unwrap_err());
         assert!(problem.message.starts_with("is not in the format"), "{}", problem.message);
+    }
+
+    #[test]
+    fn a_copy_is_served_for_a_day_and_never_of_a_time_to_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = of(directory.path(), "smc");
+        known.save(&[ACCOUNT.into()], NOW).unwrap();
+        let at = |hours: f64| Timestamp(NOW.0 + (hours * 3600.0) as i64);
+        for (hours, expected) in [
+            (-0.1, None),
+            (0.0, None),
+            (23.9, None),
+            (24.1, Some("is 24 hours old, and may be 24: policy may have been taken back since")),
+            (2200.0, Some("is 2200 hours old, and may be 24: policy may have been taken back since")),
+            (-0.5, Some("is of a time to come: the clock of this replica is, or was, wrong")),
+        ] {
+            let loaded = known.load(at(hours)).map(|kept| kept.unwrap().len());
+            let expected = expected.map_or(Ok(1), |reason| Err(reason.to_owned()));
+            assert_eq!(loaded.map_err(|error| error.to_string()), expected, "after {hours} h");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns the mark and what follows from it. A replica that was removed may not come back with its disk: it
 //! would not be asked for anything, and what it holds grows old. Once its removal is committed it marks its
-//! directory; at its next start, after the set was scaled up again, it begins with an empty ledger and joins.
+//! directory; at its next start, after the set was scaled up again, it begins without what it knew and joins.
 //! A replica that was removed while it did not run marks its directory once the leader has confirmed it.
 
 use std::fs::{self, File};
@@ -48,16 +48,19 @@ pub fn stay(data_dir: &Path) -> Result<(), LeftError> {
     removed.map_err(|source| LeftError { action: "remove", path, source })
 }
 
-/// Deletes the ledger of a directory that is marked, and then the mark. Blocks.
-pub fn sweep(data_dir: &Path, ledger: &Path) -> Result<(), LeftError> {
+/// Deletes what a marked directory knows, and then the mark: the ledger, a directory, and the last known mesh, a
+/// file. Blocks.
+pub fn sweep(data_dir: &Path, ledger: &Path, last_known: &Path) -> Result<(), LeftError> {
     if !has_left(data_dir)? {
         return Ok(());
     }
-    let deleted = match fs::remove_dir_all(ledger) {
-        Err(source) if source.kind() != ErrorKind::NotFound => Err(source),
-        _ => sync_name(ledger),
-    };
-    deleted.map_err(|source| LeftError { action: "delete", path: ledger.to_owned(), source })?;
+    for (path, deleted) in [(last_known, fs::remove_file(last_known)), (ledger, fs::remove_dir_all(ledger))] {
+        let deleted = match deleted {
+            Err(source) if source.kind() != ErrorKind::NotFound => Err(source),
+            _ => sync_name(path),
+        };
+        deleted.map_err(|source| LeftError { action: "delete", path: path.to_owned(), source })?;
+    }
     stay(data_dir)?;
     info!("this replica had left the group: it begins with an empty ledger");
     Ok(())
@@ -68,28 +71,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_marked_directory_loses_its_ledger_and_only_once() {
+    fn only_a_marked_directory_loses_what_it_knows_and_only_once() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = dir.path().join("ledger");
         fs::create_dir(&ledger).unwrap();
         fs::write(ledger.join("CURRENT"), "x").unwrap();
-        sweep(dir.path(), &ledger).unwrap();
-        assert!(ledger.join("CURRENT").exists(), "without a mark nothing is deleted");
+        let last_known = dir.path().join("last-known-mesh");
+        fs::write(&last_known, "x").unwrap();
+        sweep(dir.path(), &ledger, &last_known).unwrap();
+        assert!(ledger.join("CURRENT").exists() && last_known.exists(), "without a mark nothing is deleted");
         mark(dir.path()).unwrap();
-        sweep(dir.path(), &ledger).unwrap();
-        assert!(!ledger.exists());
+        sweep(dir.path(), &ledger, &last_known).unwrap();
+        assert!(!ledger.exists() && !last_known.exists());
         fs::create_dir(&ledger).unwrap();
-        sweep(dir.path(), &ledger).unwrap();
+        sweep(dir.path(), &ledger, &last_known).unwrap();
         assert!(ledger.exists(), "the mark is gone");
         mark(dir.path()).unwrap();
         assert!(has_left(dir.path()).unwrap());
         stay(dir.path()).unwrap();
         stay(dir.path()).unwrap();
-        sweep(dir.path(), &ledger).unwrap();
+        sweep(dir.path(), &ledger, &last_known).unwrap();
         assert!(ledger.exists(), "a person made it that of a new group");
         // Cut short between the two deletions.
         fs::remove_dir(&ledger).unwrap();
         mark(dir.path()).unwrap();
-        sweep(dir.path(), &ledger).unwrap();
+        sweep(dir.path(), &ledger, &last_known).unwrap();
     }
 }

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::duration;
-use super::mesh_source::MeshArgs;
+use super::mesh_source::{MeshArgs, last_known_mesh};
 use super::outcome::{Outcome, Verdict};
 use super::replica::ReplicaArgs;
 use super::stateful_set::{InStatefulSet, StatefulSetArgs};
@@ -454,7 +454,7 @@ const MOUNTING: Duration = Duration::from_mins(2);
 const MOUNTING_LOOK: Duration = Duration::from_millis(500);
 
 /// As [`open_keys`], for keys that Kubernetes mounts, and the data directory of a pod: one whose replica left
-/// the group begins with an empty ledger.
+/// the group begins with an empty ledger, and without a last known mesh.
 async fn open_mounted_keys(
     data_dir: PathBuf,
     files: KeyFiles,
@@ -462,7 +462,7 @@ async fn open_mounted_keys(
 ) -> Result<Arc<dyn KeyEncryption>, Failure> {
     let open = move |missing_is_fatal: bool| -> Result<Option<Arc<dyn KeyEncryption>>, Failure> {
         make_directory(&data_dir)?;
-        stateful_set::sweep(&data_dir, &ledger_directory(&data_dir))?;
+        stateful_set::sweep(&data_dir, &ledger_directory(&data_dir), &last_known_mesh(&data_dir))?;
         match KeyRing::mounted(&files.kek_file, &files.other_kek_files, &env) {
             Ok(keys) => Ok(Some(Arc::new(keys))),
             Err(KeyFileError::Missing(_)) if !missing_is_fatal => Ok(None),

@@ -50,8 +50,13 @@ impl MeshArgs {
 
     /// The source of the mesh, the API server of `client`. It keeps what a restart needs in `data_dir`.
     pub(super) fn kubernetes(&self, client: &Client, data_dir: &Path, env: &Env) -> KubernetesSource {
-        let (api, last_known) = (Arc::new(client.clone()), data_dir.join("last-known-mesh"));
+        let (api, last_known) = (Arc::new(client.clone()), last_known_mesh(data_dir));
         let (name, namespace) = (self.name.clone(), self.namespace.clone());
         KubernetesSource::new(api, name, namespace, last_known, env.clone())
     }
+}
+
+/// Where a replica keeps the mesh that the API server confirmed the last time.
+pub(super) fn last_known_mesh(data_dir: &Path) -> PathBuf {
+    data_dir.join("last-known-mesh")
 }

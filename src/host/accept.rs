@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use crate::log_limit::LogLimit;
 use crate::network::{Io, Listener};
 use crate::sync::lock;
-pub use eviction::Bounds;
+pub use eviction::{Bounds, source};
 use eviction::{Room, Ticket};
 pub use fair_queue::{Turn, Turns};
 pub use first_bytes::FirstBytes;

@@ -19,6 +19,7 @@ pub mod kubeconfig;
 pub mod names;
 pub mod recovery;
 pub mod replica;
+mod shallow;
 pub mod sidecar_calls;
 pub mod sidecar_request;
 mod source;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use smc_decode::Rules;
+use smc_host::log_limit::LogLimits;
 use smc_host::tasks::Tasks;
 use smc_issuing::tls::{Clients, ServerTls};
 use smc_issuing::{CaError, ControllerNames};
@@ -89,11 +90,12 @@ pub async fn start(webhooks: Webhooks, parts: Parts, tasks: &mut Tasks) -> Resul
         env: env.clone(),
         metrics: metrics.clone(),
         places: Injector::places(),
+        refusals: LogLimits::default(),
     };
-    let bodies = Bodies::new();
-    let routes = injector::routes(Arc::new(injector), bodies.clone())
-        .merge(validator::routes(mesh.clone(), bodies.clone()))
-        .merge(conversion::routes(bodies));
+    let reviews = Bodies::of_reviews();
+    let routes = injector::routes(Arc::new(injector), reviews.clone())
+        .merge(validator::routes(mesh.clone(), reviews))
+        .merge(conversion::routes(Bodies::of_conversions()));
     server::start(listener, tls, routes, draining, tasks);
     StatusWriter {
         client: client.clone(),

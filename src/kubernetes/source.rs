@@ -30,7 +30,6 @@ mod paging;
 mod probe;
 mod reader;
 mod resources;
-mod shallow;
 mod store;
 mod uptime;
 

@@ -171,7 +171,7 @@ fn crowd(own: &BTreeSet<Ticket>) -> Option<(usize, Reverse<Ticket>)> {
 
 /// What counts as one address: an IPv4 address, however it is written, or the /64 of an IPv6 address, which
 /// is what one machine commonly has to choose from (RFC 7421).
-pub(super) fn source(peer: IpAddr) -> IpAddr {
+pub fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
         address @ IpAddr::V4(_) => address,

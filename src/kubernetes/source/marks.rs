@@ -6,8 +6,8 @@
 
 use smc_types::kind::Kind;
 
-use super::shallow::{fields, text};
 use crate::custom_objects::Marks;
+use crate::shallow::{fields, text};
 
 /// Bytes of a uid. API servers make them of 36.
 const MAX_UID_BYTES: usize = 128;

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 use super::object::Object;
-use super::shallow::{fields, text};
+use crate::shallow::{fields, text};
 
 /// The annotation of the bookmark that ends the first objects of a streaming list (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

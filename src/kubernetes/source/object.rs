@@ -13,8 +13,8 @@ use smc_types::object_ref::Kind;
 use super::field_filter::FieldFilter;
 use super::kept::{self, Unreadable};
 use super::marks;
-use super::shallow::{fields, text};
 use crate::custom_objects::Marks;
+use crate::shallow::{fields, text};
 
 /// An object that has not been read. Cheap to clone. Its text is a part of the message that it came in, which
 /// stays in memory until the last object of it is dropped.

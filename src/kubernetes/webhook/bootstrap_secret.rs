@@ -29,6 +29,9 @@ use crate::names::FIELD_MANAGER;
 const METADATA_ALONE: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 
+/// The longest text of a reference to an owner, in bytes (RFC 1123).
+const MAX_TEXT: usize = 253;
+
 /// A request about a Secret failed.
 #[derive(Debug, Error)]
 #[error("cannot {action} the Secret {namespace}/{name}")]
@@ -52,10 +55,12 @@ enum Cause {
 /// made the Pod. The Secret of a Pod that is gone is deleted by the leader ([`super::secret_gc`]). Where no
 /// controller runs any more, Kubernetes deletes it after this owner. The Pod itself cannot be the owner: it
 /// has no UID yet.
-fn owner(pod: &Value) -> Option<OwnerReference> {
+pub(crate) fn owner(pod: &Value) -> Option<OwnerReference> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
     let made_by = owners.iter().find(|owner| owner["controller"] == true)?;
-    let text = |field: &str| made_by[field].as_str().map(str::to_owned);
+    // Kubernetes has no longer ones.
+    let short = |text: &&str| text.len() <= MAX_TEXT;
+    let text = |field: &str| made_by[field].as_str().filter(short).map(str::to_owned);
     Some(OwnerReference {
         api_version: text("apiVersion")?,
         kind: text("kind")?,
@@ -65,12 +70,12 @@ fn owner(pod: &Value) -> Option<OwnerReference> {
     })
 }
 
-/// Makes the Secret of the sidecar of `pod`, which does not exist yet.
+/// Makes the Secret of a sidecar whose Pod does not exist yet.
 pub(crate) async fn create(
     client: &Client,
     proxy: &ProxyName,
     bootstrap: String,
-    pod: &Value,
+    owner: Option<OwnerReference>,
 ) -> Result<(), SecretError> {
     let labels = BTreeMap::from([
         (MANAGED_BY_LABEL.to_owned(), MANAGED_BY_VALUE.to_owned()),
@@ -81,7 +86,7 @@ pub(crate) async fn create(
             name: Some(secret_name(proxy.uuid)),
             namespace: Some(proxy.namespace.to_string()),
             labels: Some(labels),
-            owner_references: owner(pod).map(|owner| vec![owner]),
+            owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         data: Some(BTreeMap::from([(BOOTSTRAP_KEY.to_owned(), ByteString(bootstrap.into_bytes()))])),

@@ -4,7 +4,7 @@
 //! not heard of as one of the mesh. The API server asks for those that carry the label, and the news of a
 //! label may be on its way.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::Client;
@@ -12,11 +12,11 @@ use kube::api::Api;
 use smc_api::osm::MeshConfig;
 use smc_decode::Rules;
 use smc_decode::core::read_namespace;
+use smc_host::accept::Turns;
 use smc_model::topology::Namespace;
 use smc_server::publisher::MeshHandle;
 use smc_types::ids::check_label;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::API_LIMIT;
@@ -49,19 +49,23 @@ pub(crate) struct Namespaces {
     mesh: MeshHandle,
     client: Client,
     rules: Rules,
-    questions: Arc<Semaphore>,
+    questions: Turns,
 }
 
 impl Namespaces {
     pub(crate) fn new(mesh: MeshHandle, client: Client, rules: Rules) -> Self {
-        Self { mesh, client, rules, questions: Arc::new(Semaphore::new(QUESTIONS)) }
+        Self { mesh, client, rules, questions: Turns::new(QUESTIONS) }
     }
 
-    /// The namespace, and the settings of the mesh. `None` for a namespace that does not exist.
+    /// The namespace that a peer names, and the settings of the mesh. `None` for a namespace that does not exist.
     pub(crate) async fn look_up(
         &self,
         name: &str,
+        peer: IpAddr,
     ) -> Result<Option<(Namespace, MeshConfig)>, NamespaceError> {
+        if check_label("namespace", name).is_err() {
+            return Ok(None);
+        }
         let wanted = name.to_owned();
         let known = self.mesh.about(move |mesh| {
             let catalog = mesh.compiler.catalog();
@@ -71,11 +75,7 @@ impl Namespaces {
         if let Some(namespace) = namespace.filter(|namespace| namespace.monitored) {
             return Ok(Some((namespace, config)));
         }
-        if check_label("namespace", name).is_err() {
-            return Ok(None);
-        }
-        // Closed never.
-        let _question = self.questions.acquire().await;
+        let _question = self.questions.wait(peer).await;
         let api: Api<core::Namespace> = Api::all(self.client.clone());
         let got = timeout(API_LIMIT, api.get_opt(name)).await;
         let got = got.map_err(|_| NamespaceError::Silence(name.to_owned()))?;

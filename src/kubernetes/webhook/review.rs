@@ -4,52 +4,65 @@
 //! are neither lost nor changed.
 
 use data_encoding::BASE64;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
+
+use crate::shallow::{fields, text};
 
 /// The longest message in a refusal, in characters. A person reads it in a terminal.
 const MAX_MESSAGE: usize = 1000;
 
-/// What the API server sends.
-#[derive(Debug, Deserialize)]
-pub(crate) struct ReviewRequest {
-    /// The question. Absent in a response.
-    pub(crate) request: Admission,
-}
-
 /// A request of a user, which the API server asks about.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     /// Names the question; the answer repeats it.
     pub(crate) uid: String,
-    /// The kind of the object.
-    pub(crate) kind: ObjectKind,
-    /// The part of the object that is written; absent for the whole.
-    #[serde(default)]
-    pub(crate) sub_resource: Option<String>,
     /// The namespace that the object is written to. The object's own field may be empty.
-    #[serde(default)]
     pub(crate) namespace: String,
-    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
-    pub(crate) operation: String,
+    /// The name of the object, or the beginning of one that the API server has yet to complete.
+    pub(crate) name: String,
     /// Whether nothing is going to be stored: the answer counts, and nothing may happen because of it.
-    #[serde(default)]
-    pub(crate) dry_run: Option<bool>,
-    /// The object as it is to be stored; `null` for a deletion.
-    #[serde(default)]
-    pub(crate) object: Value,
+    pub(crate) dry_run: bool,
+    /// Group and kind of the object. The group is empty for Kubernetes' own.
+    group: String,
+    kind: String,
+    /// The part of the object that is written; empty for the whole.
+    subresource: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    operation: String,
 }
 
-/// Group, version and kind.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct ObjectKind {
-    /// Empty for Kubernetes' own.
-    #[serde(default)]
-    pub(crate) group: String,
-    /// Such as `Pod`.
-    #[serde(default)]
-    pub(crate) kind: String,
+impl Admission {
+    /// The question of a review, without its object; `None` if it is no question.
+    pub(crate) fn read(review: &str) -> Option<Self> {
+        let names = ["uid", "kind", "subResource", "namespace", "operation", "dryRun", "object"];
+        let [uid, kind, subresource, namespace, operation, dry_run, object] =
+            fields(review, Some("request"), names);
+        let [group, kind] = kind.map(|kind| fields(kind.get(), None, ["group", "kind"]).map(text))?;
+        let name = |object: &str| fields(object, Some("metadata"), ["name", "generateName"]).map(text);
+        let [name, generated] = object.map(|object| name(object.get())).unwrap_or_default();
+        Some(Self {
+            uid: text(uid)?,
+            namespace: text(namespace).unwrap_or_default(),
+            name: name.or(generated).unwrap_or_default(),
+            dry_run: dry_run.is_some_and(|dry_run| dry_run.get() == "true"),
+            group: group.unwrap_or_default(),
+            kind: kind.unwrap_or_default(),
+            subresource: text(subresource).unwrap_or_default(),
+            operation: text(operation)?,
+        })
+    }
+
+    /// The object of a review as it is to be stored; `null` for a deletion.
+    pub(crate) fn object(review: &str) -> Option<&str> {
+        let [object] = fields(review, Some("request"), ["object"]);
+        Some(object?.get())
+    }
+
+    /// Whether it is about a Pod that is to be created.
+    pub(crate) fn is_of_a_new_pod(&self) -> bool {
+        let of = (&*self.group, &*self.kind, &*self.subresource, &*self.operation);
+        of == ("", "Pod", "", "CREATE")
+    }
 }
 
 /// The answer to one question.
@@ -116,6 +129,12 @@ impl ReviewResponse {
         self
     }
 
+    /// As it is sent.
+    pub(crate) fn json(&self) -> Vec<u8> {
+        // A review of texts is JSON.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
     fn new(uid: String, allowed: bool) -> Self {
         let response =
             Answer { uid, allowed, status: None, patch_type: None, patch: None, warnings: Vec::new() };
@@ -125,7 +144,7 @@ impl ReviewResponse {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

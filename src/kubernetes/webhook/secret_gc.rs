@@ -74,7 +74,7 @@ enum Known {
 #[derive(Debug, PartialEq, Eq)]
 struct Deletion {
     proxy: ProxyName,
-    /// Whether the pod never came, so that the certificate is released as well.
+    /// Whether the pod never came, so that the certificate is released as well, if there is a Secret.
     never_came: bool,
 }
 
@@ -205,12 +205,15 @@ impl Collector {
     }
 
     /// Deletes the Secret of a Pod. The certificate of one that never came is released then, since a reader
-    /// of Secrets may have copied it.
+    /// of Secrets may have copied it. Without a Secret, a person made the bootstrap (`smc proxy bootstrap`):
+    /// its pod has the time that the releaser of orphans gives.
     async fn delete(&self, Deletion { proxy, never_came }: &Deletion) -> Result<(), SecretError> {
-        if bootstrap_secret::delete(&self.client, proxy).await? && *never_came {
-            info!(%proxy, "deleted the Secret of a pod that never came");
+        let deleted = bootstrap_secret::delete(&self.client, proxy).await?;
+        if !(deleted && *never_came) {
+            return Ok(());
         }
-        if *never_came && let Err(error) = self.certificates.release(proxy).await {
+        info!(%proxy, "deleted the Secret of a pod that never came");
+        if let Err(error) = self.certificates.release(proxy).await {
             // The releaser of orphans gets to it.
             let error = &error as &dyn std::error::Error;
             warn!(%proxy, error, "cannot release the certificate of a pod that never came");

@@ -4,10 +4,13 @@
 //! are is the routers' business. API servers show a client certificate only where their operator configures
 //! one (`--webhook-client-ca`); otherwise any peer may speak, and no route may trust what it says.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -22,7 +25,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::util::MapRequest;
 use tracing::{debug, error, info};
+
+use super::body::Peer;
 
 /// Connections at once. An API server has a few, over which it sends everything; a group of API servers has a
 /// few each. The oldest of the address with the most is closed for a new one.
@@ -42,6 +48,9 @@ const MAX_STREAMS: u32 = 256;
 
 /// Bytes of unread bodies for one connection. A longer body takes a round trip for each window.
 const RECEIVE_WINDOW: u32 = 512 << 10;
+
+/// Bytes of one answer that are taken from its place in the room and not yet sent.
+const SEND_BUFFER: usize = 16 << 10;
 
 /// Ends half-open connections.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -121,12 +130,12 @@ async fn connection(accepted: Accepted, serving: Arc<Serving>) {
         place.vouch();
     }
     // On the heap of its own, so that a connection that never gets this far does not hold the room for it.
-    if place.hold(Box::pin(serve(stream, &serving))).await.is_err() {
+    if place.hold(Box::pin(serve(stream, peer.ip(), &serving))).await.is_err() {
         debug!(%peer, "a connection of the webhooks was closed for a newer one");
     }
 }
 
-async fn serve(stream: TlsStream<Box<dyn Io>>, serving: &Serving) {
+async fn serve(stream: TlsStream<Box<dyn Io>>, peer: IpAddr, serving: &Serving) {
     let requests = TaskTracker::new();
     {
         let mut builder = auto::Builder::new(Tracked(requests.clone()));
@@ -142,9 +151,14 @@ async fn serve(stream: TlsStream<Box<dyn Io>>, serving: &Serving) {
             .max_header_list_size(MAX_HEADER_BYTES)
             .initial_connection_window_size(RECEIVE_WINDOW)
             .initial_stream_window_size(RECEIVE_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_LIMIT);
-        let service = TowerToHyperService::new(serving.routes.clone());
+        let routes = MapRequest::new(serving.routes.clone(), move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            request
+        });
+        let service = TowerToHyperService::new(routes);
         let served = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(served);
         let ended = tokio::select! {

@@ -11,7 +11,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Json, Router};
+use axum::{Extension, Router};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use smc_api::smi::{MATCHES_ANNOTATION, SplitVersion, convert_traffic_split};
 use smc_decode::Rules;
@@ -25,7 +26,10 @@ use smc_types::problem::Problem;
 use smc_types::text::truncated;
 use tokio::time::timeout;
 
-use super::body::{Bodies, MAX_REVIEW};
+use super::body::{Bodies, BodyError, MAX_REVIEW, Peer};
+use super::conversion::charge_matches;
+use super::decoded::Budget;
+use crate::shallow::{fields, text};
 
 /// The longest reason of a refusal, in characters. A person reads it in a terminal.
 const MAX_REASON: usize = 2000;
@@ -43,39 +47,43 @@ const BAD_REQUEST: u16 = 400;
 
 /// The route of the validation.
 pub(crate) fn routes(mesh: MeshHandle, bodies: Bodies) -> Router {
-    Router::new().route("/validate", post(answer)).with_state((mesh, bodies))
-}
-
-async fn answer(State((mesh, bodies)): State<(MeshHandle, Bodies)>, body: Body) -> Response {
-    match bodies.read::<Value>(body, MAX_REVIEW).await {
-        Ok(read) => Json(validate(&mesh, read.value).await).into_response(),
-        Err(error) => error.into_response(),
-    }
+    Router::new().route("/validate", post(validate)).with_state((mesh, bodies))
 }
 
 /// Answers a review with what the catalog of this replica says.
-async fn validate(mesh: &MeshHandle, review: Value) -> Value {
-    let mut question = match Question::read(&review) {
-        Ok(question) => question,
-        Err(answer) => return answer,
-    };
-    let (new, old) = (question.new.object.take(), question.old.as_mut().and_then(|old| old.object.take()));
-    if new.is_some() {
-        let ask = move |mesh: &smc_server::publisher::Mesh| {
-            let catalog = mesh.compiler.catalog();
-            let object = |object: Option<Object>| object.map(|object| catalog.objections(&object));
-            (object(new).unwrap_or_default(), object(old).unwrap_or_default())
+async fn validate(
+    State((mesh, bodies)): State<(MeshHandle, Bodies)>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Response {
+    let validated = async {
+        let text = bodies.read(peer.0, body, MAX_REVIEW).await?;
+        let mut question = match text.compute(Question::read).await? {
+            Ok(question) => question,
+            Err(answer) => return Ok(text.answer(answer.to_string().into_bytes())),
         };
-        // Without an answer the object is judged by itself.
-        if let Ok(Ok((new, old))) = timeout(CATALOG_LIMIT, mesh.about(ask)).await {
-            question.add(new, old);
+        let (new, old) =
+            (question.new.object.take(), question.old.as_mut().and_then(|old| old.object.take()));
+        if new.is_some() {
+            let ask = move |mesh: &smc_server::publisher::Mesh| {
+                let catalog = mesh.compiler.catalog();
+                let object = |object: Option<Object>| object.map(|object| catalog.objections(&object));
+                (object(new).unwrap_or_default(), object(old).unwrap_or_default())
+            };
+            // Without an answer the object is judged by itself.
+            let asked = text.hold(0, timeout(CATALOG_LIMIT, mesh.about(ask))).await?;
+            if let Ok(Ok((new, old))) = asked {
+                question.add(new, old);
+            }
         }
-    }
-    question.answer()
+        let answer = text.compute(move |_| question.answer().to_string().into_bytes()).await?;
+        Ok::<_, BodyError>(text.answer(answer))
+    };
+    validated.await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// Answers a review with what this catalog says.
-pub fn review(review: &Value, catalog: Option<&Catalog>) -> Value {
+pub fn review(review: &str, catalog: Option<&Catalog>) -> Value {
     let mut question = match Question::read(review) {
         Ok(question) => question,
         Err(answer) => return answer,
@@ -104,30 +112,42 @@ struct Read {
 
 impl Question {
     /// Reads a review; `Err` is the answer, where there is nothing to judge.
-    fn read(review: &Value) -> Result<Self, Value> {
-        let text = |pointer: &str| review.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let uid = text("/request/uid").to_owned();
-        let operation = text("/request/operation");
+    fn read(review: &str) -> Result<Self, Value> {
+        let names = ["uid", "operation", "subResource", "namespace", "object", "oldObject"];
+        let [uid, operation, subresource, namespace, object, old] = fields(review, Some("request"), names);
+        let text = |field| text(field).unwrap_or_default();
+        let (uid, operation) = (text(uid), text(operation));
         if uid.is_empty() || operation.is_empty() {
             return Err(refused(&uid, BAD_REQUEST, "this is no AdmissionReview with a request"));
         }
-        let subresource = !text("/request/subResource").is_empty();
-        if subresource || !matches!(operation, "CREATE" | "UPDATE") {
+        if !text(subresource).is_empty() || !matches!(&*operation, "CREATE" | "UPDATE") {
             return Err(allowed(&uid, &[]));
         }
-        let object = review.pointer("/request/object").filter(|object| object.is_object());
-        let Some(object) = object else {
+        let is_object = |json: &&RawValue| json.get().starts_with('{');
+        let Some(object) = object.filter(is_object) else {
             return Err(refused(&uid, BAD_REQUEST, "the request has no object"));
         };
-        let old = review.pointer("/request/oldObject").filter(|old| operation == "UPDATE" && old.is_object());
-        if old.is_some_and(|old| says_the_same(old, object)) {
+        let [api_version, kind] = fields(object.get(), None, ["apiVersion", "kind"]).map(text);
+        // The installation asks about too much; it is not for this webhook to forbid it.
+        if !smc_api::kinds().any(|known| known.kind.as_str() == kind) {
             return Err(allowed(&uid, &[]));
         }
-        let namespace = text("/request/namespace");
-        let read_it = |object: &Value| read(object, namespace);
+        if let Meaning::OtherVersion(versions) = meaning(&api_version, &kind) {
+            let reason = format!("apiVersion: it is read as {versions} only");
+            return Err(refused(&uid, UNPROCESSABLE, &reason));
+        }
+        let mut budget = Budget::new();
+        let mut decode = |json: &RawValue| budget.decode(json.get());
+        let object = decode(object).map_err(|error| refused(&uid, UNPROCESSABLE, &error.to_string()))?;
+        // An older version that cannot be read excuses nothing.
+        let old = old.filter(|old| operation == "UPDATE" && is_object(old)).and_then(|old| decode(old).ok());
+        if old.as_ref().is_some_and(|old| says_the_same(old, &object)) {
+            return Err(allowed(&uid, &[]));
+        }
+        let namespace = text(namespace);
+        let mut read_it = |object: Value| read(object, &namespace, &mut budget);
         let new = match read_it(object) {
             Ok(Some(new)) => new,
-            // The installation asks about too much; it is not for this webhook to forbid it.
             Ok(None) => return Err(allowed(&uid, &[])),
             Err(reason) => return Err(refused(&uid, UNPROCESSABLE, &reason)),
         };
@@ -165,25 +185,22 @@ fn says_the_same(old: &Value, new: &Value) -> bool {
 
 /// Reads an object; `None` if it is of a kind that the mesh does not read, `Err` if it is no object of its
 /// kind.
-fn read(object: &Value, namespace: &str) -> Result<Option<Read>, String> {
+fn read(mut object: Value, namespace: &str, budget: &mut Budget) -> Result<Option<Read>, String> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let reader = match meaning(api_version, kind) {
+    let mut reader = match meaning(api_version, kind) {
         Meaning::Object(reader) => reader,
         Meaning::OtherVersion(versions) => return Err(format!("apiVersion: it is read as {versions} only")),
         Meaning::List(_) | Meaning::Foreign => return Ok(None),
     };
-    let mut object = object.clone();
     // A version that cannot carry matches has them in an annotation.
-    let reader = if kind == "TrafficSplit" && SplitVersion::of_api_version(api_version).is_some() {
-        object = convert_traffic_split(object, SplitVersion::V1Alpha4).map_err(|error| error.to_string())?;
-        match meaning(SplitVersion::V1Alpha4.api_version(), kind) {
-            Meaning::Object(reader) => reader,
-            _ => reader,
+    if kind == "TrafficSplit" && SplitVersion::of_api_version(api_version).is_some() {
+        if let Meaning::Object(latest) = meaning(SplitVersion::V1Alpha4.api_version(), kind) {
+            reader = latest;
         }
-    } else {
-        reader
-    };
+        charge_matches(&object, budget)?;
+        object = convert_traffic_split(object, SplitVersion::V1Alpha4).map_err(|error| error.to_string())?;
+    }
     name(&mut object, namespace);
     let reference: ObjectRef =
         reference(reader, &object).map_err(|unnamed| format!("{}: {unnamed}", unnamed.field()))?;

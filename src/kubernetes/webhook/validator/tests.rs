@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn review(review: &Value, catalog: Option<&Catalog>) -> Value {
+    super::review(&review.to_string(), catalog)
+}
+
 fn split(name: &str, root: &str, weight: i32) -> Value {
     json!({
         "apiVersion": "split.smi-spec.io/v1alpha4",
@@ -121,7 +125,8 @@ fn an_object_to_be_named_by_the_api_server_is_judged_like_others() {
 #[test]
 fn the_catalog_is_asked_about_other_objects() {
     let mut catalog = Catalog::default();
-    let existing = read(&split("first", "root", 1), "shop").unwrap().unwrap().object.unwrap();
+    let existing =
+        read(split("first", "root", 1), "shop", &mut Budget::new()).unwrap().unwrap().object.unwrap();
     catalog.apply(smc_mesh::catalog::SourceEvent::Upsert(existing));
     let create = |object: &Value| said(&request("CREATE", &Value::Null, object), Some(&catalog));
     let refused = create(&split("second", "root", 1));

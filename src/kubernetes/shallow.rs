@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 /// The values of these fields of the JSON object `json`, or of the one in its field `within`. `None` for a
 /// field that is not there. Of a field that is there twice, the first one counts. Reads no further than to
 /// the last field that is asked for, so that what follows costs nothing.
-pub(super) fn fields<'a, const N: usize>(
+pub(crate) fn fields<'a, const N: usize>(
     json: &'a str,
     within: Option<&str>,
     names: [&str; N],
@@ -24,7 +24,7 @@ pub(super) fn fields<'a, const N: usize>(
 }
 
 /// The text that a value is; `None` if it is none, or is no Unicode.
-pub(super) fn text(value: Option<&RawValue>) -> Option<String> {
+pub(crate) fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 

@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// One thread for all tasks, as if all others were busy: it goes on while a stranger's object is computed.
+    /// One thread for all tasks, as if all others were busy: it goes on while an object is computed.
     #[tokio::test]
     async fn an_address_waits_for_one_turn_of_each_other_and_nothing_else_waits() {
         let bodies = Bodies::of_reviews();

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_decoded_if_its_values_are_within_the_bound_whatever_its_length() {
+    fn a_text_is_decoded_if_its_values_fit_whatever_its_length() {
         let mut budget = Budget::new();
         assert_eq!(budget.decode(r#"{"a": [1, "\u0062"]}"#), Ok(json!({"a": [1, "b"]})));
         let many = |value: &str, bytes: usize| {

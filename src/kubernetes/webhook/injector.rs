@@ -215,8 +215,8 @@ impl Injector {
         })
     }
 
-    /// Decodes the Pod and decides what becomes of it. `Err` is what came of the question, where nothing is to
-    /// be made.
+    /// Decodes the Pod and decides what becomes of it. `Err` is what came of the question, where nothing is
+    /// to be made.
     fn decide(
         &self,
         text: &str,

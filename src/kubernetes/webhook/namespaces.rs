@@ -57,7 +57,7 @@ impl Namespaces {
         Self { mesh, client, rules, questions: Turns::new(QUESTIONS) }
     }
 
-    /// The namespace that a peer names, and the settings of the mesh. `None` for a namespace that does not exist.
+    /// The namespace that a peer names, and the settings of the mesh. `None` if it does not exist.
     pub(crate) async fn look_up(
         &self,
         name: &str,

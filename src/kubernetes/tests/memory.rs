@@ -1,5 +1,6 @@
 //! What reviews cost in memory, counted by the allocator.
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::print_stdout, reason = "the measured figures")]
 #![allow(unsafe_code, reason = "an allocator that counts is an unsafe trait's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -53,7 +54,7 @@ const MIB: usize = 1 << 20;
 /// Much that is small on the wire, with `size` bytes.
 fn hostile(size: usize) -> Vec<(&'static str, String)> {
     let many = |value: &str| format!("[{value}{}]", format!(",{value}").repeat(size / (value.len() + 1)));
-    let fields = |number: usize| (0..number).map(|n| format!(r#""{n}":0,"#)).collect::<String>();
+    let fields = |number: usize| (0..number).map(|n| format!(r#""{n}":0,"#)).collect::<Vec<_>>().concat();
     vec![
         ("objects of a field", many(r#"{"":0}"#)),
         ("empty objects", many("{}")),

@@ -313,7 +313,8 @@ mod tests {
         let bodies = Bodies::of_reviews();
         let compute = async |peer, time: Duration| {
             let text = bodies.read(peer, Body::from("{}"), MAX_REVIEW).await?;
-            text.compute(move |_| std::thread::sleep(time)).await
+            let handle = tokio::runtime::Handle::current();
+            text.compute(move |_| handle.block_on(tokio::time::sleep(time))).await
         };
         let started = Instant::now();
         let flood = async {
@@ -328,7 +329,7 @@ mod tests {
             started.elapsed()
         };
         let ((), took) = tokio::join!(flood, honest);
-        assert!(took < Duration::from_millis(1000), "{took:?}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
         assert!(started.elapsed() >= Duration::from_secs(2), "one at a time");
     }
 

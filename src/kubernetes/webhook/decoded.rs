@@ -173,7 +173,7 @@ mod tests {
         for value in [r#"{"":0}"#, "{}", "[]", "0", r#"["",{"a":{}}]"#] {
             assert_eq!(Budget::new().decode(&many(value, 2 << 20)), Err(Undecodable::TooLarge), "{value}");
         }
-        let fields: String = (0..200_000).map(|n| format!("\"{n}\":0,")).collect();
+        let fields = (0..200_000).map(|n| format!("\"{n}\":0,")).collect::<Vec<_>>().concat();
         assert_eq!(Budget::new().decode(&format!("{{{fields}\"\":0}}")), Err(Undecodable::TooLarge));
         let long = format!("\"{}\"", "x".repeat(8 << 20));
         assert!(Budget::new().decode(&long).is_ok());

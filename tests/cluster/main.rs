@@ -12,6 +12,7 @@ mod flood;
 mod hostile;
 mod key_file;
 mod linearizable;
+mod log_flood;
 mod probe;
 mod proxy;
 mod relay;

@@ -117,21 +117,28 @@ pub(crate) struct Replicas {
     relays: Relays,
     /// Whether the replicas' clocks can be set.
     clocks: bool,
+    /// Further flags of each replica.
+    flags: &'static [&'static str],
     /// Whether the test passed, so that the logs are not printed.
     pub(crate) passed: AtomicBool,
 }
 
 impl Replicas {
     pub(crate) async fn start(count: u64, net: u64) -> Self {
-        Self::start_as(count, net, false).await
+        Self::start_as(count, net, false, &[]).await
     }
 
     /// Starts replicas whose clocks can be set.
     pub(crate) async fn start_with_clocks(count: u64, net: u64) -> Self {
-        Self::start_as(count, net, true).await
+        Self::start_as(count, net, true, &[]).await
     }
 
-    async fn start_as(count: u64, net: u64, clocks: bool) -> Self {
+    /// Starts replicas with further flags.
+    pub(crate) async fn start_with_flags(count: u64, net: u64, flags: &'static [&'static str]) -> Self {
+        Self::start_as(count, net, false, flags).await
+    }
+
+    async fn start_as(count: u64, net: u64, clocks: bool, flags: &'static [&'static str]) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::create_dir(directory.path().join("mesh")).unwrap();
         std::fs::write(directory.path().join("mesh/mesh.yaml"), shop::manifest(PODS)).unwrap();
@@ -143,7 +150,7 @@ impl Replicas {
         });
         let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
         let (keys, passed) = (Mutex::new(vec![key]), AtomicBool::new(false));
-        let replicas = Self { count, directory, keys, net, running, relays, clocks, passed };
+        let replicas = Self { count, directory, keys, net, running, relays, clocks, flags, passed };
         for replica in 0..count {
             replicas.run(replica);
         }
@@ -199,6 +206,11 @@ impl Replicas {
         format!("{}:15127", self.address(replica)).parse().unwrap()
     }
 
+    /// The address at which a replica answers a kubelet by gRPC.
+    pub(crate) fn probes(&self, replica: u64) -> SocketAddr {
+        format!("{}:15131", self.address(replica)).parse().unwrap()
+    }
+
     /// The address at which a replica serves proxies.
     pub(crate) fn xds(&self, replica: u64) -> SocketAddr {
         format!("{}:15128", self.address(replica)).parse().unwrap()
@@ -213,6 +225,11 @@ impl Replicas {
     /// The number of lines in a replica's log.
     pub(crate) fn log_lines(&self, replica: u64) -> usize {
         std::fs::read_to_string(self.log(replica)).unwrap().lines().count()
+    }
+
+    /// The bytes of a replica's log.
+    pub(crate) fn log_bytes(&self, replica: u64) -> u64 {
+        std::fs::metadata(self.log(replica)).unwrap().len()
     }
 
     /// A replica's log, from its first start on.
@@ -279,6 +296,8 @@ impl Replicas {
             .args(["--raft-listen", &format!("{}:15129", self.address(replica))])
             .args(["--xds-listen", &format!("{}:15128", self.address(replica))])
             .args(["--metrics-listen", &self.metrics(replica).to_string()])
+            .args(["--probes-listen", &self.probes(replica).to_string()])
+            .args(self.flags)
             .stdout(Stdio::null())
             .stderr(log);
         for (number, key) in self.keys.lock().unwrap().iter().enumerate() {

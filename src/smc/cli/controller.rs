@@ -180,10 +180,11 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
         sidecar_connections,
         request_retries,
     } = args;
-    log.start_logging();
+    let summaries = log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
     let running = CancellationToken::new();
     let mut tasks = Tasks::new(running.clone());
+    tasks.spawn("log", |stopping| summaries.log(stopping));
     let probes = Probes::default();
     listen_for_probes(probes_listen, &probes, &env, raft, &mut tasks).await?;
     let pod = stateful_set.place(&mesh.namespace, xds_listen)?;

@@ -14,6 +14,7 @@ mod connection;
 pub(crate) mod context;
 mod end_reason;
 pub mod open_stream;
+mod overhead;
 pub mod proxies;
 mod rate_limit;
 mod request_body;

@@ -139,8 +139,9 @@ pub fn run_in(env: Env) -> ExitCode {
 fn dispatch(command: Command, env: Env) -> Outcome {
     match command {
         Command::Controller(args) => {
-            let raft = raft_threads()?;
-            many_threads()?.block_on(controller::run(*args, env, raft.handle()))
+            let (raft, probes) = (threads("raft", RAFT_THREADS)?, threads("probes", 1)?);
+            let own = controller::Runtimes { raft: raft.handle(), probes: probes.handle() };
+            many_threads()?.block_on(controller::run(*args, env, own))
         }
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
@@ -179,12 +180,14 @@ fn many_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(NoRuntime)
 }
 
-/// The threads of the Raft group, which nothing else runs on: a replica whose proxies, or whose mesh, keep
-/// every other thread busy still sends and answers heartbeats, and commits. Two, so that a step of one task
-/// does not delay another; what blocks on the disk has threads of its own.
-fn raft_threads() -> Result<tokio::runtime::Runtime, NoRuntime> {
+/// The threads of the Raft group. Two, so that a step of one task does not delay another; what blocks on the
+/// disk has threads of its own.
+const RAFT_THREADS: usize = 2;
+
+/// Threads for one purpose, which nothing else runs on.
+fn threads(name: &str, count: usize) -> Result<tokio::runtime::Runtime, NoRuntime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).thread_name("raft").enable_all().build().map_err(NoRuntime)
+    builder.worker_threads(count).thread_name(name).enable_all().build().map_err(NoRuntime)
 }
 
 fn one_thread() -> Result<tokio::runtime::Runtime, NoRuntime> {

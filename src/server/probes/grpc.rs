@@ -9,7 +9,7 @@ use futures_util::stream::Empty;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use smc_host::accept::{Accepted, Acceptor, Bounds};
+use smc_host::accept::{Accepted, Acceptor, Bounds, FirstBytes};
 use smc_host::network::{Io, Listener};
 use smc_host::tasks::{Tasks, Tracked};
 use tokio::task::JoinSet;
@@ -37,6 +37,9 @@ const MAX_STREAMS: u32 = 4;
 /// The bounds on the headers and the request of a probe, which take some hundred bytes.
 const MAX_HEADER_BYTES: u32 = 8 << 10;
 const MAX_REQUEST_BYTES: usize = 1 << 10;
+
+/// What a connection may send in all. A probe sends less than 1 KiB, most of it headers.
+const MAX_BYTES: usize = 16 << 10;
 
 /// The least window that HTTP/2 lets a receiver announce for a connection.
 const RECEIVE_WINDOW: u32 = 65_535;
@@ -76,7 +79,9 @@ async fn connection(socket: Box<dyn Io>, probes: Probes) {
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_connection_window_size(RECEIVE_WINDOW)
         .initial_stream_window_size(RECEIVE_WINDOW);
-    let served = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(health)).await;
+    // Never lifted: no peer of this port proves itself.
+    let socket = TokioIo::new(FirstBytes::new(socket, MAX_BYTES));
+    let served = builder.serve_connection(socket, TowerToHyperService::new(health)).await;
     if let Err(error) = served {
         debug!(%error, "the connection of a probe ended");
     }
@@ -111,6 +116,7 @@ impl Health for Probes {
 #[cfg(test)]
 mod tests {
     use smc_host::network::{Network, Tcp};
+    use tokio::io::AsyncWriteExt;
     use tonic::Code;
     use tonic::transport::Endpoint;
     use tonic_health::pb::health_client::HealthClient;
@@ -145,5 +151,24 @@ mod tests {
         assert_eq!(ask(&"x".repeat(2 * MAX_REQUEST_BYTES)).await, Err(Code::OutOfRange));
         stopping.cancel();
         tasks.all_ended().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_goes_on_sending_loses_its_connection() {
+        let listener = Tcp.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address();
+        let mut tasks = Tasks::new(CancellationToken::new());
+        start(listener, Probes::default(), &mut tasks);
+        let (mut read, mut write) = tokio::net::TcpStream::connect(address).await.unwrap().into_split();
+        let unknown_frame = [0, 0, 8, 0xfe, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7];
+        write.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let sending = async {
+            while write.write_all(&unknown_frame).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let ended = async { tokio::io::copy(&mut read, &mut tokio::io::sink()).await.map(drop) };
+        let both = timeout(CONNECTION_TIMEOUT / 2, async { tokio::join!(sending, ended) });
+        assert!(both.await.is_ok(), "still open");
     }
 }

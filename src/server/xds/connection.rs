@@ -34,6 +34,7 @@ use tonic::Status;
 use tracing::{debug, info, warn};
 
 use super::context::{Context, Peer};
+use super::overhead::Metered;
 use super::proxies::{Connection, ConnectionGuard};
 use super::service::XdsService;
 use crate::registry::admission::NotAdmitted;
@@ -243,7 +244,8 @@ async fn serve_http2(
     guard: &ConnectionGuard,
     context: &Arc<Context>,
 ) {
-    let Connection { peer: address, close, abort, .. } = guard.connection.clone();
+    let Connection { peer: address, close, abort, allowance, .. } = guard.connection.clone();
+    let stream = Metered::new(stream, allowance.overhead);
     let requests = TaskTracker::new();
     let mut builder = http2::Builder::new(Tracked(requests.clone()));
     builder

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::open_stream::{OpenStream, StopReason};
+use super::overhead::Overhead;
 use super::rate_limit::RateLimit;
 use super::request_body::Unhandled;
 use crate::metrics::Metrics;
@@ -58,11 +59,23 @@ pub(super) struct Allowance {
     pub(super) rate_limit: RateLimit,
     /// The bytes of its requests that are not handled.
     pub(super) unhandled: Unhandled,
+    /// What it sends beside them.
+    pub(super) overhead: Overhead,
 }
 
 impl Allowance {
     fn new() -> Self {
-        Self { rate_limit: RateLimit::new(Instant::now()), unhandled: Unhandled::default() }
+        let now = Instant::now();
+        Self {
+            rate_limit: RateLimit::new(now),
+            unhandled: Unhandled::default(),
+            overhead: Overhead::new(now),
+        }
+    }
+
+    /// Whether a new one is the same.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.rate_limit.is_idle(now) && self.overhead.is_idle(now)
     }
 }
 
@@ -88,7 +101,7 @@ impl Table {
         // mean.
         if self.allowances.len() > 2 * self.connections.len() + 64 {
             let now = Instant::now();
-            self.allowances.retain(|_, allowance| !allowance.rate_limit.is_idle(now));
+            self.allowances.retain(|_, allowance| !allowance.is_idle(now));
         }
         self.allowances.entry(proxy.clone()).or_insert_with(Allowance::new).clone()
     }

@@ -19,6 +19,7 @@ use smc_xds::session::{MAX_REQUEST_BYTES, MAX_UNHANDLED_BYTES};
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
+use super::overhead::Overhead;
 use super::rate_limit::RateLimit;
 
 /// The time from the first byte of a request to its last. The largest has to come at 140 KB/s.
@@ -162,6 +163,7 @@ pub(super) struct RequestBody<B> {
     inner: B,
     framing: Framing,
     rate_limit: RateLimit,
+    overhead: Overhead,
     /// Data that follows the last complete message.
     rest: Bytes,
     /// When the message that has begun must have ended.
@@ -170,11 +172,16 @@ pub(super) struct RequestBody<B> {
 
 impl<B> RequestBody<B> {
     /// The body of a stream of a proxy that has these bounds, and the messages in it.
-    pub(super) fn new(inner: B, unhandled: Unhandled, rate_limit: RateLimit) -> (Self, Framed) {
+    pub(super) fn new(
+        inner: B,
+        unhandled: Unhandled,
+        rate_limit: RateLimit,
+        overhead: Overhead,
+    ) -> (Self, Framed) {
         let framed = Framed::default();
         let header = [0; HEADER];
         let framing = Framing { unhandled, framed: framed.clone(), header, arrived: 0, partial: None };
-        (Self { inner, framing, rate_limit, rest: Bytes::new(), deadline: None }, framed)
+        (Self { inner, framing, rate_limit, overhead, rest: Bytes::new(), deadline: None }, framed)
     }
 }
 
@@ -199,6 +206,7 @@ where
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         this.rate_limit.take_bytes(Instant::now(), data.len());
+                        this.overhead.was_data(data.len());
                         this.rest = data;
                     }
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),

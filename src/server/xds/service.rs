@@ -69,9 +69,9 @@ impl XdsService {
                 "requests are not accepted compressed ({encoding:?})"
             )));
         }
-        let Allowance { rate_limit, unhandled } = peer.connection.allowance.clone();
+        let Allowance { rate_limit, unhandled, overhead } = peer.connection.allowance.clone();
         // The body bounds what a request takes; tonic sees empty ones.
-        let (body, framed) = RequestBody::new(request.into_body(), unhandled, rate_limit);
+        let (body, framed) = RequestBody::new(request.into_body(), unhandled, rate_limit, overhead);
         let requests = Streaming::new_request(RequestDecoder { variant, framed }, body, None, None);
         let (sender, receiver) = mpsc::channel(OUTBOUND_QUEUE);
         stream::open(Arc::clone(&self.context), peer, variant, scope, requests, sender)?;

@@ -153,9 +153,19 @@ pub(super) fn ledger_directory(data_dir: &Path) -> PathBuf {
     data_dir.join("ledger")
 }
 
-/// Runs a replica, its member of the Raft group on the runtime `raft`.
+/// The runtimes beside the main one.
+#[derive(Clone, Copy)]
+pub(super) struct Runtimes<'a> {
+    /// A replica whose proxies, or whose mesh, keep every other thread busy still sends and answers
+    /// heartbeats, and commits.
+    pub(super) raft: &'a Handle,
+    /// Nothing that proxies do keeps it busy, and strangers who ask it keep the group's threads free.
+    pub(super) probes: &'a Handle,
+}
+
+/// Runs a replica.
 #[expect(clippy::too_many_lines, reason = "each flag goes to its place")]
-pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcome {
+pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) -> Outcome {
     let ControllerArgs {
         mesh,
         data_dir,
@@ -186,7 +196,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
     let mut tasks = Tasks::new(running.clone());
     tasks.spawn("log", |stopping| summaries.log(stopping));
     let probes = Probes::default();
-    listen_for_probes(probes_listen, &probes, &env, raft, &mut tasks).await?;
+    listen_for_probes(probes_listen, &probes, &env, runtimes.probes, &mut tasks).await?;
     let pod = stateful_set.place(&mesh.namespace, xds_listen)?;
     let key_files = KeyFiles { kek_file, other_kek_files, create_kek };
     let keys = match &pod {
@@ -211,7 +221,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
         None => (Box::new(mesh.directory(&data_dir)), webhook.webhooks(&mesh, None).await?),
     };
     let ledger = smc_raft::Storage::Directory(ledger_directory(&data_dir));
-    let group = Arc::new(replica.start_on(raft, ledger, Arc::clone(&keys), env.clone()).await?);
+    let group = Arc::new(replica.start_on(runtimes.raft, ledger, Arc::clone(&keys), env.clone()).await?);
     probes.note_start();
     if let Some(pod) = &pod {
         pod.keep(&group, &mut tasks);
@@ -255,20 +265,20 @@ pub(super) async fn run(args: ControllerArgs, env: Env, raft: &Handle) -> Outcom
     served.map(|_| Verdict::Ok)
 }
 
-/// Answers probes on the runtime of the group, which nothing that proxies do keeps busy.
+/// Answers probes on `runtime`.
 async fn listen_for_probes(
     address: Option<SocketAddr>,
     probes: &Probes,
     env: &Env,
-    raft: &Handle,
+    runtime: &Handle,
     tasks: &mut Tasks,
 ) -> Result<(), ControllerError> {
     let Some(address) = address else { return Ok(()) };
     let network = Arc::clone(&env.network);
-    let listening = raft.spawn(async move { network.listen(address).await });
+    let listening = runtime.spawn(async move { network.listen(address).await });
     let listener = listening.await.map_err(ControllerError::Opening)?;
     let listener = listener.map_err(|source| ControllerError::Probes { address, source })?;
-    let _on_raft = raft.enter();
+    let _entered = runtime.enter();
     probes::start(listener, probes.clone(), tasks);
     Ok(())
 }

@@ -34,7 +34,8 @@ fn message(content: &[u8]) -> Vec<u8> {
 
 fn body(bytes: &[u8], piece: usize, unhandled: &Unhandled) -> (RequestBody<Pieces>, Framed) {
     let pieces = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
-    RequestBody::new(Pieces(pieces), unhandled.clone(), RateLimit::new(Instant::now()))
+    let now = Instant::now();
+    RequestBody::new(Pieces(pieces), unhandled.clone(), RateLimit::new(now), Overhead::new(now))
 }
 
 /// What tonic gets next.
@@ -143,7 +144,9 @@ fn bytes_of_requests_that_never_end_are_charged() {
     for _ in 0..8 {
         let bytes = frame(MAX_REQUEST_BYTES, &vec![1; MAX_REQUEST_BYTES - 1]);
         let pieces = VecDeque::from([Bytes::from(bytes)]);
-        let (mut body, _framed) = RequestBody::new(Pieces(pieces), Unhandled::default(), limit.clone());
+        let overhead = Overhead::new(Instant::now());
+        let (mut body, _framed) =
+            RequestBody::new(Pieces(pieces), Unhandled::default(), limit.clone(), overhead);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _entered = runtime.enter();
         read(&mut body);

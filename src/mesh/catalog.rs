@@ -3,8 +3,8 @@
 //! Owns the objects, the indexes over them, and which identities, services and proxies an event affects.
 //! Does not know Envoy, streams or time.
 //!
-//! `apply` takes events and works out what they affect; `index` and `backends`
-//! hold what follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
+//! `apply` takes events and works out what they affect; `index`, `backends` and `endpoint_budget` hold what
+//! follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
 //! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
@@ -13,6 +13,7 @@ mod affected;
 mod apply;
 mod backends;
 mod endpoint;
+mod endpoint_budget;
 mod inbound;
 mod index;
 mod intents;

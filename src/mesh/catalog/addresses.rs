@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Catalog;
-use super::backends::Backends;
 use smc_model::topology::{Service, ServicePort};
 use smc_types::ids::ServiceId;
 
@@ -42,7 +41,7 @@ impl Catalog {
             let mut others = self.headless_at(at.0).filter(|id| id.namespace() != service.namespace());
             others.find(|id| {
                 let backends = self.index.backends.get(*id);
-                backends.is_some_and(|backends| backends.listening.values().any(|ports| ports.contains(&at)))
+                backends.is_some_and(|backends| backends.is_listening(at))
             })
         })
     }
@@ -70,14 +69,6 @@ pub(super) fn moved(old: Option<&Service>, new: Option<&Service>) -> BTreeSet<Ip
         service.into_iter().flat_map(|service| service.cluster_ips.iter().copied()).collect()
     };
     &of(old) ^ &of(new)
-}
-
-/// The addresses of pods that one of two states of a service has and the other has not.
-pub(super) fn moved_pods(old: Option<&Backends>, new: Option<&Backends>) -> BTreeSet<IpAddr> {
-    let of = |backends: Option<&Backends>| -> BTreeSet<(IpAddr, u16)> {
-        backends.into_iter().flat_map(|backends| backends.listening.values().flatten().copied()).collect()
-    };
-    (&of(old) ^ &of(new)).into_iter().map(|(ip, _)| ip).collect()
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 //! take the answers before, change the objects, recompute what depends on them, take the answers after, and
 //! name those that differ. Where the exact answer would be intricate, it names more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::backends::Backends;
+use super::backends::{Backends, Source};
 use super::index::{Sidecar, selects};
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
@@ -107,7 +108,7 @@ impl Catalog {
         // Those that run in the mesh may call what is open, before or after.
         let callers = (was_open != opens && self.accounts_in(name).next().is_some())
             .then(|| self.accounts().cloned().collect::<BTreeSet<_>>());
-        let mut affected = self.refresh(&services, &BTreeSet::new(), workloads);
+        let mut affected = self.refresh(anew(services), &BTreeSet::new(), workloads);
         affected.accounts.extend(callers.into_iter().flatten());
         affected
     }
@@ -125,9 +126,20 @@ impl Catalog {
             (_, Some(new)) => self.services_selecting(new),
             (_, None) => BTreeSet::new(),
         };
-        let mut services: BTreeSet<ServiceId> = selected.union(&selecting).cloned().collect();
-        services.extend(old.into_iter().chain(&new).flat_map(|state| self.services_holding(state)).cloned());
-        for service in &services {
+        let mut sources: BTreeMap<ServiceId, BTreeSet<Source>> = BTreeMap::new();
+        for service in selected.union(&selecting) {
+            sources.entry(service.clone()).or_default().insert(Source::Workload(id.clone()));
+        }
+        for (slice, ip) in old.into_iter().chain(&new).flat_map(|state| self.slices_holding(state)) {
+            let source = Source::Slice(slice.id.clone(), Some(ip));
+            sources.entry(slice.service.clone()).or_default().insert(source);
+        }
+        let mut changes: BTreeMap<ServiceId, Change> = BTreeMap::new();
+        for (service, sources) in sources {
+            let before = Backends::from(self, &service, &sources);
+            changes.insert(service, Change::By { sources, before });
+        }
+        for service in changes.keys() {
             self.index.set_selected(service, id, selecting.contains(service));
         }
         if let Some(old) = self.workloads.remove(id) {
@@ -137,7 +149,7 @@ impl Catalog {
             self.index.file_workload(&new, true);
             self.workloads.insert(id.clone(), new);
         }
-        self.refresh(&services, &BTreeSet::new(), BTreeSet::from([id.clone()]))
+        self.refresh(changes, &BTreeSet::new(), BTreeSet::from([id.clone()]))
     }
 
     fn set_service(&mut self, id: &ServiceId, new: Option<Arc<Service>>) -> Affected {
@@ -147,9 +159,12 @@ impl Catalog {
         }
         let mut disputed = addresses::moved(old.map(Arc::as_ref), new.as_deref());
         if old.map(|old| old.headless) != new.as_ref().map(|new| new.headless) {
-            disputed.extend(addresses::moved_pods(self.index.backends.get(id), None));
+            disputed.extend(self.index.backends.get(id).map(Backends::addresses).unwrap_or_default());
         }
         let mut changed = self.claiming(&disputed);
+        let ports =
+            |service: &Arc<Service>| service.ports.iter().map(|port| port.port).collect::<BTreeSet<_>>();
+        let same_ports = old.map(ports) == new.as_ref().map(ports);
         let same_selector = old.map(|old| &old.selector) == new.as_ref().map(|new| &new.selector);
         if let Some(old) = self.services.remove(id) {
             self.index.file_service(&old, false);
@@ -163,24 +178,42 @@ impl Catalog {
         }
         changed.extend(self.claiming(&disputed));
         changed.insert(id.clone());
-        self.refresh(&BTreeSet::from([id.clone()]), &changed, BTreeSet::new())
+        let mut affected = self.refresh(anew(BTreeSet::from([id.clone()])), &changed, BTreeSet::new());
+        // Each declared port has its set of endpoints, if only an empty one.
+        if !same_ports {
+            affected.endpoints.insert(id.clone());
+        }
+        affected
     }
 
     fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Affected {
         if self.slices.get(id) == new.as_ref() {
             return Affected::default();
         }
-        let mut services = BTreeSet::new();
+        let of = |slice: &EndpointSlice| slice.service.clone();
+        let services: BTreeSet<_> = self.slices.get(id).iter().copied().chain(&new).map(of).collect();
+        let sliced = |catalog: &Self, service: &ServiceId| catalog.index.slices_of.contains_key(service);
+        let mut changes: BTreeMap<ServiceId, Change> = BTreeMap::new();
+        for service in services {
+            let sources = BTreeSet::from([Source::Slice(id.clone(), None)]);
+            let before = Backends::from(self, &service, &sources);
+            let was_sliced = sliced(self, &service);
+            changes.insert(service, if was_sliced { Change::By { sources, before } } else { Change::Anew });
+        }
         if let Some(old) = self.slices.remove(id) {
             self.index.file_slice(&old, false);
-            services.insert(old.service);
         }
         if let Some(new) = new {
             self.index.file_slice(&new, true);
-            services.insert(new.service.clone());
             self.slices.insert(id.clone(), new);
         }
-        self.refresh(&services, &BTreeSet::new(), BTreeSet::new())
+        for (service, change) in &mut changes {
+            // What a selector contributes depends on whether there is a slice.
+            if !sliced(self, service) {
+                *change = Change::Anew;
+            }
+        }
+        self.refresh(changes, &BTreeSet::new(), BTreeSet::new())
     }
 
     fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) -> Affected {
@@ -351,9 +384,15 @@ impl Catalog {
 
     /// The services with a slice that holds an address of the workload.
     fn services_holding(&self, workload: &Workload) -> impl Iterator<Item = &ServiceId> {
+        self.slices_holding(workload).map(|(slice, _)| &slice.service)
+    }
+
+    /// The slices that hold an address of the workload, with the address.
+    fn slices_holding(&self, workload: &Workload) -> impl Iterator<Item = (&EndpointSlice, IpAddr)> {
         let namespace = workload.id.namespace();
-        let slices = workload.ips.iter().flat_map(move |&ip| self.index.slices_at(namespace, ip));
-        slices.filter_map(|slice| self.slices.get(slice)).map(|slice| &slice.service)
+        let at = move |ip: IpAddr| self.index.slices_at(namespace, ip).map(move |slice| (slice, ip));
+        let slices = workload.ips.iter().flat_map(move |&ip| at(ip));
+        slices.filter_map(|(slice, ip)| Some((self.slices.get(slice)?, ip)))
     }
 
     /// Selects the pods and machines of a service whose selector is new, or that is gone.
@@ -375,48 +414,63 @@ impl Catalog {
         }
     }
 
-    /// Recomputes the backends of `services`, and the sidecars of `workloads` and of all workloads whose
+    /// Brings the backends of services up to date, and the sidecars of `workloads` and of all workloads whose
     /// ports those services now target differently. The objects are already changed. For the services in
     /// `changed` the objects themselves are new, so all accounts that mention them are affected.
     fn refresh(
         &mut self,
-        services: &BTreeSet<ServiceId>,
+        mut changes: BTreeMap<ServiceId, Change>,
         changed: &BTreeSet<ServiceId>,
         mut workloads: BTreeSet<WorkloadId>,
     ) -> Affected {
         let mut affected = Affected::default();
         let mut rewired = changed.clone();
-        let mut fresh: Vec<(&ServiceId, Option<Backends>)> = Vec::new();
+        let cost = |id: &ServiceId| self.services.get(id).map(|service| self.endpoint_cost(service));
+        let costs = changes.keys().map(|id| (id.clone(), cost(id))).collect();
+        changes.extend(anew(self.index.endpoint_budgets.set(costs)));
+        let mut differing: Vec<(ServiceId, Backends)> = Vec::new();
         let mut disputed = BTreeSet::new();
-        for id in services {
-            let service = self.services.get(id);
-            let new = service.map(|service| Backends::of(self, service));
-            let old = self.index.backends.get(id);
-            if old == new.as_ref() {
+        let none = Backends::default();
+        for (id, change) in changes {
+            let service = self.services.get(&id);
+            let old = self.index.backends.get(&id);
+            let change = match change {
+                Change::By { sources, before } => {
+                    let mut change = Backends::from(self, &id, &sources);
+                    change.subtract(&before);
+                    change
+                }
+                Change::Anew => {
+                    let mut change = service.map(|service| Backends::of(self, service)).unwrap_or_default();
+                    old.into_iter().for_each(|old| change.subtract(old));
+                    change
+                }
+            };
+            if change == none && old.is_some() == service.is_some() {
                 continue;
             }
-            if old.map(|old| &old.endpoints) != new.as_ref().map(|new| &new.endpoints) {
+            let turned = old.unwrap_or(&none).turned(&change);
+            if turned.endpoints || old.is_some() != service.is_some() {
                 affected.endpoints.insert(id.clone());
             }
             // Callers validate exactly the accounts behind a service, and listen on the addresses of a
             // headless one. Nothing else of the backends is part of their configuration.
             let headless = service.is_some_and(|service| service.headless);
-            if old.map(|old| &old.accounts) != new.as_ref().map(|new| &new.accounts)
-                || headless && old.map(|old| &old.listening) != new.as_ref().map(|new| &new.listening)
-            {
+            if turned.accounts || headless && !turned.listening.is_empty() {
                 rewired.insert(id.clone());
             }
-            workloads.extend(changed_targets(old, new.as_ref()));
-            disputed.extend(addresses::moved_pods(old, new.as_ref()));
-            fresh.push((id, new));
+            workloads.extend(turned.targets);
+            disputed.extend(turned.listening);
+            differing.push((id, change));
         }
         // Another service may lose an address of its pods, or get it back.
         rewired.extend(self.claiming(&disputed));
         for id in &rewired {
             affected.accounts.extend(self.accounts_mentioning(id));
         }
-        for (id, new) in fresh {
-            self.index.set_backends(id, new);
+        for (id, change) in differing {
+            let exists = self.services.contains_key(&id);
+            self.index.change_backends(&id, change, exists);
         }
         rewired.extend(self.claiming(&disputed));
         for id in &rewired {
@@ -432,7 +486,7 @@ impl Catalog {
     fn refresh_sidecar(&mut self, id: &WorkloadId, affected: &mut Affected) {
         let new = self.workloads.get(id).filter(|workload| self.in_mesh(workload)).map(|workload| Sidecar {
             proxy: workload.proxy_name(),
-            class: Arc::new(self.class_of(workload)),
+            class: self.index.shared(self.class_of(workload)),
         });
         if self.index.sidecars.get(id) == new.as_ref() {
             return;
@@ -461,10 +515,22 @@ impl Catalog {
         related
             .into_iter()
             .filter_map(|service| self.index.backends.get(service))
-            .flat_map(|backends| &backends.accounts)
+            .flat_map(Backends::accounts)
             .flat_map(|account| self.allowed_inbound_accounts(account))
             .collect()
     }
+}
+
+/// How the backends of a service are brought up to date.
+enum Change {
+    /// From nothing.
+    Anew,
+    /// By the difference of what these sources contribute; `before` is what they did.
+    By { sources: BTreeSet<Source>, before: Backends },
+}
+
+fn anew(services: BTreeSet<ServiceId>) -> BTreeMap<ServiceId, Change> {
+    services.into_iter().map(|id| (id, Change::Anew)).collect()
 }
 
 /// Who may call whom by a target that grants anything.
@@ -478,12 +544,4 @@ fn changed_matches<'a>(old: Option<&'a HttpRouteGroup>, new: Option<&'a HttpRout
     let get = |group: Option<&'a HttpRouteGroup>, name: &str| group.and_then(|group| group.matches.get(name));
     let names = old.into_iter().chain(new).flat_map(|group| group.matches.keys());
     names.filter(|name| get(old, name) != get(new, name)).cloned().collect()
-}
-
-/// The workloads of which the service targets other ports than before.
-fn changed_targets(old: Option<&Backends>, new: Option<&Backends>) -> BTreeSet<WorkloadId> {
-    let (empty, none) = (Backends::default(), Backends::default());
-    let (old, new) = (&old.unwrap_or(&empty).targets, &new.unwrap_or(&none).targets);
-    let differs = |id: &&WorkloadId| old.get(*id) != new.get(*id);
-    old.keys().filter(differs).chain(new.keys().filter(differs)).cloned().collect()
 }

@@ -1,8 +1,9 @@
 //! The backends of one service: workloads, identities, addresses, endpoints.
 //!
 //! Owns the rules by which they follow from the service, its selected pods, its EndpointSlices and the
-//! machines that name it. [`super::index`] caches them; an event recomputes them for the services that it
-//! affects.
+//! machines that name it. [`super::index`] keeps them. They are a sum of what each source contributes, so
+//! that an event which concerns one source costs what that one contributes, before and after, and not what
+//! stands behind the service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,24 +12,158 @@ use super::{Catalog, Endpoint};
 use smc_model::topology::{
     EndpointSlice, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
 };
-use smc_types::ids::{ServiceAccountId, WorkloadId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::AppProtocol;
 
-/// The in-mesh backends of one service.
+/// How often each value was contributed. Between two states it is the difference, and may be negative.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counts<T: Ord>(BTreeMap<T, i64>);
+
+impl<T: Ord> Default for Counts<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> Counts<T> {
+    /// Leaves no count of zero behind, so that equal sums are equal.
+    fn add(&mut self, value: T, count: i64) {
+        use std::collections::btree_map::Entry;
+        match self.0.entry(value) {
+            Entry::Vacant(vacant) => {
+                if count != 0 {
+                    vacant.insert(count);
+                }
+            }
+            Entry::Occupied(mut occupied) => {
+                *occupied.get_mut() += count;
+                if *occupied.get() == 0 {
+                    occupied.remove();
+                }
+            }
+        }
+    }
+
+    fn add_all(&mut self, other: Self) {
+        if self.0.is_empty() {
+            self.0 = other.0;
+        } else {
+            other.0.into_iter().for_each(|(value, count)| self.add(value, count));
+        }
+    }
+
+    fn subtract(&mut self, other: &Self)
+    where
+        T: Clone,
+    {
+        other.0.iter().for_each(|(value, count)| self.add(value.clone(), -count));
+    }
+
+    /// The values that `change` adds to these, or takes away, and whether it adds them.
+    fn turned<'a>(&self, change: &'a Self) -> impl Iterator<Item = (&'a T, bool)> {
+        let was = |value: &T| self.0.get(value).copied().unwrap_or(0);
+        change.0.iter().filter_map(move |(value, count)| match (was(value), was(value) + count) {
+            (0, _) => Some((value, true)),
+            (_, 0) => Some((value, false)),
+            _ => None,
+        })
+    }
+}
+
+/// Counts by port of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ByPort<T: Ord>(BTreeMap<u16, Counts<T>>);
+
+impl<T: Ord> Default for ByPort<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> ByPort<T> {
+    fn add(&mut self, port: u16, value: T) {
+        self.0.entry(port).or_default().add(value, 1);
+    }
+
+    fn of(&self, port: u16) -> impl Iterator<Item = &T> {
+        self.0.get(&port).into_iter().flat_map(|counts| counts.0.keys())
+    }
+
+    fn add_all(&mut self, other: Self) {
+        for (port, counts) in other.0 {
+            self.change(port, |own| own.add_all(counts));
+        }
+    }
+
+    fn subtract(&mut self, other: &Self)
+    where
+        T: Clone,
+    {
+        for (port, counts) in &other.0 {
+            self.change(*port, |own| own.subtract(counts));
+        }
+    }
+
+    fn change(&mut self, port: u16, change: impl FnOnce(&mut Counts<T>)) {
+        let counts = self.0.entry(port).or_default();
+        change(counts);
+        if counts.0.is_empty() {
+            self.0.remove(&port);
+        }
+    }
+
+    /// As [`Counts::turned`], with the port.
+    fn turned<'a>(&'a self, change: &'a Self) -> impl Iterator<Item = (u16, &'a T)> {
+        change.0.iter().flat_map(|(port, change)| {
+            let unknown = self.0.get(port).is_none().then(|| change.0.keys());
+            let known = self.0.get(port).map(|counts| counts.turned(change).map(|(value, _)| value));
+            let turned = unknown.into_iter().flatten().chain(known.into_iter().flatten());
+            turned.map(|value| (*port, value))
+        })
+    }
+}
+
+/// The in-mesh backends of one service, or the difference between two states of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Backends {
-    /// Each workload behind the service, ready or not, and the ports of it that the service targets.
-    pub(super) targets: BTreeMap<WorkloadId, BTreeSet<(u16, AppProtocol)>>,
+    /// Each workload behind the service, ready or not.
+    workloads: Counts<WorkloadId>,
+    /// The ports of them that the service targets.
+    targets: Counts<(WorkloadId, u16, AppProtocol)>,
     /// Their identities, ready or not, so that a change of readiness changes no listener and no certificate
     /// validation.
-    pub(super) accounts: BTreeSet<ServiceAccountId>,
+    accounts: Counts<ServiceAccountId>,
     /// The addresses that pods behind the service listen on, per service port, ready or not for the same
     /// reason. Callers of a headless service dial them, so a machine's are not among them: the platform says
     /// which address a pod has, but a MeshWorkload's author may write any, and with the address of another
     /// host would take what callers send there.
-    pub(super) listening: BTreeMap<u16, BTreeSet<(IpAddr, u16)>>,
-    /// The endpoints, per service port, sorted. Every declared port has an entry.
-    pub(super) endpoints: BTreeMap<u16, Vec<Endpoint>>,
+    listening: ByPort<(IpAddr, u16)>,
+    /// The endpoints that are ready, per service port.
+    ready: ByPort<Endpoint>,
+    /// Those that take the place of the ready ones of a port that has none.
+    last_resort: ByPort<Endpoint>,
+}
+
+/// What of a service's backends a change turns.
+#[derive(Debug, Default)]
+pub(super) struct Turned {
+    /// Whether its endpoints differ.
+    pub(super) endpoints: bool,
+    /// Whether other identities are behind it.
+    pub(super) accounts: bool,
+    /// The addresses that pods begin, or cease, to listen on.
+    pub(super) listening: BTreeSet<IpAddr>,
+    /// The workloads of which it targets other ports.
+    pub(super) targets: BTreeSet<WorkloadId>,
+}
+
+/// What contributes to the backends of a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// A pod that the service selects, or a machine that names it.
+    Workload(WorkloadId),
+    /// A slice of the service; of its addresses this one alone, if there is one.
+    Slice(NamespacedName, Option<IpAddr>),
 }
 
 impl Backends {
@@ -38,61 +173,77 @@ impl Backends {
     /// ([`Readiness::is_last_resort`]). EndpointSlices of the service take precedence, also for readiness,
     /// which Kubernetes overrides for `publishNotReadyAddresses`: their author knows more than the selector
     /// says. A machine that names the service is an endpoint beside both, and only so: no selector and no
-    /// slice makes it one. A headless service leads to no machine.
+    /// slice makes it one. A headless service leads to no machine. A service that is over the budget of its
+    /// namespace ([`super::endpoint_budget`]) has workloads and identities, and nothing more.
     pub(super) fn of(catalog: &Catalog, service: &Service) -> Self {
-        let mut backends = Self {
-            endpoints: service.ports.iter().map(|port| (port.port, Vec::new())).collect(),
-            ..Self::default()
-        };
-        let mut last_resort: BTreeMap<u16, Vec<Endpoint>> = BTreeMap::new();
-        let sliced = catalog.index.slices_of.contains_key(&service.id);
-        for id in catalog.index.selected.get(&service.id).into_iter().flatten() {
-            let Some(workload) = catalog.workloads.get(id).filter(|w| catalog.in_mesh(w)) else { continue };
-            let machine = workload.id.is_machine();
-            if machine && service.headless {
-                continue;
-            }
-            backends.add_workload(workload);
-            for port in &service.ports {
-                let Some(target) = target_port(port, workload) else { continue };
-                backends.add_target(
-                    workload,
-                    port,
-                    target,
-                    workload.ips.iter().copied().filter(|_| !machine),
-                );
-                if machine || !sliced {
-                    for ip in workload.ips.iter().copied().filter(|&ip| has_family(service, ip)) {
-                        let to = backends.tier(workload.readiness, &mut last_resort);
-                        add_endpoint(to, port, ip, target, workload);
-                    }
-                }
-            }
+        let mut backends = Self::default();
+        let selected = catalog.index.selected.get(&service.id).into_iter().flatten();
+        for workload in selected {
+            backends.contribute(catalog, service, &Source::Workload(workload.clone()));
         }
         for slice in catalog.slices_of(&service.id) {
-            for endpoint in &slice.endpoints {
-                for &ip in &endpoint.addresses {
-                    if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
-                        backends.add_slice_endpoint(&mut last_resort, service, slice, endpoint, ip, workload);
-                    }
-                }
-            }
-        }
-        for (port, endpoints) in &mut backends.endpoints {
-            if endpoints.is_empty() {
-                endpoints.extend(last_resort.remove(port).unwrap_or_default());
-            }
-            endpoints.sort_unstable();
-            endpoints.dedup();
+            backends.contribute(catalog, service, &Source::Slice(slice.id.clone(), None));
         }
         backends
     }
 
+    /// What these sources contribute to a service.
+    pub(super) fn from(catalog: &Catalog, service: &ServiceId, sources: &BTreeSet<Source>) -> Self {
+        let mut backends = Self::default();
+        if let Some(service) = catalog.services.get(service) {
+            sources.iter().for_each(|source| backends.contribute(catalog, service, source));
+        }
+        backends
+    }
+
+    fn contribute(&mut self, catalog: &Catalog, service: &Service, source: &Source) {
+        let bare = catalog.index.endpoint_budgets.is_cut(&service.id);
+        match source {
+            Source::Workload(id) => {
+                let selected = catalog.index.selected.get(&service.id).is_some_and(|all| all.contains(id));
+                let workload = catalog.workloads.get(id).filter(|w| selected && catalog.in_mesh(w));
+                if let Some(workload) = workload {
+                    let sliced = catalog.index.slices_of.contains_key(&service.id);
+                    self.add_selected(service, workload, sliced, bare);
+                }
+            }
+            Source::Slice(id, only) => {
+                let slices = catalog.index.slices_of.get(&service.id);
+                let slice = slices.filter(|slices| slices.contains(id)).and_then(|_| catalog.slices.get(id));
+                let Some(slice) = slice else { return };
+                let ports = if bare { Vec::new() } else { ports_of(service, slice) };
+                for endpoint in &slice.endpoints {
+                    for &ip in endpoint.addresses.iter().filter(|ip| only.is_none_or(|only| only == **ip)) {
+                        if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
+                            self.add_slice_endpoint(&ports, endpoint, ip, workload);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_selected(&mut self, service: &Service, workload: &Workload, sliced: bool, bare: bool) {
+        let machine = workload.id.is_machine();
+        if machine && service.headless {
+            return;
+        }
+        self.add_workload(workload);
+        for port in service.ports.iter().filter(|_| !bare) {
+            let Some(target) = target_port(port, workload) else { continue };
+            let ips = workload.ips.iter().copied();
+            self.add_target(workload, port, target, ips.clone().filter(|_| !machine));
+            if machine || !sliced {
+                for ip in ips.filter(|&ip| has_family(service, ip)) {
+                    self.add_endpoint(workload.readiness, port, ip, target, workload);
+                }
+            }
+        }
+    }
+
     fn add_slice_endpoint(
         &mut self,
-        last_resort: &mut BTreeMap<u16, Vec<Endpoint>>,
-        service: &Service,
-        slice: &EndpointSlice,
+        ports: &[(&ServicePort, u16)],
         endpoint: &SliceEndpoint,
         ip: IpAddr,
         workload: &Workload,
@@ -103,31 +254,15 @@ impl Backends {
             (Readiness::NotReady, Readiness::NodeUnreachable) => Readiness::NodeUnreachable,
             (stated, _) => stated,
         };
-        for slice_port in &slice.ports {
-            for port in service.ports.iter().filter(|port| port.name == slice_port.name) {
-                self.add_target(workload, port, slice_port.port, [ip]);
-                let to = self.tier(readiness, last_resort);
-                add_endpoint(to, port, ip, slice_port.port, workload);
-            }
-        }
-    }
-
-    /// The endpoints to which one of this readiness belongs, if to any.
-    fn tier<'a>(
-        &'a mut self,
-        readiness: Readiness,
-        last_resort: &'a mut BTreeMap<u16, Vec<Endpoint>>,
-    ) -> Option<&'a mut BTreeMap<u16, Vec<Endpoint>>> {
-        if readiness.is_ready() {
-            Some(&mut self.endpoints)
-        } else {
-            readiness.is_last_resort().then_some(last_resort)
+        for &(port, target) in ports {
+            self.add_target(workload, port, target, [ip]);
+            self.add_endpoint(readiness, port, ip, target, workload);
         }
     }
 
     fn add_workload(&mut self, workload: &Workload) {
-        self.targets.entry(workload.id.clone()).or_default();
-        self.accounts.insert(workload.service_account.clone());
+        self.workloads.add(workload.id.clone(), 1);
+        self.accounts.add(workload.service_account.clone(), 1);
     }
 
     fn add_target(
@@ -137,25 +272,134 @@ impl Backends {
         target: u16,
         ips: impl IntoIterator<Item = IpAddr>,
     ) {
-        self.targets.entry(workload.id.clone()).or_default().insert((target, port.protocol));
-        self.listening.entry(port.port).or_default().extend(ips.into_iter().map(|ip| (ip, target)));
+        self.targets.add((workload.id.clone(), target, port.protocol), 1);
+        ips.into_iter().for_each(|ip| self.listening.add(port.port, (ip, target)));
+    }
+
+    fn add_endpoint(
+        &mut self,
+        readiness: Readiness,
+        port: &ServicePort,
+        ip: IpAddr,
+        target: u16,
+        workload: &Workload,
+    ) {
+        let tier = match readiness {
+            ready if ready.is_ready() => &mut self.ready,
+            last if last.is_last_resort() => &mut self.last_resort,
+            _ => return,
+        };
+        let (workload, service_account) = (workload.id.clone(), workload.service_account.clone());
+        tier.add(port.port, Endpoint { ip, port: target, workload, service_account });
+    }
+
+    /// Adds a difference, or what other sources contribute.
+    pub(super) fn add(&mut self, other: Self) {
+        let Self { workloads, targets, accounts, listening, ready, last_resort } = other;
+        self.workloads.add_all(workloads);
+        self.targets.add_all(targets);
+        self.accounts.add_all(accounts);
+        self.listening.add_all(listening);
+        self.ready.add_all(ready);
+        self.last_resort.add_all(last_resort);
+    }
+
+    /// Takes away what others contributed.
+    pub(super) fn subtract(&mut self, other: &Self) {
+        self.workloads.subtract(&other.workloads);
+        self.targets.subtract(&other.targets);
+        self.accounts.subtract(&other.accounts);
+        self.listening.subtract(&other.listening);
+        self.ready.subtract(&other.ready);
+        self.last_resort.subtract(&other.last_resort);
+    }
+
+    /// What `change` turns if it is added.
+    pub(super) fn turned(&self, change: &Self) -> Turned {
+        let turned = self.workloads.turned(&change.workloads).map(|(id, _)| id);
+        let targets = turned.chain(self.targets.turned(&change.targets).map(|((id, ..), _)| id));
+        Turned {
+            endpoints: self.turns_endpoints(change),
+            accounts: self.accounts.turned(&change.accounts).next().is_some(),
+            listening: self.listening.turned(&change.listening).map(|(_, (ip, _))| *ip).collect(),
+            targets: targets.cloned().collect(),
+        }
+    }
+
+    /// Whether the endpoints of a port differ. Of a port that begins or ceases to have ready ones, it says so
+    /// whatever those of last resort are.
+    fn turns_endpoints(&self, change: &Self) -> bool {
+        if self.ready.turned(&change.ready).next().is_some() {
+            return true;
+        }
+        let mut turned = self.last_resort.turned(&change.last_resort);
+        turned.any(|(port, _)| self.ready.of(port).next().is_none())
+    }
+
+    /// Whether the workloads and accounts that `change` turns begin, or cease, to be behind the service.
+    pub(super) fn turned_workloads<'a>(
+        &self,
+        change: &'a Self,
+    ) -> impl Iterator<Item = (&'a WorkloadId, bool)> {
+        self.workloads.turned(&change.workloads)
+    }
+
+    /// As [`Self::turned_workloads`], the identities.
+    pub(super) fn turned_accounts<'a>(
+        &self,
+        change: &'a Self,
+    ) -> impl Iterator<Item = (&'a ServiceAccountId, bool)> {
+        self.accounts.turned(&change.accounts)
+    }
+
+    /// The workloads, ready or not, sorted.
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.workloads.0.keys()
+    }
+
+    /// The ports of a workload that the service targets, sorted.
+    pub(super) fn targets(&self, workload: &WorkloadId) -> impl Iterator<Item = (u16, AppProtocol)> {
+        let from = (workload.clone(), 0, AppProtocol::Http);
+        let of = self.targets.0.range(from..).take_while(move |((id, ..), _)| id == workload);
+        of.map(|((_, port, protocol), _)| (*port, *protocol))
+    }
+
+    /// The identities, sorted.
+    pub(super) fn accounts(&self) -> impl Iterator<Item = &ServiceAccountId> {
+        self.accounts.0.keys()
+    }
+
+    /// The addresses that pods listen on for a port of the service, sorted.
+    pub(super) fn listening(&self, port: u16) -> impl Iterator<Item = (IpAddr, u16)> {
+        self.listening.of(port).copied()
+    }
+
+    /// Whether a pod listens there, for any port of the service.
+    pub(super) fn is_listening(&self, at: (IpAddr, u16)) -> bool {
+        self.listening.0.values().any(|counts| counts.0.contains_key(&at))
+    }
+
+    /// The addresses that pods listen on, for any port of the service.
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.listening.0.values().flat_map(|counts| counts.0.keys().map(|(ip, _)| *ip)).collect()
+    }
+
+    /// The endpoints of a port of the service, sorted.
+    pub(super) fn endpoints(&self, port: u16) -> impl Iterator<Item = &Endpoint> {
+        let mut ready = self.ready.of(port).peekable();
+        let last_resort = ready.peek().is_none().then(|| self.last_resort.of(port));
+        ready.chain(last_resort.into_iter().flatten())
     }
 }
 
-fn add_endpoint(
-    endpoints: Option<&mut BTreeMap<u16, Vec<Endpoint>>>,
-    port: &ServicePort,
-    ip: IpAddr,
-    target: u16,
-    workload: &Workload,
-) {
-    let Some(endpoints) = endpoints else { return };
-    endpoints.entry(port.port).or_default().push(Endpoint {
-        ip,
-        port: target,
-        workload: workload.id.clone(),
-        service_account: workload.service_account.clone(),
-    });
+/// The ports of a service that a slice has by name, with the number that each has there.
+fn ports_of<'a>(service: &'a Service, slice: &EndpointSlice) -> Vec<(&'a ServicePort, u16)> {
+    let mut named: BTreeMap<_, Vec<&ServicePort>> = BTreeMap::new();
+    for port in &service.ports {
+        named.entry(&port.name).or_default().push(port);
+    }
+    let numbers = |name| named.get(name).into_iter().flatten().copied();
+    slice.ports.iter().flat_map(|port| numbers(&port.name).map(|of| (of, port.port))).collect()
 }
 
 /// The port of `workload` that `port` targets; `None` if it names a container port that the pod lacks.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::endpoint_budget::EndpointBudgets;
 use super::{Affected, Catalog, Object, SourceEvent};
 use crate::policy::fixtures;
 pub(crate) use crate::policy::fixtures::{
@@ -19,11 +20,22 @@ use smc_types::proxy_class::AppProtocol;
 impl Catalog {
     /// A catalog of these objects.
     pub(crate) fn of(objects: impl IntoIterator<Item = Object>) -> Self {
+        Self::default().and(objects)
+    }
+
+    /// A catalog in which the services of a namespace may have so many endpoints.
+    pub(crate) fn with_endpoints(most: u64) -> Self {
         let mut catalog = Self::default();
-        for object in objects {
-            catalog.declare(object);
-        }
+        catalog.index.endpoint_budgets = EndpointBudgets::of(most);
         catalog
+    }
+
+    /// This catalog with these objects.
+    pub(crate) fn and(mut self, objects: impl IntoIterator<Item = Object>) -> Self {
+        for object in objects {
+            self.declare(object);
+        }
+        self
     }
 
     pub(crate) fn declare(&mut self, object: Object) -> Affected {

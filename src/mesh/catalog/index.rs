@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backends::Backends;
+use super::endpoint_budget::EndpointBudgets;
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -48,6 +49,8 @@ pub(super) struct Index {
 
     /// The backends of each service; one entry per service.
     pub(super) backends: BTreeMap<ServiceId, Backends>,
+    /// What endpoints each service may have.
+    pub(super) endpoint_budgets: EndpointBudgets,
     /// The services that each in-mesh workload is behind.
     pub(super) services_of: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
     /// The services that workloads of each account are behind.
@@ -191,26 +194,26 @@ impl Index {
         self.slices_at.get(&(namespace.to_owned(), ip)).into_iter().flatten()
     }
 
-    /// Sets the backends of a service; `None` if there is no such service.
-    pub(super) fn set_backends(&mut self, service: &ServiceId, new: Option<Backends>) {
-        let old = self.backends.remove(service);
-        let none = Backends::default();
-        let (was, is) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
-        for workload in was.targets.keys().filter(|id| !is.targets.contains_key(*id)) {
-            set(&mut self.services_of, workload.clone(), service.clone(), false);
+    /// Adds a difference to the backends of a service, which is there or was.
+    pub(super) fn change_backends(&mut self, service: &ServiceId, change: Backends, exists: bool) {
+        let backends = self.backends.entry(service.clone()).or_default();
+        for (workload, begins) in backends.turned_workloads(&change) {
+            set(&mut self.services_of, workload.clone(), service.clone(), begins);
         }
-        for workload in is.targets.keys().filter(|id| !was.targets.contains_key(*id)) {
-            set(&mut self.services_of, workload.clone(), service.clone(), true);
+        for (account, begins) in backends.turned_accounts(&change) {
+            set(&mut self.services_behind, account.clone(), service.clone(), begins);
         }
-        for account in was.accounts.difference(&is.accounts) {
-            set(&mut self.services_behind, account.clone(), service.clone(), false);
+        backends.add(change);
+        if !exists {
+            self.backends.remove(service);
         }
-        for account in is.accounts.difference(&was.accounts) {
-            set(&mut self.services_behind, account.clone(), service.clone(), true);
-        }
-        if let Some(new) = new {
-            self.backends.insert(service.clone(), new);
-        }
+    }
+
+    /// The class, as another sidecar of it has it: a class is as large as the ports of a workload are many.
+    pub(super) fn shared(&self, class: ProxyClass) -> Arc<ProxyClass> {
+        let classes = self.classes.get(&class.account);
+        let known = classes.and_then(|classes| classes.get_key_value(&class));
+        known.map_or_else(|| Arc::new(class), |(known, _)| Arc::clone(known))
     }
 
     /// Sets a workload's sidecar and returns the one it had, and the accounts that gained or lost a class.

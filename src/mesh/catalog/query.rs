@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::backends::Backends;
 use super::{Catalog, Endpoint, Object};
 use smc_api::osm::MeshConfig;
 use smc_api::smi::{TrafficSplit, TrafficTarget};
@@ -125,12 +126,12 @@ impl Catalog {
 
     /// The in-mesh workloads behind a service, ready or not, sorted.
     pub fn workloads_behind(&self, service: &ServiceId) -> impl Iterator<Item = &WorkloadId> {
-        self.index.backends.get(service).into_iter().flat_map(|backends| backends.targets.keys())
+        self.index.backends.get(service).into_iter().flat_map(Backends::workloads)
     }
 
     /// The identities behind a service, ready or not: those that a caller must accept.
     pub fn accounts_behind(&self, service: &ServiceId) -> BTreeSet<ServiceAccountId> {
-        self.index.backends.get(service).map(|backends| backends.accounts.clone()).unwrap_or_default()
+        self.index.backends.get(service).into_iter().flat_map(Backends::accounts).cloned().collect()
     }
 
     /// The services that an in-mesh workload is behind, ready or not; more than one is common.
@@ -149,8 +150,7 @@ impl Catalog {
         let mut ports: BTreeMap<(u16, AppProtocol), BTreeSet<ServiceId>> = BTreeMap::new();
         for service in self.index.services_of.get(workload).into_iter().flatten() {
             let backends = self.index.backends.get(service);
-            let targets = backends.and_then(|backends| backends.targets.get(workload));
-            for &target in targets.into_iter().flatten() {
+            for target in backends.into_iter().flat_map(|backends| backends.targets(workload)) {
                 ports.entry(target).or_default().insert(service.clone());
             }
         }
@@ -168,9 +168,14 @@ impl Catalog {
     }
 
     /// The endpoints of a service port: ready in-mesh workloads, sorted.
-    pub fn endpoints(&self, service: &ServiceId, port: &ServicePort) -> &[Endpoint] {
+    pub fn endpoints<'a>(
+        &'a self,
+        service: &ServiceId,
+        port: &ServicePort,
+    ) -> impl Iterator<Item = &'a Endpoint> + use<'a> {
+        let port = port.port;
         let backends = self.index.backends.get(service);
-        backends.and_then(|backends| backends.endpoints.get(&port.port)).map_or(&[], Vec::as_slice)
+        backends.into_iter().flat_map(move |backends| backends.endpoints(port))
     }
 
     /// The addresses that clients of a headless service port connect to, sorted: those of all in-mesh
@@ -179,8 +184,7 @@ impl Catalog {
     pub fn headless_addresses(&self, service: &ServiceId, port: &ServicePort) -> Vec<(IpAddr, u16)> {
         let headless = self.services.get(service).is_some_and(|service| service.headless);
         let backends = self.index.backends.get(service).filter(|_| headless);
-        let listening = backends.and_then(|backends| backends.listening.get(&port.port));
-        listening.into_iter().flatten().copied().collect()
+        backends.into_iter().flat_map(|backends| backends.listening(port.port)).collect()
     }
 
     /// All access rules, sorted by name.

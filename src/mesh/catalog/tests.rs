@@ -10,7 +10,7 @@ use super::fixtures::{
 };
 use super::{Affected, Catalog, Endpoint, Object, SourceEvent};
 use AppProtocol::{Http, Tcp};
-use smc_model::topology::{Namespace, Readiness, ServicePort, TargetPort, Workload};
+use smc_model::topology::{Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{MeshNamespace, ServiceAccountId, ServiceId, TrustDomain};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{AppProtocol, InboundPort};
@@ -32,7 +32,7 @@ fn shop() -> Vec<Object> {
 fn endpoints(catalog: &Catalog, service: &str, port: u16) -> Vec<(String, u16)> {
     let service = service_id(service);
     let declared = ServicePort { name: None, port, target: TargetPort::Number(port), protocol: Http };
-    let endpoints = catalog.endpoints(&service, &declared).iter();
+    let endpoints = catalog.endpoints(&service, &declared);
     endpoints.map(|endpoint| (endpoint.ip.to_string(), endpoint.port)).collect()
 }
 
@@ -53,7 +53,7 @@ fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
         Workload { readiness: Readiness::NotReady, ..pod("shop/w3", "shop/web", "web", "10.0.0.3") };
     catalog.declare(Object::from(unready));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
-    let first = catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].clone();
+    let first = catalog.endpoints(&service_id("shop/web"), &port(80, Http)).next().cloned().unwrap();
     let expected = Endpoint {
         ip: ip("10.0.0.1"),
         port: 80,
@@ -227,7 +227,7 @@ fn of_two_pods_at_one_address_the_only_ready_one_is_meant() {
         Workload { readiness: Readiness::NotReady, ..pod("shop/job", "shop/job", "job", "10.0.0.1") };
     catalog.declare(Object::from(finished));
     assert_eq!(
-        catalog.endpoints(&service_id("shop/web"), &port(80, Http))[0].service_account,
+        catalog.endpoints(&service_id("shop/web"), &port(80, Http)).next().unwrap().service_account,
         account("shop/web")
     );
     catalog.declare(Object::from(pod("shop/job", "shop/job", "job", "10.0.0.1")));
@@ -468,4 +468,48 @@ fn splits_are_listed_by_root_in_the_order_of_their_names() {
     catalog.declare(split("shop/a", "shop/web", &[("shop/v2", 1)], &[]));
     let names: Vec<_> = catalog.splits_of(&service_id("shop/web")).iter().map(|s| s.id.clone()).collect();
     assert_eq!(names, [name("shop/a"), name("shop/b")]);
+}
+
+/// Issue 31, finding 6: half a megabyte of YAML stood for minutes of processor time and gigabytes.
+#[test]
+fn a_product_of_workloads_services_and_ports_is_counted_before_it_is_made() {
+    let ports: Vec<_> = (0..200).map(|number| port(1000 + number, Http)).collect();
+    let services: Vec<_> = (0..32).map(|number| format!("shop/s{number}")).collect();
+    let mut catalog = Catalog::of([namespace("shop"), namespace("next")]);
+    for id in &services {
+        catalog.declare(Object::from(Service { ports: ports.clone(), ..service(id, "many", &[]) }));
+    }
+    catalog.declare(Object::from(service("shop/small", "many", &[port(80, Http)])));
+    catalog.declare(Object::from(service("next/web", "web", &[port(80, Http)])));
+    catalog.declare(Object::from(pod("next/web", "next/web", "web", "10.9.0.1")));
+    for number in 0..1000 {
+        let (id, ip) = (format!("shop/p{number}"), format!("10.0.{}.{}", number / 250, number % 250 + 1));
+        catalog.declare(Object::from(pod(&id, "shop/many", "many", &ip)));
+    }
+    let endpoints = |catalog: &Catalog, id: &str| {
+        let id = service_id(id);
+        let ports = catalog.service(&id).unwrap().ports.clone();
+        ports.iter().map(|port| catalog.endpoints(&id, port).count()).sum::<usize>()
+    };
+    let all: usize = services.iter().map(|id| endpoints(&catalog, id)).sum();
+    assert_eq!(all, 0, "each alone is over the budget");
+    assert_eq!(endpoints(&catalog, "shop/small"), 1000, "the one that costs least is not cut");
+    assert_eq!(endpoints(&catalog, "next/web"), 1, "nor is a neighbour");
+    // Callers are refused, as where nothing is ready, and never sent out of the mesh.
+    assert_eq!(catalog.accounts_behind(&service_id("shop/s0")), accounts(&["shop/many"]));
+    let cut = |catalog: &Catalog| {
+        let mut problems = catalog.problems();
+        problems.retain(|problem| problem.message.starts_with("stands for"));
+        problems
+    };
+    let problems = cut(&catalog);
+    assert_eq!(problems.len(), 32);
+    assert_eq!(problems[0].subject.to_string(), "Service shop/s0");
+    assert!(problems[0].message.starts_with("stands for 200000 endpoints"), "{}", problems[0].message);
+    // Fewer pods, and all have theirs again.
+    for number in 20..1000 {
+        catalog.withdraw(Kind::Pod, &format!("shop/p{number}"));
+    }
+    assert_eq!(endpoints(&catalog, "shop/s0"), 20 * 200);
+    assert_eq!(cut(&catalog), []);
 }

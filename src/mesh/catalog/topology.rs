@@ -37,7 +37,11 @@ impl<'a> Topology<'a> {
     }
 
     /// The endpoints of a service port ([`Catalog::endpoints`]).
-    pub fn endpoints(self, service: &ServiceId, port: &ServicePort) -> &'a [Endpoint] {
+    pub fn endpoints(
+        self,
+        service: &ServiceId,
+        port: &ServicePort,
+    ) -> impl Iterator<Item = &'a Endpoint> + use<'a> {
         self.0.endpoints(service, port)
     }
 }

@@ -29,7 +29,7 @@ impl EndpointSet {
         let port = topology
             .service(&self.service)
             .and_then(|service| service.ports.iter().find(|port| port.port == self.port));
-        let endpoints = port.map_or(&[][..], |port| topology.endpoints(&self.service, port)).iter();
+        let endpoints = port.into_iter().flat_map(|port| topology.endpoints(&self.service, port));
         let included = |account| self.only.as_ref().is_none_or(|only| only.contains(account));
         assignment(name, endpoints.filter(|endpoint| included(&endpoint.service_account)))
     }

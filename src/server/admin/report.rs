@@ -173,7 +173,6 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
             protocol: port.protocol.as_str().to_owned(),
             endpoints: catalog
                 .endpoints(&service.id, port)
-                .iter()
                 .map(|endpoint| std::net::SocketAddr::new(endpoint.ip, endpoint.port).to_string())
                 .collect(),
             servers: port_servers(catalog.endpoints(&service.id, port)),
@@ -191,9 +190,9 @@ pub(super) fn services(catalog: &Catalog) -> Vec<pb::Service> {
 }
 
 /// Each identity and port of `endpoints` once, sorted.
-fn port_servers(endpoints: &[Endpoint]) -> Vec<pb::PortServer> {
+fn port_servers<'a>(endpoints: impl Iterator<Item = &'a Endpoint>) -> Vec<pb::PortServer> {
     let distinct: BTreeSet<_> =
-        endpoints.iter().map(|endpoint| (&endpoint.service_account, endpoint.port)).collect();
+        endpoints.map(|endpoint| (&endpoint.service_account, endpoint.port)).collect();
     let server = |(account, port): (&ServiceAccountId, u16)| pb::PortServer {
         service_account: account.to_string(),
         port: port.into(),

@@ -6,6 +6,7 @@ use super::named;
 use crate::catalog::Catalog;
 use crate::catalog::backends::target_port;
 use smc_model::topology::Service;
+use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
 use smc_types::proxy_class::InboundPort;
@@ -27,13 +28,22 @@ pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
         }
         check_pods_addresses(catalog, service, problems);
     }
+    let mut reported = BTreeSet::new();
     for class in catalog.index.classes.values().flat_map(BTreeMap::keys) {
         for (one, other) in class.inbound.iter().zip(class.inbound.iter().skip(1)) {
             if one.port == other.port {
-                report_protocols(one, other, problems);
-                report_protocols(other, one, problems);
+                report_protocols(one, other, &mut reported, problems);
+                report_protocols(other, one, &mut reported, problems);
             }
         }
+    }
+    for (service, endpoints) in catalog.index.endpoint_budgets.cut() {
+        let message = format!(
+            "stands for {endpoints} endpoints, a workload's port each, and the services of a namespace may have {} \
+             together: it has none, and callers are refused",
+            catalog.index.endpoint_budgets.most()
+        );
+        problems.push(Problem::error(named(Kind::Service, service.as_name()), "spec.ports", message));
     }
 }
 
@@ -49,10 +59,19 @@ fn check_pods_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec
     }
 }
 
-/// Reports to every service of `one` a service that targets the port with another protocol.
-fn report_protocols(one: &InboundPort, other: &InboundPort, problems: &mut Vec<Problem>) {
+/// Reports to every service of `one` a service that targets the port with another protocol. A service gets one
+/// report: workloads times ports would be too many.
+fn report_protocols<'a>(
+    one: &'a InboundPort,
+    other: &InboundPort,
+    reported: &mut BTreeSet<&'a ServiceId>,
+    problems: &mut Vec<Problem>,
+) {
     let Some(rival) = other.services.first() else { return };
     for service in &one.services {
+        if !reported.insert(service) {
+            continue;
+        }
         let message = format!(
             "lead to port {} of a pod as {:?}, but those of Service {rival} as {:?}",
             one.port, one.protocol, other.protocol

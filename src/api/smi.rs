@@ -10,7 +10,7 @@ pub mod traffic_target;
 
 use crate::kind::CustomKind;
 
-pub use http_route_group::{HttpRouteGroup, read_http_route_group};
+pub use http_route_group::{Completed, HttpRouteGroup, MAX_STEPS, RouteGroup, read_http_route_group};
 pub use port_routes::{TcpRoute, UdpRoute, read_tcp_route, read_udp_route};
 pub use split_conversion::{MATCHES_ANNOTATION, Unconvertible, convert_traffic_split};
 pub use traffic_split::{Backend, SplitVersion, TrafficSplit, read_traffic_split};

@@ -20,6 +20,7 @@ mod intents;
 mod outbound;
 mod problems;
 mod query;
+mod route_groups;
 mod splits;
 mod topology;
 
@@ -57,7 +58,9 @@ pub struct Catalog {
     workloads: BTreeMap<WorkloadId, Arc<Workload>>,
     slices: BTreeMap<NamespacedName, EndpointSlice>,
     traffic_targets: BTreeMap<NamespacedName, Arc<TrafficTarget>>,
+    /// As they are declared. Policy is made of [`Self::route_groups`].
     http_route_groups: BTreeMap<NamespacedName, HttpRouteGroup>,
+    route_groups: route_groups::RouteGroups,
     tcp_routes: BTreeMap<NamespacedName, TcpRoute>,
     udp_routes: BTreeMap<NamespacedName, UdpRoute>,
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,

@@ -11,12 +11,19 @@
 //! several bytes, thus several dots.
 
 mod complement;
+mod header;
+mod steps;
+
+use std::sync::Arc;
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassSet, ClassSetItem, Flag, Flags, FlagsItemKind, GroupKind, HexLiteralKind,
     Literal, LiteralKind, RepetitionKind, RepetitionRange, SpecialLiteralKind,
 };
+
+pub use header::{Complements, HeaderPattern, Incomplete};
+pub use steps::Steps;
 
 /// The longest expression that is read. A path or a header seldom has more, and each proxy keeps it
 /// compiled, once per route.
@@ -31,58 +38,27 @@ const MAX_PROGRAM: u64 = 1000;
 const MAX_REPETITION: u64 = 1000;
 
 /// A checked regular expression, in the form that matches the **whole** text, as Envoy's `safe_regex` does.
+/// Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pattern(String);
+pub struct Pattern(Arc<str>);
 
 impl Pattern {
     /// An expression for the whole text (SMI: header values). The empty expression matches the empty text;
     /// Envoy accepts it only in another spelling.
     pub fn whole(text: &str) -> Result<Self, InvalidPattern> {
         check(text)?;
-        Ok(Self(if text.is_empty() { "(?:)" } else { text }.to_owned()))
+        Ok(Self(if text.is_empty() { "(?:)" } else { text }.into()))
     }
 
     /// An expression for the start of the text (SMI: `pathRegex`), whatever follows.
     pub fn prefix(text: &str) -> Result<Self, InvalidPattern> {
         check(text)?;
-        Ok(Self(format!("(?:{text}).*")))
+        Ok(Self(format!("(?:{text}).*").into()))
     }
 
     /// The expression, for a full match.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-/// An expression for the values of a header, each of which must match it whole (SMI).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HeaderPattern {
-    matching: Pattern,
-    other: Option<Pattern>,
-}
-
-impl HeaderPattern {
-    /// Reads an expression. One of which the complement is too large is refused.
-    pub fn new(text: &str) -> Result<Self, InvalidPattern> {
-        let matching = Pattern::whole(text)?;
-        match complement::complement(text) {
-            Ok(other) => Ok(Self { matching, other: other.map(Pattern) }),
-            Err(complement::TooLarge) => refuse(
-                "is too complex for a header: what it does not match, which is refused in a header that is \
-                 sent twice, cannot be written down",
-            ),
-        }
-    }
-
-    /// The expression of values that match.
-    pub fn matching(&self) -> &Pattern {
-        &self.matching
-    }
-
-    /// The expression of values that do not match; `None` if all match. A condition on a header that occurs
-    /// more than once needs it: Envoy takes an expression for fulfilled if **any** value matches.
-    pub fn other(&self) -> Option<&Pattern> {
-        self.other.as_ref()
     }
 }
 

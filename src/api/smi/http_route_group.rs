@@ -2,7 +2,11 @@
 //!
 //! Owns its fields. A match of which any part cannot be read is left out whole: without that part it would
 //! match more than its author said.
+//!
+//! Reading computes no complements of header expressions, since many ask what an object says and few need
+//! them. [`HttpRouteGroup::complete`] does, within a budget.
 
+mod completed;
 pub mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +19,7 @@ use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
 
+pub use self::completed::{Completed, MAX_STEPS};
 use crate::kind::{CustomKind, effective, schema as schema_of};
 use crate::object::Object;
 use crate::reading::{Fields, Findings, Node, mismatch};
@@ -38,14 +43,17 @@ const MAX_NAME: usize = 253;
 /// The methods of the published CRD, besides `*`.
 const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
 
-/// A group of named HTTP matches.
+/// A group of named HTTP matches, as it is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpRouteGroup {
+pub struct HttpRouteGroup<Header = Pattern> {
     /// The name of the object.
     pub id: NamespacedName,
     /// The matches by name.
-    pub matches: BTreeMap<String, HttpMatch>,
+    pub matches: BTreeMap<String, HttpMatch<Header>>,
 }
+
+/// A group of which the matches can be used: it has the complements of their headers' expressions.
+pub type RouteGroup = HttpRouteGroup<HeaderPattern>;
 
 /// Reads the `spec` of an HTTPRouteGroup.
 pub fn read_http_route_group(id: NamespacedName, spec: Value) -> Reading<HttpRouteGroup> {
@@ -80,7 +88,7 @@ fn read(id: NamespacedName, spec: Node, findings: &mut Findings) -> Option<HttpR
 }
 
 /// Reads one match: its name, and what it matches unless a part of that cannot be read.
-fn read_match(node: Node, findings: &mut Findings) -> Option<(String, Option<HttpMatch>)> {
+fn read_match(node: Node, findings: &mut Findings) -> Option<(String, Option<HttpMatch<Pattern>>)> {
     let mut fields = node.object(findings)?;
     let name_path = fields.path("name");
     let name = fields.require("name", findings).and_then(|node| node.text(findings));
@@ -152,7 +160,7 @@ fn read_methods(node: Node, findings: &mut Findings) -> Option<MethodSet> {
 
 /// Headers come as a list of one-key maps (the published CRD) or as one map (the prose); both are read.
 /// `None` if any of them cannot be.
-fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, HeaderPattern>> {
+fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, Pattern>> {
     let nodes = match &node.value {
         Value::Object(_) => vec![node],
         Value::Array(_) => node.list(MAX_HEADERS, findings)?,
@@ -166,8 +174,7 @@ fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, 
         };
         for (name, node) in fields.rest() {
             let path = node.path.clone();
-            let pattern =
-                node.text(findings).and_then(|text| usable(&path, HeaderPattern::new(&text), findings));
+            let pattern = node.text(findings).and_then(|text| usable(&path, Pattern::whole(&text), findings));
             let name = read_header_name(&path, &name, findings);
             let (Some(all), Some(name), Some(pattern)) = (&mut headers, name, pattern) else {
                 headers = None;
@@ -205,7 +212,7 @@ mod tests {
         read_http_route_group("shop/routes".parse().unwrap(), json!({"matches": matches}))
     }
 
-    fn only(matches: &Value) -> HttpMatch {
+    fn only(matches: &Value) -> HttpMatch<Pattern> {
         let reading = read(matches);
         assert_eq!(reading.problems, []);
         reading.object.unwrap().matches.into_values().next().unwrap()

@@ -4,7 +4,11 @@
 //! objects, and updates of what an object says. [`smc_mesh::validation`] judges. Without the catalog (this
 //! replica has not read the mesh yet) an object is judged by itself, since the API server must not be blocked
 //! by a restart.
+//!
+//! Header expressions take work, and strangers can ask. So reviews have theirs computed within the budget of
+//! one group, in the turns that [`super::body`] gives, and off the runtime's threads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,16 +18,18 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use smc_api::smi::{MATCHES_ANNOTATION, SplitVersion, convert_traffic_split};
+use smc_api::smi::{HttpRouteGroup, MATCHES_ANNOTATION, MAX_STEPS, SplitVersion, convert_traffic_split};
 use smc_decode::Rules;
 use smc_decode::kinds::{Meaning, convert, meaning, reference};
 use smc_mesh::catalog::{Catalog, Object};
 use smc_mesh::validation::{Verdict, judge};
+use smc_model::regex::Complements;
 use smc_server::publisher::MeshHandle;
 use smc_types::ids::MeshName;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 use smc_types::text::truncated;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::body::{Bodies, BodyError, MAX_REVIEW, Peer};
@@ -47,20 +53,34 @@ const BAD_REQUEST: u16 = 400;
 
 /// The route of the validation.
 pub(crate) fn routes(mesh: MeshHandle, bodies: Bodies) -> Router {
-    Router::new().route("/validate", post(validate)).with_state((mesh, bodies))
+    let validator = Validator { mesh, bodies, complements: Arc::default() };
+    Router::new().route("/validate", post(validate)).with_state(validator)
+}
+
+#[derive(Clone)]
+struct Validator {
+    mesh: MeshHandle,
+    bodies: Bodies,
+    /// What expressions that were asked about before amount to.
+    complements: Arc<Mutex<Complements>>,
 }
 
 /// Answers a review with what the catalog of this replica says.
 async fn validate(
-    State((mesh, bodies)): State<(MeshHandle, Bodies)>,
+    State(Validator { mesh, bodies, complements }): State<Validator>,
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Response {
     let validated = async {
         let text = bodies.read(peer.0, body, MAX_REVIEW).await?;
-        let mut question = match text.compute(Question::read).await? {
+        let read = move |text: &str| {
+            let mut question = Question::read(text)?;
+            question.complete(&mut complements.blocking_lock());
+            Ok(question)
+        };
+        let mut question = match text.compute(read).await? {
             Ok(question) => question,
-            Err(answer) => return Ok(text.answer(answer.to_string().into_bytes())),
+            Err(answer) => return Ok(text.answer(Value::to_string(&answer).into_bytes())),
         };
         let (new, old) =
             (question.new.object.take(), question.old.as_mut().and_then(|old| old.object.take()));
@@ -88,6 +108,7 @@ pub fn review(review: &str, catalog: Option<&Catalog>) -> Value {
         Ok(question) => question,
         Err(answer) => return answer,
     };
+    question.complete(&mut Complements::default());
     if let Some(catalog) = catalog {
         let objections = |read: &Read| read.object.as_ref().map(|object| catalog.objections(object));
         let new = objections(&question.new).unwrap_or_default();
@@ -110,7 +131,29 @@ struct Read {
     problems: Vec<Problem>,
 }
 
+impl Read {
+    /// The group with header expressions that it is.
+    fn group(&self) -> Option<&HttpRouteGroup> {
+        match &self.object {
+            Some(Object::HttpRouteGroup(group)) if group.has_headers() => Some(group),
+            _ => None,
+        }
+    }
+}
+
+/// What completing a group finds.
+fn problems(complements: &mut Complements, group: Option<&HttpRouteGroup>) -> Vec<Problem> {
+    group.map(|group| group.complete(complements, MAX_STEPS).problems).unwrap_or_default()
+}
+
 impl Question {
+    /// Adds what completing the two versions finds.
+    fn complete(&mut self, complements: &mut Complements) {
+        let new = problems(complements, self.new.group());
+        let old = problems(complements, self.old.as_ref().and_then(Read::group));
+        self.add(new, old);
+    }
+
     /// Reads a review; `Err` is the answer, where there is nothing to judge.
     fn read(review: &str) -> Result<Self, Value> {
         let names = ["uid", "operation", "subResource", "namespace", "object", "oldObject"];

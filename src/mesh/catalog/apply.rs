@@ -13,7 +13,7 @@ use super::index::{Sidecar, selects};
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
 use smc_api::osm::MeshConfig;
-use smc_api::smi::{HttpRouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
+use smc_api::smi::{HttpRouteGroup, RouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::kind::EffectiveKind;
@@ -241,7 +241,22 @@ impl Catalog {
     }
 
     fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Affected {
-        let old = self.http_route_groups.get(id);
+        if self.http_route_groups.get(id) == new.as_ref() {
+            return Affected::default();
+        }
+        match new {
+            Some(new) => self.http_route_groups.insert(id.clone(), new),
+            None => self.http_route_groups.remove(id),
+        };
+        let mut affected = Affected::default();
+        for (id, group) in self.route_groups.declare(&self.http_route_groups, id) {
+            affected.merge(self.set_route_group(&id, group));
+        }
+        affected
+    }
+
+    fn set_route_group(&mut self, id: &NamespacedName, new: Option<RouteGroup>) -> Affected {
+        let old = self.route_groups.get(id);
         if old == new.as_ref() {
             return Affected::default();
         }
@@ -259,10 +274,7 @@ impl Catalog {
             })
         };
         let mut affected = self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
-            match new {
-                Some(new) => catalog.http_route_groups.insert(id.clone(), new),
-                None => catalog.http_route_groups.remove(id),
-            };
+            catalog.route_groups.set((id.clone(), new));
         });
         for split in self.index.splits_using.get(id).into_iter().flatten() {
             if let Some(split) = self.traffic_splits.get(split) {
@@ -540,8 +552,8 @@ fn callers_by(target: Option<&Arc<TrafficTarget>>) -> BTreeSet<(&ServiceAccountI
 }
 
 /// The names whose match differs between two states of a group.
-fn changed_matches<'a>(old: Option<&'a HttpRouteGroup>, new: Option<&'a HttpRouteGroup>) -> BTreeSet<String> {
-    let get = |group: Option<&'a HttpRouteGroup>, name: &str| group.and_then(|group| group.matches.get(name));
+fn changed_matches<'a>(old: Option<&'a RouteGroup>, new: Option<&'a RouteGroup>) -> BTreeSet<String> {
+    let get = |group: Option<&'a RouteGroup>, name: &str| group.and_then(|group| group.matches.get(name));
     let names = old.into_iter().chain(new).flat_map(|group| group.matches.keys());
     names.filter(|name| get(old, name) != get(new, name)).cloned().collect()
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use super::Catalog;
 use crate::policy::{self, Estimate, Fit, Routes};
-use smc_api::smi::{HttpRouteGroup, TcpRoute};
+use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 
 impl Routes for Catalog {
-    fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
-        self.http_route_groups.get(name)
+    fn http_route_group(&self, name: &NamespacedName) -> Option<&RouteGroup> {
+        self.route_groups.get(name)
     }
 
     fn tcp_route(&self, name: &NamespacedName) -> Option<&TcpRoute> {

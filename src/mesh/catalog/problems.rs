@@ -31,6 +31,7 @@ impl Catalog {
         identities::check(self, &mut problems);
         machines::check(self, &mut problems);
         outside::check(self, &mut problems);
+        problems.extend(self.route_groups.problems().cloned());
         let own = &self.mesh_namespace;
         for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
             let message =

@@ -113,7 +113,7 @@ impl Catalog {
         let name = |service: &ServiceId| length(service.namespace().len() + service.name().len());
         let backends = split.backends.iter().map(|backend| BACKEND_BYTES + name(&backend.service));
         let backends: u64 = backends.sum::<u64>() + ROUTE_BYTES;
-        let groups = split.matches.iter().filter_map(|name| self.http_route_groups.get(name));
+        let groups = split.matches.iter().filter_map(|name| self.route_groups.get(name));
         let matches = groups.flat_map(|group| group.matches.values());
         let routes = matches.map(|http| match_bytes(http).saturating_add(backends));
         routes.fold(backends, u64::saturating_add)
@@ -123,7 +123,7 @@ impl Catalog {
 /// The matches of all groups that a split names. A group that does not exist contributes nothing, so a
 /// split whose groups are all missing takes no request.
 fn matches(catalog: &Catalog, split: &TrafficSplit) -> Vec<HttpMatch> {
-    let groups = split.matches.iter().filter_map(|name| catalog.http_route_groups.get(name));
+    let groups = split.matches.iter().filter_map(|name| catalog.route_groups.get(name));
     let matches: BTreeSet<HttpMatch> = groups.flat_map(|group| group.matches.values().cloned()).collect();
     matches.into_iter().collect()
 }

@@ -37,7 +37,7 @@ pub(crate) fn tcp_rule(name: &str) -> Rule {
     Rule { kind: RuleKind::TcpRoute, name: name.parse().unwrap(), matches: None }
 }
 
-pub(crate) fn http_match(path: &str) -> HttpMatch {
+pub(crate) fn http_match<Header>(path: &str) -> HttpMatch<Header> {
     let path = Some(Pattern::prefix(path).unwrap());
     HttpMatch { path, methods: MethodSet::Any, headers: BTreeMap::new() }
 }
@@ -52,7 +52,7 @@ pub(crate) fn target(id: &str, destination: &str, sources: &[&str], rules: &[Rul
 }
 
 /// A group whose matches are named by their paths.
-pub(crate) fn group(id: &str, paths: &[&str]) -> HttpRouteGroup {
+pub(crate) fn group<Header>(id: &str, paths: &[&str]) -> HttpRouteGroup<Header> {
     let matches = paths.iter().map(|&path| (path.to_owned(), http_match(path))).collect();
     HttpRouteGroup { id: name(id), matches }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
+use smc_api::smi::{RouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
 use smc_model::http_match::HttpMatch;
 use smc_model::inbound_intent::{Grant, HttpAccess};
 use smc_types::ids::NamespacedName;
@@ -13,7 +13,7 @@ use smc_types::object_ref::{Kind, ObjectRef};
 /// The route objects that rules refer to.
 pub trait Routes {
     /// The HTTPRouteGroup of this name.
-    fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup>;
+    fn http_route_group(&self, name: &NamespacedName) -> Option<&RouteGroup>;
 
     /// The TCPRoute of this name.
     fn tcp_route(&self, name: &NamespacedName) -> Option<&TcpRoute>;
@@ -79,7 +79,7 @@ pub(super) fn http_rules(target: &TrafficTarget) -> HttpRules<'_> {
 
 /// The matches that one rule allows.
 pub(super) fn matches_of<'a>(
-    group: &'a HttpRouteGroup,
+    group: &'a RouteGroup,
     names: Option<&BTreeSet<String>>,
 ) -> impl Iterator<Item = &'a HttpMatch> {
     let named = move |name: &str| names.is_none_or(|names| names.contains(name));
@@ -137,12 +137,12 @@ mod tests {
     /// Routes `/a`, `/b` in `shop/ab`, `/c` in `shop/c`, ports 80 in `shop/80`, 81 in `shop/81`, all in
     /// `shop/any`.
     struct Shop {
-        groups: [HttpRouteGroup; 3],
+        groups: [RouteGroup; 3],
         tcp_routes: [TcpRoute; 3],
     }
 
     impl Routes for Shop {
-        fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
+        fn http_route_group(&self, name: &NamespacedName) -> Option<&RouteGroup> {
             self.groups.iter().find(|group| group.id == *name)
         }
 

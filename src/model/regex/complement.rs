@@ -2,43 +2,48 @@
 //!
 //! Owns the way there: a deterministic automaton, whose ends are exchanged, and from which states are then
 //! eliminated one by one (Brzozowski and McCluskey). A complement can be exponentially larger than the
-//! expression, so every step has a bound, and one that is exceeded refuses the expression.
+//! expression, so every step has a bound, and one that is exceeded refuses the expression. What is computed
+//! is charged to a budget of steps, also if the expression is refused in the end.
 
 mod automaton;
 mod expression;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use automaton::Automaton;
 use expression::{Bytes, Expression};
+
+use super::steps::{Refusal, Steps};
 
 /// The longest complement, in bytes. Each proxy keeps it compiled, beside the expression, and this is
 /// well within the program size that the bootstrap allows: an instruction for a byte, or less.
 const MAX_LENGTH: usize = 16 * 1024;
 
-/// The most text that is written on the way, in bytes: some milliseconds. The author of an expression makes
-/// the controller spend them once, when the object is read.
+/// The most text that is written on the way, in bytes: some milliseconds.
 const MAX_WRITTEN: usize = 4 * 1024 * 1024;
 
 /// The deepest nesting of groups. RE2 refuses 1,000.
 const MAX_DEPTH: usize = 500;
 
-/// The complement is too large to be written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLarge;
+/// What an edge takes that is looked at, in steps, and one that is written.
+const LOOK: usize = 8;
+const WRITE: usize = 128;
 
 /// An expression for all header values that `text` does not match whole; `None` if it matches all of them.
 /// `text` has passed the check for what RE2 reads the same way. No value holds NUL, CR or LF (RFC 9110 §5.5).
-pub(super) fn complement(text: &str) -> Result<Option<String>, TooLarge> {
-    let automaton = Automaton::of(text)?;
-    Ok(Elimination::new(&automaton).run()?.map(Expression::into_text))
+pub(super) fn complement(text: &str, steps: &mut Steps) -> Result<Option<String>, Refusal> {
+    let automaton = Automaton::of(text, steps)?;
+    let edges = automaton.states.iter().map(|state| state.edges.len() + 1).sum();
+    steps.take_all(edges, WRITE)?;
+    Ok(Elimination::new(&automaton, steps).run()?.map(Expression::into_text))
 }
 
 /// A state of the automaton, or one of the two ends.
 type Node = usize;
 
 /// The automaton while its states are eliminated: edges that carry expressions.
-struct Elimination {
+struct Elimination<'a> {
+    steps: &'a mut Steps,
     /// The edges by target, of each node.
     out: Vec<BTreeMap<Node, Expression>>,
     /// The sources of edges to each node.
@@ -48,12 +53,13 @@ struct Elimination {
     written: usize,
 }
 
-impl Elimination {
+impl<'a> Elimination<'a> {
     /// The automaton with one more state before its start, and one behind every value that does not match.
-    fn new(automaton: &Automaton) -> Self {
+    fn new(automaton: &Automaton, steps: &'a mut Steps) -> Self {
         let states = automaton.states.len();
         let (start, end) = (states, states + 1);
         let mut this = Self {
+            steps,
             out: vec![BTreeMap::new(); states + 2],
             into: vec![Vec::new(); states + 2],
             start,
@@ -93,17 +99,24 @@ impl Elimination {
         self.out[from].insert(to, joined);
     }
 
-    fn run(mut self) -> Result<Option<Expression>, TooLarge> {
-        let mut costs: Vec<Option<usize>> = (0..self.start).map(|node| Some(self.cost(node))).collect();
-        while let Some((_, node)) =
-            costs.iter().zip(0..).filter_map(|(cost, node)| Some(((*cost)?, node))).min()
-        {
+    fn run(mut self) -> Result<Option<Expression>, Refusal> {
+        let mut costs: Vec<Option<usize>> = Vec::new();
+        for node in 0..self.start {
+            costs.push(Some(self.cost(node)?));
+        }
+        let mut order: BTreeSet<(usize, Node)> =
+            costs.iter().zip(0..).filter_map(|(cost, node)| Some(((*cost)?, node))).collect();
+        while let Some((_, node)) = order.pop_first() {
             costs[node] = None;
-            let beside: Vec<Node> = self.into[node].iter().chain(self.out[node].keys()).copied().collect();
+            let beside: BTreeSet<Node> =
+                self.into[node].iter().chain(self.out[node].keys()).copied().collect();
             self.eliminate(node)?;
             for node in beside {
-                if costs.get(node).is_some_and(Option::is_some) {
-                    costs[node] = Some(self.cost(node));
+                if let Some(Some(before)) = costs.get(node).copied() {
+                    let now = self.cost(node)?;
+                    order.remove(&(before, node));
+                    order.insert((now, node));
+                    costs[node] = Some(now);
                 }
             }
         }
@@ -111,22 +124,24 @@ impl Elimination {
     }
 
     /// What is written again if this node is eliminated next (Delgado and Morais).
-    fn cost(&self, node: Node) -> usize {
+    fn cost(&mut self, node: Node) -> Result<usize, Refusal> {
+        self.steps.take_all(1 + self.into[node].len() + self.out[node].len(), LOOK)?;
         let length = |expression: &Expression| expression.len() + 1;
         let sources: Vec<_> = self.into[node].iter().map(|from| length(&self.out[*from][&node])).collect();
         let targets: Vec<_> =
             self.out[node].iter().filter(|(to, _)| **to != node).map(|(_, e)| length(e)).collect();
         let around = self.out[node].get(&node).map_or(0, length);
         let (ins, outs) = (sources.len(), targets.len());
-        sources.iter().sum::<usize>() * outs.saturating_sub(1)
+        Ok(sources.iter().sum::<usize>() * outs.saturating_sub(1)
             + targets.iter().sum::<usize>() * ins.saturating_sub(1)
-            + around * (ins * outs).saturating_sub(1)
+            + around * (ins * outs).saturating_sub(1))
     }
 
-    fn eliminate(&mut self, node: Node) -> Result<(), TooLarge> {
+    fn eliminate(&mut self, node: Node) -> Result<(), Refusal> {
         let mut targets = std::mem::take(&mut self.out[node]);
         let around = targets.remove(&node).map(Expression::repeated);
         for to in targets.keys() {
+            self.steps.take_all(self.into[*to].len(), 1)?;
             self.into[*to].retain(|from| *from != node);
         }
         for from in std::mem::take(&mut self.into[node]) {
@@ -140,8 +155,9 @@ impl Elimination {
                 self.add(from, *to, path);
                 let path = &self.out[from][to];
                 self.written += path.len();
+                self.steps.take_all(path.len() + WRITE, 1)?;
                 if path.len() > MAX_LENGTH || path.depth() > MAX_DEPTH || self.written > MAX_WRITTEN {
-                    return Err(TooLarge);
+                    return Err(Refusal::TooLarge);
                 }
             }
         }

@@ -71,6 +71,34 @@ fn an_object_is_refused_with_the_field_and_the_reason() {
     }
 }
 
+fn group_with(expressions: &[String]) -> Value {
+    let headers = |text: &String| json!([{"h": text}]);
+    let matches = expressions.iter().enumerate();
+    let matches: Vec<_> =
+        matches.map(|(i, text)| json!({"name": format!("m{i:03}"), "headers": headers(text)})).collect();
+    json!({
+        "apiVersion": "specs.smi-spec.io/v1alpha4",
+        "kind": "HTTPRouteGroup",
+        "metadata": {"name": "g", "namespace": "shop"},
+        "spec": {"matches": matches},
+    })
+}
+
+#[test]
+fn a_group_is_refused_whose_header_expressions_cannot_be_completed() {
+    assert_eq!(created(&group_with(&["t[0-9]+".to_owned()])), "yes");
+    let refused = created(&group_with(&[".*a.{12}".to_owned()]));
+    assert!(refused.starts_with("422: spec.matches: ") && refused.contains("too complex"), "{refused}");
+    let hostile: Vec<_> = (0..256).map(|i| format!("a{{0,480}}{i}")).collect();
+    let refused = created(&group_with(&hostile));
+    assert!(refused.contains("more work than one group may take"), "{refused}");
+    // It may stay as wrong as it is.
+    let hostile = group_with(&hostile);
+    let mut labelled = hostile.clone();
+    labelled["spec"]["matches"][0]["methods"] = json!(["GET"]);
+    assert!(said(&request("UPDATE", &hostile, &labelled), None).starts_with("yes spec.matches"));
+}
+
 #[test]
 fn a_split_of_an_old_version_is_judged_with_the_matches_it_carries() {
     let mut old = split("a", "root", 1);

@@ -55,7 +55,7 @@ pub(super) fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: 
         };
         match rule.kind {
             RuleKind::HttpRouteGroup => {
-                let Some(group) = catalog.http_route_groups.get(name) else {
+                let Some(group) = catalog.route_groups.get(name) else {
                     problems.push(missing(Kind::HttpRouteGroup));
                     continue;
                 };

@@ -50,7 +50,7 @@ pub(super) fn check_split(catalog: &Catalog, split: &TrafficSplit, problems: &mu
 }
 
 fn check_groups(catalog: &Catalog, split: &TrafficSplit, object: &ObjectRef, problems: &mut Vec<Problem>) {
-    for name in split.matches.iter().filter(|name| !catalog.http_route_groups.contains_key(name)) {
+    for name in split.matches.iter().filter(|name| !catalog.route_groups.contains(name)) {
         let message = format!("names HTTPRouteGroup {name}, which does not exist or cannot be read");
         problems.push(Problem::error(object, "spec.matches", message));
     }

@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::policy::fixtures::{group, http_rule, target, tcp_route, tcp_rule};
-use smc_api::smi::{HttpRouteGroup, TcpRoute};
+use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_types::proxy_class::AppProtocol::{self, Http, Tcp};
 
 struct Shop {
-    groups: Vec<HttpRouteGroup>,
+    groups: Vec<RouteGroup>,
     routes: Vec<TcpRoute>,
 }
 
 impl Routes for Shop {
-    fn http_route_group(&self, name: &NamespacedName) -> Option<&HttpRouteGroup> {
+    fn http_route_group(&self, name: &NamespacedName) -> Option<&RouteGroup> {
         self.groups.iter().find(|group| group.id == *name)
     }
 

@@ -3,6 +3,11 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::*;
 
+/// With more steps than an expression can take.
+fn complement(text: &str) -> Result<Option<String>, Refusal> {
+    super::complement(text, &mut Steps::new(u64::MAX))
+}
+
 /// A full match on bytes, as Envoy does it. RE2's `\C` is written as the `regex` crate knows it.
 fn full(text: &str) -> Regex {
     let text = text.replace(r"\C", r"[\x00-\xff]");
@@ -84,7 +89,7 @@ fn usual_expressions_have_complements_within_the_bound() {
         "(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}",
         &"a".repeat(250),
     ] {
-        let other = complement(text).unwrap_or_else(|TooLarge| panic!("{text}")).unwrap();
+        let other = complement(text).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}")).unwrap();
         assert!(other.len() < 8 * 1024, "{text}: {}", other.len());
     }
 }
@@ -92,7 +97,7 @@ fn usual_expressions_have_complements_within_the_bound() {
 #[test]
 fn a_complement_beyond_the_bounds_is_refused_soon() {
     for text in ["(.*a.{12})", "(?:[ab]*a[ab]{9}|c)*", "(?:.{30}){30}"] {
-        assert_eq!(complement(text), Err(TooLarge), "{text}");
+        assert_eq!(complement(text), Err(Refusal::TooLarge), "{text}");
     }
 }
 
@@ -133,6 +138,61 @@ proptest! {
         let values: Vec<&[u8]> = values.iter().map(|value| &**value).collect();
         if complement(&text).is_ok() {
             divides(&text, &values);
+        }
+    }
+}
+
+/// Expressions that the check lets pass, of shapes that make many states, many edges or much text.
+fn hostile() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec![
+        "a",
+        "b",
+        ".",
+        "[ab]",
+        "[^a]",
+        r"\w",
+        r"\W?",
+        r"\b",
+        "$",
+        "^",
+        "(?i:x)",
+        "[a-z0-9]",
+        ".*",
+        "(a|b|c|d|e|f)",
+    ]);
+    let inner = leaf.prop_map(str::to_owned).prop_recursive(5, 40, 8, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 1..8).prop_map(|parts| parts.concat()),
+            prop::collection::vec(inner.clone(), 1..8).prop_map(|parts| format!("(?:{})", parts.join("|"))),
+            inner.clone().prop_map(|part| format!("(?:{part})*")),
+            (inner.clone(), 1..480_u32).prop_map(|(part, most)| format!("(?:{part}){{0,{most}}}")),
+            (inner, 1..40_u32).prop_map(|(part, times)| format!("(?:{part}){{{times}}}")),
+        ]
+    });
+    inner.prop_filter("is refused before", |text| crate::regex::check(text).is_ok())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What an expression takes is taken before it is made, and does not depend on the budget.
+    #[test]
+    fn no_expression_takes_more_than_its_budget(text in hostile(), part in 0.0..1.0) {
+        let mut steps = Steps::new(u64::MAX);
+        let result = super::complement(&text, &mut steps);
+        let took = u64::MAX - steps.left();
+        // At most the states by the bytes by the largest automaton, and the text on the way.
+        prop_assert!(took < 1 << 27, "{took} {text}");
+        let mut steps = Steps::new(took);
+        prop_assert_eq!(&super::complement(&text, &mut steps), &result);
+        prop_assert_eq!(steps.left(), 0);
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let less = (took as f64 * part) as u64;
+        let mut steps = Steps::new(less.min(took - 1));
+        prop_assert_eq!(super::complement(&text, &mut steps), Err(Refusal::OverBudget));
+        prop_assert_eq!(steps.left(), 0);
+        if let Ok(Some(other)) = result {
+            prop_assert!(took > u64::try_from(other.len()).unwrap());
         }
     }
 }

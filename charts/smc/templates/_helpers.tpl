@@ -15,7 +15,11 @@ app.kubernetes.io/component: controller
 
 {{/* The image of the controller and of the init container of sidecars. */}}
 {{- define "smc.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
 {{- end -}}
 
 {{/* Which namespaces the webhooks look at. */}}

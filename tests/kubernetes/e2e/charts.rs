@@ -23,6 +23,8 @@ const MONITORS: &str = include_str!("charts/monitors.yaml");
 /// Time limit for the controller manager to make a pod, on a machine that is busy.
 const LIMIT: Duration = Duration::from_mins(1);
 
+const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
 fn chart(name: &str) -> String {
     // Cargo starts tests in the directory of their package.
     std::path::absolute(Path::new("../../charts").join(name)).unwrap().display().to_string()
@@ -55,15 +57,17 @@ async fn get(cluster: &Cluster, what: &[&str]) -> Value {
 
 /// Every values file, alone and with all that is off by default.
 fn profiles() -> Vec<Vec<String>> {
+    let digest = format!("--set=image.digest={DIGEST}");
     let ha = format!("--values={}/values-ha.yaml", chart("smc"));
     let all = "--set=podMonitor.enabled=true,serviceMonitor.enabled=true,priorityClassName=system-cluster-critical,\
                persistence.storageClassName=fast,imagePullSecrets[0].name=pull,nodeSelector.disk=ssd,\
                tolerations[0].operator=Exists,webhooks.excludedNamespaces[0]=legacy,extraArgs[0]=--request-retries=1,\
                podMonitor.labels.team=mesh,podAnnotations.a=b,podLabels.c=d,listenAddress=[::],\
-               kek.secretName=smc-kek-2,kek.alsoSecretName=smc-kek";
+               kek.secretName=smc-kek-2,kek.alsoSecretName=smc-kek,networkPolicy.apiServers[0]=192.0.2.0/28,\
+               networkPolicy.apiServers[1]=2001:db8::/64,networkPolicy.scrapers[0].namespaceSelector.matchLabels.a=b";
     let none = "--set=podDisruptionBudget.enabled=false,networkPolicy.enabled=false,persistence.enabled=false,\
                 kek.create=false";
-    let rows: [&[&str]; 4] = [&[], &[&ha], &[&ha, all], &[none]];
+    let rows: [&[&str]; 4] = [&[], &[&ha], &[&ha, all, &digest], &[none]];
     rows.iter().map(|row| row.iter().map(|flag| (*flag).to_owned()).collect()).collect()
 }
 
@@ -86,10 +90,13 @@ async fn what_the_charts_render_is_taken_by_the_api_server() {
         let optional = ["PodDisruptionBudget", "NetworkPolicy", "PodMonitor", "ServiceMonitor"].map(count);
         let expected = match &profile[..] {
             [flag] if flag.contains("networkPolicy.enabled=false") => [0, 0, 0, 0],
-            [_, _] => [1, 1, 1, 1],
+            [_, _, _] => [1, 1, 1, 1],
             _ => [1, 1, 0, 0],
         };
         assert_eq!(optional, expected, "{profile:?}");
+        let pinned = rendered.contains(&format!("smc@{DIGEST}"));
+        let narrow = rendered.contains("cidr: \"2001:db8::/64\"") && rendered.contains("a: b");
+        assert_eq!((pinned, narrow), (expected == [1, 1, 1, 1], expected == [1, 1, 1, 1]), "{profile:?}");
     }
     for (wrong, words) in [
         ("replicas=6", "greater than maxReplicas"),
@@ -97,6 +104,8 @@ async fn what_the_charts_render_is_taken_by_the_api_server() {
         ("webhooks.failurePolicy=Sometimes", "failurePolicy"),
         ("meshName=Two Words", "meshName"),
         ("typo=1", "typo"),
+        ("image.digest=latest", "digest"),
+        ("networkPolicy.apiServers[0]=everywhere", "apiServers"),
     ] {
         let template = ["template", "smc", &chart("smc"), "--kube-version=1.34.0", "--set", wrong];
         let refused = cluster.helm(&template).await.unwrap();

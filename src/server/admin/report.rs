@@ -303,7 +303,7 @@ mod tests {
             service_account: account.parse().unwrap(),
         };
         let endpoints = [endpoint("s/a", "s/y", 80), endpoint("s/b", "s/y", 80), endpoint("s/c", "s/x", 81)];
-        let servers = port_servers(&endpoints).into_iter().map(|one| (one.service_account, one.port));
+        let servers = port_servers(endpoints.iter()).into_iter().map(|one| (one.service_account, one.port));
         assert_eq!(servers.collect::<Vec<_>>(), [("s/x".to_owned(), 81), ("s/y".to_owned(), 80)]);
     }
 }

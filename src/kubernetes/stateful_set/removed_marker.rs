@@ -48,8 +48,8 @@ pub fn stay(data_dir: &Path) -> Result<(), LeftError> {
     removed.map_err(|source| LeftError { action: "remove", path, source })
 }
 
-/// Deletes what a marked directory knows, and then the mark: the ledger, a directory, and the last known mesh, a
-/// file. Blocks.
+/// Deletes what a marked directory knows, and then the mark: the ledger, a directory, and the last known
+/// mesh, a file. Blocks.
 pub fn sweep(data_dir: &Path, ledger: &Path, last_known: &Path) -> Result<(), LeftError> {
     if !has_left(data_dir)? {
         return Ok(());

@@ -11,8 +11,8 @@ use super::Catalog;
 use smc_model::topology::Service;
 use smc_types::ids::ServiceId;
 
-/// Endpoints of the services of one namespace. Kubernetes is tested with 3,000 pods in a namespace: this is for
-/// that many behind ten services of four ports each. An endpoint takes some 250 bytes.
+/// Endpoints of the services of one namespace. Kubernetes is tested with 3,000 pods in a namespace: this is
+/// for that many behind ten services of four ports each. An endpoint takes some 250 bytes.
 const MAX_ENDPOINTS: u64 = 131_072;
 
 /// What the services of each namespace cost.
@@ -60,9 +60,9 @@ impl EndpointBudgets {
         Self { most, ..Self::default() }
     }
 
-    /// Sets what services cost; `None` for one that is not there. Returns the services that begin, or cease, to go
-    /// without endpoints, and are there. Those of one change come together: one after the other they would take
-    /// turns at the end of the order.
+    /// Sets what services cost; `None` for one that is not there. Returns the services that begin, or
+    /// cease, to go without endpoints, and are there. Those of one change come together: one after the
+    /// other they would take turns at the end of the order.
     pub(super) fn set(&mut self, costs: Vec<(ServiceId, Option<u64>)>) -> BTreeSet<ServiceId> {
         let mut namespaces = BTreeSet::new();
         for (service, cost) in costs {

@@ -53,10 +53,19 @@ pub(super) fn pattern(pattern: &Pattern) -> RegexMatcher {
 }
 
 fn header(name: &str, pattern: &str) -> HeaderMatcher {
+    matcher(name, MatchPattern::SafeRegex(regex(pattern)))
+}
+
+/// This value only.
+pub(super) fn exactly(name: &str, value: &str) -> HeaderMatcher {
+    matcher(name, MatchPattern::Exact(value.to_owned()))
+}
+
+fn matcher(name: &str, pattern: MatchPattern) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {
-            match_pattern: Some(MatchPattern::SafeRegex(regex(pattern))),
+            match_pattern: Some(pattern),
             ignore_case: false,
         })),
         ..HeaderMatcher::default()

@@ -105,12 +105,15 @@ pub(super) fn statistics(
     questions: &[&str],
     cluster: &str,
 ) -> route::RouteConfiguration {
-    let matched = route::RouteMatch {
+    // Each by itself: an expression of all of them would be larger than some Envoys may take.
+    let matched = |question: &&str| route::RouteMatch {
         path_specifier: Some(PathSpecifier::Path(path.to_owned())),
-        headers: vec![http_match::one_of(":method", &["GET"]), http_match::one_of(":path", questions)],
+        headers: vec![http_match::one_of(":method", &["GET"]), http_match::exactly(":path", question)],
         ..route::RouteMatch::default()
     };
-    let mut routes = vec![to(matched, &Destination::One(cluster.to_owned()))];
+    let routes =
+        questions.iter().map(|question| to(matched(question), &Destination::One(cluster.to_owned())));
+    let mut routes: Vec<_> = routes.collect();
     for route in &mut routes {
         if let Some(route::route::Action::Route(action)) = &mut route.action {
             action.timeout = Some(proto::seconds(STATISTICS_SECONDS));

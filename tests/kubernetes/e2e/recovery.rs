@@ -37,6 +37,7 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
         let refused = smc.run(&[command, &["--confirm"]].concat()).await.refusal();
         assert!(refused.contains("has a leader"), "{refused}");
     }
+    an_upgrade_begins_with_the_key(smc).await;
     a_majority_that_is_there_is_left_alone(smc).await;
     a_process_of_a_former_pod_ends(smc).await;
 
@@ -61,6 +62,27 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     assert_eq!(restored.code, Some(0), "{restored:#?}\n{}", mesh::state(smc.cluster, AMBER).await);
     connected_again(smc).await;
     smc.succeed(&["uninstall"]).await;
+}
+
+/// Controllers that restart without it would stand still, all of them, and the upgrade would be their
+/// restart.
+async fn an_upgrade_begins_with_the_key(smc: Program<'_>) {
+    let secret = kubectl(smc, &["get", "secret", "smc-kek", "-o", "json"]).await;
+    let mut kept: Value = serde_json::from_str(&secret).unwrap();
+    kept["metadata"] = json!({ "name": "smc-kek", "namespace": AMBER });
+    let mut another = kept.clone();
+    another["data"]["kek"] = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=".into();
+    for (secret, reason) in [(None, "smc-kek is missing"), (Some(another), "smc-kek does not hold")] {
+        kubectl(smc, &["delete", "secret", "smc-kek", "--ignore-not-found"]).await;
+        if let Some(secret) = secret {
+            smc.cluster.apply(&secret.to_string()).await.unwrap();
+        }
+        let refused = smc.run(&["upgrade", "--wait", "0s"]).await.refusal();
+        assert!(refused.contains(reason) && refused.contains("so nothing was changed"), "{refused}");
+    }
+    kubectl(smc, &["delete", "secret", "smc-kek"]).await;
+    smc.cluster.apply(&kept.to_string()).await.unwrap();
+    smc.succeed(&["upgrade", "--image", SMC_IMAGE, "--envoy-image", ENVOY_IMAGE]).await;
 }
 
 /// Scaled to 0 the group has no leader, and nothing is lost but the record of the founding, as where it was

@@ -51,8 +51,8 @@ pub(super) async fn key(cluster: &Cluster, namespace: &MeshNamespace, name: &str
     }
 }
 
-/// The id, among those that the mesh has `sealed` with, that controllers miss which start with these keys; `None`
-/// also where a key that cannot be seen may be it.
+/// The id, among those that the mesh has `sealed` with, that controllers miss which start with these keys;
+/// `None` also where a key that cannot be seen may be it.
 pub(super) fn missed<'a>(keys: &[&Key], sealed: &'a [String]) -> Option<&'a String> {
     if keys.iter().any(|key| matches!(key, Key::Unknown | Key::Unread)) {
         return None;
@@ -60,8 +60,8 @@ pub(super) fn missed<'a>(keys: &[&Key], sealed: &'a [String]) -> Option<&'a Stri
     sealed.iter().find(|id| !keys.iter().any(|key| matches!(key, Key::Id(held) if held == *id)))
 }
 
-/// Why controllers that start with the keys of these Secrets do not open what the mesh has sealed, if that can
-/// be seen. Nothing is sealed before the mesh is founded.
+/// Why controllers that start with the keys of these Secrets do not open what the mesh has sealed, if that
+/// can be seen. Nothing is sealed before the mesh is founded.
 pub async fn unopened(cluster: &Cluster, namespace: &MeshNamespace, secrets: &[&str]) -> Option<String> {
     let sealed = recorded(cluster, namespace).await;
     if sealed.is_empty() {

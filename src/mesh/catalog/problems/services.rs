@@ -59,8 +59,8 @@ fn check_pods_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec
     }
 }
 
-/// Reports to every service of `one` a service that targets the port with another protocol. A service gets one
-/// report: workloads times ports would be too many.
+/// Reports to every service of `one` a service that targets the port with another protocol. A service gets
+/// one report: workloads times ports would be too many.
 fn report_protocols<'a>(
     one: &'a InboundPort,
     other: &InboundPort,

@@ -86,10 +86,10 @@ async fn say(stream: impl AsyncRead + AsyncWrite, says: &Says, sent: &Sent) {
 }
 
 /// Floods a port in all ways at once, with TLS if there is a certificate for it.
-fn flood_with(port: SocketAddr, own: Option<Credentials>, floods: Vec<Says>, sent: &Sent) -> JoinSet<()> {
+fn flood_with(port: SocketAddr, own: Option<&Credentials>, floods: Vec<Says>, sent: &Sent) -> JoinSet<()> {
     let mut senders = JoinSet::new();
     for says in floods {
-        let (own, sent) = (own.clone(), Arc::clone(sent));
+        let (own, sent) = (own.cloned(), Arc::clone(sent));
         senders.spawn(async move {
             loop {
                 let Ok(socket) = TcpStream::connect(port).await else { continue };
@@ -175,7 +175,7 @@ async fn no_peer_decides_how_much_is_logged() {
         ("metrics", replicas.metrics(0), None, [frames(), no_handshakes()].concat()),
     ] {
         let sent = Sent::default();
-        let senders = flood_with(port, own, floods, &sent);
+        let senders = flood_with(port, own.as_ref(), floods, &sent);
         measure(what, senders, &sent).await;
     }
     let sent = Sent::default();

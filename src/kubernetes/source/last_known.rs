@@ -260,18 +260,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
         known.save(&[ACCOUNT.into()], NOW).unwrap();
-        let at = |hours: f64| Timestamp(NOW.0 + (hours * 3600.0) as i64);
-        for (hours, expected) in [
-            (-0.1, None),
-            (0.0, None),
-            (23.9, None),
-            (24.1, Some("is 24 hours old, and may be 24: policy may have been taken back since")),
-            (2200.0, Some("is 2200 hours old, and may be 24: policy may have been taken back since")),
-            (-0.5, Some("is of a time to come: the clock of this replica is, or was, wrong")),
+        for (minutes, expected) in [
+            (-6, None),
+            (0, None),
+            (24 * 60 - 1, None),
+            (24 * 60 + 1, Some("is 24 hours old, and may be 24: policy may have been taken back since")),
+            (2200 * 60, Some("is 2200 hours old, and may be 24: policy may have been taken back since")),
+            (-30, Some("is of a time to come: the clock of this replica is, or was, wrong")),
         ] {
-            let loaded = known.load(at(hours)).map(|kept| kept.unwrap().len());
+            let loaded = known.load(Timestamp(NOW.0 + 60 * minutes)).map(|kept| kept.unwrap().len());
             let expected = expected.map_or(Ok(1), |reason| Err(reason.to_owned()));
-            assert_eq!(loaded.map_err(|error| error.to_string()), expected, "after {hours} h");
+            assert_eq!(loaded.map_err(|error| error.to_string()), expected, "after {minutes} min");
         }
     }
 

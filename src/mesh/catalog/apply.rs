@@ -454,7 +454,9 @@ impl Catalog {
                 }
                 Change::Anew => {
                     let mut change = service.map(|service| Backends::of(self, service)).unwrap_or_default();
-                    old.into_iter().for_each(|old| change.subtract(old));
+                    if let Some(old) = old {
+                        change.subtract(old);
+                    }
                     change
                 }
             };

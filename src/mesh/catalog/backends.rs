@@ -115,8 +115,9 @@ impl<T: Ord> ByPort<T> {
     /// As [`Counts::turned`], with the port.
     fn turned<'a>(&'a self, change: &'a Self) -> impl Iterator<Item = (u16, &'a T)> {
         change.0.iter().flat_map(|(port, change)| {
-            let unknown = self.0.get(port).is_none().then(|| change.0.keys());
-            let known = self.0.get(port).map(|counts| counts.turned(change).map(|(value, _)| value));
+            let own = self.0.get(port);
+            let unknown = own.is_none().then(|| change.0.keys());
+            let known = own.map(|counts| counts.turned(change).map(|(value, _)| value));
             let turned = unknown.into_iter().flatten().chain(known.into_iter().flatten());
             turned.map(|value| (*port, value))
         })
@@ -191,7 +192,9 @@ impl Backends {
     pub(super) fn from(catalog: &Catalog, service: &ServiceId, sources: &BTreeSet<Source>) -> Self {
         let mut backends = Self::default();
         if let Some(service) = catalog.services.get(service) {
-            sources.iter().for_each(|source| backends.contribute(catalog, service, source));
+            for source in sources {
+                backends.contribute(catalog, service, source);
+            }
         }
         backends
     }

@@ -37,6 +37,10 @@ const MAX_PROGRAM: u64 = 1000;
 /// RE2's bound on a repetition count, and on the product of nested ones.
 const MAX_REPETITION: u64 = 1000;
 
+/// What stands around an expression for the start of a text.
+const PREFIX: &str = "(?:";
+const WHATEVER_FOLLOWS: &str = ").*";
+
 /// A checked regular expression, in the form that matches the **whole** text, as Envoy's `safe_regex` does.
 /// Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +57,13 @@ impl Pattern {
     /// An expression for the start of the text (SMI: `pathRegex`), whatever follows.
     pub fn prefix(text: &str) -> Result<Self, InvalidPattern> {
         check(text)?;
-        Ok(Self(format!("(?:{text}).*").into()))
+        Ok(Self(format!("{PREFIX}{text}{WHATEVER_FOLLOWS}").into()))
+    }
+
+    /// The text that [`Self::prefix`] was made of.
+    pub fn as_prefix(&self) -> &str {
+        let text = self.0.strip_prefix(PREFIX).and_then(|text| text.strip_suffix(WHATEVER_FOLLOWS));
+        text.unwrap_or(&self.0)
     }
 
     /// The expression, for a full match.

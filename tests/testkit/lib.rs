@@ -3,9 +3,9 @@
 //! Owns the spelling of small meshes ([`mesh`]), the files of a controller ([`shop`]), the places of
 //! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
 //! hostile ones ([`hostile`]), a [`relay`] to a server, the reading of Envoy's log ([`envoy_log`]), of the
-//! report about [`shards`] and of a process's [`memory`], a document as blocks of commands ([`page`]), and
-//! the wait for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is
-//! wrong: a test fails then, which is what it is for.
+//! report about [`shards`] and of a process's [`memory`], an allocator that counts ([`allocations`]), a
+//! document as blocks of commands ([`page`]), and the wait for what is to come ([`mod@eventually`]). Asserts
+//! nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -16,6 +16,7 @@
 )]
 
 pub mod ads;
+pub mod allocations;
 pub mod envoy_log;
 pub mod eventually;
 pub mod hostile;

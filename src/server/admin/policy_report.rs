@@ -8,6 +8,7 @@ use smc_mesh::catalog::Catalog;
 use smc_mesh::policy::{self, GrantSizes};
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::inbound_intent::HttpAccess;
+use smc_model::regex::Pattern;
 use smc_proto::admin::v1 as pb;
 
 /// The most bytes of routes and ports in an answer. More is for a program to read, from the declared objects.
@@ -65,20 +66,13 @@ fn headed(target: &TrafficTarget) -> pb::Rule {
     }
 }
 
-/// The expression of a path as its author wrote it: [`Pattern::prefix`] made a full match of it.
-///
-/// [`Pattern::prefix`]: smc_model::regex::Pattern::prefix
-fn as_declared(path: &str) -> &str {
-    path.strip_prefix("(?:").and_then(|path| path.strip_suffix(").*")).unwrap_or(path)
-}
-
 /// A match as text: methods, path, headers.
 fn http_match(route: &HttpMatch) -> String {
     let methods = match &route.methods {
         MethodSet::Any => "*".to_owned(),
         MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),
     };
-    let path = route.path.as_ref().map_or("*", |pattern| as_declared(pattern.as_str()));
+    let path = route.path.as_ref().map_or("*", Pattern::as_prefix);
     let mut parts = vec![methods, path.to_owned()];
     parts.extend(route.headers.iter().map(|(name, value)| format!("{name}~{}", value.matching().as_str())));
     parts.join(" ")

@@ -63,6 +63,9 @@ pub struct Stray {
     pub sidecars: usize,
 }
 
+/// The phases of pods that can still call.
+const CAN_CALL: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// How many names a text for a person shows.
 const SHOWN: usize = 5;
 
@@ -211,14 +214,13 @@ struct Sidecar {
 /// sidecar for moments only.
 pub async fn pods_with_sidecar(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
     let pods = Api::namespaced(client.clone(), namespace);
-    let (found, failed) = sidecars(&pods, "status.phase!=Succeeded,status.phase!=Failed").await;
+    let (found, failed) = sidecars(&pods, CAN_CALL).await;
     failed.map_or_else(|| Ok(found.into_iter().map(|sidecar| sidecar.pod).collect()), Err)
 }
 
 /// How many pods have a sidecar, by namespace, of those that can still call.
 pub async fn sidecars_by_namespace(client: &Client) -> Result<BTreeMap<String, usize>, kube::Error> {
-    let (found, failed) =
-        sidecars(&Api::all(client.clone()), "status.phase!=Succeeded,status.phase!=Failed").await;
+    let (found, failed) = sidecars(&Api::all(client.clone()), CAN_CALL).await;
     let mut counts = BTreeMap::new();
     for sidecar in found {
         *counts.entry(sidecar.namespace).or_default() += 1;

@@ -22,7 +22,7 @@ use smc_types::causes::causes;
 use smc_types::ids::{MeshName, MeshNamespace};
 use smc_types::object_ref::Kind;
 
-use super::key::{Key, key, recorded};
+use super::key::{Key, key, sealed};
 use super::members::{Members, members};
 use super::rights::{Right, expected, rights};
 use crate::crds::definitions;
@@ -193,10 +193,7 @@ pub async fn gather(
             facts.other_key = Some(key(cluster, namespace, other).await);
         }
         facts.group = group(cluster, namespace).await;
-        facts.sealed_with = match &facts.group {
-            Ok(group) if !group.sealed_with.is_empty() => group.sealed_with.clone(),
-            _ => recorded(cluster, namespace).await,
-        };
+        facts.sealed_with = sealed(cluster, namespace, &facts.group).await;
         facts.members = members(&client, mesh, &meshes(&client).await, now).await;
         facts.config = found(cluster, &mesh_config(namespace)).await;
         facts.rights = rights(cluster, expected(mesh, namespace, set)?).await;

@@ -5,12 +5,16 @@
 //! otherwise, of all controllers at once. The key is read with the rights of the person who asks, and
 //! nothing but its id is kept.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use smc_issuing::seal::key_id;
 use smc_types::ids::MeshNamespace;
+use tokio::time::sleep;
 use zeroize::Zeroize;
 
+use super::facts::{self, Group};
 use crate::install::apply::Cluster;
 use crate::stateful_set::{FOUNDING_KEY, FOUNDING_RECORD, GROUP_KEYS, GROUP_RECORD, SECRET_KEY};
 
@@ -60,10 +64,20 @@ pub(super) fn missed<'a>(keys: &[&Key], sealed: &'a [String]) -> Option<&'a Stri
     sealed.iter().find(|id| !keys.iter().any(|key| matches!(key, Key::Id(held) if held == *id)))
 }
 
+/// The time in which a follower has applied, and the record has taken over, what the leader has committed.
+const FOLLOWS: Duration = Duration::from_secs(3);
+
 /// Why controllers that start with the keys of these Secrets do not open what the mesh has sealed, if that
-/// can be seen. Nothing is sealed before the mesh is founded.
+/// can be seen. Nothing is sealed before the mesh is founded. Right after a change of the key, a follower and
+/// the record name the former one, so a reason counts that is there again after a while.
 pub async fn unopened(cluster: &Cluster, namespace: &MeshNamespace, secrets: &[&str]) -> Option<String> {
-    let sealed = recorded(cluster, namespace).await;
+    look(cluster, namespace, secrets).await?;
+    sleep(FOLLOWS).await;
+    look(cluster, namespace, secrets).await
+}
+
+async fn look(cluster: &Cluster, namespace: &MeshNamespace, secrets: &[&str]) -> Option<String> {
+    let sealed = sealed(cluster, namespace, &facts::group(cluster, namespace).await).await;
     if sealed.is_empty() {
         return None;
     }
@@ -88,8 +102,21 @@ pub async fn unopened(cluster: &Cluster, namespace: &MeshNamespace, secrets: &[&
     ))
 }
 
+/// The ids of the keys that the mesh has sealed with: as its group says, or, where no controller can, as the
+/// cluster has on record.
+pub(super) async fn sealed(
+    cluster: &Cluster,
+    namespace: &MeshNamespace,
+    group: &Result<Group, String>,
+) -> Vec<String> {
+    match group {
+        Ok(group) if !group.sealed_with.is_empty() => group.sealed_with.clone(),
+        _ => recorded(cluster, namespace).await,
+    }
+}
+
 /// The ids of the keys that are on record in the cluster: the leader's record, or that of the founding.
-pub(super) async fn recorded(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<String> {
+async fn recorded(cluster: &Cluster, namespace: &MeshNamespace) -> Vec<String> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), namespace.as_str());
     for (name, field) in [(GROUP_RECORD, GROUP_KEYS), (FOUNDING_RECORD, FOUNDING_KEY)] {
         let Ok(Some(map)) = maps.get_opt(name).await else { continue };

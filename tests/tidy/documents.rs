@@ -13,7 +13,7 @@ fn documents() -> Vec<String> {
 }
 
 /// What stands between backticks, line by line, outside of blocks of code.
-fn quoted(text: &str) -> Vec<&str> {
+pub(crate) fn quoted(text: &str) -> Vec<&str> {
     let mut code = false;
     let lines = text.lines().filter(|line| {
         code ^= line.trim_start().starts_with("```");

@@ -98,3 +98,22 @@ async fn roots(path: &std::path::Path) -> Result<RootCertStore, Box<dyn std::err
     }
     Ok(roots)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_without_a_client_ca_lets_no_controller_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let damaged = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        for content in [None, Some(""), Some("no PEM"), Some(damaged)] {
+            let path = directory.path().join("clients.pem");
+            let _ = std::fs::remove_file(&path);
+            if let Some(content) = content {
+                std::fs::write(&path, content).unwrap();
+            }
+            assert!(roots(&path).await.is_err(), "{content:?}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod cluster;
 mod controller;
 mod crds;
 mod duration;
+mod end;
 mod inject;
 mod install;
 mod kek;
@@ -139,9 +140,12 @@ pub fn run_in(env: Env) -> ExitCode {
 fn dispatch(command: Command, env: Env) -> Outcome {
     match command {
         Command::Controller(args) => {
-            let (raft, probes) = (threads("raft", RAFT_THREADS)?, threads("probes", 1)?);
+            let (main, raft, probes) =
+                (many_threads()?, threads("raft", RAFT_THREADS)?, threads("probes", 1)?);
             let own = controller::Runtimes { raft: raft.handle(), probes: probes.handle() };
-            many_threads()?.block_on(controller::run(*args, env, own))
+            let outcome = main.block_on(controller::run(*args, env, own));
+            [main, raft, probes].into_iter().for_each(end::leave);
+            outcome
         }
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),

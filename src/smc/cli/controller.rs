@@ -27,12 +27,12 @@ use smc_types::ids::{ReplicaId, TrustDomain};
 use smc_xds::connections::{MAX_CONNECTIONS, max_connections};
 use thiserror::Error;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::duration;
+use super::end::{self, Signals};
 use super::mesh_source::{MeshArgs, last_known_mesh};
 use super::outcome::{Outcome, Verdict};
 use super::replica::ReplicaArgs;
@@ -192,6 +192,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) 
     } = args;
     let summaries = log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
+    let _at_latest = end::at_latest(runtimes.probes, drain_limit).map_err(ControllerError::Signals)?;
     let running = CancellationToken::new();
     let mut tasks = Tasks::new(running.clone());
     tasks.spawn("log", |stopping| summaries.log(stopping));
@@ -487,25 +488,6 @@ async fn open_mounted_keys(
         match opened.map_err(ControllerError::Opening)?? {
             Some(keys) => return Ok(keys),
             None => sleep(MOUNTING_LOOK).await,
-        }
-    }
-}
-
-/// The signals that end a controller.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

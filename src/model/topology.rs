@@ -132,7 +132,7 @@ pub struct Workload {
     /// Whether it gets traffic.
     pub readiness: Readiness,
     /// Whether the pod itself asks for or refuses a sidecar by its annotation; `None` leaves it to the
-    /// namespace. A `hostNetwork` pod always refuses. Any other that runs with a sidecar asks for it.
+    /// namespace. A pod that never gets one always refuses. Any other that runs with a sidecar asks for it.
     pub injection: Option<bool>,
 }
 

@@ -20,7 +20,7 @@ mod sidecar;
 #[cfg(test)]
 mod tests;
 
-pub use decision::{Decision, NotInjected, decide, switch};
+pub use decision::{Decision, MIRROR_ANNOTATION, NotInjected, decide, switch};
 pub use drawn::{Drawn, ProbeToken};
 pub use error::InjectionError;
 pub use names::{

@@ -15,8 +15,8 @@ use super::namespace::{injection_problem, read_injection, read_namespace};
 use super::{namespaced, port};
 use crate::{Platform, Rules};
 
-use smc_sidecar::injection::ENVOY;
 pub use smc_sidecar::injection::PROXY_UUID_LABEL;
+use smc_sidecar::injection::{ENVOY, MIRROR_ANNOTATION, NotInjected};
 
 /// The service account of a pod that names none (Kubernetes' admission fills it in).
 const DEFAULT_SERVICE_ACCOUNT: &str = "default";
@@ -164,23 +164,30 @@ fn read_named_ports(
     ports
 }
 
-/// Whether the pod asks for or refuses a sidecar, and what is wrong with how it asks. A pod in the host's
-/// network always refuses: interception there would take the traffic of the whole machine.
+/// Whether the pod asks for or refuses a sidecar, and what is wrong with how it asks. A pod that never gets one
+/// always refuses.
 fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
     let (stated, problem) = read_injection(pod.metadata.annotations.as_ref());
-    if pod.spec.as_ref().and_then(|spec| spec.host_network) != Some(true) {
-        return (stated, problem);
-    }
-    let message = "spec.hostNetwork is set, and such a pod never gets a sidecar";
-    (Some(false), problem.or_else(|| (stated == Some(true)).then(|| message.to_owned())))
+    let Some(reason) = never(pod) else { return (stated, problem) };
+    let message = || format!("{reason}, and such a pod never gets a sidecar");
+    (Some(false), problem.or_else(|| (stated == Some(true)).then(message)))
+}
+
+/// Why the pod never gets a sidecar, by the rule of the injector. In the host's network interception would
+/// take the traffic of the whole machine.
+fn never(pod: &core::Pod) -> Option<NotInjected> {
+    let mirror = pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR_ANNOTATION));
+    let spec = pod.spec.as_ref();
+    let os = spec.and_then(|spec| spec.os.as_ref()).map(|os| os.name.as_str());
+    NotInjected::ever(spec.and_then(|spec| spec.host_network) == Some(true), mirror, os)
 }
 
 /// Whether the pod runs with a sidecar: it has the label and the container that injection gives, SMC's or
-/// OSM's. The annotations decide about pods that are made; what a pod has, it keeps until it ends. A pod in
-/// the host's network has none, whatever it looks like: its address is that of the machine.
+/// OSM's. The annotations decide about pods that are made; what a pod has, it keeps until it ends. A pod that
+/// never gets one has none, whatever it looks like.
 fn has_sidecar(pod: &core::Pod) -> bool {
     let labelled = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_UUID_LABEL));
-    let Some(spec) = pod.spec.as_ref().filter(|spec| spec.host_network != Some(true)) else { return false };
+    let Some(spec) = pod.spec.as_ref().filter(|_| never(pod).is_none()) else { return false };
     let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     labelled && containers.any(|container| container.name == ENVOY)
 }
@@ -223,6 +230,7 @@ mod tests {
     use serde_json::{Value, json};
     use smc_mesh::catalog::{Catalog, Object, SourceEvent};
     use smc_model::topology::Namespace;
+    use smc_sidecar::injection::{Decision, decide};
     use smc_types::problem::Severity::{Error, Warning};
 
     use super::super::namespace::INJECTION_ANNOTATION;
@@ -436,18 +444,32 @@ mod tests {
         assert_eq!(fields(&reading.problems), problems);
     }
 
+    /// What a pod may have beside annotations that decides about a sidecar: metadata and spec, and whether
+    /// it may get one.
+    fn shapes() -> [(Value, Value, bool); 6] {
+        [
+            (json!({}), json!({}), true),
+            (json!({}), json!({"hostNetwork": false, "os": {"name": "linux"}}), true),
+            (json!({}), json!({"hostNetwork": true}), false),
+            (json!({}), json!({"os": {"name": "windows"}}), false),
+            (json!({MIRROR_ANNOTATION: "0f"}), json!({}), false),
+            (json!({MIRROR_ANNOTATION: ""}), json!({"hostNetwork": true}), false),
+        ]
+    }
+
     #[test]
-    fn a_pod_in_the_hosts_network_never_gets_a_sidecar() {
-        let asks = json!({"annotations": {"openservicemesh.io/sidecar-injection": "enabled"}});
-        for (meta, host, injection, problems) in [
-            (json!({}), json!(null), None, 0),
-            (asks.clone(), json!(false), Some(true), 0),
-            (json!({}), json!(true), Some(false), 0),
-            (asks, json!(true), Some(false), 1),
-        ] {
-            let reading = read(pod(meta, json!({"hostNetwork": host}), json!({})));
-            assert_eq!(reading.object.unwrap().injection, injection);
-            assert_eq!(reading.problems.len(), problems);
+    fn a_pod_that_cannot_have_a_sidecar_refuses_one_and_says_why() {
+        for (annotations, spec, may) in shapes() {
+            for asks in [false, true] {
+                let mut annotations = annotations.clone();
+                if asks {
+                    annotations[INJECTION_ANNOTATION] = "enabled".into();
+                }
+                let reading = read(pod(json!({ "annotations": annotations }), spec.clone(), json!({})));
+                let expected = if may { asks.then_some(true) } else { Some(false) };
+                assert_eq!(reading.object.unwrap().injection, expected, "{annotations} {spec}");
+                assert_eq!(reading.problems.len(), usize::from(asks && !may), "{annotations} {spec}");
+            }
         }
     }
 
@@ -464,7 +486,13 @@ mod tests {
             ("what it asks for now", refusing, json!({"initContainers": envoy}), true),
             ("a label alone", labelled.clone(), json!({"containers": [{"name": "main"}]}), false),
             ("an Envoy of its own", json!({}), json!({"containers": envoy}), false),
-            ("the host's network", labelled, json!({"containers": envoy, "hostNetwork": true}), false),
+            (
+                "the host's network",
+                labelled.clone(),
+                json!({"containers": envoy, "hostNetwork": true}),
+                false,
+            ),
+            ("Windows", labelled, json!({"containers": envoy, "os": {"name": "windows"}}), false),
         ] {
             let workload = read(pod(meta, spec, json!({}))).object.unwrap();
             for monitored in [true, false] {
@@ -498,14 +526,23 @@ mod tests {
             }}));
             let mut catalog = Catalog::default();
             let read = read_namespace(&namespace, &Rules::default()).object.unwrap();
-            catalog.apply(SourceEvent::Upsert(Object::Namespace(read)));
-            for (pod_says, host) in says.iter().flat_map(|says| [(*says, false), (*says, true)]) {
-                let meta = json!({"annotations": annotations(pod_says)});
-                let pod: core::Pod = object(pod(meta, json!({"hostNetwork": host}), json!({})));
+            catalog.apply(SourceEvent::Upsert(Object::Namespace(read.clone())));
+            for (pod_says, (more, spec, _)) in
+                says.iter().flat_map(|says| shapes().map(|shape| (*says, shape)))
+            {
+                let mut annotations = annotations(pod_says).unwrap_or_else(|| json!({}));
+                annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                let submitted = pod(json!({ "annotations": annotations }), spec, json!({}));
+                let pod: core::Pod = object(submitted.clone());
                 let workload = read_pod(&pod, Platform::Files).object.unwrap();
                 let sidecar = gets_sidecar(&pod, &namespace, &MeshName::default());
-                let case = (labels, namespace_says, pod_says, host);
-                assert_eq!(sidecar, catalog.in_mesh(&workload), "{case:?}");
+                let injected = decide(&read, &submitted) == Decision::Inject;
+                let in_mesh = catalog.in_mesh(&workload);
+                assert_eq!(
+                    (sidecar, injected),
+                    (in_mesh, in_mesh),
+                    "{labels} {namespace_says:?} {submitted}"
+                );
                 if sidecar {
                     with_sidecar.push((namespace_says, pod_says));
                 }
@@ -515,6 +552,7 @@ mod tests {
         let asking = says.map(|namespace| (namespace, enabled));
         let silent = [(None, None), (enabled, None)];
         with_sidecar.sort_unstable();
+        with_sidecar.dedup();
         let mut expected = [&asking[..], &silent].concat();
         expected.sort_unstable();
         assert_eq!(with_sidecar, expected);

@@ -6,7 +6,7 @@
 use smc_decode::core::{
     IGNORE_LABEL, INJECTION_ANNOTATION, MONITORED_BY_LABEL, PERMISSIVE_ANNOTATION, PROXY_UUID_LABEL,
 };
-use smc_sidecar::injection::METRICS_ANNOTATION;
+use smc_sidecar::injection::{METRICS_ANNOTATION, MIRROR_ANNOTATION};
 use smc_types::object_ref::Kind;
 
 /// The parts of a value that are kept. A value of another shape is kept whole, so that its reader refuses it.
@@ -23,7 +23,6 @@ use FieldFilter::{All, Fields, Items};
 
 /// What names a version of an object; it is taken off before objects are compared.
 const VERSION: (&str, FieldFilter) = ("resourceVersion", All);
-const ANNOTATIONS: (&str, FieldFilter) = ("annotations", Fields(&[(INJECTION_ANNOTATION, All)]));
 
 static NAMED: FieldFilter = Fields(&[("metadata", Fields(&[("name", All), ("namespace", All), VERSION]))]);
 
@@ -59,7 +58,7 @@ static POD: FieldFilter = Fields(&[
             ("namespace", All),
             ("labels", All),
             ("deletionTimestamp", All),
-            ANNOTATIONS,
+            ("annotations", Fields(&[(INJECTION_ANNOTATION, All), (MIRROR_ANNOTATION, All)])),
             VERSION,
         ]),
     ),
@@ -69,6 +68,7 @@ static POD: FieldFilter = Fields(&[
             ("serviceAccountName", All),
             ("serviceAccount", All),
             ("hostNetwork", All),
+            ("os", Fields(&[("name", All)])),
             ("readinessGates", All),
             ("containers", Items(&CONTAINER)),
             ("initContainers", Items(&CONTAINER)),
@@ -163,8 +163,8 @@ mod tests {
             "kind": "Pod", "apiVersion": "v1",
             "metadata": {"name": "a", "namespace": "b", "resourceVersion": "7", "uid": "x",
                 "managedFields": [{"fieldsV1": {"f:spec": {}}}], "labels": {"app": "a"},
-                "annotations": {INJECTION_ANNOTATION: "enabled", "last-applied": "{}"}},
-            "spec": {"nodeName": "n", "volumes": [{}], "serviceAccountName": "s",
+                "annotations": {INJECTION_ANNOTATION: "enabled", MIRROR_ANNOTATION: "1", "last-applied": "{}"}},
+            "spec": {"nodeName": "n", "os": {"name": "linux"}, "volumes": [{}], "serviceAccountName": "s",
                 "readinessGates": [{"conditionType": "g"}],
                 "containers": [{"name": "c", "env": [{}], "ports": [{"containerPort": 80}]}]},
             "status": {"phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable",
@@ -174,8 +174,8 @@ mod tests {
             kept(Kind::Pod, &pod),
             json!({
                 "metadata": {"name": "a", "namespace": "b", "resourceVersion": "7", "labels": {"app": "a"},
-                    "annotations": {INJECTION_ANNOTATION: "enabled"}},
-                "spec": {"serviceAccountName": "s", "readinessGates": [{"conditionType": "g"}],
+                    "annotations": {INJECTION_ANNOTATION: "enabled", MIRROR_ANNOTATION: "1"}},
+                "spec": {"os": {"name": "linux"}, "serviceAccountName": "s", "readinessGates": [{"conditionType": "g"}],
                     "containers": [{"name": "c", "ports": [{"containerPort": 80}]}]},
                 "status": {"phase": "Running", "podIP": "10.0.0.1",
                     "conditions": [{"type": "Ready", "status": "True"}]},

@@ -8,7 +8,7 @@ use smc_model::topology::Namespace;
 use super::names::INJECTION_ANNOTATION;
 
 /// The annotation of a mirror pod: the API server's copy of a static pod, which the kubelet owns.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// What becomes of a submitted Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,18 @@ pub enum NotInjected {
 }
 
 impl NotInjected {
+    /// Why no pod like this ever gets a sidecar, whatever annotations say: with the network of its machine,
+    /// as the mirror of a static pod, or for an operating system by this name.
+    pub fn ever(host_network: bool, mirror: bool, os: Option<&str>) -> Option<Self> {
+        if host_network {
+            Some(Self::HostNetwork)
+        } else if mirror {
+            Some(Self::Mirror)
+        } else {
+            os.filter(|name| *name != "linux").map(|_| Self::Windows)
+        }
+    }
+
     /// A short name, for metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,14 +87,12 @@ pub fn decide(namespace: &Namespace, pod: &Value) -> Decision {
     let annotation = |name: &str| pod["metadata"]["annotations"][name].as_str();
     let spec = &pod["spec"];
     let own = annotation(INJECTION_ANNOTATION).map(|text| switch(text).unwrap_or(false));
+    let host_network = spec["hostNetwork"].as_bool() == Some(true);
+    let mirror = annotation(MIRROR_ANNOTATION).is_some();
     let reason = if !namespace.monitored {
         NotInjected::NotMonitored
-    } else if spec["hostNetwork"].as_bool() == Some(true) {
-        NotInjected::HostNetwork
-    } else if annotation(MIRROR_ANNOTATION).is_some() {
-        NotInjected::Mirror
-    } else if spec["os"]["name"].as_str().is_some_and(|name| name != "linux") {
-        NotInjected::Windows
+    } else if let Some(ever) = NotInjected::ever(host_network, mirror, spec["os"]["name"].as_str()) {
+        ever
     } else if !namespace.injects(own) {
         NotInjected::Disabled
     } else {

@@ -197,6 +197,10 @@ impl Drop for StreamProblems {
 /// One problem for each object of a rejected resource and reason, whichever proxies rejected it. A
 /// resource that is made of no object is the proxy's problem. Resources of one name that proxies rejected
 /// for the same reason are taken for the same if they have as many objects and the same first one.
+///
+/// A reason is in the words of a proxy, which may be compromised, and the problem of an object becomes its
+/// status and an Event. So only objects of the namespaces of such proxies have it there. Others point to the
+/// problem of the first of the proxies.
 fn rejected(streams: &[(WorkloadId, Arc<[Rejection]>)]) -> impl Iterator<Item = Problem> {
     let mut alike: BTreeMap<_, (&Rejection, BTreeSet<&WorkloadId>)> = BTreeMap::new();
     let mut of_proxies = BTreeSet::new();
@@ -212,15 +216,29 @@ fn rejected(streams: &[(WorkloadId, Arc<[Rejection]>)]) -> impl Iterator<Item = 
             }
         }
     }
-    let of_objects = alike.into_values().flat_map(|(rejection, workloads)| {
-        let message = message(&rejection.resource, &rejection.reason, rejection.made_of.len(), &workloads);
-        let objects = rejection.made_of.iter().take(MAX_OBJECTS);
-        objects.map(move |object| Problem::error(object, "", message.clone()))
-    });
+    let mut of_objects = Vec::new();
+    for (Rejection { resource, reason, made_of }, workloads) in alike.into_values() {
+        // No more of them are shown; one more says that there are.
+        if of_objects.len() > MAX_REJECTION_PROBLEMS {
+            break;
+        }
+        let what = message(resource, made_of.len(), &workloads);
+        let namespaces: BTreeSet<_> = workloads.iter().map(|workload| workload.namespace()).collect();
+        for object in made_of.iter().take(MAX_OBJECTS) {
+            let own =
+                matches!(object, ObjectRef::Namespaced(_, name) if namespaces.contains(name.namespace()));
+            if !own && let Some(first) = workloads.first() {
+                let problem = format!("rejected: {reason}");
+                of_proxies.insert(Problem::error(Subject::Proxy((*first).clone()), resource, problem));
+            }
+            let why = if own { reason } else { "its reason is among the problems of the proxy" };
+            of_objects.push(Problem::error(object, "", format!("{what}: {why}")));
+        }
+    }
     of_proxies.into_iter().chain(of_objects)
 }
 
-fn message(resource: &str, reason: &str, objects: usize, workloads: &BTreeSet<&WorkloadId>) -> String {
+fn message(resource: &str, objects: usize, workloads: &BTreeSet<&WorkloadId>) -> String {
     let first = workloads.first().map(|first| ObjectRef::from(*first));
     let proxies = match (first, workloads.len()) {
         (Some(first), 1) => format!("the proxy of {first}"),
@@ -232,7 +250,7 @@ fn message(resource: &str, reason: &str, objects: usize, workloads: &BTreeSet<&W
         2 => " and 1 other object".to_owned(),
         count => format!(" and {} other objects", count - 1),
     };
-    format!("{proxies} rejected {resource}, which is made of this{with}: {reason}")
+    format!("{proxies} rejected {resource}, which is made of this{with}")
 }
 
 #[cfg(test)]
@@ -273,6 +291,36 @@ mod tests {
         );
         stream.set(Vec::new());
         assert_eq!(shown(&problems), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_words_of_a_proxy_stay_in_its_namespace() {
+        let problems = Problems::default();
+        let objects = [object(Kind::Service, "bank/vault"), object(Kind::TrafficTarget, "shop/may-call")];
+        let mut evil = stream(&problems, "shop/buyer");
+        evil.set(vec![Rejection {
+            reason: "call 555 to repair".to_owned(),
+            ..rejection("rds/web", &objects)
+        }]);
+        let rejected =
+            "the proxy of Pod shop/buyer rejected rds/web, which is made of this and 1 other object";
+        assert_eq!(
+            shown(&problems),
+            [
+                format!(
+                    "error: Service bank/vault: {rejected}: its reason is among the problems of the proxy"
+                ),
+                format!("error: TrafficTarget shop/may-call: {rejected}: call 555 to repair"),
+                "error: Proxy shop/buyer: rds/web: rejected: call 555 to repair".to_owned(),
+            ]
+        );
+        // One of its own that says the same is heard.
+        let mut own = stream(&problems, "bank/teller");
+        own.set(vec![Rejection {
+            reason: "call 555 to repair".to_owned(),
+            ..rejection("rds/web", &objects)
+        }]);
+        assert!(shown(&problems).iter().all(|problem| !problem.contains("among the problems")));
     }
 
     #[test]

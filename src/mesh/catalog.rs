@@ -66,6 +66,8 @@ pub struct Catalog {
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
     index: index::Index,
+    /// The services whose callers may have another configuration since the changes that are not settled.
+    rewired: BTreeSet<ServiceId>,
     /// Identities with a right that no object gives yet.
     #[cfg(test)]
     pub(crate) passing_through: BTreeSet<ServiceAccountId>,

@@ -24,9 +24,36 @@ impl Catalog {
     /// that of what the event affects, not of the whole mesh, except for a [`MeshConfig`] and for permissive
     /// mode, where a service affects all identities.
     pub fn apply(&mut self, event: SourceEvent) -> Affected {
+        let mut affected = self.change(event);
+        self.settle(&mut affected);
+        affected
+    }
+
+    /// As [`Self::apply`], for one of several events: [`Self::settle`] completes what they affect.
+    pub fn change(&mut self, event: SourceEvent) -> Affected {
         match event {
             SourceEvent::Upsert(object) => self.upsert(object),
             SourceEvent::Remove(reference) => self.remove(&reference),
+        }
+    }
+
+    /// Completes what the events affect since the last call. Who may call a service takes a walk through all
+    /// grants, once before these events and once after them, and not once more for each pod behind it.
+    pub fn settle(&mut self, affected: &mut Affected) {
+        for service in std::mem::take(&mut self.rewired) {
+            affected.accounts.extend(self.accounts_mentioning(&service));
+        }
+    }
+
+    /// Notes that the configuration of those that mention these services may change, or has changed. Those
+    /// that mention them now are affected, and with [`Self::settle`] those that do in the end. What comes in
+    /// between is never served.
+    fn rewire(&mut self, services: BTreeSet<ServiceId>, affected: &mut Affected) {
+        for service in services {
+            if !self.rewired.contains(&service) {
+                affected.accounts.extend(self.accounts_mentioning(&service));
+                self.rewired.insert(service);
+            }
         }
     }
 
@@ -340,12 +367,9 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
-        let mut roots: BTreeSet<ServiceId> =
-            old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
+        let roots = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
         let mut affected = Affected::default();
-        for root in &roots {
-            affected.accounts.extend(self.accounts_mentioning(root));
-        }
+        self.rewire(roots, &mut affected);
         let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {
             self.index.file_split(&old, false);
@@ -359,10 +383,8 @@ impl Catalog {
         }
         let (before, share) = (share, self.share_of_a_root(id.namespace()));
         if before != share {
-            roots.extend(self.roots_beyond(id.namespace(), before.min(share)));
-        }
-        for root in &roots {
-            affected.accounts.extend(self.accounts_mentioning(root));
+            let beyond = self.roots_beyond(id.namespace(), before.min(share)).into_iter().collect();
+            self.rewire(beyond, &mut affected);
         }
         affected
     }
@@ -479,17 +501,12 @@ impl Catalog {
         }
         // Another service may lose an address of its pods, or get it back.
         rewired.extend(self.claiming(&disputed));
-        for id in &rewired {
-            affected.accounts.extend(self.accounts_mentioning(id));
-        }
+        self.rewire(rewired, &mut affected);
         for (id, change) in differing {
             let exists = self.services.contains_key(&id);
             self.index.change_backends(&id, change, exists);
         }
-        rewired.extend(self.claiming(&disputed));
-        for id in &rewired {
-            affected.accounts.extend(self.accounts_mentioning(id));
-        }
+        self.rewire(self.claiming(&disputed), &mut affected);
         for id in &workloads {
             self.refresh_sidecar(id, &mut affected);
         }

@@ -119,6 +119,9 @@ impl Catalog {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let selected = self.index.selected.get(&service.id).map_or(0, BTreeSet::len);
         let mut cost = count(selected).saturating_mul(count(service.ports.len()));
+        if !self.index.slices_of.contains_key(&service.id) {
+            return cost;
+        }
         let mut named: BTreeMap<_, usize> = BTreeMap::new();
         for port in &service.ports {
             *named.entry(&port.name).or_default() += 1;

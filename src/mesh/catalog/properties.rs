@@ -10,7 +10,7 @@ use super::fixtures::{
     account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split,
     target, tcp_route, tcp_rule,
 };
-use super::{Catalog, Object, OutboundIntents, SourceEvent};
+use super::{Affected, Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
 use smc_api::smi::{Rule, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
@@ -335,6 +335,7 @@ proptest! {
     fn what_an_impact_does_not_name_is_as_it_was(
         most in endpoint_budget(),
         begin in any::<bool>(),
+        together in 1..8_usize,
         events in events(40),
     ) {
         let mut catalog = Catalog::with_endpoints(most);
@@ -342,9 +343,13 @@ proptest! {
             catalog = catalog.and(furnished());
         }
         let mut before = observe(&catalog);
-        for event in events {
-            let shown = format!("{event:?}");
-            let affected = catalog.apply(event);
+        for events in events.chunks(together) {
+            let shown = format!("{events:?}");
+            let mut affected = Affected::default();
+            for event in events {
+                affected.merge(catalog.change(event.clone()));
+            }
+            catalog.settle(&mut affected);
             let after = observe(&catalog);
             for (id, (ran, answers)) in &before.accounts {
                 let (runs, now) = &after.accounts[id];

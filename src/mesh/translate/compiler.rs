@@ -135,7 +135,7 @@ impl Compiler {
         let mut certified = BTreeSet::new();
         for input in inputs {
             match input {
-                Input::Source(event) => affected.merge(self.catalog.apply(event)),
+                Input::Source(event) => affected.merge(self.catalog.change(event)),
                 Input::Bundle(bundle) => {
                     if self.bundle.as_ref() != Some(&bundle) {
                         affected.everything = true;
@@ -160,6 +160,7 @@ impl Compiler {
                 }
             }
         }
+        self.catalog.settle(&mut affected);
         (!affected.is_empty() || !certified.is_empty()) && self.recompute(&affected, &certified)
     }
 

@@ -164,8 +164,8 @@ fn read_named_ports(
     ports
 }
 
-/// Whether the pod asks for or refuses a sidecar, and what is wrong with how it asks. A pod that never gets one
-/// always refuses.
+/// Whether the pod asks for or refuses a sidecar, and what is wrong with how it asks. A pod that never gets
+/// one always refuses.
 fn read_pod_injection(pod: &core::Pod) -> (Option<bool>, Option<String>) {
     let (stated, problem) = read_injection(pod.metadata.annotations.as_ref());
     let Some(reason) = never(pod) else { return (stated, problem) };

@@ -1,7 +1,7 @@
 //! The end of a controller: the signals that ask for it, and what happens where it does not come.
 //!
-//! Owns the last resort. A shutdown is carried out by tasks, and a thread that computes for minutes runs none;
-//! a runtime waits for its threads before it is gone. Whatever computes, the process ends.
+//! Owns the last resort. A shutdown is carried out by tasks, and a thread that computes for minutes runs
+//! none; a runtime waits for its threads before it is gone. Whatever computes, the process ends.
 
 use std::future::Future;
 use std::time::Duration;

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, ExprMethodCall, ExprPath, ImplItemFn, ItemFn, ItemMod};
+use syn::{ExprMethodCall, ExprPath, ImplItemFn, ItemFn, ItemMod};
 
 use crate::documents::quoted;
-use crate::sources::{files, read, test_names};
+use crate::sources::{files, is_for_tests, is_test_file, read, test_names};
 
 /// The table.
 const TABLE: &str = "docs/design/bounds.md";
@@ -83,14 +83,6 @@ fn decodes(of: &str, name: &str) -> bool {
     DECODERS.iter().any(|(expected, names)| is(expected) && names.contains(&name))
 }
 
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || attribute.path().is_ident("cfg")
-                && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
-    })
-}
-
 /// The decoding calls in a text.
 fn decoding(text: &str) -> BTreeSet<String> {
     let mut found = Decoding::default();
@@ -100,10 +92,8 @@ fn decoding(text: &str) -> BTreeSet<String> {
 
 /// The files of the program that decode, with what they call.
 fn places() -> BTreeMap<String, BTreeSet<String>> {
-    let of_tests =
-        |file: &str| file.contains("/tests/") || file.ends_with("/tests.rs") || file.ends_with("/fuzzing.rs");
     let all = ["src", "raft"].into_iter().flat_map(|directory| files(directory, "rs"));
-    let all = all.filter(|file| !of_tests(file));
+    let all = all.filter(|file| !is_test_file(file) && !file.ends_with("/fuzzing.rs"));
     let all = all.map(|file| (decoding(&read(&file)), file));
     all.filter(|(found, _)| !found.is_empty()).map(|(found, file)| (file, found)).collect()
 }

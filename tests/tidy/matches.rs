@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use syn::visit::{self, Visit};
-use syn::{Arm, Attribute, ExprMatch, ItemMod, Pat, Path};
+use syn::{Arm, ExprMatch, ItemMod, Pat, Path};
 
-use crate::sources::{files, read};
+use crate::sources::{files, is_for_tests, is_test_file, read};
 
 /// A match that names so many kinds is over all of them. One that names fewer is about these.
 const ALL: usize = 3;
@@ -21,7 +21,7 @@ struct Matches {
 
 impl<'ast> Visit<'ast> for Matches {
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
-        if !module.attrs.iter().any(is_for_tests) {
+        if !is_for_tests(&module.attrs) {
             visit::visit_item_mod(self, module);
         }
     }
@@ -61,11 +61,6 @@ fn is_default(arm: &Arm) -> bool {
     anything && arm.guard.is_none()
 }
 
-fn is_for_tests(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
-        && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
-}
-
 /// The wrong matches in a text.
 fn wrong(text: &str) -> Vec<String> {
     let mut matches = Matches::default();
@@ -77,7 +72,7 @@ fn wrong(text: &str) -> Vec<String> {
 fn no_match_over_kinds_has_a_default_arm() {
     let mut found = Vec::new();
     for file in files("src", "rs") {
-        if file.contains("/tests/") || file.ends_with("/tests.rs") {
+        if is_test_file(&file) {
             continue;
         }
         found.extend(wrong(&read(&file)).into_iter().map(|kinds| format!("{file}: {kinds}")));

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use syn::visit::Visit;
-use syn::{Attribute, Item, UseTree};
+use syn::{Item, UseTree};
 
 use crate::packages::members;
-use crate::sources::{files, read};
+use crate::sources::{files, is_for_tests, read};
 
 /// A module by its path from the root of the package, which is empty for the root.
 type Module = Vec<String>;
@@ -156,13 +156,6 @@ impl Paths {
     }
 }
 
-fn for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
-    })
-}
-
 impl<'ast> Visit<'ast> for Paths {
     fn visit_item(&mut self, item: &'ast Item) {
         let attributes = match item {
@@ -172,7 +165,7 @@ impl<'ast> Visit<'ast> for Paths {
             Item::Impl(item) => &item.attrs,
             _ => return syn::visit::visit_item(self, item),
         };
-        if for_tests(attributes) {
+        if is_for_tests(attributes) {
             return;
         }
         if let Item::Use(item) = item {

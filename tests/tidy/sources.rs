@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use syn::Attribute;
+
 /// The root of the repository: cargo starts tests in the directory of their package. A path that is
 /// compiled in could be that of another clone that shares the build directory.
 pub(crate) fn root() -> PathBuf {
@@ -28,6 +30,19 @@ pub(crate) fn files(directory: &str, extension: &str) -> Vec<String> {
 pub(crate) fn rust_files() -> Vec<String> {
     let directories = ["proto", "src", "raft", "simulation", "tests", "benches", "fuzz"];
     directories.iter().flat_map(|directory| files(directory, "rs")).collect()
+}
+
+/// Whether a file is a module of tests.
+pub(crate) fn is_test_file(file: &str) -> bool {
+    file.contains("/tests/") || file.ends_with("/tests.rs")
+}
+
+/// Whether an item with these attributes is compiled for tests alone.
+pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    })
 }
 
 /// The names of all tests of the workspace.

@@ -204,6 +204,9 @@ impl Drop for StreamProblems {
 fn rejected(streams: &[(WorkloadId, Arc<[Rejection]>)]) -> impl Iterator<Item = Problem> {
     let mut alike: BTreeMap<_, (&Rejection, BTreeSet<&WorkloadId>)> = BTreeMap::new();
     let mut of_proxies = BTreeSet::new();
+    let of_proxy = |workload: &WorkloadId, Rejection { resource, reason, .. }: &Rejection| {
+        Problem::error(Subject::Proxy(workload.clone()), resource, format!("rejected: {reason}"))
+    };
     for (workload, rejections) in streams {
         for rejection in rejections.iter() {
             let Rejection { resource, reason, made_of } = rejection;
@@ -211,25 +214,24 @@ fn rejected(streams: &[(WorkloadId, Arc<[Rejection]>)]) -> impl Iterator<Item = 
                 let key = (resource, reason, first, made_of.len());
                 alike.entry(key).or_insert_with(|| (rejection, BTreeSet::new())).1.insert(workload);
             } else {
-                let message = format!("rejected: {reason}");
-                of_proxies.insert(Problem::error(Subject::Proxy(workload.clone()), resource, message));
+                of_proxies.insert(of_proxy(workload, rejection));
             }
         }
     }
     let mut of_objects = Vec::new();
-    for (Rejection { resource, reason, made_of }, workloads) in alike.into_values() {
+    for (rejection, workloads) in alike.into_values() {
         // No more of them are shown; one more says that there are.
         if of_objects.len() > MAX_REJECTION_PROBLEMS {
             break;
         }
+        let Rejection { resource, reason, made_of } = rejection;
         let what = message(resource, made_of.len(), &workloads);
         let namespaces: BTreeSet<_> = workloads.iter().map(|workload| workload.namespace()).collect();
         for object in made_of.iter().take(MAX_OBJECTS) {
             let own =
                 matches!(object, ObjectRef::Namespaced(_, name) if namespaces.contains(name.namespace()));
-            if !own && let Some(first) = workloads.first() {
-                let problem = format!("rejected: {reason}");
-                of_proxies.insert(Problem::error(Subject::Proxy((*first).clone()), resource, problem));
+            if !own {
+                of_proxies.extend(workloads.first().map(|first| of_proxy(first, rejection)));
             }
             let why = if own { reason } else { "its reason is among the problems of the proxy" };
             of_objects.push(Problem::error(object, "", format!("{what}: {why}")));

@@ -3,9 +3,10 @@
 //! Owns the objects, the indexes over them, and which identities, services and proxies an event affects.
 //! Does not know Envoy, streams or time.
 //!
-//! `apply` takes events and works out what they affect; `index`, `backends` and `endpoint_budget` hold what
-//! follows from the objects. The queries: `query` for what exists, `inbound` for who may connect,
-//! `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
+//! `apply` takes events, and `settle` works out what several of them affect (`pending` and `mentions` are
+//! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects.
+//! The queries: `query` for what exists, `inbound` for who may connect, `outbound` for what an identity may
+//! call, `splits` for the weights, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -17,10 +18,13 @@ mod endpoint_budget;
 mod inbound;
 mod index;
 mod intents;
+mod mentions;
 mod outbound;
+mod pending;
 mod problems;
 mod query;
 mod route_groups;
+mod settle;
 mod splits;
 mod topology;
 
@@ -66,8 +70,8 @@ pub struct Catalog {
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
     index: index::Index,
-    /// The services whose callers may have another configuration since the changes that are not settled.
-    rewired: BTreeSet<ServiceId>,
+    /// What events changed since the last ones were settled.
+    pending: pending::Pending,
     /// Identities with a right that no object gives yet.
     #[cfg(test)]
     pub(crate) passing_through: BTreeSet<ServiceAccountId>,

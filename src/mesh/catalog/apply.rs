@@ -1,15 +1,15 @@
 //! How an event changes the catalog, and what it affects.
 //!
-//! Owns the upkeep of the index and the computation of [`Affected`]. The plan is the same for every kind:
-//! take the answers before, change the objects, recompute what depends on them, take the answers after, and
-//! name those that differ. Where the exact answer would be intricate, it names more.
+//! Owns what an event changes in the objects and in the index over them. The plan is the same for every kind:
+//! note what depends on the object ([`super::pending`]), change it, and leave to [`Catalog::settle`] what
+//! follows. Where the exact answer would be intricate, more is named as affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backends::{Backends, Source};
-use super::index::{Sidecar, selects};
+use super::index::selects;
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
 use smc_api::osm::MeshConfig;
@@ -29,31 +29,11 @@ impl Catalog {
         affected
     }
 
-    /// As [`Self::apply`], for one of several events: [`Self::settle`] completes what they affect.
+    /// As [`Self::apply`], for one of several events: [`Self::settle`] completes what they change and affect.
     pub fn change(&mut self, event: SourceEvent) -> Affected {
         match event {
             SourceEvent::Upsert(object) => self.upsert(object),
             SourceEvent::Remove(reference) => self.remove(&reference),
-        }
-    }
-
-    /// Completes what the events affect since the last call. Who may call a service takes a walk through all
-    /// grants, once before these events and once after them, and not once more for each pod behind it.
-    pub fn settle(&mut self, affected: &mut Affected) {
-        for service in std::mem::take(&mut self.rewired) {
-            affected.accounts.extend(self.accounts_mentioning(&service));
-        }
-    }
-
-    /// Notes that the configuration of those that mention these services may change, or has changed. Those
-    /// that mention them now are affected, and with [`Self::settle`] those that do in the end. What comes in
-    /// between is never served.
-    fn rewire(&mut self, services: BTreeSet<ServiceId>, affected: &mut Affected) {
-        for service in services {
-            if !self.rewired.contains(&service) {
-                affected.accounts.extend(self.accounts_mentioning(&service));
-                self.rewired.insert(service);
-            }
         }
     }
 
@@ -131,13 +111,13 @@ impl Catalog {
             .flat_map(|workload| self.services_holding(workload))
             .chain(workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten())
             .cloned()
-            .collect();
-        // Those that run in the mesh may call what is open, before or after.
-        let callers = (was_open != opens && self.accounts_in(name).next().is_some())
-            .then(|| self.accounts().cloned().collect::<BTreeSet<_>>());
-        let mut affected = self.refresh(anew(services), &BTreeSet::new(), workloads);
-        affected.accounts.extend(callers.into_iter().flatten());
-        affected
+            .collect::<BTreeSet<_>>();
+        if was_open != opens {
+            self.pending.opened.insert(name.to_owned());
+        }
+        self.touch_all(services);
+        self.pending.workloads.extend(workloads);
+        Affected::default()
     }
 
     fn set_workload(&mut self, id: &WorkloadId, new: Option<Arc<Workload>>) -> Affected {
@@ -161,12 +141,10 @@ impl Catalog {
             let source = Source::Slice(slice.id.clone(), Some(ip));
             sources.entry(slice.service.clone()).or_default().insert(source);
         }
-        let mut changes: BTreeMap<ServiceId, Change> = BTreeMap::new();
         for (service, sources) in sources {
-            let before = Backends::from(self, &service, &sources);
-            changes.insert(service, Change::By { sources, before });
+            self.touch(&service, sources);
         }
-        for service in changes.keys() {
+        for service in selected.symmetric_difference(&selecting) {
             self.index.set_selected(service, id, selecting.contains(service));
         }
         if let Some(old) = self.workloads.remove(id) {
@@ -176,7 +154,8 @@ impl Catalog {
             self.index.file_workload(&new, true);
             self.workloads.insert(id.clone(), new);
         }
-        self.refresh(changes, &BTreeSet::new(), BTreeSet::from([id.clone()]))
+        self.pending.workloads.insert(id.clone());
+        Affected::default()
     }
 
     fn set_service(&mut self, id: &ServiceId, new: Option<Arc<Service>>) -> Affected {
@@ -188,7 +167,7 @@ impl Catalog {
         if old.map(|old| old.headless) != new.as_ref().map(|new| new.headless) {
             disputed.extend(self.index.backends.get(id).map(Backends::addresses).unwrap_or_default());
         }
-        let mut changed = self.claiming(&disputed);
+        self.pending.disputed.extend(disputed);
         let ports =
             |service: &Arc<Service>| service.ports.iter().map(|port| port.port).collect::<BTreeSet<_>>();
         let same_ports = old.map(ports) == new.as_ref().map(ports);
@@ -203,9 +182,9 @@ impl Catalog {
         if !same_selector {
             self.select_pods_of(id);
         }
-        changed.extend(self.claiming(&disputed));
-        changed.insert(id.clone());
-        let mut affected = self.refresh(anew(BTreeSet::from([id.clone()])), &changed, BTreeSet::new());
+        self.pending.rewired.insert(id.clone());
+        self.touch_all([id.clone()]);
+        let mut affected = Affected::default();
         // Each declared port has its set of endpoints, if only an empty one.
         if !same_ports {
             affected.endpoints.insert(id.clone());
@@ -219,14 +198,11 @@ impl Catalog {
         }
         let of = |slice: &EndpointSlice| slice.service.clone();
         let services: BTreeSet<_> = self.slices.get(id).iter().copied().chain(&new).map(of).collect();
-        let sliced = |catalog: &Self, service: &ServiceId| catalog.index.slices_of.contains_key(service);
-        let mut changes: BTreeMap<ServiceId, Change> = BTreeMap::new();
-        for service in services {
-            let sources = BTreeSet::from([Source::Slice(id.clone(), None)]);
-            let before = Backends::from(self, &service, &sources);
-            let was_sliced = sliced(self, &service);
-            changes.insert(service, if was_sliced { Change::By { sources, before } } else { Change::Anew });
+        for service in &services {
+            self.touch(service, BTreeSet::from([Source::Slice(id.clone(), None)]));
         }
+        let sliced = |catalog: &Self, service: &ServiceId| catalog.index.slices_of.contains_key(service);
+        let were_sliced: Vec<_> = services.into_iter().map(|id| (sliced(self, &id), id)).collect();
         if let Some(old) = self.slices.remove(id) {
             self.index.file_slice(&old, false);
         }
@@ -234,13 +210,13 @@ impl Catalog {
             self.index.file_slice(&new, true);
             self.slices.insert(id.clone(), new);
         }
-        for (service, change) in &mut changes {
+        for (was_sliced, service) in were_sliced {
             // What a selector contributes depends on whether there is a slice.
-            if !sliced(self, service) {
-                *change = Change::Anew;
+            if !(was_sliced && sliced(self, &service)) {
+                self.touch_all([service]);
             }
         }
-        self.refresh(changes, &BTreeSet::new(), BTreeSet::new())
+        Affected::default()
     }
 
     fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) -> Affected {
@@ -300,15 +276,13 @@ impl Catalog {
                         .is_none_or(|names| names.iter().any(|name| changed.contains(name)))
             })
         };
-        let mut affected = self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
+        let splits = self.index.splits_using.get(id).into_iter().flatten();
+        let splits = splits.filter_map(|split| self.traffic_splits.get(split));
+        let roots: Vec<_> = splits.map(|split| split.root.clone()).collect();
+        self.rewire(roots);
+        self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
             catalog.route_groups.set((id.clone(), new));
-        });
-        for split in self.index.splits_using.get(id).into_iter().flatten() {
-            if let Some(split) = self.traffic_splits.get(split) {
-                affected.accounts.extend(self.accounts_mentioning(&split.root));
-            }
-        }
-        affected
+        })
     }
 
     fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) -> Affected {
@@ -367,9 +341,8 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
-        let roots = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
-        let mut affected = Affected::default();
-        self.rewire(roots, &mut affected);
+        let roots: Vec<_> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
+        self.rewire(roots);
         let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {
             self.index.file_split(&old, false);
@@ -383,10 +356,9 @@ impl Catalog {
         }
         let (before, share) = (share, self.share_of_a_root(id.namespace()));
         if before != share {
-            let beyond = self.roots_beyond(id.namespace(), before.min(share)).into_iter().collect();
-            self.rewire(beyond, &mut affected);
+            self.rewire(self.roots_beyond(id.namespace(), before.min(share)));
         }
-        affected
+        Affected::default()
     }
 
     fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Affected {
@@ -447,121 +419,6 @@ impl Catalog {
             self.index.set_selected(id, pod, is.contains(pod));
         }
     }
-
-    /// Brings the backends of services up to date, and the sidecars of `workloads` and of all workloads whose
-    /// ports those services now target differently. The objects are already changed. For the services in
-    /// `changed` the objects themselves are new, so all accounts that mention them are affected.
-    fn refresh(
-        &mut self,
-        mut changes: BTreeMap<ServiceId, Change>,
-        changed: &BTreeSet<ServiceId>,
-        mut workloads: BTreeSet<WorkloadId>,
-    ) -> Affected {
-        let mut affected = Affected::default();
-        let mut rewired = changed.clone();
-        let cost = |id: &ServiceId| self.services.get(id).map(|service| self.endpoint_cost(service));
-        let costs = changes.keys().map(|id| (id.clone(), cost(id))).collect();
-        changes.extend(anew(self.index.endpoint_budgets.set(costs)));
-        let mut differing: Vec<(ServiceId, Backends)> = Vec::new();
-        let mut disputed = BTreeSet::new();
-        let none = Backends::default();
-        for (id, change) in changes {
-            let service = self.services.get(&id);
-            let old = self.index.backends.get(&id);
-            let change = match change {
-                Change::By { sources, before } => {
-                    let mut change = Backends::from(self, &id, &sources);
-                    change.subtract(&before);
-                    change
-                }
-                Change::Anew => {
-                    let mut change = service.map(|service| Backends::of(self, service)).unwrap_or_default();
-                    if let Some(old) = old {
-                        change.subtract(old);
-                    }
-                    change
-                }
-            };
-            if change == none && old.is_some() == service.is_some() {
-                continue;
-            }
-            let turned = old.unwrap_or(&none).turned(&change);
-            if turned.endpoints || old.is_some() != service.is_some() {
-                affected.endpoints.insert(id.clone());
-            }
-            // Callers validate exactly the accounts behind a service, and listen on the addresses of a
-            // headless one. Nothing else of the backends is part of their configuration.
-            let headless = service.is_some_and(|service| service.headless);
-            if turned.accounts || headless && !turned.listening.is_empty() {
-                rewired.insert(id.clone());
-            }
-            workloads.extend(turned.targets);
-            disputed.extend(turned.listening);
-            differing.push((id, change));
-        }
-        // Another service may lose an address of its pods, or get it back.
-        rewired.extend(self.claiming(&disputed));
-        self.rewire(rewired, &mut affected);
-        for (id, change) in differing {
-            let exists = self.services.contains_key(&id);
-            self.index.change_backends(&id, change, exists);
-        }
-        self.rewire(self.claiming(&disputed), &mut affected);
-        for id in &workloads {
-            self.refresh_sidecar(id, &mut affected);
-        }
-        affected
-    }
-
-    /// Recomputes the sidecar of one workload.
-    fn refresh_sidecar(&mut self, id: &WorkloadId, affected: &mut Affected) {
-        let new = self.workloads.get(id).filter(|workload| self.in_mesh(workload)).map(|workload| Sidecar {
-            proxy: workload.proxy_name(),
-            class: self.index.shared(self.class_of(workload)),
-        });
-        if self.index.sidecars.get(id) == new.as_ref() {
-            return;
-        }
-        affected.proxies.extend(new.as_ref().map(|sidecar| sidecar.proxy.clone()));
-        let (old, accounts) = self.index.set_sidecar(id, new);
-        affected.proxies.extend(old.map(|sidecar| sidecar.proxy));
-        affected.accounts.extend(accounts);
-    }
-
-    /// The accounts whose configuration mentions the service: those that may call it, or a root whose
-    /// traffic is split to it, or that may call it because they may reach one of its leaves.
-    fn accounts_mentioning(&self, service: &ServiceId) -> BTreeSet<ServiceAccountId> {
-        if self.mesh_config().permissive {
-            return self.accounts().cloned().collect();
-        }
-        let roots = self.index.splits_into.get(service).into_iter().flatten();
-        let roots = roots.filter_map(|split| self.traffic_splits.get(split)).map(|split| &split.root);
-        let mut related: BTreeSet<&ServiceId> = roots.chain([service]).collect();
-        let splits = related.iter().filter_map(|root| self.index.splits_of.get(root)).flatten();
-        let leaves: Vec<&ServiceId> = splits
-            .filter_map(|split| self.traffic_splits.get(split))
-            .flat_map(|split| split.backends.iter().map(|backend| &backend.service))
-            .collect();
-        related.extend(leaves);
-        related
-            .into_iter()
-            .filter_map(|service| self.index.backends.get(service))
-            .flat_map(Backends::accounts)
-            .flat_map(|account| self.allowed_inbound_accounts(account))
-            .collect()
-    }
-}
-
-/// How the backends of a service are brought up to date.
-enum Change {
-    /// From nothing.
-    Anew,
-    /// By the difference of what these sources contribute; `before` is what they did.
-    By { sources: BTreeSet<Source>, before: Backends },
-}
-
-fn anew(services: BTreeSet<ServiceId>) -> BTreeMap<ServiceId, Change> {
-    services.into_iter().map(|id| (id, Change::Anew)).collect()
 }
 
 /// Who may call whom by a target that grants anything.

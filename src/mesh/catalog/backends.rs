@@ -167,6 +167,16 @@ pub(super) enum Source {
     Slice(NamespacedName, Option<IpAddr>),
 }
 
+impl Source {
+    /// The slice that this is an address of.
+    pub(super) fn whole(&self) -> Option<Self> {
+        match self {
+            Self::Slice(id, Some(_)) => Some(Self::Slice(id.clone(), None)),
+            Self::Slice(_, None) | Self::Workload(_) => None,
+        }
+    }
+}
+
 impl Backends {
     /// Computes the backends of `service`.
     ///
@@ -353,6 +363,11 @@ impl Backends {
         change: &'a Self,
     ) -> impl Iterator<Item = (&'a ServiceAccountId, bool)> {
         self.accounts.turned(&change.accounts)
+    }
+
+    /// How many workloads there are.
+    pub(super) fn len(&self) -> usize {
+        self.workloads.0.len()
     }
 
     /// The workloads, ready or not, sorted.

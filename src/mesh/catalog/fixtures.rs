@@ -38,6 +38,16 @@ impl Catalog {
         self
     }
 
+    /// Applies these events at once.
+    pub(crate) fn apply_all(&mut self, events: &[SourceEvent]) -> Affected {
+        let mut affected = Affected::default();
+        for event in events {
+            affected.merge(self.change(event.clone()));
+        }
+        self.settle(&mut affected);
+        affected
+    }
+
     pub(crate) fn declare(&mut self, object: Object) -> Affected {
         self.apply(SourceEvent::Upsert(object))
     }

@@ -10,7 +10,7 @@ use super::fixtures::{
     account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split,
     target, tcp_route, tcp_rule,
 };
-use super::{Affected, Catalog, Object, OutboundIntents, SourceEvent};
+use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
 use smc_api::smi::{Rule, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
@@ -345,11 +345,7 @@ proptest! {
         let mut before = observe(&catalog);
         for events in events.chunks(together) {
             let shown = format!("{events:?}");
-            let mut affected = Affected::default();
-            for event in events {
-                affected.merge(catalog.change(event.clone()));
-            }
-            catalog.settle(&mut affected);
+            let affected = catalog.apply_all(events);
             let after = observe(&catalog);
             for (id, (ran, answers)) in &before.accounts {
                 let (runs, now) = &after.accounts[id];
@@ -375,14 +371,15 @@ proptest! {
     #[test]
     fn the_catalog_is_a_function_of_the_set_of_objects(
         most in endpoint_budget(),
+        together in 1..60_usize,
         (events, order) in events(60).prop_flat_map(|events| {
             let objects: Vec<Object> = remaining(&events).into_values().collect();
             (Just(events), Just(objects).prop_shuffle())
         })
     ) {
         let mut incremental = Catalog::with_endpoints(most);
-        for event in events {
-            incremental.apply(event);
+        for events in events.chunks(together) {
+            incremental.apply_all(events);
         }
         let scratch = Catalog::with_endpoints(most).and(order);
         prop_assert_eq!(&incremental, &scratch);

@@ -1,5 +1,6 @@
 //! What the catalog answers and what events affect, rule by rule.
 
+mod batches;
 mod machines;
 
 use std::collections::BTreeSet;

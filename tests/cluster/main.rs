@@ -10,6 +10,8 @@ mod commands;
 mod failover;
 mod flood;
 mod hostile;
+mod hostile_mesh;
+mod hostile_objects;
 mod key_file;
 mod linearizable;
 mod log_flood;

@@ -324,6 +324,18 @@ impl Replicas {
         self.signal(replica, Signal::SIGTERM);
     }
 
+    /// Waits until a replica has ended, and with success.
+    pub(crate) async fn ended(&self, replica: u64, limit: Duration) {
+        let index = usize::try_from(replica).unwrap();
+        let ended = eventually::eventually(
+            Patience { limit, pause: Duration::from_millis(20) },
+            "the end of a replica",
+            async || self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap(),
+        );
+        assert!(ended.await.success(), "the replica failed");
+        self.running.lock().unwrap()[index] = None;
+    }
+
     /// Sends SIGSTOP.
     pub(crate) fn pause(&self, replica: u64) {
         self.signal(replica, Signal::SIGSTOP);

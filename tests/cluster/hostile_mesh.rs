@@ -1,0 +1,148 @@
+//! A hostile namespace beside an honest one, in the mesh of a real controller: whatever the hostile one
+//! declares, the other's changes arrive, the memory stays within a bound, and the controller ends when it is
+//! asked to.
+//!
+//! `SMC_SEED` names the first mesh, and `SMC_SECONDS` says for how long to draw more (`make fuzz-cost`).
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use smc_xds::resource::ResourceType;
+use tokio::time::{Instant, timeout};
+
+use crate::hostile_objects::{SHAPES, files};
+use crate::replicas::{PODS, Random, Replicas, eventually};
+use crate::setting;
+
+/// How long a run in CI draws meshes.
+const SECONDS: u64 = 60;
+
+/// Changes of the neighbour while the controller has each of them.
+const CHANGES: usize = 4;
+
+/// How long a change of the neighbour may take: on a quiet machine it is a fiftieth of that.
+const CHANGE: Duration = Duration::from_secs(8);
+
+/// How long the controller may take to end: it has nothing to hand over.
+const END: Duration = Duration::from_secs(20);
+
+/// The most memory of the controller, in KiB.
+const MEMORY: u64 = 1 << 20;
+
+/// The neighbour: a caller, a server, and the grant between them, or none.
+fn neighbour(granted: bool) -> String {
+    let mut mesh = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: pod-{PODS}, namespace: shop}}, spec: {{serviceAccountName: \
+         caller, containers: [{{name: app, image: app}}]}}}}\n---\n\
+         {{apiVersion: v1, kind: Pod, metadata: {{name: server, namespace: shop, labels: {{app: server}}}}, spec: \
+         {{serviceAccountName: server, containers: [{{name: app, image: app}}]}}, status: {{phase: Running, podIP: \
+         10.254.0.1, conditions: [{{type: Ready, status: 'True'}}]}}}}\n---\n\
+         {{apiVersion: v1, kind: Service, metadata: {{name: server, namespace: shop}}, spec: {{clusterIP: 10.254.1.1, \
+         selector: {{app: server}}, ports: [{{name: http, port: 80, targetPort: 8080}}]}}}}\n---\n\
+         {{apiVersion: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, metadata: {{name: any, namespace: shop}}, \
+         spec: {{matches: [{{name: any, methods: ['*']}}]}}}}\n"
+    );
+    if granted {
+        mesh += "---\n{apiVersion: access.smi-spec.io/v1alpha3, kind: TrafficTarget, metadata: {name: t, namespace: \
+                 shop}, spec: {destination: {kind: ServiceAccount, name: server, namespace: shop}, sources: [{kind: \
+                 ServiceAccount, name: caller, namespace: shop}], rules: [{kind: HTTPRouteGroup, name: any}]}}\n";
+    }
+    mesh
+}
+
+/// Files appear whole in the mesh directory.
+fn write(directory: &Path, name: &str, text: &str) {
+    let partial = directory.join("partial");
+    fs::write(&partial, text).unwrap();
+    fs::rename(partial, directory.join("mesh").join(name)).unwrap();
+}
+
+/// The sidecar of the neighbour's caller.
+struct Caller {
+    stream: DeltaStream,
+    /// Whether it may call the server, as far as it was sent.
+    granted: bool,
+}
+
+impl Caller {
+    async fn connect(replicas: &Replicas) -> Self {
+        let issued = eventually("a certificate", async || replicas.bootstrap(0, PODS).await).await;
+        let own = Credentials::read(&issued.bootstrap.to_string()).unwrap();
+        let channel = own.connect(replicas.xds_address(0)).await.unwrap();
+        let all = [ResourceType::Cluster, ResourceType::Listener].map(|kind| subscribe(&own, kind, &[]));
+        Self { stream: DeltaStream::open(channel, all).await.unwrap(), granted: false }
+    }
+
+    /// Returns once the caller has been sent what it may call.
+    async fn until(&mut self, granted: bool) {
+        const SERVER: &str = "shop/server";
+        while self.granted != granted {
+            let response = self.stream.next().await.unwrap().expect("the stream goes on");
+            if response.type_url == ResourceType::Cluster.url() {
+                self.granted |= response.resources.iter().any(|resource| resource.name.contains(SERVER));
+                self.granted &= !response.removed_resources.iter().any(|name| name.contains(SERVER));
+            }
+            self.stream.send(ack(&response)).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_namespace_costs_its_neighbour_little() {
+    let seed = setting("SMC_SEED").unwrap_or_else(|| Random::seed() >> 32);
+    let limit = Duration::from_secs(setting("SMC_SECONDS").unwrap_or(SECONDS));
+    let replicas = Replicas::start(1, Random::seed() & 0xffff).await;
+    let directory = replicas.directory().to_owned();
+    write(&directory, "neighbour.yaml", &neighbour(false));
+    let mut caller = Caller::connect(&replicas).await;
+    let (begun, mut longest, mut largest) = (Instant::now(), Duration::ZERO, 0);
+    let mut drawn = 0;
+    // The seed names the shape as well, so that one mesh is drawn again alone.
+    let skip = usize::try_from(seed % SHAPES.len() as u64).unwrap();
+    for (seed, shape) in (seed..).zip(SHAPES.into_iter().cycle().skip(skip)) {
+        if begun.elapsed() > limit {
+            break;
+        }
+        drawn += 1;
+        let mut random = Random::new(seed);
+        let files = files(shape, &mut random);
+        let bytes: usize = files.iter().map(String::len).sum();
+        for (number, file) in files.iter().enumerate() {
+            write(&directory, &format!("evil-{number}.yaml"), file);
+        }
+        let mut times = Vec::new();
+        for _ in 0..CHANGES {
+            let granted = !caller.granted;
+            let asked = Instant::now();
+            write(&directory, "neighbour.yaml", &neighbour(granted));
+            let arrived = timeout(CHANGE, caller.until(granted)).await;
+            assert!(
+                arrived.is_ok(),
+                "SMC_SEED={seed} {shape:?}: a change takes longer than {CHANGE:?}: {times:?}"
+            );
+            times.push(asked.elapsed());
+        }
+        let memory = replicas.memory(0);
+        eprintln!("SMC_SEED={seed} {shape:?}: {bytes} bytes, {} MiB, {times:?}", memory >> 10);
+        assert!(memory <= MEMORY, "SMC_SEED={seed} {shape:?}: {memory} KiB");
+        longest = longest.max(times.into_iter().max().unwrap_or_default());
+        largest = largest.max(memory);
+        // Half of the meshes stay beside the next one of another shape.
+        if random.below(2) == 0 {
+            (0..files.len())
+                .for_each(|n| fs::remove_file(directory.join(format!("mesh/evil-{n}.yaml"))).unwrap());
+        }
+    }
+    let asked = Instant::now();
+    replicas.terminate(0);
+    replicas.ended(0, END).await;
+    eprintln!(
+        "{drawn} meshes: a change took {longest:?}, {} MiB at most, the end {:?}",
+        largest >> 10,
+        asked.elapsed()
+    );
+    replicas.passed.store(true, Ordering::Relaxed);
+}

@@ -72,6 +72,8 @@ pub struct Catalog {
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,
+    /// What is wrong, as far as it was looked for.
+    found: problems::found::Found,
     /// Identities with a right that no object gives yet.
     #[cfg(test)]
     pub(crate) passing_through: BTreeSet<ServiceAccountId>,

@@ -42,8 +42,8 @@ const MAX_TOGETHER: usize = 256;
 /// Queued queries. They come from the few callers of the administration; further callers wait.
 const MAX_QUERIES: usize = 16;
 
-/// The delay from a change to the collection of problems. The collection reads every object, and changes
-/// come in bursts; a second is short enough for metrics and logs.
+/// The delay from a change to the collection of problems. Changes come in bursts; a second is short enough
+/// for metrics and logs.
 const PROBLEMS_DELAY: Duration = Duration::from_secs(1);
 
 /// A query of the mesh's state, which sends its own answer.
@@ -61,7 +61,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// All problems of the mesh, sorted. Brings the compiler's part up to date, which reads every object.
+    /// All problems of the mesh, sorted. Brings the compiler's part up to date.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         self.problems.set_compiler(self.compiler.problems());
         self.problems.all()
@@ -201,6 +201,7 @@ impl Publisher {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(query) = self.queries.recv() => {
+                    self.mesh.compiler.recheck();
                     query(&self.mesh);
                     continue;
                 }
@@ -296,6 +297,7 @@ impl Publisher {
     fn report_problems(&mut self) {
         self.problems_due = None;
         let changed = std::mem::take(&mut self.mesh_changed);
+        self.mesh.compiler.recheck();
         let problems = if changed { self.mesh.problems() } else { self.mesh.problems.all() };
         self.metrics.problems(&problems);
         if problems == self.reported {

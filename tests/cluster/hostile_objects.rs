@@ -16,6 +16,8 @@ const EVIL: &str = "evil";
 /// What fits in one file: the directory reads 8 MiB, and 10,000 objects.
 const FILE_BYTES: usize = 7 << 20;
 const FILE_OBJECTS: usize = 9_000;
+/// What the author writes at most: it is the shapes that are tried, and not how fast YAML is read.
+const MESH_BYTES: usize = 16 << 20;
 
 /// A way to ask for too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +66,11 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Broken => return broken(random),
     }
     let mut files = vec![(0, String::new())];
+    let mut left = MESH_BYTES;
     for object in objects {
         let object = object.to_string();
+        let Some(rest) = left.checked_sub(object.len()) else { break };
+        left = rest;
         let (count, file) = files.last_mut().unwrap();
         if *count == FILE_OBJECTS || file.len() + object.len() > FILE_BYTES {
             files.push((1, format!("{object}\n")));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::backends::{Backends, Source};
 use super::index::selects;
+use super::problems::check::Check;
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
 use smc_api::osm::MeshConfig;
@@ -42,6 +43,7 @@ impl Catalog {
             Object::Namespace(new) => self.set_namespace(&new.name.clone(), Some(new)),
             Object::Service(new) => self.set_service(&new.id.clone(), Some(new)),
             Object::ServiceAccount(new) => {
+                self.due_around_account(&new);
                 self.service_accounts.insert(new);
                 Affected::default()
             }
@@ -51,6 +53,7 @@ impl Catalog {
             Object::HttpRouteGroup(new) => self.set_http_route_group(&new.id.clone(), Some(new)),
             Object::TcpRoute(new) => self.set_tcp_route(&new.id.clone(), Some(new)),
             Object::UdpRoute(new) => {
+                self.found.due(Check::UdpRoute(new.id.clone()));
                 self.udp_routes.insert(new.id.clone(), new);
                 Affected::default()
             }
@@ -70,7 +73,9 @@ impl Catalog {
             EffectiveKind::Namespace => self.set_namespace(name.name(), None),
             EffectiveKind::Service => self.set_service(&name.clone().into(), None),
             EffectiveKind::ServiceAccount => {
-                self.service_accounts.remove(&ServiceAccountId::from(name.clone()));
+                let account = ServiceAccountId::from(name.clone());
+                self.due_around_account(&account);
+                self.service_accounts.remove(&account);
                 Affected::default()
             }
             EffectiveKind::Pod => self.set_workload(&name.clone().into(), None),
@@ -80,6 +85,7 @@ impl Catalog {
             EffectiveKind::HttpRouteGroup => self.set_http_route_group(name, None),
             EffectiveKind::TcpRoute => self.set_tcp_route(name, None),
             EffectiveKind::UdpRoute => {
+                self.found.due(Check::UdpRoute(name.clone()));
                 self.udp_routes.remove(name);
                 Affected::default()
             }
@@ -93,6 +99,8 @@ impl Catalog {
         if old == new.as_ref() {
             return Affected::default();
         }
+        let is_mesh = |namespace: &Namespace| (namespace.monitored, namespace.injection);
+        let same_mesh = old.map(is_mesh) == new.as_ref().map(is_mesh);
         let is_open = |namespace: &Namespace| namespace.permissive;
         let (was_open, opens) = (old.is_some_and(is_open), new.as_ref().is_some_and(is_open));
         match new {
@@ -114,6 +122,9 @@ impl Catalog {
             .collect::<BTreeSet<_>>();
         if was_open != opens {
             self.pending.opened.insert(name.to_owned());
+        }
+        if !same_mesh {
+            self.due_in_namespace(name);
         }
         self.touch_all(services);
         self.pending.workloads.extend(workloads);
@@ -137,10 +148,14 @@ impl Catalog {
         for service in selected.union(&selecting) {
             sources.entry(service.clone()).or_default().insert(Source::Workload(id.clone()));
         }
+        let mut due: Vec<_> = Vec::from_iter(id.is_machine().then(|| Check::Machine(id.clone())));
+        due.extend(old.into_iter().chain(&new).flat_map(|state| &state.ips).copied().map(Check::Address));
         for (slice, ip) in old.into_iter().chain(&new).flat_map(|state| self.slices_holding(state)) {
             let source = Source::Slice(slice.id.clone(), Some(ip));
+            due.push(Check::Slice(slice.id.clone()));
             sources.entry(slice.service.clone()).or_default().insert(source);
         }
+        self.found.all_of(due);
         for (service, sources) in sources {
             self.touch(&service, sources);
         }
@@ -174,9 +189,11 @@ impl Catalog {
         let same_selector = old.map(|old| &old.selector) == new.as_ref().map(|new| &new.selector);
         if let Some(old) = self.services.remove(id) {
             self.index.file_service(&old, false);
+            self.due_beside_service(&old);
         }
         if let Some(new) = new {
             self.index.file_service(&new, true);
+            self.due_beside_service(&new);
             self.services.insert(id.clone(), new);
         }
         if !same_selector {
@@ -196,6 +213,7 @@ impl Catalog {
         if self.slices.get(id) == new.as_ref() {
             return Affected::default();
         }
+        self.found.due(Check::Slice(id.clone()));
         let of = |slice: &EndpointSlice| slice.service.clone();
         let services: BTreeSet<_> = self.slices.get(id).iter().copied().chain(&new).map(of).collect();
         for service in &services {
@@ -233,6 +251,10 @@ impl Catalog {
         let destinations = before.union(&after).map(|(_, destination)| *destination);
         let sources = before.symmetric_difference(&after).map(|(source, _)| *source);
         let accounts = destinations.chain(sources).cloned().collect();
+        self.found.due(Check::Target(id.clone()));
+        for target in self.traffic_targets.get(id).into_iter().chain(&new) {
+            self.found.due(Check::Destination(target.destination.clone()));
+        }
         if let Some(old) = self.traffic_targets.remove(id) {
             self.index.file_target(&old, false);
         }
@@ -247,6 +269,7 @@ impl Catalog {
         if self.http_route_groups.get(id) == new.as_ref() {
             return Affected::default();
         }
+        self.found.due(Check::HttpRouteGroup(id.clone()));
         match new {
             Some(new) => self.http_route_groups.insert(id.clone(), new),
             None => self.http_route_groups.remove(id),
@@ -289,6 +312,7 @@ impl Catalog {
         if self.tcp_routes.get(id) == new.as_ref() {
             return Affected::default();
         }
+        self.found.due(Check::TcpRoute(id.clone()));
         self.around_route(
             RuleKind::TcpRoute,
             id,
@@ -313,6 +337,7 @@ impl Catalog {
         change: impl FnOnce(&mut Self),
     ) -> Affected {
         let targets = self.index.targets_using.get(&(kind, id.clone())).cloned().unwrap_or_default();
+        self.found.all_of(targets.iter().cloned().map(Check::Target));
         let granting = |catalog: &Self| -> Vec<bool> {
             let targets = targets.iter().filter_map(|target| catalog.traffic_targets.get(target));
             targets.map(|target| allows_something(catalog, target)).collect()
@@ -343,6 +368,7 @@ impl Catalog {
         }
         let roots: Vec<_> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
         self.rewire(roots);
+        self.found.due(Check::Split(id.clone()));
         let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {
             self.index.file_split(&old, false);
@@ -363,6 +389,7 @@ impl Catalog {
 
     fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Affected {
         let before = self.mesh_config();
+        self.found.due(Check::MeshConfig(name.clone()));
         match new {
             Some(new) => self.mesh_configs.insert(name.clone(), new),
             None => self.mesh_configs.remove(name),
@@ -372,6 +399,9 @@ impl Catalog {
         let everything = before.permissive != after.permissive
             || before.egress != after.egress
             || before.local_proxy_mode != after.local_proxy_mode;
+        if before.egress != after.egress {
+            self.found.all_due();
+        }
         Affected { everything, ..Affected::default() }
     }
 

@@ -44,10 +44,9 @@ impl EndpointBudgets {
         self.namespaces.get(service.namespace()).is_some_and(|budget| budget.cut.contains(service))
     }
 
-    /// The services without endpoints, sorted, each with its cost.
-    pub(super) fn cut(&self) -> impl Iterator<Item = (&ServiceId, u64)> {
-        let cut = self.namespaces.values().flat_map(|budget| &budget.cut);
-        cut.map(|service| (service, self.costs.get(service).copied().unwrap_or_default()))
+    /// What a service without endpoints would cost; `None` for one that has them.
+    pub(super) fn cost_if_cut(&self, service: &ServiceId) -> Option<u64> {
+        self.is_cut(service).then(|| self.costs.get(service).copied().unwrap_or_default())
     }
 
     /// The most endpoints of a namespace.
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(set("c", Some(80)), Vec::<String>::new());
         assert_eq!(set("c", Some(81)), ["c"]);
         assert_eq!(set("c", None), Vec::<String>::new(), "a still goes without");
-        assert_eq!(budgets.cut().count(), 1);
+        assert_eq!(budgets.cost_if_cut(&id("a")), Some(90));
         budgets.set(vec![(id("b"), None)]);
         assert!(!budgets.is_cut(&id("a")));
         budgets.set(vec![(id("a"), None)]);

@@ -15,6 +15,7 @@ use smc_model::topology::{
 };
 use smc_types::ids::ProxyUuid;
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::problem::Problem;
 use smc_types::proxy_class::AppProtocol;
 
 impl Catalog {
@@ -36,6 +37,13 @@ impl Catalog {
             self.declare(object);
         }
         self
+    }
+
+    /// The problems that a search through every object finds.
+    pub(crate) fn searched(&self) -> Vec<Problem> {
+        let mut catalog = self.clone();
+        catalog.found.all_due();
+        catalog.problems()
     }
 
     /// Applies these events at once.

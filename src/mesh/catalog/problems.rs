@@ -1,12 +1,15 @@
 //! Problems between objects: dangling references, conflicts, objects without effect.
 //!
 //! Owns the checks that need more than one object; an object's reader reports the others. Each message says
-//! how the mesh behaves in spite of the problem. A call checks the whole mesh, or one object that is about to
-//! be declared.
+//! how the mesh behaves in spite of the problem. `check` says which checks there are, `found` keeps what they
+//! found and which are due; `candidate` checks an object that is about to be declared.
 
 mod access;
+mod addresses;
 mod candidate;
+pub(super) mod check;
 mod endpoints;
+pub(super) mod found;
 mod identities;
 mod machines;
 mod outside;
@@ -21,23 +24,11 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
 impl Catalog {
-    /// All problems between objects, sorted, errors first.
+    /// All problems between objects, sorted, errors first. Costs the checks that changes have made due since
+    /// [`Self::recheck`].
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        access::check(self, &mut problems);
-        splits::check(self, &mut problems);
-        services::check(self, &mut problems);
-        endpoints::check(self, &mut problems);
-        identities::check(self, &mut problems);
-        machines::check(self, &mut problems);
-        outside::check(self, &mut problems);
+        let mut problems = self.found();
         problems.extend(self.route_groups.problems().cloned());
-        let own = &self.mesh_namespace;
-        for name in self.mesh_configs.keys().filter(|name| name.namespace() != own.as_str()) {
-            let message =
-                format!("has no effect: only the MeshConfig of the mesh's own namespace, {own}, counts");
-            problems.push(Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message));
-        }
         problems.sort_unstable();
         problems.dedup();
         problems

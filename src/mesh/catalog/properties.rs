@@ -7,11 +7,12 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::fixtures::{
-    account, group, http_rule, ip, machine, name, permissive, pod, port, service, service_id, slice, split,
-    target, tcp_route, tcp_rule,
+    account, group, http_rule, ip, machine, name, pod, port, service, service_id, slice, split, target,
+    tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
+use smc_api::osm::MeshConfig;
 use smc_api::smi::{Rule, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
@@ -184,8 +185,11 @@ fn an_object() -> impl Strategy<Value = Object> {
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>())
-        .prop_map(|(name, on)| permissive(name, on));
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>(), any::<bool>());
+    let config = config.prop_map(|(namespace, permissive, egress)| {
+        let config = MeshConfig { permissive, egress, ..MeshConfig::default() };
+        Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)
+    });
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
     let identity = select(&ACCOUNTS[..]).prop_map(|name| Object::ServiceAccount(account(name)));
     prop_oneof![
@@ -380,6 +384,11 @@ proptest! {
         let mut incremental = Catalog::with_endpoints(most);
         for events in events.chunks(together) {
             incremental.apply_all(events);
+            // What was found is kept, and only what changed is looked at again.
+            let found = incremental.problems();
+            prop_assert_eq!(&found, &incremental.searched());
+            incremental.recheck();
+            prop_assert_eq!(&found, &incremental.problems());
         }
         let scratch = Catalog::with_endpoints(most).and(order);
         prop_assert_eq!(&incremental, &scratch);

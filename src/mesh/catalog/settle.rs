@@ -5,11 +5,13 @@
 //! served.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::backends::Backends;
 use super::index::Sidecar;
 use super::mentions::Mentions;
 use super::pending::{Change, Pending};
+use super::problems::check::Check;
 use super::{Affected, Catalog};
 use smc_types::ids::{ServiceId, WorkloadId};
 
@@ -64,6 +66,9 @@ impl Catalog {
         if was_home || is_home(self) {
             after.visit_everyone(self);
         }
+        for service in &rewired {
+            self.due_around_service(service);
+        }
         affected.accounts.extend(before.into_callers());
         affected.accounts.extend(after.into_callers());
     }
@@ -75,6 +80,7 @@ impl Catalog {
         let costs = changes.keys().map(|id| (id.clone(), cost(id))).collect();
         let turned = self.index.endpoint_budgets.set(costs);
         changes.extend(turned.into_iter().map(|id| (id, Change::Anew)));
+        self.found.all_of(changes.keys().cloned().map(Check::Service));
         changes
     }
 
@@ -106,9 +112,22 @@ impl Catalog {
         if self.index.sidecars.get(id) == new.as_ref() {
             return;
         }
-        affected.proxies.extend(new.as_ref().map(|sidecar| sidecar.proxy.clone()));
+        let proxy = new.as_ref().map(|sidecar| sidecar.proxy.clone());
+        let class = new.as_ref().map(|sidecar| Arc::clone(&sidecar.class));
         let (old, accounts) = self.index.set_sidecar(id, new);
-        affected.proxies.extend(old.map(|sidecar| sidecar.proxy));
+        if !accounts.is_empty() {
+            for account in &accounts {
+                self.due_around_account(account);
+            }
+            for class in old.as_ref().map(|sidecar| &sidecar.class).into_iter().chain(&class) {
+                self.due_behind_class(class);
+            }
+        }
+        let proxies = old.map(|sidecar| sidecar.proxy).into_iter().chain(proxy);
+        for proxy in proxies {
+            self.found.due(Check::Proxy(proxy.clone()));
+            affected.proxies.insert(proxy);
+        }
         affected.accounts.extend(accounts);
     }
 }

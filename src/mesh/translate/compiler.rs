@@ -185,6 +185,11 @@ impl Compiler {
         &self.catalog
     }
 
+    /// Looks for the problems of what has changed, so that the next [`Self::problems`] costs no search.
+    pub fn recheck(&mut self) {
+        self.catalog.recheck();
+    }
+
     /// All problems of the declared mesh, sorted.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: BTreeSet<Problem> = self.catalog.problems().into_iter().collect();

@@ -5,24 +5,30 @@ use std::collections::BTreeMap;
 use super::named;
 use crate::catalog::Catalog;
 use smc_api::smi::{RuleKind, TrafficTarget};
-use smc_types::ids::ServiceAccountId;
+use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
 
-pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
+/// Reports each target that grants the same as another one of this destination.
+pub(super) fn check_destination(
+    catalog: &Catalog,
+    destination: &ServiceAccountId,
+    problems: &mut Vec<Problem>,
+) {
     let mut seen = BTreeMap::new();
-    for target in catalog.traffic_targets.values() {
-        check_target(catalog, target, problems);
+    for target in catalog.traffic_targets_for(destination) {
         let rules: Vec<_> = target.rules.iter().map(|rule| (rule.kind, &rule.name, &rule.matches)).collect();
-        if let Some(first) = seen.insert((&target.destination, &target.sources, rules), &target.id) {
+        if let Some(first) = seen.insert((&target.sources, rules), &target.id) {
             let message = format!("grants the same as TrafficTarget {first}");
             problems.push(Problem::warning(named(Kind::TrafficTarget, &target.id), "", message));
         }
     }
-    for route in catalog.udp_routes.keys() {
-        let message = "is not enforced: the mesh does not carry UDP";
-        problems.push(Problem::warning(named(Kind::UdpRoute, route), "", message));
-    }
+}
+
+/// The problem of each UDPRoute.
+pub(super) fn not_enforced(route: &NamespacedName) -> Problem {
+    let message = "is not enforced: the mesh does not carry UDP";
+    Problem::warning(named(Kind::UdpRoute, route), "", message)
 }
 
 pub(super) fn check_target(catalog: &Catalog, target: &TrafficTarget, problems: &mut Vec<Problem>) {

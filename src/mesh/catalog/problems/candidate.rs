@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::{access, named, splits};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
-use smc_types::ids::ServiceId;
+use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::{Problem, Severity};
 
@@ -23,26 +23,26 @@ impl Catalog {
         match candidate {
             Object::TrafficTarget(target) => self.objections_to_target(target),
             Object::TrafficSplit(split) => self.objections_to_split(split),
-            Object::UdpRoute(route) => {
-                let message = "is not enforced: the mesh does not carry UDP";
-                vec![Problem::warning(named(Kind::UdpRoute, &route.id), "", message)]
-            }
-            Object::MeshConfig(name, _) if name.namespace() != self.mesh_namespace.as_str() => {
-                let message = format!(
-                    "has no effect: only the MeshConfig of the mesh's own namespace, {}, counts",
-                    self.mesh_namespace
-                );
-                vec![Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message)]
-            }
+            Object::UdpRoute(route) => vec![access::not_enforced(&route.id)],
+            Object::MeshConfig(name, _) => self.objection_to_mesh_config(name).into_iter().collect(),
             Object::Namespace(_)
             | Object::Service(_)
             | Object::ServiceAccount(_)
             | Object::Workload(_)
             | Object::EndpointSlice(_)
             | Object::HttpRouteGroup(_)
-            | Object::TcpRoute(_)
-            | Object::MeshConfig(..) => Vec::new(),
+            | Object::TcpRoute(_) => Vec::new(),
         }
+    }
+
+    /// Why a MeshConfig of this name has no effect.
+    pub(super) fn objection_to_mesh_config(&self, name: &NamespacedName) -> Option<Problem> {
+        let own = &self.mesh_namespace;
+        (name.namespace() != own.as_str()).then(|| {
+            let message =
+                format!("has no effect: only the MeshConfig of the mesh's own namespace, {own}, counts");
+            Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message)
+        })
     }
 
     fn objections_to_target(&self, target: &TrafficTarget) -> Vec<Problem> {

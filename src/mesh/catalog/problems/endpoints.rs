@@ -1,46 +1,27 @@
-//! What is wrong with EndpointSlices and Pods.
+//! What is wrong with EndpointSlices, and with the sidecars that workloads claim.
 
 use std::collections::BTreeSet;
 
 use super::named;
 use crate::catalog::Catalog;
-use smc_model::topology::EndpointSlice;
+use smc_types::ids::{NamespacedName, ProxyName};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
-pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
-    for slice in catalog.slices.values() {
-        check_slice(catalog, slice, problems);
-    }
-    for (proxy, claimants) in catalog.index.by_proxy.iter().filter(|(_, claimants)| claimants.len() > 1) {
-        for workload in claimants {
-            let message = format!(
-                "is {}, which another workload of the namespace claims too; neither sidecar is served",
-                proxy.uuid
-            );
-            problems.push(Problem::error(
-                ObjectRef::from(workload),
-                "metadata.labels.osm-proxy-uuid",
-                message,
-            ));
-        }
-    }
-    for ((ip, _), workloads) in catalog.index.at_address.iter().filter(|(_, workloads)| workloads.len() > 1) {
-        // A pod that ends may keep its address in its status: only those that run are in conflict.
-        let pods = workloads.iter().filter(|id| !id.is_machine());
-        let running = pods.filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.readiness.is_ready());
-        let running: Vec<_> = running.filter(|pod| catalog.in_mesh(pod)).collect();
-        if running.len() > 1 {
-            for pod in running {
-                let message = format!("has {ip}, which another ready pod has too");
-                let object = named(Kind::Pod, pod.id.as_name());
-                problems.push(Problem::warning(object, "status.podIPs", message));
-            }
-        }
+/// Reports each workload that claims this sidecar, if there are several.
+pub(super) fn check_proxy(catalog: &Catalog, proxy: &ProxyName, problems: &mut Vec<Problem>) {
+    let claimants = catalog.index.by_proxy.get(proxy).filter(|claimants| claimants.len() > 1);
+    for workload in claimants.into_iter().flatten() {
+        let message = format!(
+            "is {}, which another workload of the namespace claims too; neither sidecar is served",
+            proxy.uuid
+        );
+        problems.push(Problem::error(ObjectRef::from(workload), "metadata.labels.osm-proxy-uuid", message));
     }
 }
 
-fn check_slice(catalog: &Catalog, slice: &EndpointSlice, problems: &mut Vec<Problem>) {
+pub(super) fn check_slice(catalog: &Catalog, id: &NamespacedName, problems: &mut Vec<Problem>) {
+    let Some(slice) = catalog.slices.get(id) else { return };
     let object = named(Kind::EndpointSlice, &slice.id);
     let label = "metadata.labels.kubernetes.io/service-name";
     if slice.service.namespace() != slice.id.namespace() {

@@ -1,35 +1,23 @@
-//! What is wrong between MeshWorkloads, namespaces, Services and the addresses of others.
-
-use std::net::IpAddr;
+//! What is wrong between MeshWorkloads, namespaces and Services.
 
 use crate::catalog::Catalog;
 use smc_model::topology::Workload;
+use smc_types::ids::WorkloadId;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 
-pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
-    for machine in catalog.workloads.values().filter(|workload| workload.id.is_machine()) {
-        let object = ObjectRef::from(&machine.id);
-        if !catalog.in_mesh(machine) {
-            let message = format!(
-                "is {}, which is not in the mesh: without its label openservicemesh.io/monitored-by the machine has \
-                 no effect",
-                machine.id.namespace()
-            );
-            problems.push(Problem::warning(object, "metadata.namespace", message));
-            continue;
-        }
+pub(super) fn check(catalog: &Catalog, id: &WorkloadId, problems: &mut Vec<Problem>) {
+    let Some(machine) = catalog.workload(id) else { return };
+    let object = ObjectRef::from(id);
+    if catalog.in_mesh(machine) {
         check_services(catalog, machine, &object, problems);
-        for &ip in &machine.ips {
-            if let Some(holder) = holder(catalog, machine, ip) {
-                let message = format!(
-                    "has {ip}, which {holder} has too; callers accept there only the identities behind the services \
-                     that they call"
-                );
-                problems.push(Problem::warning(&object, "spec.addresses", message));
-            }
-        }
+        return;
     }
+    let message = format!(
+        "is {}, which is not in the mesh: without its label openservicemesh.io/monitored-by the machine has no effect",
+        id.namespace()
+    );
+    problems.push(Problem::warning(object, "metadata.namespace", message));
 }
 
 fn check_services(catalog: &Catalog, machine: &Workload, object: &ObjectRef, problems: &mut Vec<Problem>) {
@@ -44,12 +32,4 @@ fn check_services(catalog: &Catalog, machine: &Workload, object: &ObjectRef, pro
         };
         problems.push(Problem::warning(object, format!("spec.services[{index}]"), message));
     }
-}
-
-/// Another object that has an address of a machine: a Service, or a workload of any namespace.
-fn holder(catalog: &Catalog, machine: &Workload, ip: IpAddr) -> Option<ObjectRef> {
-    let services = catalog.index.services_at.get(&ip).into_iter().flatten().map(ObjectRef::from);
-    let held = catalog.index.at_address.range((ip, String::new())..).take_while(|((at, _), _)| *at == ip);
-    let workloads = held.flat_map(|(_, workloads)| workloads).filter(|id| **id != machine.id);
-    services.chain(workloads.map(ObjectRef::from)).next()
 }

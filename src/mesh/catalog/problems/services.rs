@@ -1,49 +1,48 @@
 //! What is wrong with Services and what is, or is not, behind them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use super::named;
 use crate::catalog::Catalog;
-use crate::catalog::backends::target_port;
+use crate::catalog::backends::{Backends, target_port};
 use smc_model::topology::Service;
 use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
-use smc_types::proxy_class::InboundPort;
 
-pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
-    let mut addresses = BTreeMap::new();
-    for service in catalog.services.values() {
-        check_service(catalog, service, problems);
-        for &ip in &service.cluster_ips {
-            let object = || named(Kind::Service, service.id.as_name());
-            if let Some(rival) = catalog.rival_of_address(&service.id, ip) {
-                let message =
-                    format!("has {ip}, which is Service {rival}'s too: callers reach neither there");
-                problems.push(Problem::error(object(), "spec.clusterIPs", message));
-            } else if let Some(other) = addresses.insert(ip, &service.id) {
-                let message = format!("has {ip}, which is Service {other}'s: callers cannot tell them apart");
-                problems.push(Problem::error(object(), "spec.clusterIPs", message));
-            }
-        }
-        check_pods_addresses(catalog, service, problems);
-    }
-    let mut reported = BTreeSet::new();
-    for class in catalog.index.classes.values().flat_map(BTreeMap::keys) {
-        for (one, other) in class.inbound.iter().zip(class.inbound.iter().skip(1)) {
-            if one.port == other.port {
-                report_protocols(one, other, &mut reported, problems);
-                report_protocols(other, one, &mut reported, problems);
-            }
-        }
-    }
-    for (service, endpoints) in catalog.index.endpoint_budgets.cut() {
+pub(super) fn check(catalog: &Catalog, id: &ServiceId, problems: &mut Vec<Problem>) {
+    let Some(service) = catalog.service(id) else { return };
+    check_service(catalog, service, problems);
+    check_addresses(catalog, service, problems);
+    check_pods_addresses(catalog, service, problems);
+    check_protocols(catalog, service, problems);
+    if let Some(endpoints) = catalog.index.endpoint_budgets.cost_if_cut(id) {
         let message = format!(
             "stands for {endpoints} endpoints, a workload's port each, and the services of a namespace may have {} \
              together: it has none, and callers are refused",
             catalog.index.endpoint_budgets.most()
         );
-        problems.push(Problem::error(named(Kind::Service, service.as_name()), "spec.ports", message));
+        problems.push(Problem::error(named(Kind::Service, id.as_name()), "spec.ports", message));
+    }
+}
+
+fn check_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec<Problem>) {
+    for &ip in &service.cluster_ips {
+        let holders = catalog.index.services_at.get(&ip);
+        let before = (Bound::Unbounded, Bound::Excluded(&service.id));
+        let first = holders.and_then(|holders| holders.range::<ServiceId, _>(before).next_back());
+        let message = match (catalog.rival_of_address(&service.id, ip), first) {
+            (Some(rival), _) => {
+                format!("has {ip}, which is Service {rival}'s too: callers reach neither there")
+            }
+            (None, Some(other)) => {
+                format!("has {ip}, which is Service {other}'s: callers cannot tell them apart")
+            }
+            (None, None) => continue,
+        };
+        let object = named(Kind::Service, service.id.as_name());
+        problems.push(Problem::error(object, "spec.clusterIPs", message));
     }
 }
 
@@ -59,24 +58,23 @@ fn check_pods_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec
     }
 }
 
-/// Reports to every service of `one` a service that targets the port with another protocol. A service gets
-/// one report: workloads times ports would be too many.
-fn report_protocols<'a>(
-    one: &'a InboundPort,
-    other: &InboundPort,
-    reported: &mut BTreeSet<&'a ServiceId>,
-    problems: &mut Vec<Problem>,
-) {
-    let Some(rival) = other.services.first() else { return };
-    for service in &one.services {
-        if !reported.insert(service) {
-            continue;
-        }
+/// Reports a service that targets a port of a pod with another protocol. There is one report: workloads times
+/// ports would be too many.
+fn check_protocols(catalog: &Catalog, service: &Service, problems: &mut Vec<Problem>) {
+    let accounts = catalog.index.backends.get(&service.id).into_iter().flat_map(Backends::accounts);
+    let ports = accounts.flat_map(|account| catalog.classes(account)).flat_map(|class| {
+        let pairs = class.inbound.iter().zip(class.inbound.iter().skip(1));
+        pairs.flat_map(|(one, other)| [(one, other), (other, one)])
+    });
+    let mut ports = ports.filter(|(own, other)| own.port == other.port && own.services.contains(&service.id));
+    if let Some((own, other)) = ports.next()
+        && let Some(rival) = other.services.first()
+    {
         let message = format!(
             "lead to port {} of a pod as {:?}, but those of Service {rival} as {:?}",
-            one.port, one.protocol, other.protocol
+            own.port, own.protocol, other.protocol
         );
-        problems.push(Problem::warning(named(Kind::Service, service.as_name()), "spec.ports", message));
+        problems.push(Problem::warning(named(Kind::Service, service.id.as_name()), "spec.ports", message));
     }
 }
 

@@ -7,21 +7,19 @@ use smc_model::topology::Service;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
-pub(super) fn check(catalog: &Catalog, problems: &mut Vec<Problem>) {
-    for split in catalog.traffic_splits.values() {
-        check_split(catalog, split, problems);
-        let first = catalog.splits_of(&split.root).into_iter().find(|other| other.matches.is_empty());
-        if split.matches.is_empty()
-            && catalog.foreign_domain(split).is_none()
-            && let Some(other) = first
-            && other.id != split.id
-        {
-            let message = format!(
-                "is {}, whose traffic TrafficSplit {} takes already; only what that one cannot split is left",
-                split.root, other.id
-            );
-            problems.push(Problem::error(named(Kind::TrafficSplit, &split.id), "spec.service", message));
-        }
+pub(super) fn check(catalog: &Catalog, split: &TrafficSplit, problems: &mut Vec<Problem>) {
+    check_split(catalog, split, problems);
+    let first = catalog.splits_of(&split.root).into_iter().find(|other| other.matches.is_empty());
+    if split.matches.is_empty()
+        && catalog.foreign_domain(split).is_none()
+        && let Some(other) = first
+        && other.id != split.id
+    {
+        let message = format!(
+            "is {}, whose traffic TrafficSplit {} takes already; only what that one cannot split is left",
+            split.root, other.id
+        );
+        problems.push(Problem::error(named(Kind::TrafficSplit, &split.id), "spec.service", message));
     }
 }
 

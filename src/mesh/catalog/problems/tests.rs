@@ -3,12 +3,13 @@
 use crate::catalog::fixtures::{
     group, http_rule, ip, name, namespace, pod, port, service, slice, split, target, tcp_route, tcp_rule,
 };
-use crate::catalog::{Catalog, Object};
+use crate::catalog::{Catalog, Object, SourceEvent};
 use AppProtocol::{Http, Tcp};
 use Severity::{Error, Warning};
 use smc_api::smi::{Rule, RuleKind, UdpRoute};
 use smc_authority::ledger::MAX_SERVICE_ACCOUNTS_PER_NAMESPACE;
 use smc_model::topology::{Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload};
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Severity;
 use smc_types::proxy_class::AppProtocol;
 
@@ -134,6 +135,13 @@ fn faults_in_services() -> Vec<(Object, &'static [Finding])> {
             &[(Warning, "Service shop/x", "spec.ports"), (Warning, "Service shop/x", "spec.selector")],
         ),
         (
+            Object::from(Service {
+                cluster_ips: vec![ip("10.96.0.2")],
+                ..service("shop/a", "v1", &[port(80, Http)])
+            }),
+            &[(Error, "Service shop/v1", "spec.clusterIPs")],
+        ),
+        (
             Object::from(Workload { injection: Some(false), ..pod("shop/x", "shop/v1", "v1", "10.0.0.7") }),
             &[(Warning, "Service shop/v1", "spec.selector")],
         ),
@@ -203,4 +211,32 @@ fn a_namespace_with_too_many_identities_is_named_and_no_other() {
     assert_eq!(named(&objects), Vec::<String>::new());
     objects.push(Object::from(pod("many/one-more", "many/one-more", "app", "10.1.0.1")));
     assert_eq!(named(&objects), ["Namespace many"]);
+}
+
+/// What was found is kept until a change makes its check due: with each fault, with each object that is
+/// missing, and when all is well again.
+#[test]
+fn what_is_kept_of_the_problems_is_what_a_search_finds() {
+    let sound_again = |reference: &ObjectRef| {
+        let object = sound().into_iter().find(|object| object.reference() == *reference);
+        object.map_or_else(|| SourceEvent::Remove(reference.clone()), SourceEvent::Upsert)
+    };
+    let faults = faults_in_policy().into_iter().chain(faults_in_services());
+    let faults = faults.map(|(object, _)| SourceEvent::Upsert(object));
+    let missing = sound().into_iter().map(|object| SourceEvent::Remove(object.reference()));
+    let mut catalog = Catalog::of(sound());
+    catalog.recheck();
+    for event in faults.chain(missing) {
+        let reference = match &event {
+            SourceEvent::Upsert(object) => object.reference(),
+            SourceEvent::Remove(reference) => reference.clone(),
+        };
+        catalog.apply(event);
+        assert_eq!(catalog.problems(), catalog.searched(), "{reference}");
+        catalog.recheck();
+        assert_eq!(catalog.problems(), catalog.searched(), "{reference}");
+        catalog.apply(sound_again(&reference));
+        assert_eq!(catalog.problems(), [], "without {reference}");
+        catalog.recheck();
+    }
 }

@@ -1,0 +1,94 @@
+//! The checks that the search for problems consists of.
+//!
+//! Owns which there are, and what each looks at. A check depends on few objects, so that a change makes few
+//! of them due ([`super::found`]).
+
+use std::net::IpAddr;
+
+use super::{access, addresses, endpoints, identities, machines, outside, services, splits};
+use crate::catalog::Catalog;
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
+
+/// One check: what is wrong with an object, or with those that have something in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::catalog) enum Check {
+    /// The service accounts of a namespace.
+    Namespace(String),
+    Service(ServiceId),
+    Machine(WorkloadId),
+    Slice(NamespacedName),
+    /// The workloads that have this address.
+    Address(IpAddr),
+    /// The workloads that claim this sidecar.
+    Proxy(ProxyName),
+    Target(NamespacedName),
+    /// The TrafficTargets of this destination beside each other.
+    Destination(ServiceAccountId),
+    HttpRouteGroup(NamespacedName),
+    TcpRoute(NamespacedName),
+    UdpRoute(NamespacedName),
+    Split(NamespacedName),
+    MeshConfig(NamespacedName),
+}
+
+impl Catalog {
+    /// Every check that may find something.
+    pub(super) fn every_check(&self) -> impl Iterator<Item = Check> {
+        let machines = self.workloads.keys().filter(|id| id.is_machine());
+        (self.index.accounts_in.keys().cloned().map(Check::Namespace))
+            .chain(self.services.keys().cloned().map(Check::Service))
+            .chain(machines.cloned().map(Check::Machine))
+            .chain(self.slices.keys().cloned().map(Check::Slice))
+            .chain(self.index.at_address.keys().map(|(ip, _)| Check::Address(*ip)))
+            .chain(self.index.by_proxy.keys().cloned().map(Check::Proxy))
+            .chain(self.traffic_targets.keys().cloned().map(Check::Target))
+            .chain(self.index.targets_to.keys().cloned().map(Check::Destination))
+            .chain(self.http_route_groups.keys().cloned().map(Check::HttpRouteGroup))
+            .chain(self.tcp_routes.keys().cloned().map(Check::TcpRoute))
+            .chain(self.udp_routes.keys().cloned().map(Check::UdpRoute))
+            .chain(self.traffic_splits.keys().cloned().map(Check::Split))
+            .chain(self.mesh_configs.keys().cloned().map(Check::MeshConfig))
+    }
+
+    /// What a check finds. Nothing, where the object is gone.
+    pub(super) fn check(&self, check: &Check) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        match check {
+            Check::Namespace(name) => identities::check(self, name, &mut problems),
+            Check::Service(id) => services::check(self, id, &mut problems),
+            Check::Machine(id) => machines::check(self, id, &mut problems),
+            Check::Slice(id) => endpoints::check_slice(self, id, &mut problems),
+            Check::Address(ip) => addresses::check(self, *ip, &mut problems),
+            Check::Proxy(proxy) => endpoints::check_proxy(self, proxy, &mut problems),
+            Check::Target(id) => {
+                if let Some(target) = self.traffic_targets.get(id) {
+                    outside::check(self, Kind::TrafficTarget, id, &mut problems);
+                    access::check_target(self, target, &mut problems);
+                }
+            }
+            Check::Destination(account) => access::check_destination(self, account, &mut problems),
+            Check::HttpRouteGroup(id) if self.http_route_groups.contains_key(id) => {
+                outside::check(self, Kind::HttpRouteGroup, id, &mut problems);
+            }
+            Check::TcpRoute(id) if self.tcp_routes.contains_key(id) => {
+                outside::check(self, Kind::TcpRoute, id, &mut problems);
+            }
+            Check::UdpRoute(id) if self.udp_routes.contains_key(id) => {
+                problems.push(access::not_enforced(id));
+            }
+            Check::Split(id) => {
+                if let Some(split) = self.traffic_splits.get(id) {
+                    outside::check(self, Kind::TrafficSplit, id, &mut problems);
+                    splits::check(self, split, &mut problems);
+                }
+            }
+            Check::MeshConfig(id) if self.mesh_configs.contains_key(id) => {
+                problems.extend(self.objection_to_mesh_config(id));
+            }
+            Check::HttpRouteGroup(_) | Check::TcpRoute(_) | Check::UdpRoute(_) | Check::MeshConfig(_) => {}
+        }
+        problems
+    }
+}

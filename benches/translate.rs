@@ -55,5 +55,31 @@ fn endpoint(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, whole, endpoint);
+/// What is wrong in the mesh: in every object, as after a start, and where an endpoint changed.
+fn problems(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("problems");
+    for services in [100, 1000, 4000] {
+        let mesh = Mesh::new(services, 2 * services, 10);
+        let mut compiler = compiled(&mesh);
+        if services > 100 {
+            // Of so many objects every check is due, until the first are done.
+            group.bench_function(BenchmarkId::new("of_every_object", services), |bencher| {
+                bencher.iter(|| black_box(compiler.problems()));
+            });
+        }
+        compiler.recheck();
+        let mut ready = true;
+        group.bench_function(BenchmarkId::new("after_a_change", services), |bencher| {
+            bencher.iter(|| {
+                ready = !ready;
+                assert!(compiler.apply([Input::Source(mesh.pod(7, ready).unwrap())]));
+                compiler.recheck();
+                black_box(compiler.problems())
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, whole, endpoint, problems);
 criterion_main!(benches);

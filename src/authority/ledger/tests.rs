@@ -3,6 +3,7 @@ mod latest;
 mod placement;
 mod proxies;
 mod replay;
+mod rules;
 mod stored;
 mod time;
 

@@ -7,8 +7,8 @@
 //! (docs/design/ledger.md). Raft stores and replicates the log.
 //!
 //! ```text
-//! authority, record, placement ◄ outcome ◄ bounds, command, time ◄ state ◄ agreement, signed, rekey,
-//! proxies, services, ca_rotation, replicas ◄ apply
+//! rules, authority, record, placement ◄ outcome ◄ bounds, command, time, places ◄ state ◄ agreement,
+//! signed, rekey, proxies, services, ca_rotation, replicas ◄ apply
 //! ```
 
 mod agreement;
@@ -20,10 +20,12 @@ mod ca_rotation;
 mod command;
 mod outcome;
 mod placement;
+mod places;
 mod proxies;
 mod record;
 mod rekey;
 mod replicas;
+mod rules;
 mod services;
 mod signed;
 mod state;
@@ -41,8 +43,8 @@ pub use bounds::{
 };
 pub use command::{
     AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetReplica, GENERATION,
-    HastenRoot, Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate,
-    RotateIssuing, SetReplicaPhase, SignWithNextRoot, TrustRoot,
+    HastenRoot, Operation, PHASES, RecordControllerCertificate, RecordProxyCertificate,
+    RecordServiceCertificate, RotateIssuing, SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 pub use outcome::{Outcome, Rejection, Reply};
 pub use placement::{Placement, ReplicaPhase, ReplicaRecord};
@@ -50,12 +52,13 @@ pub use record::{
     ControllerCertificateRecord, KeyOwner, ProxyCertificateRecord, ProxyCertificateState, RekeyedKey,
     ServiceCertificateRecord, SupersededCertificate,
 };
+pub use rules::Rules;
 pub use signed::Signed;
 pub use state::{Ledger, ProxyCertificateCounts, StateHash};
 pub use time::median;
 pub use typed::{
     AuthorityChange, ClaimProxyCertificate, InitAuthority, LedgerOperation, Prune, Rekey, ReleaseProxy,
-    ReleaseProxyCertificates, RetireCa,
+    ReleaseProxyCertificates, RetireCa, UseRules,
 };
 
 #[cfg(test)]

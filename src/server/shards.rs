@@ -1,8 +1,8 @@
 //! Shards: which replica should serve which proxy, and how the replicas agree on it.
 //!
-//! Owns this replica's phase in the ledger, what the leader says about replicas that are gone, and
-//! the answers to other replicas' questions about shards. The owner of a proxy is a hint: any
-//! replica serves any proxy.
+//! Owns this replica's phase in the ledger, what the leader says about replicas that are gone and
+//! about rules that all know, and the answers to other replicas' questions about shards. The owner
+//! of a proxy is a hint: any replica serves any proxy.
 //!
 //! ```text
 //! readiness ─→ keeper ─SetReplicaPhase→ ledger ─announcements→ follower ─placement→ owner, hand-off, status
@@ -79,17 +79,17 @@ impl Moves {
     }
 }
 
-/// Why a replica did not come to a phase.
+/// Why a replica did not come to a phase, or the group to other rules.
 #[derive(Debug, Error)]
 pub enum PhaseError {
     /// The ledger refuses it.
-    #[error("the ledger refuses the phase")]
+    #[error("the ledger refuses the change")]
     Rejected(#[from] Rejection),
     /// It was not committed.
-    #[error("the phase was not committed")]
+    #[error("the change was not committed")]
     NotCommitted(#[from] ProposeError),
     /// It was not committed in time; it may be yet.
-    #[error("the phase was not committed within {} s", COMMIT_LIMIT.as_secs())]
+    #[error("the change was not committed within {} s", COMMIT_LIMIT.as_secs())]
     Timeout,
     /// A member of the group has an older version, which does not know phases.
     #[error("a member of the group does not know phases yet")]
@@ -200,10 +200,15 @@ impl Shards {
         Ok(changed)
     }
 
+    /// Proposes a phase, or the end of one.
     async fn propose<O: LedgerOperation>(&self, operation: O) -> Result<O::Reply, PhaseError> {
-        if self.placement().epoch == 0 && !decide::all_know(&self.group.contacts()) {
+        if self.placement().epoch == 0 && !decide::all_know_phases(&self.group.contacts()) {
             return Err(PhaseError::NotKnown);
         }
+        self.commit(operation).await
+    }
+
+    async fn commit<O: LedgerOperation>(&self, operation: O) -> Result<O::Reply, PhaseError> {
         let commands = timed(&*self.group, self.env.now(), operation);
         let outcomes = timeout(COMMIT_LIMIT, self.group.propose(commands)).await;
         let outcome = outcomes.map_err(|_| PhaseError::Timeout)??.pop().ok_or(PhaseError::NoAnswer)?;

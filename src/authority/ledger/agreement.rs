@@ -1,27 +1,25 @@
-//! The agreement on the ledger's time.
+//! The agreement on the ledger's time, and on its rules.
 //!
-//! Owns how it is reached, and which commands need it (docs/design/identity.md). A command carries
-//! its proposer's clock, which may be wrong. The agreed time follows from the clocks of a majority of
-//! the replicas, which are in the log. It may go back if a majority's clocks do: a group whose clocks
-//! were all wrong recovers as soon as they are right.
+//! Owns how both are reached, and which commands need the time (docs/design/identity.md). A command
+//! carries its proposer's clock, which may be wrong. The agreed time follows from the clocks of a
+//! majority of the replicas, which are in the log. It may go back if a majority's clocks do: a group
+//! whose clocks were all wrong recovers as soon as they are right.
 
 use std::collections::BTreeMap;
 
 use super::bounds::{CLOCK_TOLERANCE, MAX_ACKNOWLEDGING, TIME_KEPT, check_len};
 use super::command::Operation;
 use super::outcome::{Outcome, Rejection, Reply};
+use super::rules::Rules;
 use super::state::Ledger;
-use super::time::{AgreedTime, LedgerTime, median};
+use super::time::median;
 use smc_types::time::Timestamp;
 
 impl Ledger {
     /// The time that the group agreed on last; `None` before the first agreement. The rules that
     /// need it begin with it.
     pub fn agreed_time(&self) -> Option<Timestamp> {
-        match self.now {
-            LedgerTime::Latest(_) => None,
-            LedgerTime::Agreed(AgreedTime { agreed, .. }) => Some(agreed),
-        }
+        self.now.agreed()
     }
 
     /// Whether a proposal at `now` should bring a newer time.
@@ -32,23 +30,21 @@ impl Ledger {
     pub(super) fn agree_on_time(&mut self, clocks: &BTreeMap<u64, Timestamp>) -> Outcome {
         check_len("the list of clocks", clocks.len(), MAX_ACKNOWLEDGING)?;
         let agreed = median(clocks).ok_or(Rejection::NoClock)?;
-        let proxies = match self.now {
-            LedgerTime::Latest(_) => 0,
-            LedgerTime::Agreed(AgreedTime { proxies, .. }) => proxies,
-        };
-        self.now = LedgerTime::Agreed(AgreedTime { agreed, proxies });
+        self.now.agree(agreed);
         Ok(Reply::TimeAgreed)
     }
 
-    /// Counts a proxy certificate, and returns its number; 0 before the group has agreed on a time.
-    pub(super) fn next_proxy(&mut self) -> u64 {
-        match &mut self.now {
-            LedgerTime::Latest(_) => 0,
-            LedgerTime::Agreed(AgreedTime { proxies, .. }) => {
-                *proxies += 1;
-                *proxies
-            }
+    /// The rules that are in use.
+    pub fn rules(&self) -> Rules {
+        self.now.rules()
+    }
+
+    /// Begins rules. The group does not go back to earlier ones.
+    pub(super) fn use_rules(&mut self, rules: Rules) -> Outcome {
+        if rules <= self.rules() {
+            return Ok(Reply::RulesUnchanged);
         }
+        if self.now.begin(rules) { Ok(Reply::RulesBegun) } else { Err(Rejection::NoAgreedTime) }
     }
 
     /// Rejects a command that its proposer's wrong clock would decide. A claim or a release holds
@@ -74,7 +70,8 @@ impl Ledger {
             | Operation::HastenRoot(_)
             | Operation::Rekey(_)
             | Operation::SetReplicaPhase(_)
-            | Operation::ForgetReplica(_) => false,
+            | Operation::ForgetReplica(_)
+            | Operation::UseRules(_) => false,
         };
         match self.agreed_time().filter(|_| by_clock) {
             Some(group) if at.since(group).max(group.since(at)) > CLOCK_TOLERANCE => {

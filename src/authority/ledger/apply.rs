@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::authority::{Authority, SignedFor};
 use super::bounds::{
-    MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_RELEASED_TOGETHER, check_key, check_len,
-    check_within,
+    MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_RELEASED_TOGETHER,
+    check_key, check_len, check_within,
 };
 use super::command::{
     AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, HastenRoot, Operation,
@@ -25,6 +25,11 @@ impl Ledger {
     /// Applies one command, and returns its effect or the reason for its rejection. A function of
     /// the state and the command alone.
     pub fn apply(&mut self, command: &Command) -> Outcome {
+        self.apply_within(command, MAX_PROXY_CERTIFICATES)
+    }
+
+    /// As [`Ledger::apply`], with another bound on the number of proxy certificates on record.
+    pub(super) fn apply_within(&mut self, command: &Command, max_proxies: usize) -> Outcome {
         let at = command.at;
         self.now.observe(at);
         self.check_clock(&command.operation, at)?;
@@ -49,7 +54,7 @@ impl Ledger {
                     number: 0,
                     state: ProxyCertificateState::Unclaimed,
                 };
-                self.record_proxy(*serial, record, at)
+                self.record_proxy(*serial, record, at, max_proxies)
             }
             Operation::RecordControllerCertificate(RecordControllerCertificate { serial, record }) => {
                 self.record_controller(*serial, record, at)
@@ -84,6 +89,7 @@ impl Ledger {
             Operation::HastenRoot(HastenRoot { root }) => self.hasten_root(*root),
             Operation::SetReplicaPhase(command) => self.set_replica_phase(command),
             Operation::ForgetReplica(command) => self.forget_replica(command),
+            Operation::UseRules(rules) => self.use_rules(*rules),
         }
     }
 

@@ -14,12 +14,16 @@ use smc_types::time::Timestamp;
 use super::authority::{Authority, CaCertificate};
 use super::placement::ReplicaPhase;
 use super::record::{ControllerCertificateRecord, RekeyedKey, ServiceCertificateRecord};
+use super::rules::Rules;
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 
 /// The generation of commands that this version applies. Members tell each other theirs, and a
-/// variant of a new generation is proposed when all tell it: 1 came with
-/// [`Operation::SetReplicaPhase`].
-pub const GENERATION: u32 = 1;
+/// variant of a new generation is proposed when all tell it: [`PHASES`], and 2 for
+/// [`Operation::UseRules`] with [`Rules::Second`].
+pub const GENERATION: u32 = Rules::LATEST.generation();
+
+/// The generation of commands with which [`Operation::SetReplicaPhase`] came.
+pub const PHASES: u32 = 1;
 
 /// One entry of the log: an operation and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,10 +49,11 @@ pub enum Operation {
     RecordControllerCertificate(RecordControllerCertificate),
     /// Marks a proxy certificate as claimed: a proxy has connected with it. Idempotent.
     ClaimProxyCertificate(SerialNumber),
-    /// Releases every certificate of a proxy. Idempotent.
+    /// Releases every certificate of a proxy. From [`Rules::Second`] on, forgets those that no proxy
+    /// has connected with. Idempotent.
     ReleaseProxy(ProxyName),
-    /// Releases exactly these proxy certificates, at most [`super::MAX_RELEASED_TOGETHER`]. Skips
-    /// serial numbers that are not on record. Idempotent.
+    /// Releases exactly these proxy certificates, at most [`super::MAX_RELEASED_TOGETHER`]; otherwise
+    /// as [`Operation::ReleaseProxy`]. Skips serial numbers that are not on record. Idempotent.
     ReleaseProxyCertificates(Vec<SerialNumber>),
     /// Deletes the records that have ended at the command's time.
     Prune,
@@ -88,6 +93,9 @@ pub enum Operation {
     SetReplicaPhase(SetReplicaPhase),
     /// Deletes the phase of a replica that is no member of the group any more. Idempotent.
     ForgetReplica(ForgetReplica),
+    /// Begins rules, from the next command on. Requires an agreed time. Proposed when every member of
+    /// the group says that it knows them: one that does not stops here. Idempotent.
+    UseRules(Rules),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].

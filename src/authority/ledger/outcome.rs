@@ -2,6 +2,8 @@
 //!
 //! Owns the replies and the rejections. Every replica computes the same outcome; it is not stored.
 
+use std::sync::Arc;
+
 use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
 use thiserror::Error;
@@ -49,6 +51,10 @@ pub enum Reply {
     PlacementChanged,
     /// The replica is in that phase already, or not on record.
     PlacementUnchanged,
+    /// The rules are in use from the next command on.
+    RulesBegun,
+    /// These rules, or later ones, were in use already.
+    RulesUnchanged,
 }
 
 /// The outcome of one applied command.
@@ -179,6 +185,19 @@ pub enum Rejection {
         /// The kind.
         what: &'static str,
         /// The largest permitted number.
+        max: usize,
+    },
+    /// There are too many proxy certificates, and the namespace has the most of those that give way.
+    #[error(
+        "the ledger is full: {max} proxy certificates are on record, and namespace {namespace} has the most that no \
+         sidecar has used yet, {unclaimed}"
+    )]
+    LargestShare {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// The number of its unclaimed proxy certificates.
+        unclaimed: usize,
+        /// The largest permitted number of proxy certificates.
         max: usize,
     },
     /// Another process of the replica has joined since.

@@ -15,6 +15,7 @@ use smc_types::time::Timestamp;
 use super::authority::Authority;
 use super::bounds::{MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED};
 use super::placement::Placement;
+use super::places::Places;
 use super::record::{
     ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
     SupersededCertificate,
@@ -45,6 +46,9 @@ pub struct Ledger {
     /// Index: every serial number on record, of any kind.
     #[serde(skip)]
     pub(super) serials: OrdSet<SerialNumber>,
+    /// Index: the proxy certificates that are not in use.
+    #[serde(skip)]
+    pub(super) places: Places,
 }
 
 /// The certificates of one identity.
@@ -103,6 +107,7 @@ impl Default for Ledger {
             placement: Arc::default(),
             by_proxy: OrdMap::new(),
             serials: OrdSet::new(),
+            places: Places::default(),
         }
     }
 }
@@ -111,7 +116,9 @@ impl From<Image> for Ledger {
     fn from(image: Image) -> Self {
         let Image { now, authority, services, proxies, controllers, placement } = image;
         let mut by_proxy: OrdMap<ProxyName, Arc<BTreeSet<_>>> = OrdMap::new();
+        let mut places = Places::default();
         for (serial, record) in &proxies {
+            places.insert(*serial, record);
             Arc::make_mut(by_proxy.entry(record.proxy.clone()).or_default()).insert(*serial);
         }
         let mut serials: OrdSet<SerialNumber> = proxies.keys().chain(controllers.keys()).copied().collect();
@@ -122,7 +129,7 @@ impl From<Image> for Ledger {
         if let Some(authority) = &authority {
             serials.extend(authority.serials());
         }
-        Self { now, authority, services, proxies, controllers, placement, by_proxy, serials }
+        Self { now, authority, services, proxies, controllers, placement, by_proxy, serials, places }
     }
 }
 

@@ -4,9 +4,11 @@ mod placement;
 mod proxies;
 mod replay;
 mod rules;
+mod shares;
 mod stored;
 mod time;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
@@ -96,6 +98,20 @@ fn at(ledger: &mut Ledger, at: Timestamp, operation: Operation) -> Result<Reply,
 
 fn now(ledger: &mut Ledger, operation: Operation) -> Result<Reply, Rejection> {
     at(ledger, START, operation)
+}
+
+fn agree(ledger: &mut Ledger, time: Timestamp) {
+    let clocks = BTreeMap::from([(0, time), (1, time)]);
+    // Whatever clock the proposer has.
+    let agreed = at(ledger, Timestamp(0), Operation::AgreeOnTime(AgreeOnTime { clocks }));
+    assert_eq!(agreed, Ok(Reply::TimeAgreed));
+}
+
+/// A founded ledger whose replicas have agreed that it is the start.
+fn agreed() -> Ledger {
+    let mut ledger = founded();
+    agree(&mut ledger, START);
+    ledger
 }
 
 fn founded() -> Ledger {

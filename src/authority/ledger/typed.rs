@@ -11,6 +11,7 @@ use super::command::{
 };
 use super::outcome::Reply;
 use super::record::RekeyedKey;
+use super::rules::Rules;
 use crate::pki::SerialNumber;
 use smc_types::ids::ProxyName;
 
@@ -53,6 +54,10 @@ pub struct RetireCa(pub SerialNumber);
 /// [`Operation::Rekey`]. The reply is the number of replaced keys.
 #[derive(Debug, Clone)]
 pub struct Rekey(pub Vec<RekeyedKey>);
+
+/// [`Operation::UseRules`]. The reply is whether they were not in use before.
+#[derive(Debug, Clone, Copy)]
+pub struct UseRules(pub Rules);
 
 /// Whether an operation changed the authority, or found it as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +121,9 @@ operation!(
 operation!(
     ForgetReplica, bool, |it| Operation::ForgetReplica(it),
     Reply::PlacementChanged => true, Reply::PlacementUnchanged => false
+);
+operation!(
+    UseRules, bool, |it| Operation::UseRules(it.0), Reply::RulesBegun => true, Reply::RulesUnchanged => false
 );
 operation!(RotateIssuing, |it| Operation::RotateIssuing(it));
 operation!(TrustRoot, |it| Operation::TrustRoot(it));

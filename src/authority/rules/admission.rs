@@ -70,7 +70,9 @@ pub enum Refusal {
     )]
     BadName(String),
     /// The certificate is not on record.
-    #[error("certificate {serial} of {proxy} was not issued by this mesh, or ended long ago")]
+    #[error(
+        "certificate {serial} of {proxy} is not on record: this mesh did not issue it, or it has ended or was released"
+    )]
     NotIssued {
         /// The Common Name.
         proxy: ProxyName,

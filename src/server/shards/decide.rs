@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use smc_authority::ledger::{ForgetReplica, GENERATION, ReplicaPhase, ReplicaRecord, SetReplicaPhase};
+use smc_authority::ledger::{
+    ForgetReplica, Ledger, PHASES, ReplicaPhase, ReplicaRecord, Rules, SetReplicaPhase,
+};
 use smc_raft::Contact;
 use smc_types::ids::ReplicaId;
 
@@ -18,9 +20,35 @@ const QUIET: Duration = Duration::from_secs(3);
 /// has looked that often.
 pub(super) const LOOKS: u32 = 8;
 
-/// Whether all other members know the commands of this generation.
-pub(super) fn all_know(contacts: &BTreeMap<ReplicaId, Contact>) -> bool {
-    contacts.values().all(|contact| contact.commands >= GENERATION)
+/// Whether all other members know phases.
+pub(super) fn all_know_phases(contacts: &BTreeMap<ReplicaId, Contact>) -> bool {
+    contacts.values().all(|contact| contact.commands >= PHASES)
+}
+
+/// What the ledger says about its rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InUse {
+    /// The rules.
+    pub(super) rules: Rules,
+    /// Whether the group has agreed on a time, which later rules need.
+    pub(super) timed: bool,
+}
+
+impl InUse {
+    pub(super) fn of(ledger: &Ledger) -> Self {
+        Self { rules: ledger.rules(), timed: ledger.agreed_time().is_some() }
+    }
+}
+
+/// The rules that the leader begins: the latest, when all other members have just said that they know
+/// them. What a silent member said before does not count: it may come back with an older version,
+/// which could not read the ledger any more.
+pub(super) fn next_rules(in_use: InUse, contacts: &BTreeMap<ReplicaId, Contact>) -> Option<Rules> {
+    let latest = Rules::LATEST;
+    let knows = |contact: &Contact| {
+        contact.commands >= latest.generation() && contact.heard.is_some_and(|heard| heard <= QUIET)
+    };
+    (in_use.timed && in_use.rules < latest && contacts.values().all(knows)).then_some(latest)
 }
 
 /// What this process knows of itself.
@@ -167,7 +195,7 @@ mod tests {
 
     /// The contact of the leader of three with one member, while the other answers.
     fn contact(heard: Option<u64>) -> BTreeMap<ReplicaId, Contact> {
-        let contact = |heard| Contact { heard, commands: GENERATION };
+        let contact = |heard| Contact { heard, commands: PHASES };
         BTreeMap::from([
             (ONE, contact(heard.map(Duration::from_secs))),
             (ReplicaId(2), contact(Some(Duration::ZERO))),
@@ -249,9 +277,35 @@ mod tests {
 
     #[test]
     fn phases_wait_for_members_of_older_versions() {
-        assert!(all_know(&BTreeMap::new()), "a replica alone");
-        assert!(all_know(&contact(Some(0))));
+        assert!(all_know_phases(&BTreeMap::new()), "a replica alone");
+        assert!(all_know_phases(&contact(Some(0))));
         let older = Contact { heard: Some(Duration::ZERO), commands: 0 };
-        assert!(!all_know(&BTreeMap::from([(ONE, older)])));
+        assert!(!all_know_phases(&BTreeMap::from([(ONE, older)])));
+    }
+
+    #[test]
+    fn new_rules_begin_when_all_members_have_just_said_that_they_know_them() {
+        let (new, old, phases) = (Some(Rules::Second), Rules::First, PHASES);
+        let said = |answers: &[(Option<u64>, u32)]| -> BTreeMap<_, _> {
+            let contacts = answers.iter().map(|(heard, commands)| Contact {
+                heard: heard.map(Duration::from_secs),
+                commands: *commands,
+            });
+            (1..).map(ReplicaId).zip(contacts).collect()
+        };
+        for (sentence, rules, timed, answers, expected) in [
+            ("a replica alone", old, true, vec![], new),
+            ("all know them", old, true, vec![(Some(0), 2), (Some(1), 2)], new),
+            ("one is newer still", old, true, vec![(Some(0), 2), (Some(1), 3)], new),
+            ("they are in use", Rules::Second, true, vec![(Some(0), 2), (Some(1), 2)], None),
+            ("the group has agreed on no time", old, false, vec![(Some(0), 2), (Some(1), 2)], None),
+            ("one is older", old, true, vec![(Some(0), 2), (Some(1), phases)], None),
+            ("all are older", old, true, vec![(Some(0), phases), (Some(1), phases)], None),
+            ("one is from before phases", old, true, vec![(Some(0), 2), (Some(1), 0)], None),
+            ("one has not answered yet", old, true, vec![(Some(0), 2), (None, 0)], None),
+            ("one is silent, and may come back older", old, true, vec![(Some(0), 2), (Some(60), 2)], None),
+        ] {
+            assert_eq!(next_rules(InUse { rules, timed }, &said(&answers)), expected, "{sentence}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_authority::ledger::Announcement;
+use smc_authority::ledger::{Announcement, UseRules};
 use smc_host::log_limit::LogLimit;
 use smc_host::tasks::Tasks;
 use smc_raft::{Group, ReplicatedLedger};
@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Own, Silence, Unready, forgotten, own_phase};
+use super::decide::{InUse, Own, Silence, Unready, forgotten, next_rules, own_phase};
 use super::{PhaseError, Placement, Shards};
 
 /// How often the keeper looks at what it knows, which costs microseconds.
@@ -118,7 +118,8 @@ impl Keeper {
         }
     }
 
-    /// Marks members down that do not answer, and forgets those that have left: the leader does.
+    /// Marks members down that do not answer, forgets those that have left, and begins rules that all
+    /// know: the leader does.
     async fn watch_others(&mut self) {
         let status = self.shards.group.status();
         if !status.leads() {
@@ -147,6 +148,21 @@ impl Keeper {
                 Ok(_) => info!(replica = left.replica, "a replica has left the group"),
                 Err(error) => self.failed("that a replica has left", &error),
             }
+        }
+        self.begin_rules().await;
+    }
+
+    /// Begins the latest rules of the ledger, once every member knows them.
+    async fn begin_rules(&self) {
+        let group = &self.shards.group;
+        let in_use = group.local().read(InUse::of);
+        let Some(rules) = next_rules(in_use, &group.contacts()) else { return };
+        match self.shards.commit(UseRules(rules)).await {
+            Ok(true) => {
+                info!(rules = rules.generation(), "the ledger has new rules: every replica knows them");
+            }
+            Ok(false) => {}
+            Err(error) => self.failed("the rules of the ledger", &error),
         }
     }
 

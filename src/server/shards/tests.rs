@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use smc_authority::ledger::ReplicaPhase::{Draining, Joining, Ready};
-use smc_authority::ledger::{AgreeOnTime, Command, LedgerOperation};
+use smc_authority::ledger::{AgreeOnTime, Command, Ledger, LedgerOperation, Rules};
 use smc_host::env::fixed::SettableClock;
 use smc_host::env::{Clock, Env};
 use smc_host::tasks::Tasks;
@@ -71,6 +71,13 @@ async fn until(shards: &Shards, wanted: impl FnMut(&Arc<Placement>) -> bool) -> 
     Arc::clone(&*shards.watch().wait_for(wanted).await.unwrap())
 }
 
+/// Agrees on the time of this clock, as another part of a replica does.
+async fn agree(group: &Group, clock: &dyn Clock) {
+    let time = AgreeOnTime { clocks: BTreeMap::from([(ME.0, clock.now())]) };
+    let time = Command { at: clock.now(), operation: time.into_operation() };
+    group.propose(vec![time]).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_replica_joins_and_owns_its_shard_once_it_serves_the_mesh() {
     let disk = MemoryDisk::default();
@@ -97,14 +104,36 @@ async fn a_phase_begins_at_the_present_time_however_old_the_ledgers_is() {
     let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::system() };
     let alone = start_in(env, &MemoryDisk::default()).await;
     until(&alone.shards, |placement| placement.phases.contains_key(&ME)).await;
-    let time = AgreeOnTime { clocks: BTreeMap::from([(ME.0, clock.now())]) };
-    let time = Command { at: clock.now(), operation: time.into_operation() };
-    alone.group.propose(vec![time]).await.unwrap();
+    agree(&alone.group, &*clock).await;
     clock.advance(Duration::from_hours(5));
     alone.ready.store(true, Ordering::Relaxed);
     let ready = until(&alone.shards, |placement| !placement.ready.is_empty()).await;
     assert_eq!(ready.phases[&ME].since, clock.now());
     alone.group.stop().await;
+}
+
+#[tokio::test]
+async fn new_rules_begin_by_themselves_after_an_agreed_time() {
+    let (disk, env) = (MemoryDisk::default(), Env::system());
+    let alone = start_in(env.clone(), &disk).await;
+    let rules = |group: &Group| group.local().read(Ledger::rules);
+    alone.ready.store(true, Ordering::Relaxed);
+    until(&alone.shards, |placement| !placement.ready.is_empty()).await;
+    assert_eq!(rules(&alone.group), Rules::First);
+
+    agree(&alone.group, &*env.clock).await;
+    let mut looks = tokio::time::interval(Duration::from_millis(10));
+    while rules(&alone.group) == Rules::First {
+        looks.tick().await;
+    }
+    assert_eq!(rules(&alone.group), Rules::LATEST);
+    alone.group.stop().await;
+    drop(alone.tasks);
+
+    let after = start(&disk).await;
+    until(&after.shards, |placement| placement.epoch > 2).await;
+    assert_eq!(rules(&after.group), Rules::LATEST, "from the log");
+    after.group.stop().await;
 }
 
 #[tokio::test]

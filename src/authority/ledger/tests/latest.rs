@@ -1,7 +1,5 @@
 //! Of a proxy's certificates the latest counts, once the group has agreed on a time.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -11,17 +9,6 @@ fn numbered(n: u32) -> SerialNumber {
     bytes[8..12].copy_from_slice(&[1; 4]);
     bytes[12..].copy_from_slice(&n.to_be_bytes());
     SerialNumber::draw(bytes)
-}
-
-fn agree(ledger: &mut Ledger, time: Timestamp) {
-    let clocks = BTreeMap::from([(0, time)]);
-    at(ledger, time, Operation::AgreeOnTime(AgreeOnTime { clocks })).unwrap();
-}
-
-fn agreed() -> Ledger {
-    let mut ledger = founded();
-    agree(&mut ledger, START);
-    ledger
 }
 
 /// A bootstrap of the first proxy.
@@ -140,8 +127,10 @@ proptest! {
             1 => Just(Step::Release),
             1 => (0..30u8).prop_map(Step::Wait),
         ], 0..80),
+        rules in proptest::sample::select(vec![Rules::First, Rules::Second]),
     ) {
         let mut ledger = agreed();
+        now(&mut ledger, Operation::UseRules(rules)).unwrap();
         let (mut next, mut latest) = (0, None);
         for step in steps {
             match step {

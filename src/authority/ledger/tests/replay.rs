@@ -44,6 +44,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..3u64, 0..3u64, any_phase()).prop_map(|(replica, run, phase)| {
             Operation::SetReplicaPhase(SetReplicaPhase { replica, run, phase })
         }),
+        proptest::sample::select(vec![Rules::First, Rules::Second]).prop_map(Operation::UseRules),
         (0..3u64, 0..3u64)
             .prop_map(|(replica, run)| Operation::ForgetReplica(ForgetReplica { replica, run })),
         proptest::collection::btree_map(0..3u64, (0..40u64).prop_map(|day| days(START, day).not_after), 0..3)

@@ -1,6 +1,8 @@
 //! The rules of a later version: what is as before until they begin, and that they begin once.
 
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::json;
 
 use super::*;
 
@@ -22,11 +24,6 @@ impl Draw {
 
 fn numbered(n: u64) -> SerialNumber {
     SerialNumber::draw((u128::from(n) | 1 << 100).to_be_bytes())
-}
-
-fn agree(ledger: &mut Ledger, time: Timestamp) {
-    let clocks = BTreeMap::from([(0, time)]);
-    at(ledger, time, Operation::AgreeOnTime(AgreeOnTime { clocks })).unwrap();
 }
 
 /// A command about proxy certificates, of which `issued` were recorded before.
@@ -60,7 +57,8 @@ fn drawn(draw: &mut Draw, time: Timestamp, issued: u64) -> Operation {
     }
 }
 
-/// Five logs of 400 commands, half of them without an agreed time. Returns the hash of all states and outcomes.
+/// Five logs of 400 commands, half of them without an agreed time. Returns the hash of all states and
+/// outcomes.
 fn history_of_the_first_rules() -> StateHash {
     let mut history = String::new();
     for seed in 1..=5_u64 {
@@ -75,7 +73,7 @@ fn history_of_the_first_rules() -> StateHash {
             let operation = drawn(&mut draw, time, issued);
             issued += u64::from(matches!(operation, Operation::RecordProxyCertificate(_)));
             let outcome = at(&mut ledger, time, operation);
-            history.push_str(&format!("{outcome:?} {}\n", ledger.state_hash().unwrap()));
+            writeln!(history, "{outcome:?} {}", ledger.state_hash().unwrap()).unwrap();
         }
     }
     StateHash::of(history.as_bytes())
@@ -87,4 +85,83 @@ fn history_of_the_first_rules() -> StateHash {
 fn under_the_first_rules_every_byte_is_as_before() {
     let before = "831cebc9ecf866065f11407454665182831a528b88ee0762fb527d9511785f60";
     assert_eq!(history_of_the_first_rules().to_string(), before);
+}
+
+#[test]
+fn rules_begin_after_the_first_agreement_and_do_not_end() {
+    let use_rules = |ledger: &mut Ledger, rules| now(ledger, Operation::UseRules(rules));
+    let mut ledger = founded();
+    assert_eq!(use_rules(&mut ledger, Rules::Second), Err(Rejection::NoAgreedTime));
+    assert_eq!(use_rules(&mut ledger, Rules::First), Ok(Reply::RulesUnchanged));
+    assert_eq!(ledger, founded());
+    agree(&mut ledger, START);
+    now(&mut ledger, proxy_certificate(2, 1, days(START, 2))).unwrap();
+    assert_eq!(ledger.rules(), Rules::First);
+    assert_eq!(use_rules(&mut ledger, Rules::Second), Ok(Reply::RulesBegun));
+    let begun = ledger.clone();
+    for rules in [Rules::Second, Rules::First] {
+        assert_eq!(use_rules(&mut ledger, rules), Ok(Reply::RulesUnchanged));
+    }
+    assert_eq!(ledger, begun);
+    // Time and numbers go on.
+    let later = START.plus(Duration::from_mins(1));
+    agree(&mut ledger, later);
+    now(&mut ledger, proxy_certificate(3, 1, days(START, 2))).unwrap();
+    let record = ledger.proxy_certificate(&serial(3)).unwrap();
+    assert_eq!((record.number, record.issued_at, ledger.rules()), (2, later, Rules::Second));
+}
+
+/// The time in the stored form of the version before the second rules.
+#[derive(Debug, serde::Deserialize)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only whether it can be read counts")]
+enum FormerTime {
+    Latest(Timestamp),
+    Agreed { agreed: Timestamp, proxies: u64 },
+}
+
+#[test]
+fn an_older_version_reads_neither_the_rules_nor_a_snapshot_with_them() {
+    let mut ledger = agreed();
+    let stored =
+        |ledger: &Ledger| serde_json::from_slice::<serde_json::Value>(&ledger.canonical().unwrap()).unwrap();
+    assert!(serde_json::from_value::<FormerTime>(stored(&ledger)["now"].clone()).is_ok());
+    now(&mut ledger, Operation::UseRules(Rules::Second)).unwrap();
+    let mut image = stored(&ledger);
+    assert_eq!(image["now"], json!({ "rules": 2, "time": { "agreed": START, "proxies": 0 } }));
+    assert!(serde_json::from_value::<FormerTime>(image["now"].clone()).is_err());
+    assert_eq!(serde_json::from_value::<Ledger>(image.clone()).unwrap(), ledger);
+    // This version is the older one of the next.
+    for unknown in [0, 3, u32::MAX] {
+        image["now"]["rules"] = json!(unknown);
+        assert!(serde_json::from_value::<Ledger>(image.clone()).is_err(), "{unknown}");
+        assert!(serde_json::from_value::<Operation>(json!({ "use-rules": unknown })).is_err(), "{unknown}");
+    }
+}
+
+#[test]
+fn a_release_forgets_what_was_never_used_once_the_second_rules_begin() {
+    for (rules, kept) in [(Rules::First, 2), (Rules::Second, 1)] {
+        for by_proxy in [true, false] {
+            let mut ledger = agreed();
+            now(&mut ledger, Operation::UseRules(rules)).unwrap();
+            now(&mut ledger, proxy_certificate(2, 1, days(START, 2))).unwrap();
+            now(&mut ledger, Operation::ClaimProxyCertificate(serial(2))).unwrap();
+            now(&mut ledger, proxy_certificate(3, 1, days(START, 2))).unwrap();
+            let mut serials = vec![serial(2), serial(3)];
+            serials.sort();
+            let release = if by_proxy {
+                Operation::ReleaseProxy(proxy(1))
+            } else {
+                Operation::ReleaseProxyCertificates(serials.clone())
+            };
+            // Streams of both end, whatever is kept of them.
+            assert_eq!(now(&mut ledger, release.clone()), Ok(Reply::Released { serials }), "{rules:?}");
+            assert_eq!(now(&mut ledger, release), Ok(Reply::Released { serials: vec![] }), "{rules:?}");
+            assert!(ledger.proxy_certificate(&serial(2)).unwrap().state.is_released());
+            assert_eq!(ledger.certificates_of(&proxy(1)).count(), kept, "{rules:?}");
+            let claim = now(&mut ledger, Operation::ClaimProxyCertificate(serial(3)));
+            assert!(claim.is_err(), "{rules:?}: {claim:?}");
+        }
+    }
 }

@@ -111,6 +111,7 @@ fn releases_and_rotations_keep_their_stored_names() {
             Operation::ForgetReplica(ForgetReplica { replica: 1, run: 7 }),
             json!({ "forget-replica": { "replica": 1, "run": 7 } }),
         ),
+        (Operation::UseRules(Rules::Second), json!({ "use-rules": 2 })),
         (
             Operation::Rekey(vec![rekeyed]),
             json!({ "reseal-keys": [{ "account": "bookstore/v1", "serial": two, "key": key }] }),

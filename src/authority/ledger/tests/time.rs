@@ -8,20 +8,6 @@ const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 const YEAR: u64 = 365;
 
-fn agree(ledger: &mut Ledger, time: Timestamp) {
-    let clocks = BTreeMap::from([(0, time), (1, time)]);
-    // Whatever clock the proposer has.
-    let agreed = at(ledger, Timestamp(0), Operation::AgreeOnTime(AgreeOnTime { clocks }));
-    assert_eq!(agreed, Ok(Reply::TimeAgreed));
-}
-
-/// A founded ledger whose replicas have agreed that it is the start.
-fn agreed() -> Ledger {
-    let mut ledger = founded();
-    agree(&mut ledger, START);
-    ledger
-}
-
 /// A service certificate, issued at `issued`, with its proposer's clock at that time.
 fn issued_at(issued: Timestamp, n: u8, replaces: Option<u8>, life: Duration) -> Operation {
     let validity = Validity {

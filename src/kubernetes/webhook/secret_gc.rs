@@ -40,6 +40,12 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 /// namespace that has left it. Each time costs a list of all pods with a sidecar.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
+/// Proxies that the ledger has forgotten and whose Secrets a leader remembers to delete: as many as pods
+/// of a replica may be on their way. They are more than a few only after the API was away for longer than
+/// the ledger waits for pods. The Secrets of others stay until Kubernetes deletes them after what made the
+/// pods.
+const MAX_FORGOTTEN: usize = 20_000;
+
 /// Requests to the API at a time. There is no hurry.
 const CONCURRENT: usize = 8;
 
@@ -64,6 +70,12 @@ pub(crate) struct Collector {
 enum Known {
     /// Its pod was there.
     Came,
+    /// Its Secret goes if its pod is not there. That may have to wait for the API, for longer than the
+    /// ledger has a certificate that was never used.
+    Suspect {
+        /// Whether the pod was never seen.
+        never_came: bool,
+    },
     /// Its pod is there, and unknown to the mesh: the next look is at this time.
     Again(Timestamp),
     /// Its Secret is deleted.
@@ -82,32 +94,39 @@ struct Deletion {
 struct Memory(BTreeMap<ProxyName, Known>);
 
 impl Memory {
-    /// The proxies of `issued`, each with the time of its latest certificate, whose pods have to be looked
-    /// for: those that the mesh does not know, and that had their time to come.
+    /// The proxies whose pods have to be looked for: of `issued`, which has the time of the latest
+    /// certificate of each, those that the mesh does not know, and that had their time to come; and those
+    /// that were such before, and have not been dealt with.
     fn suspects(
         &mut self,
         issued: &BTreeMap<ProxyName, Timestamp>,
         in_mesh: impl Fn(&ProxyName) -> bool,
         now: Timestamp,
     ) -> BTreeSet<ProxyName> {
-        self.0.retain(|proxy, _| issued.contains_key(proxy));
-        let mut suspects = BTreeSet::new();
+        let mut forgotten = 0;
+        self.0.retain(|proxy, known| {
+            let unfinished = matches!(known, Known::Suspect { .. });
+            issued.contains_key(proxy)
+                || unfinished && {
+                    forgotten += 1;
+                    forgotten <= MAX_FORGOTTEN
+                }
+        });
         for (proxy, at) in issued {
             if in_mesh(proxy) {
                 self.0.insert(proxy.clone(), Known::Came);
                 continue;
             }
-            let due = match self.0.get(proxy) {
-                None => now.since(*at) >= TIME_TO_APPEAR,
-                Some(Known::Came) => true,
-                Some(Known::Again(at)) => now >= *at,
-                Some(Known::Deleted) => false,
+            let never_came = match self.0.get(proxy) {
+                None if now.since(*at) >= TIME_TO_APPEAR => true,
+                Some(Known::Came) => false,
+                Some(Known::Again(at)) if now >= *at => false,
+                None | Some(Known::Again(_) | Known::Suspect { .. } | Known::Deleted) => continue,
             };
-            if due {
-                suspects.insert(proxy.clone());
-            }
+            self.0.insert(proxy.clone(), Known::Suspect { never_came });
         }
-        suspects
+        let suspects = self.0.iter().filter(|(_, known)| matches!(known, Known::Suspect { .. }));
+        suspects.map(|(proxy, _)| proxy.clone()).collect()
     }
 
     /// What follows for suspects from the pods that exist.
@@ -122,7 +141,7 @@ impl Memory {
             if pods.contains(&proxy) {
                 self.0.insert(proxy, Known::Again(now.plus(LOOK_AGAIN)));
             } else {
-                let never_came = !self.0.contains_key(&proxy);
+                let never_came = self.0.get(&proxy) == Some(&Known::Suspect { never_came: true });
                 deletions.push(Deletion { proxy, never_came });
             }
         }
@@ -298,6 +317,27 @@ mod tests {
             "it is not looked for all the time"
         );
         assert_eq!(look(&mut memory, &[(1, 0)], &[], &[], 20 + again), [(1, false)]);
+    }
+
+    #[test]
+    fn a_secret_is_deleted_also_after_its_certificate_was_forgotten() {
+        let mut memory = Memory::default();
+        let (issued, none) = (BTreeMap::from([(proxy(1), Timestamp(0))]), BTreeMap::new());
+        let suspects = |memory: &mut Memory, issued| memory.suspects(issued, |_| false, Timestamp(300));
+        assert_eq!(suspects(&mut memory, &issued), [proxy(1)].into());
+        // The API is away, and the releaser of orphans has let the certificate go meanwhile.
+        for _ in 0..2 {
+            assert_eq!(suspects(&mut memory, &none), [proxy(1)].into());
+        }
+        let deletions = memory.judge([proxy(1)].into(), &BTreeSet::new(), Timestamp(900));
+        assert_eq!(deletions, [Deletion { proxy: proxy(1), never_came: true }]);
+        memory.0.insert(proxy(1), Known::Deleted);
+        assert_eq!(suspects(&mut memory, &none), BTreeSet::new());
+        assert!(memory.0.is_empty());
+
+        let many = (0..).map(proxy).take(MAX_FORGOTTEN + 10).map(|proxy| (proxy, Timestamp(0))).collect();
+        assert_eq!(suspects(&mut memory, &many).len(), MAX_FORGOTTEN + 10);
+        assert_eq!(suspects(&mut memory, &none).len(), MAX_FORGOTTEN);
     }
 
     #[test]

@@ -45,22 +45,32 @@ pub trait ApiServer: Send + Sync {
 
 impl ApiServer for Client {
     fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
-        let client = self.clone();
-        // A compressed watch would have to be decompressed event by event.
-        let request = Request::get(path)
-            .header(ACCEPT, "application/json")
-            .header(ACCEPT_ENCODING, "identity")
-            .body(Body::empty());
-        async move {
-            let request = request.map_err(|error| Unreachable(error.into()))?;
-            let response = client.send(request).await.map_err(|error| Unreachable(error.into()))?;
-            let status = response.status().as_u16();
-            let (retry_after, date) = (retry_after(response.headers()), date(response.headers()));
-            let body = response.into_body().into_data_stream().map_err(|error| Unreachable(error.into()));
-            Ok(Answer { status, retry_after, date, body: body.boxed() })
-        }
-        .boxed()
+        get(self.clone(), path, "application/json")
     }
+}
+
+/// An API server of whose objects only the metadata is wanted.
+pub(crate) struct MetadataOnly(pub(crate) Client);
+
+impl ApiServer for MetadataOnly {
+    fn get(&self, path: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
+        get(self.0.clone(), path, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+    }
+}
+
+fn get(client: Client, path: &str, accept: &str) -> BoxFuture<'static, Result<Answer, Unreachable>> {
+    // A compressed watch would have to be decompressed event by event.
+    let request =
+        Request::get(path).header(ACCEPT, accept).header(ACCEPT_ENCODING, "identity").body(Body::empty());
+    async move {
+        let request = request.map_err(|error| Unreachable(error.into()))?;
+        let response = client.send(request).await.map_err(|error| Unreachable(error.into()))?;
+        let status = response.status().as_u16();
+        let (retry_after, date) = (retry_after(response.headers()), date(response.headers()));
+        let body = response.into_body().into_data_stream().map_err(|error| Unreachable(error.into()));
+        Ok(Answer { status, retry_after, date, body: body.boxed() })
+    }
+    .boxed()
 }
 
 /// The header `Retry-After` in seconds, the only form that an API server sends.

@@ -30,6 +30,7 @@ mod paging;
 mod probe;
 mod reader;
 mod resources;
+pub(crate) mod sidecar_pods;
 mod store;
 mod uptime;
 

@@ -9,6 +9,7 @@
 mod group_effect;
 mod objects;
 mod plan;
+mod turns;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +33,14 @@ use smc_types::ids::{MeshNamespace, ReplicaId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::group_effect::Said;
 use self::objects::Objects;
 use self::plan::{Held, Tracked, View, Write, farewells, open, plan};
+use self::turns::namespace_of;
 use self::write::{WriteError, write};
 use crate::custom_objects::CustomObjects;
 
@@ -52,12 +54,27 @@ const EAGER: u32 = 15;
 /// Without changes of objects, one of so many steps judges them: sidecars may have rejected something.
 const SELDOM: u32 = 10;
 
+/// How long the writes of one step may take, after which no other one is begun: no object is judged meanwhile.
+/// Twenty writes take some 100 ms. An API server that does not answer takes 5 s for each.
+const WRITES_LIMIT: Duration = Duration::from_secs(6);
+
 /// How long a replica may take to say what its proxies have. Raft's own messages between replicas take
 /// milliseconds.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Objects that one question to the publisher is about. It publishes nothing meanwhile.
 const OBJECTS_AT_ONCE: usize = 256;
+
+/// What was done last, so that the others have their turn.
+#[derive(Debug, Default)]
+struct Last {
+    /// The last object that the replicas were asked about.
+    asked: Option<ObjectRef>,
+    /// The namespace of the last object whose status was written, or failed to be.
+    written: Option<String>,
+    /// The same for the last statuses of objects.
+    farewell: Option<String>,
+}
 
 /// The writer of statuses.
 pub(crate) struct StatusWriter {
@@ -110,7 +127,7 @@ impl StatusWriter {
         // All that is there is new to a new leader.
         custom.mark_changed();
         let mut objects = Objects::default();
-        let mut asked_last = None;
+        let mut last = Last::default();
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let failures = LogLimit::default();
@@ -129,41 +146,46 @@ impl StatusWriter {
                 _ = ticks.tick() => {
                     quiet = quiet.saturating_add(1);
                     if quiet < EAGER || quiet.is_multiple_of(SELDOM) {
-                        self.step(&mut objects, &mut asked_last, replica, &failures).await?;
+                        self.step(&mut objects, &mut last, replica, &failures).await?;
                     }
                 }
             }
         }
     }
 
-    /// Judges the objects, and writes what is due.
+    /// Judges the objects, and writes what is due. What cannot be written is tried again later, and keeps no
+    /// other write waiting for long.
     async fn step(
         &self,
         objects: &mut Objects,
-        asked_last: &mut Option<ObjectRef>,
+        last: &mut Last,
         replica: &str,
         failures: &LogLimit,
     ) -> Result<(), PublisherStopped> {
-        let view = self.view(&objects.tracked, asked_last).await?;
-        for due in plan(&objects.tracked, &view, replica, self.env.now()) {
+        let view = self.view(&objects.tracked, &mut last.asked).await?;
+        let due = plan(&objects.tracked, &view, replica, last.written.as_deref(), self.env.now());
+        let mut round = Round::new(due);
+        while let Some(due) = round.next() {
             let Some(tracked) = objects.tracked.get_mut(&due.reference) else { continue };
             tracked.sent = Some((self.env.now(), due.status.clone()));
-            if !self.write(&due, failures).await {
-                return Ok(());
-            }
+            self.write(&due, failures).await;
+            last.written = Some(namespace_of(&due.reference).to_owned());
         }
         let outside = self.outside(&objects.gone).await?;
-        for due in farewells(&mut objects.gone, &outside, self.env.now()) {
-            if !self.write(&due, failures).await {
-                return Ok(());
+        let due = farewells(&mut objects.gone, &outside, last.farewell.as_deref(), self.env.now());
+        let mut round = Round::new(due);
+        while let Some(due) = round.next() {
+            if self.write(&due, failures).await {
+                objects.gone.remove(&due.reference);
+            } else if let Some((_, tracked)) = objects.gone.get_mut(&due.reference) {
+                tracked.sent = Some((self.env.now(), due.status.clone()));
             }
-            objects.gone.remove(&due.reference);
+            last.farewell = Some(namespace_of(&due.reference).to_owned());
         }
         Ok(())
     }
 
-    /// Writes a status, unless the object is gone. `false` if the API server does not take it: then it is
-    /// likely to refuse the next one, too, and the next step tries.
+    /// Writes a status, unless the object is gone. `false` if the API server does not take it.
     async fn write(&self, due: &Write, failures: &LogLimit) -> bool {
         match write(&self.client, due, self.env.now()).await {
             Ok(()) | Err(WriteError::Gone) => true,
@@ -243,6 +265,22 @@ impl StatusWriter {
     }
 }
 
+/// The writes of a step, until their time is over. None of them ends it earlier, whatever becomes of it.
+struct Round {
+    due: std::vec::IntoIter<Write>,
+    ends: Instant,
+}
+
+impl Round {
+    fn new(due: Vec<Write>) -> Self {
+        Self { due: due.into_iter(), ends: Instant::now() + WRITES_LIMIT }
+    }
+
+    fn next(&mut self) -> Option<Write> {
+        if Instant::now() >= self.ends { None } else { self.due.next() }
+    }
+}
+
 fn add(all: &mut BTreeMap<ObjectRef, Vec<Problem>>, problem: Problem) {
     if let Subject::Object(reference) = &problem.subject {
         all.entry(reference.clone()).or_default().push(problem);
@@ -269,4 +307,31 @@ fn held(
         (reference, held)
     };
     asked.into_iter().map(held).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::crds::status::ObjectStatus;
+
+    fn due(namespace: &str) -> Write {
+        let reference = ObjectRef::Namespaced(Kind::TcpRoute, format!("{namespace}/a").parse().unwrap());
+        Write { reference, uid: "u".into(), status: ObjectStatus::default(), event: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_follow_each_other_until_their_time_is_over() {
+        for (takes, expected) in
+            [(Duration::from_millis(5), &["a", "b", "c"][..]), (Duration::from_secs(5), &["a", "b"])]
+        {
+            let (mut round, mut written) = (Round::new(["a", "b", "c"].map(due).to_vec()), Vec::new());
+            while let Some(due) = round.next() {
+                sleep(takes).await;
+                written.push(namespace_of(&due.reference).to_owned());
+            }
+            assert_eq!(written, expected);
+        }
+    }
 }

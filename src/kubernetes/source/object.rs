@@ -60,6 +60,13 @@ impl Object {
         &self.version
     }
 
+    /// The value of a label; `None` if there is none, or if it is no text.
+    pub(super) fn label(&self, label: &str) -> Option<String> {
+        let [labels] = fields(std::str::from_utf8(&self.json).ok()?, Some("metadata"), ["labels"]);
+        let [value] = fields(labels?.get(), None, [label]);
+        text(value)
+    }
+
     /// What is kept of it. Adds the version and the kind that it is of: the items of a list omit them.
     pub(super) fn read(
         &self,

@@ -50,9 +50,8 @@ impl Reader {
         Ok((body, date))
     }
 
-    /// A page of at most `limit` objects of the list at `path`: the first one, of the version that `query`
-    /// asks for (such as `resourceVersion=5&resourceVersionMatch=Exact`), or the one after, which continues
-    /// it.
+    /// A page of at most `limit` objects of the list at `path`: the first one, of what `query` asks for (such
+    /// as `resourceVersion=5&resourceVersionMatch=Exact`), or the one after, which continues it.
     pub(super) async fn page(
         &self,
         path: &str,
@@ -130,11 +129,14 @@ pub(super) fn exact(version: &str) -> String {
 /// The path of a page of the list at `path`. What is asked for with `next` has a version already, and an API
 /// server refuses another one beside it.
 fn page_path(path: &str, next: Option<&str>, limit: usize, query: &str) -> String {
-    match next {
-        Some(next) => format!("{path}?limit={limit}&continue={}", encoded(next)),
-        None if query.is_empty() => format!("{path}?limit={limit}"),
-        None => format!("{path}?limit={limit}&{query}"),
+    let mut path = format!("{path}?limit={limit}");
+    for part in [query, &next.map(|next| format!("continue={}", encoded(next))).unwrap_or_default()] {
+        if !part.is_empty() {
+            path.push('&');
+            path.push_str(part);
+        }
     }
+    path
 }
 
 /// A value of a query (RFC 3986).
@@ -205,7 +207,8 @@ mod tests {
         for (next, query, expected) in [
             (None, "", "/api/v1/pods?limit=7"),
             (None, exact, "/api/v1/pods?limit=7&resourceVersion=5&resourceVersionMatch=Exact"),
-            (Some("a/b="), exact, "/api/v1/pods?limit=7&continue=a%2Fb%3D"),
+            (Some("a/b="), "", "/api/v1/pods?limit=7&continue=a%2Fb%3D"),
+            (Some("a"), "labelSelector=b", "/api/v1/pods?limit=7&labelSelector=b&continue=a"),
         ] {
             assert_eq!(page_path("/api/v1/pods", next, 7, query), expected);
         }

@@ -323,17 +323,15 @@ impl Store {
 
     /// Brings an object into effect, or out of it.
     fn put(&mut self, kind: Kind, reference: ObjectRef, read: Read) {
-        let Read { version, json, object, problems, marks } = read;
-        let Some(collection) = self.kinds.get_mut(&kind) else { return };
-        let list = collection.list;
-        if kind == Kind::Namespace
-            && !matches!(&object, Some(Object::Namespace(namespace)) if namespace.monitored)
-        {
+        if !read.is_of_the_mesh(kind) {
             if self.remove(kind, &reference) {
-                self.latest.raise(kind, version.number());
+                self.latest.raise(kind, read.version.number());
             }
             return;
         }
+        let Read { version, json, object, problems, marks } = read;
+        let Some(collection) = self.kinds.get_mut(&kind) else { return };
+        let list = collection.list;
         if let Some(known) = collection.objects.get_mut(&reference) {
             let same = known.json.is_some() && known.json == json;
             *known = Known { list, json };

@@ -18,6 +18,7 @@ use smc_types::text::truncated;
 use smc_types::time::Timestamp;
 
 use super::group_effect::Effect;
+use super::turns::in_turn;
 use crate::crds::status::{ACCEPTED, Condition, ObjectStatus, PROGRAMMED};
 use crate::custom_objects::{Content, CustomObject};
 use crate::event::rfc3339;
@@ -104,15 +105,18 @@ pub(super) struct Write {
     pub(super) event: Option<(String, String)>,
 }
 
-/// The writes that are due, at most [`MAX_WRITES`].
+/// The writes that are due, at most [`MAX_WRITES`], with the namespaces in turn that come after `last`.
 pub(super) fn plan(
     objects: &BTreeMap<ObjectRef, Tracked>,
     view: &View,
     replica: &str,
+    last: Option<&str>,
     now: Timestamp,
 ) -> Vec<Write> {
-    let due = objects.iter().filter_map(|(reference, tracked)| due(reference, tracked, view, replica, now));
-    due.take(MAX_WRITES).collect()
+    let due = |reference: &ObjectRef, tracked: &Tracked| due(reference, tracked, view, replica, now);
+    // A write may be long, so that only those that are taken are held.
+    let taken = in_turn(objects, last, MAX_WRITES, |reference, tracked| due(reference, tracked).is_some());
+    taken.into_iter().filter_map(|(reference, tracked)| due(reference, tracked)).collect()
 }
 
 fn due(
@@ -147,37 +151,41 @@ fn due(
     Some(Write { reference: reference.clone(), uid: tracked.seen.marks.uid.clone(), status, event })
 }
 
-/// The last statuses, at most [`MAX_WRITES`]: of objects whose namespaces left the mesh, and are `outside` of
-/// it now. What was written of them says that they are in effect. Forgets the others that are gone.
+/// The last statuses, at most [`MAX_WRITES`], with the namespaces in turn as in [`plan`]: of objects whose
+/// namespaces left the mesh, and are `outside` of it now. What was written of them says that they are in
+/// effect. Forgets the others that are gone.
 pub(super) fn farewells(
     gone: &mut BTreeMap<ObjectRef, (Timestamp, Tracked)>,
     outside: &BTreeSet<String>,
+    last: Option<&str>,
     now: Timestamp,
 ) -> Vec<Write> {
-    let mut writes = Vec::new();
     gone.retain(|reference, (since, tracked)| {
         let ObjectRef::Namespaced(kind, name) = reference else { return false };
         // A MeshConfig is in the control plane's namespace, which is in no mesh.
-        let left = *kind != Kind::MeshConfig && outside.contains(name.namespace());
-        if !left {
+        if *kind == Kind::MeshConfig || !outside.contains(name.namespace()) {
             return now.since(*since) < REMEMBERED;
         }
-        let accepted = accepted(reference, tracked);
-        if accepted.status == "False" && tracked.object.is_none() {
-            // Its status says that it has no effect.
-            return false;
-        }
-        if writes.len() < MAX_WRITES {
-            let message = format!("Not in effect: the namespace {} has left the mesh.", name.namespace());
-            let left = Judged { kind: PROGRAMMED, status: "False", reason: "NotInMesh", message };
-            let status = status(tracked, [accepted, left], now);
-            let event = event(&tracked.written, &status);
-            let uid = tracked.seen.marks.uid.clone();
-            writes.push(Write { reference: reference.clone(), uid, status, event });
-        }
-        true
+        // Otherwise its status says that it has no effect.
+        accepted(reference, tracked).status != "False" || tracked.object.is_some()
     });
-    writes
+    let due = |reference: &ObjectRef, tracked: &Tracked| {
+        let ObjectRef::Namespaced(kind, name) = reference else { return None };
+        if *kind == Kind::MeshConfig || !outside.contains(name.namespace()) {
+            return None;
+        }
+        let message = format!("Not in effect: the namespace {} has left the mesh.", name.namespace());
+        let left = Judged { kind: PROGRAMMED, status: "False", reason: "NotInMesh", message };
+        let status = status(tracked, [accepted(reference, tracked), left], now);
+        let tried = tracked.sent.as_ref().filter(|(_, sent)| says(sent) == says(&status));
+        if tried.is_some_and(|(at, _)| now.since(*at) < PAUSE) {
+            return None;
+        }
+        let event = event(&tracked.written, &status);
+        Some(Write { reference: reference.clone(), uid: tracked.seen.marks.uid.clone(), status, event })
+    };
+    let taken = in_turn(gone, last, MAX_WRITES, |reference, (_, tracked)| due(reference, tracked).is_some());
+    taken.into_iter().filter_map(|(reference, (_, tracked))| due(reference, tracked)).collect()
 }
 
 /// What the conditions say, without their times.

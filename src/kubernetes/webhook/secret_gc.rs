@@ -9,26 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, ListParams};
 use smc_authority::ledger::{Ledger, ProxyCertificateState};
 use smc_host::env::Env;
 use smc_host::tasks::Tasks;
 use smc_issuing::ProxyCertificates;
 use smc_raft::Group;
-use smc_sidecar::injection::PROXY_UUID_LABEL;
 use smc_types::ids::ProxyName;
 use smc_types::time::Timestamp;
 use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::bootstrap_secret::{self, SecretError};
 use super::unclaimed_sidecars::TIME_TO_APPEAR;
-use crate::api_resource::next_page;
+use crate::api::MetadataOnly;
+use crate::source::sidecar_pods::with_pods;
 
 /// The pause between two looks. A Secret without a pod costs nothing meanwhile.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -48,12 +46,6 @@ const MAX_FORGOTTEN: usize = 20_000;
 
 /// Requests to the API at a time. There is no hurry.
 const CONCURRENT: usize = 8;
-
-/// Pods in one answer of the API.
-const PAGE: u32 = 500;
-
-/// How long a page may take: a list reads the API server's storage.
-const PAGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The task.
 pub(crate) struct Collector {
@@ -194,7 +186,8 @@ impl Collector {
         if suspects.is_empty() {
             return;
         }
-        let pods = match self.pods().await {
+        let api = Arc::new(MetadataOnly(self.client.clone()));
+        let pods = match with_pods(api, &suspects).await {
             Ok(pods) => pods,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -238,26 +231,6 @@ impl Collector {
             warn!(%proxy, error, "cannot release the certificate of a pod that never came");
         }
         Ok(())
-    }
-
-    /// The proxies of the pods with the label of a sidecar.
-    async fn pods(&self) -> Result<BTreeSet<ProxyName>, kube::Error> {
-        let api: Api<Pod> = Api::all(self.client.clone());
-        let mut parameters =
-            ListParams { limit: Some(PAGE), ..ListParams::default() }.labels(PROXY_UUID_LABEL);
-        let mut pods = BTreeSet::new();
-        loop {
-            let page = timeout(PAGE_LIMIT, api.list_metadata(&parameters)).await;
-            let page = page.map_err(|elapsed| kube::Error::Service(Box::new(elapsed)))??;
-            pods.extend(page.items.into_iter().filter_map(|pod| {
-                let uuid = pod.metadata.labels?.get(PROXY_UUID_LABEL)?.parse().ok()?;
-                ProxyName::new(uuid, &pod.metadata.namespace?).ok()
-            }));
-            match next_page(parameters, &page.metadata) {
-                Some(next) => parameters = next,
-                None => return Ok(pods),
-            }
-        }
     }
 }
 

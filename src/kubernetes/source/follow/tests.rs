@@ -187,6 +187,44 @@ async fn a_list_is_asked_for_at_once_and_read_when_the_namespaces_are_known() {
     assert_eq!(world.learnt().await, expected);
 }
 
+/// An object of three MiB that no reader of values could read, in this namespace.
+fn hostile(namespace: &str) -> &'static str {
+    let deep = "[".repeat(3 << 19) + &"]".repeat(3 << 19);
+    let object = format!(
+        r#"{{"metadata":{{"labels":{deep},"name":"b","namespace":"{namespace}","resourceVersion":"8"}},"secrets":"\ud800"}}"#
+    );
+    // A script is written down for as long as the test runs.
+    Box::leak(object.into_boxed_str())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_outside_of_the_mesh_is_passed_over_by_its_name_alone() {
+    let leaked = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let event = |kind, of| leaked(format!(r#"{{"type":"{kind}","object":{}}}"#, hostile(of)));
+    let page = |of| leaked(format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#, hostile(of)));
+    let lines = |of| -> &'static [&'static str] {
+        let after = ["ADDED", "MODIFIED", "DELETED"].map(|kind| event(kind, of));
+        Vec::leak([&[ACCOUNT, event("ADDED", of), event("DELETED", of), END_AT_7][..], &after].concat())
+    };
+    let (listed, gone) = ("listed ServiceAccount shop/a", "ended 7 {\"shop\": 1} at 0");
+    let mut world = World::of(&[(200, lines("out"), LONG, End::Open)]);
+    world.scope.send_replace(Some(scope(&[("shop", 1)])));
+    assert_eq!(world.learnt().await, ["list", listed, gone, "passed 8", "passed 8", "passed 8"]);
+    // The same in pages.
+    let refused: Said = (400, &[], Duration::ZERO, End::Ended);
+    let mut world = World::of(&[refused, (200, Vec::leak(vec![page("out")]), Duration::ZERO, End::Ended)]);
+    world.scope.send_replace(Some(scope(&[("shop", 1)])));
+    assert_eq!(world.learnt().await[..2], ["list", gone]);
+    // Of the mesh, it is read, and a problem.
+    let mut world = World::of(&[(200, lines("shop"), LONG, End::Open)]);
+    world.scope.send_replace(Some(scope(&[("shop", 1)])));
+    let b = "ServiceAccount shop/b";
+    let learnt = world.learnt().await;
+    assert_eq!(learnt[2], format!("listed {b}"), "{learnt:?}");
+    assert!(learnt[3].starts_with("Unlisted"), "{learnt:?}");
+    assert_eq!(learnt[5..7], vec![format!("applied {b}"); 2], "{learnt:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_goes_on_only_where_nothing_else_has_happened() {
     let watch_at_9 = "/api/v1/serviceaccounts?watch=true&allowWatchBookmarks=true&resourceVersion=9";

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smc_api::object::Object;
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
 use super::Version;
@@ -98,4 +98,12 @@ pub(super) struct Read {
     pub(super) problems: Vec<Problem>,
     /// As of [`super::Arrived`].
     pub(super) marks: Option<Box<Marks>>,
+}
+
+impl Read {
+    /// Whether it is of the mesh by what it says. Of a Namespace its label decides, of others their namespace.
+    pub(super) fn is_of_the_mesh(&self, kind: Kind) -> bool {
+        kind != Kind::Namespace
+            || matches!(&self.object, Some(Object::Namespace(namespace)) if namespace.monitored)
+    }
 }

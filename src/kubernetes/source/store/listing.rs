@@ -28,6 +28,10 @@ impl Store {
                 listing.remove(&reference);
                 self.mark(kind, &reference, marks, None);
             }
+            // Of a cluster's Namespaces, those count that are of the mesh, or were.
+            Some(read) if !read.is_of_the_mesh(kind) && !collection.objects.contains_key(&reference) => {
+                listing.remove(&reference);
+            }
             Some(read) if listing.len() < self.limit => {
                 listing.insert(reference, Read { marks, ..read });
             }

@@ -359,6 +359,30 @@ fn an_object_that_cannot_be_read_is_its_own_problem() {
 }
 
 #[test]
+fn namespaces_outside_of_the_mesh_are_not_held() {
+    let mut mesh = Mesh::synced(&["shop/a"]);
+    mesh.next();
+    let others = (0..9).map(|number| namespace_object(&format!("n{number}"), "osm", 11));
+    let left = namespace_object("shop", "osm", 12);
+    let unreadable = Arrived {
+        content: Err(Unreadable::TooDeep),
+        ..arrived(Kind::Namespace, &namespace_object("deep", "osm", 13))
+    };
+    let listed = others.chain([left]).map(|object| arrived(Kind::Namespace, &object)).chain([unreadable]);
+    mesh.learn(Kind::Namespace, Change::ListBegun);
+    for object in listed {
+        mesh.learn(Kind::Namespace, Change::Listed(object));
+    }
+    let listing = mesh.store.kinds[&Kind::Namespace].listing.as_ref().unwrap();
+    assert_eq!(listing.keys().map(ToString::to_string).collect::<Vec<_>>(), ["Namespace shop"]);
+    // A list that is not whole says as well what is of the mesh no more.
+    let (incomplete, scope) = (Ended { complete: false, ..ended(20) }, mesh.scope());
+    mesh.learn(Kind::Namespace, Change::ListEnded(incomplete, scope));
+    assert_eq!(mesh.next().unwrap(), ["-Namespace shop", "-ServiceAccount shop/a"]);
+    assert_eq!(mesh.problems(), Vec::<String>::new());
+}
+
+#[test]
 fn a_list_with_an_object_that_cannot_be_read_removes_nothing() {
     let mut mesh = Mesh::synced(&["shop/a"]);
     mesh.next();

@@ -39,7 +39,7 @@ fn error(field: &str) -> Problem {
 }
 
 fn writes(tracked: &Tracked, view: &View) -> Vec<Write> {
-    plan(&BTreeMap::from([(split(), tracked.clone())]), view, "smc-controller-0", NOW)
+    plan(&BTreeMap::from([(split(), tracked.clone())]), view, "smc-controller-0", None, NOW)
 }
 
 /// `Accepted` and `Programmed` with their reasons.
@@ -104,7 +104,7 @@ fn a_kind_that_is_not_enforced_says_so() {
     let retry = ObjectRef::Namespaced(Kind::Retry, "shop/canary".parse().unwrap());
     let objects = BTreeMap::from([(retry.clone(), Tracked { object: None, ..tracked() })]);
     let view = View { held: BTreeMap::from([(retry, Held::NotYet)]), ..View::default() };
-    let write = plan(&objects, &view, "smc-controller-0", NOW).pop().unwrap();
+    let write = plan(&objects, &view, "smc-controller-0", None, NOW).pop().unwrap();
     let reasons: Vec<_> = write.status.conditions.iter().map(|c| (&*c.status, &*c.reason)).collect();
     assert_eq!(reasons, [("False", "NotImplemented"), ("False", "NotImplemented")]);
 }
@@ -174,7 +174,7 @@ fn one_step_is_bounded_and_so_is_a_message() {
         view.effects.insert(reference.clone(), Effect::Everywhere);
         objects.insert(reference, Tracked { problems: problems.clone(), ..tracked() });
     }
-    let writes = plan(&objects, &view, "smc-controller-0", NOW);
+    let writes = plan(&objects, &view, "smc-controller-0", None, NOW);
     assert_eq!(writes.len(), MAX_WRITES);
     assert!(writes[0].status.conditions[0].message.ends_with("and 92 more problems"));
 }
@@ -206,13 +206,38 @@ fn an_object_whose_namespace_left_the_mesh_says_so() {
         [split(), config, deleted.clone()].map(|of| (of, (NOW, known.clone()))).into();
     gone.insert(retry, (NOW, Tracked { object: None, ..tracked() }));
     let outside = BTreeSet::from(["shop".to_owned()]);
-    let [write] = farewells(&mut gone, &outside, NOW).try_into().unwrap();
+    let [write] = farewells(&mut gone, &outside, None, NOW).try_into().unwrap();
     assert_eq!((&write.reference, &*write.uid), (&split(), "u"));
     let says: Vec<_> = write.status.conditions.iter().map(|c| (&*c.kind, &*c.status, &*c.reason)).collect();
     assert_eq!(says, [(ACCEPTED, "True", ACCEPTED), (PROGRAMMED, "False", "NotInMesh")]);
     let message = "Not in effect: the namespace shop has left the mesh.";
     assert_eq!(write.event, Some(("NotInMesh".to_owned(), message.to_owned())));
     let later = Timestamp(NOW.0 + 60);
-    assert_eq!(farewells(&mut gone, &outside, later).len(), 1);
-    assert_eq!(gone.into_keys().collect::<Vec<_>>(), [split()], "it waits until it is written");
+    assert_eq!(farewells(&mut gone, &outside, None, later).len(), 1);
+    assert_eq!(gone.keys().cloned().collect::<Vec<_>>(), [split()], "it waits until it is written");
+    let tried = |seconds| Some((later.minus(Duration::from_secs(seconds)), write.status.clone()));
+    for (seconds, count) in [(9, 0), (10, 1)] {
+        gone.get_mut(&split()).unwrap().1.sent = tried(seconds);
+        assert_eq!(farewells(&mut gone, &outside, None, later).len(), count, "what failed waits for a while");
+    }
+}
+
+#[test]
+fn a_busy_namespace_keeps_no_other_one_waiting() {
+    let (mut objects, mut view, mut gone) = (BTreeMap::new(), View::default(), BTreeMap::new());
+    let of_aaa = (0..100).map(|number| format!("aaa/s{number}"));
+    for name in of_aaa.chain(["shop/canary".to_owned()]) {
+        let reference = ObjectRef::Namespaced(Kind::TrafficSplit, name.parse().unwrap());
+        view.held.insert(reference.clone(), Held::Yes);
+        view.effects.insert(reference.clone(), Effect::Everywhere);
+        objects.insert(reference.clone(), tracked());
+        gone.insert(reference, (NOW, tracked()));
+    }
+    let writes = plan(&objects, &view, "smc-controller-0", None, NOW);
+    assert_eq!((writes.len(), &writes[1].reference), (MAX_WRITES, &split()));
+    let writes = plan(&objects, &view, "smc-controller-0", Some("aaa"), NOW);
+    assert_eq!((writes.len(), &writes[0].reference), (MAX_WRITES, &split()));
+    let outside = BTreeSet::from(["aaa".to_owned(), "shop".to_owned()]);
+    let writes = farewells(&mut gone, &outside, Some("aaa"), NOW);
+    assert_eq!((writes.len(), &writes[0].reference), (MAX_WRITES, &split()));
 }

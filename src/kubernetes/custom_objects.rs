@@ -52,6 +52,11 @@ impl Marks {
         Self { generation, uid: uid.into(), written: json.unwrap_or_default().into() }
     }
 
+    /// The bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.uid.len() + self.written.len()
+    }
+
     /// What SMC wrote into `status`; nothing, if that could not be read.
     pub(crate) fn written(&self) -> ObjectStatus {
         serde_json::from_str(&self.written).unwrap_or_default()

@@ -57,7 +57,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use self::discovery::Discovery;
 use self::follow::{Follower, Shared};
@@ -81,6 +81,10 @@ const MAX_PATIENCE: Duration = Duration::from_secs(30);
 /// connection.
 const CHANGES: usize = 512;
 
+/// The pause until a namespace is read again of which objects were left out: it costs the API server a list
+/// of the namespace for each kind.
+const READ_AGAIN: Duration = Duration::from_secs(15);
+
 /// Reads the mesh from an API server and follows its changes.
 pub struct KubernetesSource {
     api: Arc<dyn ApiServer>,
@@ -91,6 +95,19 @@ pub struct KubernetesSource {
     metrics: SourceMetrics,
     files: Files,
     custom: watch::Sender<CustomObjects>,
+}
+
+/// When namespaces are read again of which objects were left out.
+#[derive(Debug, Default)]
+struct ReadAgain {
+    next: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl ReadAgain {
+    fn plan(&mut self, is_wanted: bool) {
+        self.next = is_wanted.then(|| self.last.map_or_else(Instant::now, |last| last + READ_AGAIN));
+    }
 }
 
 /// Where the last known mesh is read and written.
@@ -205,6 +222,7 @@ struct Running {
     save_at: Instant,
     /// When it is written although nothing changed.
     renew_at: Option<Instant>,
+    reading: ReadAgain,
     /// When the API server confirmed all of it the last time.
     as_of: Timestamp,
     env: Env,
@@ -308,6 +326,7 @@ impl Running {
             unsaved: false,
             save_at: now,
             renew_at: None,
+            reading: ReadAgain::default(),
             as_of,
             env,
             patience: Patience::new(now),
@@ -346,6 +365,7 @@ impl Running {
                 }
                 loaded = finished(&mut self.loading) => self.take_loaded(loaded?),
                 () = until(self.patience.ends) => self.restore(),
+                () = until(self.reading.next) => self.read_more(),
                 () = until(save_at) => self.save(),
                 () = until(self.renew_at) => {
                     self.renew_at = Some(Instant::now() + RENEW_EVERY);
@@ -368,10 +388,20 @@ impl Running {
         }
         self.publish_scope();
         self.publish_custom();
+        self.reading.plan(self.store.wants_more());
         let epoch = self.store.epoch();
         self.epoch.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
         self.position.send_replace(Position { epoch, furthest: self.store.furthest() });
         self.report();
+    }
+
+    /// Has a namespace read again of which objects were left out.
+    fn read_more(&mut self) {
+        let namespaces = self.store.read_again();
+        debug!(?namespaces, "there is room for more objects, and namespaces are read again");
+        self.reading.last = Some(Instant::now());
+        self.reading.plan(self.store.wants_more());
+        self.publish_scope();
     }
 
     fn publish_scope(&self) {

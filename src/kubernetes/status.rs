@@ -54,8 +54,8 @@ const EAGER: u32 = 15;
 /// Without changes of objects, one of so many steps judges them: sidecars may have rejected something.
 const SELDOM: u32 = 10;
 
-/// How long the writes of one step may take, after which no other one is begun: no object is judged meanwhile.
-/// Twenty writes take some 100 ms. An API server that does not answer takes 5 s for each.
+/// How long the writes of one step may take, after which no other one is begun: no object is judged
+/// meanwhile. Twenty writes take some 100 ms. An API server that does not answer takes 5 s for each.
 const WRITES_LIMIT: Duration = Duration::from_secs(6);
 
 /// How long a replica may take to say what its proxies have. Raft's own messages between replicas take

@@ -47,3 +47,11 @@ pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let (_, most) = HELD.get();
     (result, (most - before).unsigned_abs())
 }
+
+/// The bytes that are held by what `work` returns. They are 0 unless [`Counting`] is the program's allocator.
+pub fn held<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let (before, _) = HELD.get();
+    let result = work();
+    let (after, _) = HELD.get();
+    (result, usize::try_from(after - before).unwrap_or_default())
+}

@@ -23,7 +23,7 @@ use thiserror::Error;
 /// The format marker; another format needs another one.
 const FORMAT: &str = "smc-last-known-mesh-2";
 
-/// Bytes of the file: 100,000 objects of 1.3 KiB.
+/// Bytes of the file: the source holds no more text than that.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
 /// How long to wait between two copies at least. What changes within it is read from the API server anyway;

@@ -15,6 +15,7 @@
 //!   sent: the same on every replica that has seen the change.
 //! - Versions that go back mean that the API server went back to an older state. Everything is listed
 //!   again.
+//! - Where there is more than there is room for, the largest namespace pays ([`share`]).
 //! - What the API server does not say does not change: without an answer, everything stays as it was.
 //! - What it says of a custom object beside its content is for the writer of statuses, and is no news.
 
@@ -25,7 +26,10 @@ mod listing;
 mod namespaces;
 mod problems;
 mod restore;
+mod room;
+mod share;
 mod version;
+mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +48,10 @@ pub(super) use self::history::WentBack;
 use self::namespaces::Namespaces;
 pub(super) use self::namespaces::Scope;
 use self::problems::Findings;
+use self::room::Missing;
+use self::share::Share;
 pub(super) use self::version::Version;
+use self::weight::{MAX_OBJECT_BYTES, held_bytes};
 use super::failure::Trouble;
 use super::kept::Unreadable;
 use crate::custom_objects::{CustomObjects, Marks};
@@ -53,11 +60,11 @@ use smc_decode::kinds::{self, Meaning};
 use smc_decode::manifest::canonical;
 use smc_server::source::Batch;
 
-/// Objects that are held. The catalog is designed for a tenth of this.
-const MAX_OBJECTS: usize = 100_000;
-
-/// Bytes of what is kept of one object, as JSON: the most that an API server takes.
-const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
+/// KiB of memory that all objects of the mesh may take as they are held, by an estimate from above: a quarter
+/// of a replica's memory. 40,000 pods take that, four times as many as the catalog is designed for. An object
+/// takes 2 KiB or more, so that there are 131,072 at most. The last known mesh is less than half as long as
+/// this, which is what its file may be.
+const MAX_HELD: u64 = 256 * 1024;
 
 /// An object as it arrived.
 #[derive(Debug, Clone)]
@@ -74,8 +81,8 @@ pub(super) struct Arrived {
 /// What was learnt about one kind.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// A list begins: of all objects, or of one namespace.
-    ListBegun,
+    /// A list begins: of all objects, or of those of one namespace.
+    ListBegun(Option<String>),
     /// The list names this object.
     Listed(Arrived),
     /// The list does not name this object, although it did.
@@ -113,8 +120,6 @@ pub(super) struct Ended {
 struct Completeness {
     /// The mesh was read whole since the start.
     whole: bool,
-    /// Objects were left out because there were too many.
-    overflowed: bool,
     /// The last known mesh was restored.
     restored: bool,
 }
@@ -134,9 +139,9 @@ pub(super) struct Store {
     /// Of custom objects, what the API server says beside their content.
     custom: CustomObjects,
     findings: Findings,
-    /// The number of held objects.
-    count: usize,
-    limit: usize,
+    /// Which objects are held.
+    share: Share,
+    missing: Missing,
     completeness: Completeness,
     /// Whether the API server does not answer.
     silent: bool,
@@ -155,6 +160,7 @@ impl Store {
         mesh_namespace: MeshNamespace,
         kinds: impl Iterator<Item = Kind>,
     ) -> Self {
+        let share = Share::new(MAX_HELD, &mesh_namespace);
         Self {
             rules,
             mesh_namespace,
@@ -165,8 +171,8 @@ impl Store {
             sent: BTreeSet::new(),
             custom: CustomObjects::new(),
             findings: Findings::default(),
-            count: 0,
-            limit: MAX_OBJECTS,
+            share,
+            missing: Missing::default(),
             completeness: Completeness::default(),
             silent: false,
             latest: Versions::default(),
@@ -221,12 +227,7 @@ impl Store {
             Change::Missing(others) => self.set_missing(kind, others),
             Change::Trouble(trouble) => self.set_trouble(kind, trouble),
             _ if epoch != self.epoch() => return,
-            Change::ListBegun => {
-                if let Some(collection) = self.kinds.get_mut(&kind) {
-                    collection.list += 1;
-                    collection.listing = Some(BTreeMap::new());
-                }
-            }
+            Change::ListBegun(namespace) => self.begin_list(kind, namespace.as_deref()),
             Change::Listed(object) => self.list(kind, object),
             Change::Unlisted(reference) => self.unlist(kind, &reference),
             Change::ListEnded(ended, scope) => self.end_list(kind, ended, &scope),
@@ -257,6 +258,11 @@ impl Store {
     }
 
     fn set_trouble(&mut self, kind: Kind, trouble: Option<Trouble>) {
+        if trouble.is_some() {
+            // What was listed half holds room.
+            self.abandon_list(kind);
+            self.missing.listed(kind, |_| true);
+        }
         if let Some(collection) = self.kinds.get_mut(&kind)
             && collection.trouble != trouble
         {
@@ -285,10 +291,32 @@ impl Store {
         match self.read(kind, &reference, version, content) {
             // It is known for this very reason. Otherwise each status that is written of it would be news.
             Some(read) if is_unreadable && self.findings.are(&reference, &read.problems) => {
-                self.mark(kind, &reference, marks, Some(&read.problems));
+                self.mark_known(kind, &reference, marks, Some(&read.problems));
             }
-            Some(read) => self.put(kind, reference, Read { marks, ..read }),
-            None => self.mark(kind, &reference, marks, None),
+            Some(read) if !read.is_of_the_mesh(kind) => self.put(kind, reference, read),
+            Some(read) => {
+                if self.find_room(kind, &reference, read.bytes, marks.as_deref()) {
+                    self.put(kind, reference, Read { marks, ..read });
+                } else {
+                    self.latest.raise(kind, version.number());
+                }
+            }
+            None => self.mark_known(kind, &reference, marks, None),
+        }
+    }
+
+    /// Takes note of what the API server says beside the content of an object that is held.
+    fn mark_known(
+        &mut self,
+        kind: Kind,
+        reference: &ObjectRef,
+        marks: Option<Box<Marks>>,
+        unreadable: Option<&[Problem]>,
+    ) {
+        let known = self.kinds.get(&kind).and_then(|collection| collection.objects.get(reference));
+        let bytes = known.map_or(0, |known| known.bytes);
+        if self.find_room(kind, reference, bytes, marks.as_deref()) {
+            self.mark(kind, reference, marks, unreadable);
         }
     }
 
@@ -300,7 +328,10 @@ impl Store {
         version: Version,
         content: Result<Value, Unreadable>,
     ) -> Option<Read> {
-        let without_effect = |problems| Read { version, json: None, object: None, problems, marks: None };
+        let without_effect = |problems: Vec<Problem>| {
+            let bytes = held_bytes(None, None, &problems);
+            Read { version, json: None, object: None, problems, marks: None, bytes }
+        };
         let mut value = match content {
             Ok(value) => value,
             Err(unreadable) => {
@@ -318,7 +349,8 @@ impl Store {
             return None;
         }
         let (object, problems) = kinds::convert(reader, reference, &value, &self.rules);
-        Some(Read { version, json, object, problems, marks: None })
+        let bytes = held_bytes(json.as_deref(), object.as_ref(), &problems);
+        Some(Read { version, json, object, problems, marks: None, bytes })
     }
 
     /// Brings an object into effect, or out of it.
@@ -329,23 +361,18 @@ impl Store {
             }
             return;
         }
-        let Read { version, json, object, problems, marks } = read;
+        let Read { version, json, object, problems, marks, bytes } = read;
         let Some(collection) = self.kinds.get_mut(&kind) else { return };
         let list = collection.list;
         if let Some(known) = collection.objects.get_mut(&reference) {
             let same = known.json.is_some() && known.json == json;
-            *known = Known { list, json };
+            *known = Known { list, json, bytes };
             if same {
                 // It was restored while the list was read.
                 return self.mark(kind, &reference, marks, None);
             }
-        } else if kind != Kind::Namespace && self.count >= self.limit {
-            self.completeness.overflowed = true;
-            self.changed = true;
-            return;
         } else {
-            self.count += 1;
-            collection.objects.insert(reference.clone(), Known { list, json });
+            collection.objects.insert(reference.clone(), Known { list, json, bytes });
         }
         self.latest.raise(kind, version.number());
         if let ObjectRef::Namespace(name) = &reference {
@@ -367,13 +394,18 @@ impl Store {
         }
     }
 
-    /// Takes an object out of effect. Returns whether there was one.
+    /// An object is gone. Returns whether it was held.
     fn remove(&mut self, kind: Kind, reference: &ObjectRef) -> bool {
+        self.leave_room(reference);
+        self.take_out(kind, reference)
+    }
+
+    /// Takes an object out of effect. Returns whether there was one.
+    fn take_out(&mut self, kind: Kind, reference: &ObjectRef) -> bool {
         let Some(collection) = self.kinds.get_mut(&kind) else { return false };
         if collection.objects.remove(reference).is_none() {
             return false;
         }
-        self.count -= 1;
         self.unmark(kind, reference);
         self.findings.set(reference, Vec::new());
         self.fresh.insert(reference.clone(), None);
@@ -381,16 +413,7 @@ impl Store {
         if let ObjectRef::Namespace(name) = reference {
             self.leave(name);
         }
-        self.take_more();
         true
-    }
-
-    /// When there is room again for what was left out, everything is listed again.
-    fn take_more(&mut self) {
-        if self.completeness.overflowed && self.count < self.limit - self.limit / 100 {
-            self.completeness.overflowed = false;
-            self.history.list_again();
-        }
     }
 
     fn enter(&mut self, namespace: &str) {
@@ -406,6 +429,9 @@ impl Store {
         if !self.namespaces.leave(namespace) {
             return;
         }
+        self.missing.leave(namespace);
+        let moves = self.share.forget(namespace);
+        self.follow(moves);
         let kinds: Vec<Kind> = self.kinds.keys().copied().collect();
         for kind in kinds.into_iter().filter(|kind| kind.spec().extent == Extent::Mesh) {
             self.remove_where(kind, |of| of == namespace);
@@ -429,7 +455,8 @@ impl Store {
         }
         collection.look = missing;
         collection.trouble = None;
-        collection.listing = None;
+        self.abandon_list(kind);
+        self.missing.listed(kind, |_| true);
         self.changed = true;
         self.remove_where(kind, |_| true);
         self.namespaces.admit_everywhere(kind);

@@ -1,7 +1,7 @@
 //! Whose turn it is where more is due than can be done at once.
 //!
-//! Owns that namespaces take turns: what is due in one of them never keeps another one waiting for longer than
-//! it takes to go round. Pure.
+//! Owns that namespaces take turns: what is due in one of them never keeps another one waiting for longer
+//! than it takes to go round. Pure.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

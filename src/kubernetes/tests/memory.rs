@@ -1,10 +1,13 @@
-//! What reviews cost in memory, counted by the allocator.
+//! What reviews and objects cost in memory, counted by the allocator.
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::print_stdout, reason = "the measured figures")]
 
 use serde_json::Value;
+use smc_decode::manifest::canonical;
+use smc_decode::{Rules, kinds};
 use smc_kubernetes::webhook::{conversion, validator};
-use smc_testkit::allocations::{Counting, peak};
+use smc_testkit::allocations::{Counting, held, peak};
+use smc_types::ids::MeshName;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -116,4 +119,81 @@ fn a_conversion_takes_memory_for_one_object_at_a_time() {
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!(answer["response"]["result"]["status"], "Success");
     assert!(cost < 4 * review.len(), "{cost} bytes for {}", review.len());
+}
+
+/// Objects of Kubernetes' own kinds in which little text becomes much.
+fn own_kinds(count: usize) -> Vec<(String, String)> {
+    let mut objects = Vec::new();
+    for (version, kind, before, item, after) in [
+        (
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            r#""addressType":"IPv4","endpoints":["#,
+            r#"{"addresses":["1.1.1.1"]}"#,
+            "]",
+        ),
+        (
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            r#""addressType":"IPv6","ports":[],"endpoints":[{"addresses":["#,
+            r#""::""#,
+            "]}]",
+        ),
+        ("discovery.k8s.io/v1", "EndpointSlice", r#""addressType":"IPv4","ports":["#, r#"{"port":1}"#, "]"),
+        ("v1", "Service", r#""spec":{"ports":["#, r#"{"port":1}"#, "]}"),
+        ("v1", "Service", r#""spec":{"clusterIPs":["#, r#""::""#, "]}"),
+        (
+            "v1",
+            "Pod",
+            r#""spec":{"containers":[{"name":"a","ports":["#,
+            r#"{"name":"a","containerPort":1}"#,
+            "]}]}",
+        ),
+        ("v1", "Pod", r#""spec":{"containers":["#, r#"{"name":"a"}"#, "]}"),
+        ("v1", "Pod", r#""status":{"podIPs":["#, r#"{"ip":"::"}"#, "]}"),
+    ] {
+        let items = vec![item; count].join(",");
+        let head =
+            format!(r#""apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"a","namespace":"b"}}"#);
+        objects.push((format!("{item} of {kind}"), format!("{{{head},{before}{items}{after}}}")));
+    }
+    let labels: Vec<_> = (0..count).map(|number| format!(r#""{number}":"""#)).collect();
+    let head = r#""apiVersion":"v1","kind":"Pod""#;
+    let meta = format!(r#""metadata":{{"name":"a","namespace":"b","labels":{{{}}}}}"#, labels.join(","));
+    objects.push(("labels of Pod".to_owned(), format!("{{{head},{meta},\"spec\":{{\"containers\":[]}}}}")));
+    objects
+}
+
+/// The source bounds what it holds by this estimate. What an object takes beside it is 1 KiB, and what
+/// problems take is counted by itself.
+#[test]
+fn an_object_takes_no_more_memory_than_its_estimate() {
+    let rules = Rules::api_server(MeshName::default());
+    let mut most = (0, String::new());
+    let in_namespace = |(what, json): (String, String)| {
+        (what, json.replacen(r#""metadata":{"name":"a""#, r#""metadata":{"name":"a","namespace":"b""#, 1))
+    };
+    let custom = objects(64 << 10).into_iter().map(in_namespace);
+    for (what, json) in custom.chain([1, 100, 2_000].into_iter().flat_map(own_kinds)) {
+        let estimate = canonical::held_bytes(&json) + 1024;
+        let ((read, _text), bytes) = held(|| {
+            let (read, problems) = match kinds::read(&json, &rules) {
+                Some((reference, object, problems)) => (object.map(|object| (reference, object)), problems),
+                None => (None, Vec::new()),
+            };
+            drop(problems);
+            (read, std::sync::Arc::<str>::from(json.as_str()))
+        });
+        let percent = 100 * bytes / estimate;
+        if percent > most.0 {
+            most = (percent, what.clone());
+        }
+        assert!(
+            bytes <= estimate,
+            "{what}: {bytes} bytes, {estimate} by the estimate, read: {}",
+            read.is_some()
+        );
+    }
+    println!("the most: {} % of the estimate for {}", most.0, most.1);
+    assert!(most.0 > 30, "the estimate is far too high: {most:?}");
 }

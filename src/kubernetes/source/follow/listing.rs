@@ -42,7 +42,7 @@ impl Follower {
         }
         let path = resource.path();
         self.following = self.scope().await?;
-        self.send(Change::ListBegun).await?;
+        self.send(Change::ListBegun(None)).await?;
         let (version, complete) = self.pages(resource, &path, "").await?;
         let ended = Ended { version: Version::new(&version), complete };
         self.send(Change::ListEnded(ended, Arc::clone(&self.following))).await?;
@@ -74,7 +74,7 @@ impl Follower {
             // Another kind has waited in vain for the end of a stream.
             return Ok(None);
         }
-        self.send(Change::ListBegun).await?;
+        self.send(Change::ListBegun(None)).await?;
         let (mut complete, began) = (true, Instant::now());
         loop {
             let until = (Instant::now() + PAUSE_LIMIT).min(began + STREAM_LIMIT);
@@ -116,7 +116,7 @@ impl Follower {
     ) -> Result<(), Stop> {
         // Before the list, so that its objects count.
         Arc::make_mut(&mut self.following).insert(namespace.to_owned(), entry);
-        self.send(Change::ListBegun).await?;
+        self.send(Change::ListBegun(Some(namespace.to_owned()))).await?;
         let pages = self.pages(resource, &resource.path_in(namespace), &exact(version)).await;
         if pages.is_err() {
             Arc::make_mut(&mut self.following).remove(namespace);

@@ -152,7 +152,7 @@ impl World {
         while let Ok(Some((_, epoch, change))) = timeout_at(end, self.changes.recv()).await {
             learnt.push(match change {
                 Change::Trouble(_) => continue,
-                Change::ListBegun => "list".to_owned(),
+                Change::ListBegun(_) => "list".to_owned(),
                 Change::Listed(of) => format!("listed {}", of.reference),
                 Change::ListEnded(ended, scope) => {
                     format!("ended {} {scope:?} at {epoch}", ended.version.number())

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smc_api::object::Object;
+use smc_types::ids::NamespacedName;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
@@ -37,6 +38,10 @@ pub(super) struct Collection {
     /// What the list that is being read says and what is not known yet; `None` without such a list. It takes
     /// effect as one, at its end.
     pub(super) listing: Option<BTreeMap<ObjectRef, Read>>,
+    /// The highest version of what that list names and there is no room for.
+    pub(super) skipped: u64,
+    /// What that list names and is remembered, but not held.
+    pub(super) named: BTreeSet<NamespacedName>,
     pub(super) objects: BTreeMap<ObjectRef, Known>,
     pub(super) trouble: Option<Trouble>,
 }
@@ -50,6 +55,8 @@ impl Collection {
             list: 0,
             epoch: 0,
             listing: None,
+            skipped: 0,
+            named: BTreeSet::new(),
             objects: BTreeMap::new(),
             trouble: None,
         }
@@ -64,11 +71,10 @@ impl Collection {
         news
     }
 
-    /// Forgets where the API server was, since it went back, and what was read half.
+    /// Forgets where the API server was, since it went back.
     pub(super) fn leave_history(&mut self) {
         self.left = self.left.max(self.version);
         self.version = Version::NONE;
-        self.listing = None;
     }
 
     /// The version up to which replicas may count on what is said of this kind. What belongs to a
@@ -85,6 +91,8 @@ pub(super) struct Known {
     pub(super) list: u64,
     /// Its own JSON; `None` if that is too long, or cannot be read.
     pub(super) json: Option<Arc<str>>,
+    /// The bytes that it takes.
+    pub(super) bytes: usize,
 }
 
 /// An object as it was read.
@@ -98,10 +106,13 @@ pub(super) struct Read {
     pub(super) problems: Vec<Problem>,
     /// As of [`super::Arrived`].
     pub(super) marks: Option<Box<Marks>>,
+    /// As of [`Known`].
+    pub(super) bytes: usize,
 }
 
 impl Read {
-    /// Whether it is of the mesh by what it says. Of a Namespace its label decides, of others their namespace.
+    /// Whether it is of the mesh by what it says. Of a Namespace its label decides, of others their
+    /// namespace.
     pub(super) fn is_of_the_mesh(&self, kind: Kind) -> bool {
         kind != Kind::Namespace
             || matches!(&self.object, Some(Object::Namespace(namespace)) if namespace.monitored)

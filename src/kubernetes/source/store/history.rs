@@ -93,6 +93,7 @@ impl Store {
     /// The API server went back: nothing that is known of it holds, and everything is listed again. What was
     /// sent stays until then.
     pub(super) fn go_back(&mut self, to: Version) {
+        self.abandon_lists();
         let mut from = 0;
         for collection in self.kinds.values_mut() {
             collection.leave_history();

@@ -9,7 +9,7 @@ use smc_types::object_ref::Kind;
 pub(in crate::source) type Scope = BTreeMap<String, u64>;
 
 /// Which namespaces are of the mesh, and in which of them something has not been read yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Namespaces {
     scope: Arc<Scope>,
     /// Whether they are known to their end, by a list of this run.
@@ -55,6 +55,14 @@ impl Namespaces {
         Arc::make_mut(&mut self.scope).insert(namespace.to_owned(), self.entered);
         if !unread.is_empty() {
             self.withheld.insert(namespace.to_owned(), unread);
+        }
+    }
+
+    /// A namespace of the mesh is to be read again, and stays of the mesh meanwhile.
+    pub(super) fn renew(&mut self, namespace: &str) {
+        if let Some(entry) = Arc::make_mut(&mut self.scope).get_mut(namespace) {
+            self.entered += 1;
+            *entry = self.entered;
         }
     }
 

@@ -128,10 +128,7 @@ impl Store {
             );
             problems.push(Problem::warning(Subject::ApiServer, "", message));
         }
-        if self.completeness.overflowed {
-            let message = format!("has more than {} objects of the mesh; others have no effect", self.limit);
-            problems.push(Problem::error(Subject::ApiServer, "", message));
-        }
+        problems.extend(self.shortages());
         problems
     }
 }

@@ -9,6 +9,7 @@ use smc_decode::manifest::Declaration;
 use smc_types::object_ref::{Kind, ObjectRef};
 
 use super::collection::{Known, Look};
+use super::weight::held_bytes;
 use super::{Store, namespace_of, reader};
 
 impl Store {
@@ -42,19 +43,25 @@ impl Store {
     }
 
     fn take(&mut self, kind: Kind, kept: Declaration) {
-        let Some(collection) = self.kinds.get_mut(&kind) else { return };
+        let Some(collection) = self.kinds.get(&kind) else { return };
         if collection.objects.contains_key(&kept.reference) {
             return;
         }
-        self.count += 1;
         // What the API server says equally is not read again, so the problems are those of the copy.
         let value = kept.json.as_deref().and_then(|json| serde_json::from_str::<Value>(json).ok());
         let problems = value.and_then(|value| {
             let (_, problems) = kinds::convert(reader(&value)?, &kept.reference, &value, &self.rules);
             Some(problems)
         });
-        self.findings.set(&kept.reference, problems.unwrap_or_default());
-        collection.objects.insert(kept.reference.clone(), Known { list: 0, json: kept.json });
-        self.fresh.insert(kept.reference, kept.object);
+        let problems = problems.unwrap_or_default();
+        let bytes = held_bytes(kept.json.as_deref(), kept.object.as_ref(), &problems);
+        // What was in effect fits, unless the bound was another one.
+        if self.find_room(kind, &kept.reference, bytes, None) {
+            self.findings.set(&kept.reference, problems);
+            if let Some(collection) = self.kinds.get_mut(&kind) {
+                collection.objects.insert(kept.reference.clone(), Known { list: 0, json: kept.json, bytes });
+            }
+            self.fresh.insert(kept.reference, kept.object);
+        }
     }
 }

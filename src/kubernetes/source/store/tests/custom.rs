@@ -230,7 +230,7 @@ fn objects_without_a_status_of_ours_are_not_among_them() {
 #[test]
 fn what_exceeds_the_bound_has_no_status() {
     let mut mesh = Mesh::with_targets(&[target("shop/t", "a", 1, 0, 2)]);
-    mesh.store.limit = 2;
+    mesh.store.share.close();
     mesh.applied(KIND, target("shop/u", "a", 1, 0, 11));
     assert_eq!((mesh.marked("shop/t"), mesh.marked("shop/u")), (Some((1, 0)), None));
 }

@@ -179,6 +179,8 @@ async fn a_proxy_whose_pod_stays_away_is_released_and_no_other() {
     let release_grace = Duration::from_secs(2);
     let mut replica = Replica::start_with(Limits { release_grace, ..Limits::default() }).await;
     let (buyer, store) = (replica.bootstrap(BUYER).await, replica.bootstrap(STORE).await);
+    // What was never used would be forgotten.
+    Client::served(&replica, &store, ResourceType::Cluster).await;
     replica.remove_the_store();
     let mut admin = replica.admin().await;
     let mut states = BTreeMap::new();

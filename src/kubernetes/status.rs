@@ -40,7 +40,6 @@ use tracing::{debug, warn};
 use self::group_effect::Said;
 use self::objects::Objects;
 use self::plan::{Held, Tracked, View, Write, farewells, open, plan};
-use self::turns::namespace_of;
 use self::write::{WriteError, write};
 use crate::custom_objects::CustomObjects;
 
@@ -169,7 +168,7 @@ impl StatusWriter {
             let Some(tracked) = objects.tracked.get_mut(&due.reference) else { continue };
             tracked.sent = Some((self.env.now(), due.status.clone()));
             self.write(&due, failures).await;
-            last.written = Some(namespace_of(&due.reference).to_owned());
+            last.written = Some(due.reference.namespace().to_owned());
         }
         let outside = self.outside(&objects.gone).await?;
         let due = farewells(&mut objects.gone, &outside, last.farewell.as_deref(), self.env.now());
@@ -180,7 +179,7 @@ impl StatusWriter {
             } else if let Some((_, tracked)) = objects.gone.get_mut(&due.reference) {
                 tracked.sent = Some((self.env.now(), due.status.clone()));
             }
-            last.farewell = Some(namespace_of(&due.reference).to_owned());
+            last.farewell = Some(due.reference.namespace().to_owned());
         }
         Ok(())
     }
@@ -329,7 +328,7 @@ mod tests {
             let (mut round, mut written) = (Round::new(["a", "b", "c"].map(due).to_vec()), Vec::new());
             while let Some(due) = round.next() {
                 sleep(takes).await;
-                written.push(namespace_of(&due.reference).to_owned());
+                written.push(due.reference.namespace().to_owned());
             }
             assert_eq!(written, expected);
         }

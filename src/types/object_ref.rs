@@ -17,6 +17,16 @@ pub enum ObjectRef {
     Namespaced(Kind, NamespacedName),
 }
 
+impl ObjectRef {
+    /// The namespace that the object belongs to; of a Namespace, itself.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Namespace(name) => name,
+            Self::Namespaced(_, name) => name.namespace(),
+        }
+    }
+}
+
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -441,7 +441,7 @@ impl Store {
     /// Removes the objects of a kind in the namespaces of which `gone` holds.
     fn remove_where(&mut self, kind: Kind, gone: impl Fn(&str) -> bool) {
         let objects = self.kinds.get(&kind).into_iter().flat_map(|collection| collection.objects.keys());
-        let gone: Vec<ObjectRef> = objects.filter(|of| gone(namespace_of(of))).cloned().collect();
+        let gone: Vec<ObjectRef> = objects.filter(|of| gone(of.namespace())).cloned().collect();
         for reference in gone {
             self.remove(kind, &reference);
         }
@@ -476,7 +476,7 @@ impl Store {
             ObjectRef::Namespace(_) => true,
             ObjectRef::Namespaced(kind, _) => kind.spec().extent == Extent::Mesh,
         };
-        of_mesh && self.namespaces.withholds(namespace_of(reference))
+        of_mesh && self.namespaces.withholds(reference.namespace())
     }
 
     /// What leads from what was sent to what is known; `None` if that is no news, or too little is known.
@@ -526,14 +526,6 @@ fn reader(object: &Value) -> Option<kinds::Reader> {
     match kinds::meaning(text("apiVersion")?, text("kind")?) {
         Meaning::Object(reader) => Some(reader),
         _ => None,
-    }
-}
-
-/// The namespace that an object belongs to; of a Namespace, itself.
-fn namespace_of(reference: &ObjectRef) -> &str {
-    match reference {
-        ObjectRef::Namespace(name) => name,
-        ObjectRef::Namespaced(_, id) => id.namespace(),
     }
 }
 

@@ -160,10 +160,11 @@ pub(super) fn farewells(
     last: Option<&str>,
     now: Timestamp,
 ) -> Vec<Write> {
+    // A MeshConfig is in the control plane's namespace, which is in no mesh.
+    let has_left = |kind: Kind, namespace: &str| kind != Kind::MeshConfig && outside.contains(namespace);
     gone.retain(|reference, (since, tracked)| {
         let ObjectRef::Namespaced(kind, name) = reference else { return false };
-        // A MeshConfig is in the control plane's namespace, which is in no mesh.
-        if *kind == Kind::MeshConfig || !outside.contains(name.namespace()) {
+        if !has_left(*kind, name.namespace()) {
             return now.since(*since) < REMEMBERED;
         }
         // Otherwise its status says that it has no effect.
@@ -171,7 +172,7 @@ pub(super) fn farewells(
     });
     let due = |reference: &ObjectRef, tracked: &Tracked| {
         let ObjectRef::Namespaced(kind, name) = reference else { return None };
-        if *kind == Kind::MeshConfig || !outside.contains(name.namespace()) {
+        if !has_left(*kind, name.namespace()) {
             return None;
         }
         let message = format!("Not in effect: the namespace {} has left the mesh.", name.namespace());

@@ -18,7 +18,7 @@ pub(super) fn in_turn<'a, T>(
 ) -> Vec<(&'a ObjectRef, &'a T)> {
     let mut queues: BTreeMap<&str, Vec<(&ObjectRef, &T)>> = BTreeMap::new();
     for (reference, object) in objects {
-        let queue = queues.entry(namespace_of(reference));
+        let queue = queues.entry(reference.namespace());
         let is_full = matches!(&queue, Entry::Occupied(queue) if queue.get().len() >= most);
         if !is_full && is_due(reference, object) {
             queue.or_default().push((reference, object));
@@ -30,14 +30,6 @@ pub(super) fn in_turn<'a, T>(
     let longest = turns.iter().map(Vec::len).max().unwrap_or_default();
     let rounds = (0..longest).flat_map(|round| turns.iter().filter_map(move |queue| queue.get(round)));
     rounds.take(most).copied().collect()
-}
-
-/// The namespace that an object belongs to; of a Namespace, itself.
-pub(super) fn namespace_of(reference: &ObjectRef) -> &str {
-    match reference {
-        ObjectRef::Namespace(name) => name,
-        ObjectRef::Namespaced(_, name) => name.namespace(),
-    }
 }
 
 #[cfg(test)]

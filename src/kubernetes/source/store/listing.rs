@@ -7,7 +7,7 @@ use smc_types::object_ref::ObjectRef;
 
 use super::collection::{Look, Read};
 use super::namespaces::Namespaces;
-use super::{Arrived, Ended, Scope, Store, namespace_of};
+use super::{Arrived, Ended, Scope, Store};
 
 impl Store {
     /// A list begins, of all objects or of one namespace.
@@ -161,10 +161,10 @@ impl Store {
                 ended.complete
                     && known.list != collection.list
                     && !listing.contains_key(*reference)
-                    && listed(&self.namespaces, namespace_of(reference))
+                    && listed(&self.namespaces, reference.namespace())
             });
             gone.extend(unnamed.map(|(reference, _)| reference.clone()));
-            let others = listing.keys().filter(|of| !listed(&self.namespaces, namespace_of(of)));
+            let others = listing.keys().filter(|of| !listed(&self.namespaces, of.namespace()));
             outside.extend(others.cloned());
         }
         for reference in &gone {

@@ -10,7 +10,7 @@ use smc_types::object_ref::{Kind, ObjectRef};
 
 use super::collection::{Known, Look};
 use super::weight::held_bytes;
-use super::{Store, namespace_of, reader};
+use super::{Store, reader};
 
 impl Store {
     /// Takes the last known mesh for what the API server has not said yet. Kind by kind, a list ends it; of a
@@ -22,7 +22,7 @@ impl Store {
             declarations.into_iter().partition(|kept| matches!(kept.reference, ObjectRef::Namespace(_)));
         let mut whole = BTreeSet::new();
         for kept in namespaces {
-            let name = namespace_of(&kept.reference).to_owned();
+            let name = kept.reference.namespace().to_owned();
             let monitored = matches!(&kept.object, Some(Object::Namespace(namespace)) if namespace.monitored);
             if !self.namespaces.are_listed() && monitored {
                 self.enter(&name);

@@ -14,7 +14,7 @@ use smc_types::problem::Problem;
 
 use super::share::{Moves, Shortage};
 use super::weight::weight;
-use super::{Look, MAX_HELD, Store, namespace_of};
+use super::{Look, MAX_HELD, Store};
 use crate::custom_objects::Marks;
 
 /// Namespaces that are read again at a time: of more, everything would be listed.
@@ -34,7 +34,7 @@ pub(super) struct Missing {
 impl Missing {
     /// A namespace has left.
     pub(super) fn leave(&mut self, namespace: &str) {
-        self.objects.retain(|reference| namespace_of(reference) != namespace);
+        self.objects.retain(|reference| reference.namespace() != namespace);
         self.lists.retain(|(_, listed)| &**listed != namespace);
     }
 

@@ -121,7 +121,7 @@ impl Share {
                 member.groups.entry(*kind).or_default().set(name, weight);
             }),
         }
-        self.settle(namespace_of(reference))
+        self.settle(reference.namespace())
     }
 
     /// Takes note that an object is gone.
@@ -134,7 +134,7 @@ impl Share {
                 }
             }),
         }
-        self.settle(namespace_of(reference))
+        self.settle(reference.namespace())
     }
 
     /// Forgets all objects of a namespace.
@@ -404,14 +404,6 @@ impl Group {
         } else {
             self.out.remove(&place);
         }
-    }
-}
-
-/// The namespace that an object belongs to; of a Namespace, itself.
-fn namespace_of(reference: &ObjectRef) -> &str {
-    match reference {
-        ObjectRef::Namespace(name) => name,
-        ObjectRef::Namespaced(_, name) => name.namespace(),
     }
 }
 

@@ -71,7 +71,7 @@ impl Replica {
         self.share.begin(kind, namespace);
         let is_listed = |reference: &ObjectRef| {
             matches!(reference, ObjectRef::Namespaced(of, _) if *of == kind)
-                && namespace.is_none_or(|of| namespace_of(reference) == of)
+                && namespace.is_none_or(|of| reference.namespace() == of)
         };
         let mut listed: Vec<_> = objects.iter().filter(|(reference, _)| is_listed(reference)).collect();
         if backwards {
@@ -84,7 +84,7 @@ impl Replica {
 
     /// The namespaces of which something is missing.
     fn wanted(&self) -> Option<Arc<str>> {
-        let missing = self.held().difference(&self.contents).next().map(|of| Arc::from(namespace_of(of)));
+        let missing = self.held().difference(&self.contents).next().map(|of| Arc::from(of.namespace()));
         missing.or(self.share.unknown().cloned())
     }
 
@@ -104,12 +104,12 @@ impl Replica {
 /// What has to be held, from the rule as it is written: levels of all objects, in order, up to the first one
 /// that does not fit.
 fn oracle(objects: &Objects, limit: u64) -> BTreeSet<ObjectRef> {
-    let is_kept = |reference: &ObjectRef| {
-        matches!(reference, ObjectRef::Namespace(_)) || namespace_of(reference) == OWN
-    };
+    let is_kept =
+        |reference: &ObjectRef| matches!(reference, ObjectRef::Namespace(_)) || reference.namespace() == OWN;
     let mut held: BTreeSet<ObjectRef> = objects.keys().filter(|of| is_kept(of)).cloned().collect();
     let mut total: u64 = held.iter().map(|of| u64::from(objects[of])).sum();
-    let namespaces: BTreeSet<&str> = objects.keys().map(namespace_of).filter(|of| *of != OWN).collect();
+    let namespaces: BTreeSet<&str> =
+        objects.keys().map(ObjectRef::namespace).filter(|of| *of != OWN).collect();
     let mut levels = Vec::new();
     for namespace in namespaces {
         let mut of_namespace = Vec::new();
@@ -117,7 +117,7 @@ fn oracle(objects: &Objects, limit: u64) -> BTreeSet<ObjectRef> {
             let mut of_kind: Vec<(Weight, &ObjectRef)> = objects
                 .iter()
                 .filter(|(of, _)| matches!(of, ObjectRef::Namespaced(is, _) if *is == kind))
-                .filter(|(of, _)| namespace_of(of) == namespace)
+                .filter(|(of, _)| of.namespace() == namespace)
                 .map(|(of, weight)| (*weight, of))
                 .collect();
             of_kind.sort();
@@ -151,7 +151,7 @@ fn oracle(objects: &Objects, limit: u64) -> BTreeSet<ObjectRef> {
 fn within_their_share(objects: &Objects, limit: u64) -> BTreeSet<String> {
     let mut demands: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (of, weight) in objects {
-        let (least, all) = demands.entry(namespace_of(of)).or_default();
+        let (least, all) = demands.entry(of.namespace()).or_default();
         *all += u64::from(*weight);
         *least += if matches!(of, ObjectRef::Namespace(_)) { u64::from(*weight) } else { 0 };
     }
@@ -214,13 +214,13 @@ fn run(replica: &mut Replica, steps: &[Step], limit: u64) -> Objects {
             Step::Read(backwards) => replica.read_wanted(&objects, *backwards),
         }
         let (held, within) = (replica.held(), within_their_share(&objects, limit));
-        let is_kept = |of: &&ObjectRef| matches!(of, ObjectRef::Namespace(_)) || namespace_of(of) == OWN;
+        let is_kept = |of: &&ObjectRef| matches!(of, ObjectRef::Namespace(_)) || of.namespace() == OWN;
         let total: u64 = held.iter().map(|of| u64::from(objects[of])).sum();
         assert!(total <= limit || held.iter().all(|of| is_kept(&of)), "{total} of {limit}");
         assert_eq!(total, replica.share.total);
         let remembers = objects.len() <= replica.share.max_out;
         for of in objects.keys() {
-            let is_small = within.contains(namespace_of(of)) || is_kept(&of);
+            let is_small = within.contains(of.namespace()) || is_kept(&of);
             assert!(!is_small || held.contains(of) || !remembers, "{of} is given up, of a small namespace");
         }
         if remembers {
@@ -258,7 +258,7 @@ proptest! {
         for kind in KINDS.into_iter().rev() {
             fresh.read(&objects, kind, None, backwards);
         }
-        for of in objects.keys().filter(|of| within_their_share(&objects, limit).contains(namespace_of(of))) {
+        for of in objects.keys().filter(|of| within_their_share(&objects, limit).contains(of.namespace())) {
             prop_assert!(fresh.contents.contains(of), "{} is lost at a start", of);
         }
         fresh.read_wanted(&objects, !backwards);

@@ -25,27 +25,26 @@ impl Catalog {
     /// that of what the event affects, not of the whole mesh, except for a [`MeshConfig`] and for permissive
     /// mode, where a service affects all identities.
     pub fn apply(&mut self, event: SourceEvent) -> Affected {
-        let mut affected = self.change(event);
-        self.settle(&mut affected);
-        affected
+        self.change(event);
+        self.settle()
     }
 
-    /// As [`Self::apply`], for one of several events: [`Self::settle`] completes what they change and affect.
-    pub fn change(&mut self, event: SourceEvent) -> Affected {
+    /// As [`Self::apply`], for one of several events: [`Self::settle`] completes what they change, and says
+    /// what they affect.
+    pub fn change(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Upsert(object) => self.upsert(object),
             SourceEvent::Remove(reference) => self.remove(&reference),
         }
     }
 
-    fn upsert(&mut self, object: Object) -> Affected {
+    fn upsert(&mut self, object: Object) {
         match object {
             Object::Namespace(new) => self.set_namespace(&new.name.clone(), Some(new)),
             Object::Service(new) => self.set_service(&new.id.clone(), Some(new)),
             Object::ServiceAccount(new) => {
                 self.due_around_account(&new);
                 self.service_accounts.insert(new);
-                Affected::default()
             }
             Object::Workload(new) => self.set_workload(&new.id.clone(), Some(new)),
             Object::EndpointSlice(new) => self.set_slice(&new.id.clone(), Some(new)),
@@ -55,20 +54,19 @@ impl Catalog {
             Object::UdpRoute(new) => {
                 self.found.due(Check::UdpRoute(new.id.clone()));
                 self.udp_routes.insert(new.id.clone(), new);
-                Affected::default()
             }
             Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
             Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
         }
     }
 
-    fn remove(&mut self, reference: &ObjectRef) -> Affected {
+    fn remove(&mut self, reference: &ObjectRef) {
         let (kind, name) = match reference {
             ObjectRef::Namespace(name) => return self.set_namespace(name, None),
             ObjectRef::Namespaced(kind, name) => (*kind, name),
         };
         // Of the others the catalog holds none.
-        let Some(kind) = kind.effective() else { return Affected::default() };
+        let Some(kind) = kind.effective() else { return };
         match kind {
             EffectiveKind::Namespace => self.set_namespace(name.name(), None),
             EffectiveKind::Service => self.set_service(&name.clone().into(), None),
@@ -76,7 +74,6 @@ impl Catalog {
                 let account = ServiceAccountId::from(name.clone());
                 self.due_around_account(&account);
                 self.service_accounts.remove(&account);
-                Affected::default()
             }
             EffectiveKind::Pod => self.set_workload(&name.clone().into(), None),
             EffectiveKind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
@@ -87,17 +84,16 @@ impl Catalog {
             EffectiveKind::UdpRoute => {
                 self.found.due(Check::UdpRoute(name.clone()));
                 self.udp_routes.remove(name);
-                Affected::default()
             }
             EffectiveKind::TrafficSplit => self.set_split(name, None),
             EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
         }
     }
 
-    fn set_namespace(&mut self, name: &str, new: Option<Namespace>) -> Affected {
+    fn set_namespace(&mut self, name: &str, new: Option<Namespace>) {
         let old = self.namespaces.get(name);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         let is_mesh = |namespace: &Namespace| (namespace.monitored, namespace.injection);
         let same_mesh = old.map(is_mesh) == new.as_ref().map(is_mesh);
@@ -128,13 +124,12 @@ impl Catalog {
         }
         self.touch_all(services);
         self.pending.workloads.extend(workloads);
-        Affected::default()
     }
 
-    fn set_workload(&mut self, id: &WorkloadId, new: Option<Arc<Workload>>) -> Affected {
+    fn set_workload(&mut self, id: &WorkloadId, new: Option<Arc<Workload>>) {
         let old = self.workloads.get(id);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
         let selecting = match (old, &new) {
@@ -170,13 +165,12 @@ impl Catalog {
             self.workloads.insert(id.clone(), new);
         }
         self.pending.workloads.insert(id.clone());
-        Affected::default()
     }
 
-    fn set_service(&mut self, id: &ServiceId, new: Option<Arc<Service>>) -> Affected {
+    fn set_service(&mut self, id: &ServiceId, new: Option<Arc<Service>>) {
         let old = self.services.get(id);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         let mut disputed = addresses::moved(old.map(Arc::as_ref), new.as_deref());
         if old.map(|old| old.headless) != new.as_ref().map(|new| new.headless) {
@@ -201,17 +195,15 @@ impl Catalog {
         }
         self.pending.rewired.insert(id.clone());
         self.touch_all([id.clone()]);
-        let mut affected = Affected::default();
         // Each declared port has its set of endpoints, if only an empty one.
         if !same_ports {
-            affected.endpoints.insert(id.clone());
+            self.pending.affected.endpoints.insert(id.clone());
         }
-        affected
     }
 
-    fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) -> Affected {
+    fn set_slice(&mut self, id: &NamespacedName, new: Option<EndpointSlice>) {
         if self.slices.get(id) == new.as_ref() {
-            return Affected::default();
+            return;
         }
         self.found.due(Check::Slice(id.clone()));
         let of = |slice: &EndpointSlice| slice.service.clone();
@@ -234,13 +226,12 @@ impl Catalog {
                 self.touch_all([service]);
             }
         }
-        Affected::default()
     }
 
-    fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) -> Affected {
+    fn set_target(&mut self, id: &NamespacedName, new: Option<Arc<TrafficTarget>>) {
         let old = self.traffic_targets.get(id);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         // Where anyone is accepted, access policy has no effect.
         let granting = |target: &&Arc<TrafficTarget>| {
@@ -250,7 +241,7 @@ impl Catalog {
         let after = callers_by(new.as_ref().filter(granting));
         let destinations = before.union(&after).map(|(_, destination)| *destination);
         let sources = before.symmetric_difference(&after).map(|(source, _)| *source);
-        let accounts = destinations.chain(sources).cloned().collect();
+        self.pending.affected.accounts.extend(destinations.chain(sources).cloned());
         self.found.due(Check::Target(id.clone()));
         for target in self.traffic_targets.get(id).into_iter().chain(&new) {
             self.found.due(Check::Destination(target.destination.clone()));
@@ -262,29 +253,26 @@ impl Catalog {
             self.index.file_target(&new, true);
             self.traffic_targets.insert(id.clone(), new);
         }
-        Affected { accounts, ..Affected::default() }
     }
 
-    fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) -> Affected {
+    fn set_http_route_group(&mut self, id: &NamespacedName, new: Option<HttpRouteGroup>) {
         if self.http_route_groups.get(id) == new.as_ref() {
-            return Affected::default();
+            return;
         }
         self.found.due(Check::HttpRouteGroup(id.clone()));
         match new {
             Some(new) => self.http_route_groups.insert(id.clone(), new),
             None => self.http_route_groups.remove(id),
         };
-        let mut affected = Affected::default();
         for (id, group) in self.route_groups.declare(&self.http_route_groups, id) {
-            affected.merge(self.set_route_group(&id, group));
+            self.set_route_group(&id, group);
         }
-        affected
     }
 
-    fn set_route_group(&mut self, id: &NamespacedName, new: Option<RouteGroup>) -> Affected {
+    fn set_route_group(&mut self, id: &NamespacedName, new: Option<RouteGroup>) {
         let old = self.route_groups.get(id);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         let changed = changed_matches(old, new.as_ref());
         let begins_or_ends = old.is_some() != new.is_some();
@@ -305,12 +293,12 @@ impl Catalog {
         self.rewire(roots);
         self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
             catalog.route_groups.set((id.clone(), new));
-        })
+        });
     }
 
-    fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) -> Affected {
+    fn set_tcp_route(&mut self, id: &NamespacedName, new: Option<TcpRoute>) {
         if self.tcp_routes.get(id) == new.as_ref() {
-            return Affected::default();
+            return;
         }
         self.found.due(Check::TcpRoute(id.clone()));
         self.around_route(
@@ -323,19 +311,19 @@ impl Catalog {
                     None => catalog.tcp_routes.remove(id),
                 };
             },
-        )
+        );
     }
 
-    /// Changes a route object and returns the affected accounts of the targets that refer to it: the
-    /// destination if the change `concerns` the target, the sources if the target starts or stops to grant
-    /// anything. Builds no grant: a target's cost is that of its own rules, and not of the matches.
+    /// Changes a route object, which affects accounts of the targets that refer to it: the destination if
+    /// the change `concerns` the target, the sources if the target starts or stops to grant anything. Builds
+    /// no grant: a target's cost is that of its own rules, and not of the matches.
     fn around_route(
         &mut self,
         kind: RuleKind,
         id: &NamespacedName,
         concerns: impl Fn(&TrafficTarget) -> bool,
         change: impl FnOnce(&mut Self),
-    ) -> Affected {
+    ) {
         let targets = self.index.targets_using.get(&(kind, id.clone())).cloned().unwrap_or_default();
         self.found.all_of(targets.iter().cloned().map(Check::Target));
         let granting = |catalog: &Self| -> Vec<bool> {
@@ -345,26 +333,26 @@ impl Catalog {
         let before = granting(self);
         change(self);
         let after = granting(self);
-        let mut affected = Affected::default();
+        let mut accounts = BTreeSet::new();
         let targets = targets.iter().filter_map(|target| self.traffic_targets.get(target));
         for (target, (before, after)) in targets.zip(before.into_iter().zip(after)) {
             if self.accepts_anyone(&target.destination) {
                 continue;
             }
             if (before || after) && concerns(target) {
-                affected.accounts.insert(target.destination.clone());
+                accounts.insert(target.destination.clone());
             }
             if before != after {
-                affected.accounts.extend(target.sources.iter().cloned());
+                accounts.extend(target.sources.iter().cloned());
             }
         }
-        affected
+        self.pending.affected.accounts.extend(accounts);
     }
 
-    fn set_split(&mut self, id: &NamespacedName, new: Option<TrafficSplit>) -> Affected {
+    fn set_split(&mut self, id: &NamespacedName, new: Option<TrafficSplit>) {
         let old = self.traffic_splits.get(id);
         if old == new.as_ref() {
-            return Affected::default();
+            return;
         }
         let roots: Vec<_> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
         self.rewire(roots);
@@ -384,10 +372,9 @@ impl Catalog {
         if before != share {
             self.rewire(self.roots_beyond(id.namespace(), before.min(share)));
         }
-        Affected::default()
     }
 
-    fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) -> Affected {
+    fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) {
         let before = self.mesh_config();
         self.found.due(Check::MeshConfig(name.clone()));
         match new {
@@ -396,13 +383,12 @@ impl Catalog {
         };
         let after = self.mesh_config();
         // The lifetime of certificates is no part of any answer about policy or endpoints.
-        let everything = before.permissive != after.permissive
+        self.pending.affected.everything |= before.permissive != after.permissive
             || before.egress != after.egress
             || before.local_proxy_mode != after.local_proxy_mode;
         if before.egress != after.egress {
             self.found.all_due();
         }
-        Affected { everything, ..Affected::default() }
     }
 
     /// The services whose selector matches the pod, or that the machine names.

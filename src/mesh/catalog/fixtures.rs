@@ -48,12 +48,10 @@ impl Catalog {
 
     /// Applies these events at once.
     pub(crate) fn apply_all(&mut self, events: &[SourceEvent]) -> Affected {
-        let mut affected = Affected::default();
         for event in events {
-            affected.merge(self.change(event.clone()));
+            self.change(event.clone());
         }
-        self.settle(&mut affected);
-        affected
+        self.settle()
     }
 
     pub(crate) fn declare(&mut self, object: Object) -> Affected {

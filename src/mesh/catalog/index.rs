@@ -189,6 +189,12 @@ impl Index {
         having.min_by_key(|pods| pods.map(BTreeSet::len)).flatten().into_iter().flatten()
     }
 
+    /// The workloads at an address, of each namespace that has some.
+    pub(super) fn workloads_at(&self, ip: IpAddr) -> impl Iterator<Item = &BTreeSet<WorkloadId>> {
+        let from_here = self.at_address.range((ip, String::new())..);
+        from_here.take_while(move |((at, _), _)| *at == ip).map(|(_, workloads)| workloads)
+    }
+
     /// The slices of `namespace` that hold the address.
     pub(super) fn slices_at(&self, namespace: &str, ip: IpAddr) -> impl Iterator<Item = &NamespacedName> {
         self.slices_at.get(&(namespace.to_owned(), ip)).into_iter().flatten()

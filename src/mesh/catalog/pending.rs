@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::Catalog;
 use super::backends::{Backends, Source};
 use super::mentions::Mentions;
+use super::{Affected, Catalog};
 use smc_types::ids::{ServiceId, WorkloadId};
 
 /// Up to so many sources of a service, the difference that they make is worked out, also where nothing stands
@@ -19,6 +19,8 @@ const FEW: usize = 64;
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Pending {
+    /// What the events affect, as far as it is known already.
+    pub(super) affected: Affected,
     /// The services whose backends may differ.
     pub(super) backends: BTreeMap<ServiceId, Change>,
     /// The workloads whose sidecar may differ, beside those behind these services.

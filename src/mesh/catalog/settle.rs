@@ -16,11 +16,12 @@ use super::{Affected, Catalog};
 use smc_types::ids::{ServiceId, WorkloadId};
 
 impl Catalog {
-    /// Completes what the events since the last call change, and what they affect. Until then the queries for
-    /// backends, endpoints, sidecars and identities answer as before these events.
-    pub fn settle(&mut self, affected: &mut Affected) {
+    /// Completes what the events since the last call change, and returns what they affect. Until then the
+    /// queries for backends, endpoints, sidecars and identities answer as before these events.
+    pub fn settle(&mut self) -> Affected {
         let pending = std::mem::take(&mut self.pending);
-        let Pending { backends, mut workloads, mut rewired, mut disputed, opened, mut before } = pending;
+        let Pending { mut affected, backends, mut workloads, mut rewired, mut disputed, opened, mut before } =
+            pending;
         // Those that run in the mesh may call what is open, before or after.
         let is_home = |catalog: &Self| opened.iter().any(|name| catalog.accounts_in(name).next().is_some());
         let was_home = is_home(self);
@@ -58,7 +59,7 @@ impl Catalog {
             self.index.change_backends(&id, change, exists);
         }
         for id in &workloads {
-            self.refresh_sidecar(id, affected);
+            self.refresh_sidecar(id, &mut affected);
         }
         rewired.extend(self.claiming(&disputed));
         let mut after = Mentions::default();
@@ -71,6 +72,7 @@ impl Catalog {
         }
         affected.accounts.extend(before.into_callers());
         affected.accounts.extend(after.into_callers());
+        affected
     }
 
     /// These changes, and those of the services that go over the budget of their namespace by them, or come

@@ -135,7 +135,7 @@ impl Compiler {
         let mut certified = BTreeSet::new();
         for input in inputs {
             match input {
-                Input::Source(event) => affected.merge(self.catalog.change(event)),
+                Input::Source(event) => self.catalog.change(event),
                 Input::Bundle(bundle) => {
                     if self.bundle.as_ref() != Some(&bundle) {
                         affected.everything = true;
@@ -160,7 +160,7 @@ impl Compiler {
                 }
             }
         }
-        self.catalog.settle(&mut affected);
+        affected.merge(self.catalog.settle());
         (!affected.is_empty() || !certified.is_empty()) && self.recompute(&affected, &certified)
     }
 

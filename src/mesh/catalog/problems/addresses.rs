@@ -9,8 +9,7 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, ip: IpAddr, problems: &mut Vec<Problem>) {
-    let at = || catalog.index.at_address.range((ip, String::new())..).take_while(|((at, _), _)| *at == ip);
-    for (_, workloads) in at() {
+    for workloads in catalog.index.workloads_at(ip) {
         // A pod that ends may keep its address in its status: only those that run are in conflict.
         let pods = workloads.iter().filter(|id| !id.is_machine());
         let running = pods.filter_map(|id| catalog.workloads.get(id)).filter(|pod| pod.readiness.is_ready());
@@ -23,7 +22,7 @@ pub(super) fn check(catalog: &Catalog, ip: IpAddr, problems: &mut Vec<Problem>) 
             }
         }
     }
-    let machines = at().flat_map(|(_, workloads)| workloads).filter(|id| id.is_machine());
+    let machines = catalog.index.workloads_at(ip).flatten().filter(|id| id.is_machine());
     let machines = machines.filter_map(|id| catalog.workload(id)).filter(|machine| catalog.in_mesh(machine));
     for machine in machines {
         if let Some(holder) = holder(catalog, machine, ip) {
@@ -39,7 +38,6 @@ pub(super) fn check(catalog: &Catalog, ip: IpAddr, problems: &mut Vec<Problem>) 
 /// Another object that has an address of a machine: a Service, or a workload of any namespace.
 fn holder(catalog: &Catalog, machine: &Workload, ip: IpAddr) -> Option<ObjectRef> {
     let services = catalog.index.services_at.get(&ip).into_iter().flatten().map(ObjectRef::from);
-    let held = catalog.index.at_address.range((ip, String::new())..).take_while(|((at, _), _)| *at == ip);
-    let workloads = held.flat_map(|(_, workloads)| workloads).filter(|id| **id != machine.id);
+    let workloads = catalog.index.workloads_at(ip).flatten().filter(|id| **id != machine.id);
     services.chain(workloads.map(ObjectRef::from)).next()
 }

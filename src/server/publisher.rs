@@ -201,7 +201,6 @@ impl Publisher {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(query) = self.queries.recv() => {
-                    self.mesh.compiler.recheck();
                     query(&self.mesh);
                     continue;
                 }

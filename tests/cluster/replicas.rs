@@ -6,7 +6,7 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -326,14 +326,18 @@ impl Replicas {
 
     /// Waits until a replica has ended, and with success.
     pub(crate) async fn ended(&self, replica: u64, limit: Duration) {
+        assert!(self.exit_status(replica, limit).await.success(), "the replica failed");
+    }
+
+    async fn exit_status(&self, replica: u64, limit: Duration) -> ExitStatus {
         let index = usize::try_from(replica).unwrap();
-        let ended = eventually::eventually(
-            Patience { limit, pause: Duration::from_millis(20) },
-            "the end of a replica",
-            async || self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap(),
-        );
-        assert!(ended.await.success(), "the replica failed");
+        let patience = Patience { limit, pause: Duration::from_millis(20) };
+        let status = eventually::eventually(patience, "the end of a replica", async || {
+            self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap()
+        });
+        let status = status.await;
         self.running.lock().unwrap()[index] = None;
+        status
     }
 
     /// Sends SIGSTOP.
@@ -371,13 +375,7 @@ impl Replicas {
 
     /// Waits until a replica fails by itself, and returns the last line of its log.
     pub(crate) async fn failure(&self, replica: u64) -> String {
-        let index = usize::try_from(replica).unwrap();
-        let status = eventually("the end of a replica", async || {
-            self.running.lock().unwrap()[index].as_mut().unwrap().try_wait().unwrap()
-        })
-        .await;
-        assert!(!status.success(), "the replica ended with success");
-        self.running.lock().unwrap()[index] = None;
+        assert!(!self.exit_status(replica, PATIENCE).await.success(), "the replica ended with success");
         let log = std::fs::read_to_string(self.log(replica)).unwrap();
         log.lines().last().unwrap_or_default().to_owned()
     }

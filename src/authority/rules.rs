@@ -19,6 +19,8 @@ pub use admission::{
 pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_issuing};
 pub use clock_stability::ClockStability;
 pub use group_time::{Clocks, GroupTime, MAX_CLOCK_OFFSET, compare as compare_clocks};
-pub use orphans::{CertificateHolder, Orphans, orphaned_certificates};
+pub use orphans::{
+    CertificateHolder, Look, Orphans, TIME_TO_APPEAR, orphaned_certificates, unclaimed_certificates,
+};
 pub use renewal::{RenewalPlan, WantedCertificates, earliest_service_end, plan_renewal};
 pub use warnings::{CaWarning, ca_warnings};

@@ -4,14 +4,22 @@
 //! still runs, so a certificate is released only after its pod was missing from every check for the
 //! whole grace period. Each certificate is counted by itself: one issued meanwhile to a pod that
 //! came back is not released with the others.
+//!
+//! A certificate is issued before its pod exists: the API server stores a pod after its review, and the
+//! news of it comes later still. So one that no proxy has used, and whose pod was not seen yet, has at
+//! least [`TIME_TO_APPEAR`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, ProxyCertificateRecord, ProxyCertificateState};
 use crate::pki::SerialNumber;
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
+
+/// How long a pod may take to appear after the issuance of its certificate. The API server stores it within
+/// its own limit of half a minute for a request; the rest is for the news of it.
+pub const TIME_TO_APPEAR: Duration = Duration::from_mins(5);
 
 /// The sidecar that a proxy certificate was issued to, and the identity of its pod, if that is on
 /// record.
@@ -37,6 +45,21 @@ pub fn orphaned_certificates<'a>(
     orphaned
 }
 
+/// The proxy certificates that no proxy has used yet.
+pub fn unclaimed_certificates(ledger: &Ledger) -> BTreeSet<SerialNumber> {
+    let unclaimed = |record: &ProxyCertificateRecord| record.state == ProxyCertificateState::Unclaimed;
+    ledger.proxy_certificates().filter(|(_, record)| unclaimed(record)).map(|(serial, _)| *serial).collect()
+}
+
+/// What one look at the ledger, and then at the mesh, finds.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// The unreleased certificates without a pod.
+    pub orphaned: BTreeSet<SerialNumber>,
+    /// Those that no proxy has used, with and without a pod.
+    pub unclaimed: BTreeSet<SerialNumber>,
+}
+
 /// How long each orphaned certificate has been without a pod. After a restart the grace period
 /// begins again.
 #[derive(Debug, Clone)]
@@ -45,13 +68,15 @@ pub struct Orphans {
     /// The time of the latest check; `None` before the first one, and if the mesh was not visible.
     checked_at: Option<Timestamp>,
     orphaned_for: BTreeMap<SerialNumber, Duration>,
+    /// The unclaimed certificates whose pods were seen.
+    appeared: BTreeSet<SerialNumber>,
 }
 
 impl Orphans {
     /// No certificate is orphaned yet. `grace` is the period before an orphaned certificate is
     /// released.
     pub fn new(grace: Duration) -> Self {
-        Self { grace, checked_at: None, orphaned_for: BTreeMap::new() }
+        Self { grace, checked_at: None, orphaned_for: BTreeMap::new(), appeared: BTreeSet::new() }
     }
 
     /// The interval of checks: a tenth of the grace period, at least a second (the clock's
@@ -60,33 +85,36 @@ impl Orphans {
         (self.grace / 10).clamp(Duration::from_secs(1), Duration::from_mins(1))
     }
 
-    /// Counts one check. `orphaned` are the unreleased certificates without a pod; `None` if the
-    /// mesh is not visible, because its sources have not synced or report no pod at all: such a
-    /// check does not count. Returns the certificates to release now, sorted. Later checks return
-    /// them again while they are orphaned, so a failed release is retried. A certificate whose pod
-    /// is seen once is counted from zero again.
+    /// Counts one check. `look` is `None` if the mesh is not visible, because its sources have not synced
+    /// or report no pod at all: such a check does not count. Returns the certificates to release now,
+    /// sorted. Later checks return them again while they are orphaned, so a failed release is retried. A
+    /// certificate whose pod is seen once is counted from zero again.
     ///
     /// At most two periods count between two checks: a jump of the clock or a suspended process
     /// says nothing about pods.
-    pub fn check(
-        &mut self,
-        orphaned: Option<BTreeSet<SerialNumber>>,
-        now: Timestamp,
-    ) -> BTreeSet<SerialNumber> {
-        let Some(orphaned) = orphaned else {
+    pub fn check(&mut self, look: Option<Look>, now: Timestamp) -> BTreeSet<SerialNumber> {
+        let Some(Look { orphaned, unclaimed }) = look else {
             self.checked_at = None;
             return BTreeSet::new();
         };
         let passed = self.checked_at.map_or(Duration::ZERO, |last| now.since(last)).min(2 * self.period());
         self.checked_at = Some(now);
         let before = std::mem::take(&mut self.orphaned_for);
-        let counted = |serial: SerialNumber| {
+        let counted = |&serial: &SerialNumber| {
             let absence =
                 before.get(&serial).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
             (serial, absence)
         };
-        self.orphaned_for = orphaned.into_iter().map(counted).collect();
-        let due = self.orphaned_for.iter().filter(|(_, absence)| **absence >= self.grace);
+        self.orphaned_for = orphaned.iter().map(counted).collect();
+        let (awaited, has_pod): (BTreeSet<_>, BTreeSet<_>) =
+            unclaimed.into_iter().partition(|serial| orphaned.contains(serial));
+        let (appeared, awaited): (BTreeSet<_>, BTreeSet<_>) =
+            awaited.into_iter().partition(|serial| self.appeared.contains(serial));
+        self.appeared = &appeared | &has_pod;
+        let grace = |serial| {
+            if awaited.contains(serial) { self.grace.max(TIME_TO_APPEAR) } else { self.grace }
+        };
+        let due = self.orphaned_for.iter().filter(|(serial, absence)| **absence >= grace(serial));
         due.map(|(serial, _)| *serial).collect()
     }
 }
@@ -170,13 +198,17 @@ mod tests {
         SerialNumber::draw([n; 16])
     }
 
+    fn serials(numbers: &[u8]) -> BTreeSet<SerialNumber> {
+        numbers.iter().map(|&n| serial(n)).collect()
+    }
+
     /// Checks at these minutes after the start, each with these orphaned certificates; returns what
     /// each releases.
     fn checks(checks: &[(i64, Option<&[u8]>)]) -> Vec<Vec<u8>> {
         let mut orphans = Orphans::new(GRACE);
         let check = |&(minute, missing): &(i64, Option<&[u8]>)| {
-            let missing = missing.map(|missing| missing.iter().map(|&n| serial(n)).collect());
-            let due = orphans.check(missing, Timestamp(START.0 + 60 * minute));
+            let look = missing.map(|missing| Look { orphaned: serials(missing), ..Look::default() });
+            let due = orphans.check(look, Timestamp(START.0 + 60 * minute));
             (0..=9).filter(|&n| due.contains(&serial(n))).collect()
         };
         checks.iter().map(check).collect()
@@ -230,6 +262,51 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_releases_nothing() {
         assert_eq!(released(&[(0, Some(&[1])), (600, Some(&[1])), (60, Some(&[1])), (61, Some(&[1]))]), []);
+    }
+
+    /// The first minute in which certificate 1 is due with this grace in minutes, if its pod was seen in
+    /// these minutes, and a proxy has used it from the minute `claimed` on.
+    fn due_at(grace: u64, seen: std::ops::Range<i64>, claimed: i64) -> Option<i64> {
+        let mut orphans = Orphans::new(Duration::from_mins(grace));
+        let period = usize::try_from(orphans.period().as_secs()).unwrap();
+        let due = (0..3_600).step_by(period).find(|&second| {
+            let of = |is: bool| if is { serials(&[1]) } else { BTreeSet::new() };
+            let minute = second / 60;
+            let look = Look { orphaned: of(!seen.contains(&minute)), unclaimed: of(minute < claimed) };
+            !orphans.check(Some(look), Timestamp(START.0 + second)).is_empty()
+        });
+        due.map(|second| second / 60)
+    }
+
+    #[test]
+    fn a_pod_that_was_not_seen_yet_has_the_time_to_appear() {
+        let never = 100;
+        for (grace, seen, claimed, expected) in [
+            (1, 0..0, never, Some(5)),
+            (10, 0..0, never, Some(10)),
+            // The grace counts from the pod's end, and the certificate is known to have had one.
+            (1, 3..20, never, Some(21)),
+            (1, 0..1, never, Some(2)),
+            (1, 3..60, never, None),
+            // A certificate in use had a pod.
+            (1, 0..0, 0, Some(1)),
+            (1, 0..0, 3, Some(3)),
+        ] {
+            assert_eq!(due_at(grace, seen.clone(), claimed), expected, "{grace} {seen:?} {claimed}");
+        }
+    }
+
+    #[test]
+    fn the_unclaimed_certificates_are_those_that_no_proxy_has_used() {
+        let mut ledger = ledger(&[(1, holder(1, None)), (2, holder(2, None)), (3, holder(3, None))]);
+        let operations = [
+            Operation::ClaimProxyCertificate(serial(2)),
+            Operation::ReleaseProxyCertificates(vec![serial(3)]),
+        ];
+        for operation in operations {
+            ledger.apply(&Command { at: START, operation }).unwrap();
+        }
+        assert_eq!(unclaimed_certificates(&ledger), serials(&[1]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use kube::Client;
 use smc_authority::ledger::{Ledger, ProxyCertificateState};
+use smc_authority::rules::TIME_TO_APPEAR;
 use smc_host::env::Env;
 use smc_host::tasks::Tasks;
 use smc_issuing::ProxyCertificates;
@@ -24,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::bootstrap_secret::{self, SecretError};
-use super::unclaimed_sidecars::TIME_TO_APPEAR;
 use crate::api::MetadataOnly;
 use crate::source::sidecar_pods::with_pods;
 

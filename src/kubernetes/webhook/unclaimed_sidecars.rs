@@ -10,15 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smc_authority::rules::TIME_TO_APPEAR;
 use smc_host::sync::lock;
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
 use smc_xds::served_state::ServedState;
 use thiserror::Error;
-
-/// How long a pod may take to appear. The API server stores it within its own limit of half a minute for a
-/// request; the rest is for the news of it. Afterwards the Secret is collected.
-pub(crate) const TIME_TO_APPEAR: Duration = Duration::from_mins(5);
 
 /// The most in one namespace: a Deployment that is scaled to thousands of pods at once has as many on the
 /// way.

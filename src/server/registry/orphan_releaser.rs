@@ -2,13 +2,12 @@
 //!
 //! Owns the look at the ledger, the mesh and the catalog; [`Orphans`] decides when the grace period is over.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smc_authority::ledger::MAX_RELEASED_TOGETHER;
 use smc_authority::pki::SerialNumber;
-use smc_authority::rules::{Orphans, orphaned_certificates};
+use smc_authority::rules::{Look, Orphans, orphaned_certificates, unclaimed_certificates};
 use smc_host::env::Env;
 use smc_host::tasks::Tasks;
 use smc_issuing::ProxyCertificates;
@@ -53,8 +52,8 @@ impl OrphanReleaser {
         let releasing = async {
             loop {
                 ticks.tick().await;
-                let orphaned = self.orphaned_certificates().await;
-                let due: Vec<_> = orphans.check(orphaned, self.env.now()).into_iter().collect();
+                let look = self.look().await;
+                let due: Vec<_> = orphans.check(look, self.env.now()).into_iter().collect();
                 for serials in due.chunks(MAX_RELEASED_TOGETHER) {
                     self.release(serials.to_vec()).await;
                 }
@@ -66,21 +65,22 @@ impl OrphanReleaser {
         }
     }
 
-    /// The unreleased proxy certificates without a matching pod; `None` if the mesh is not known.
-    async fn orphaned_certificates(&self) -> Option<BTreeSet<SerialNumber>> {
+    /// The proxy certificates without a matching pod, and the unclaimed ones; `None` if the mesh is not known.
+    async fn look(&self) -> Option<Look> {
         // A mesh without a single pod is more likely a directory that was not mounted.
         let state = self.served.borrow().clone().filter(|state| !state.proxies.is_empty())?;
         // Read before the catalog: a certificate issued after the catalog's answer is not among them.
-        let candidates = self.certificates.ledger().read(|ledger| {
-            orphaned_certificates(ledger, |proxy| Some(&state.proxies.get(proxy)?.class.account))
+        let (candidates, unclaimed) = self.certificates.ledger().read(|ledger| {
+            let account_of = |proxy: &_| Some(&state.proxies.get(proxy)?.class.account);
+            (orphaned_certificates(ledger, account_of), unclaimed_certificates(ledger))
         });
         if candidates.is_empty() {
-            return Some(BTreeSet::new());
+            return Some(Look { unclaimed, ..Look::default() });
         }
         // Pods that left the mesh or share a UUID are not in the served state, but exist.
         let gone =
             self.mesh.about(move |mesh| mesh.compiler.catalog().without_workload(candidates)).await.ok()?;
-        Some(gone.into_values().flatten().collect())
+        Some(Look { orphaned: gone.into_values().flatten().collect(), unclaimed })
     }
 
     async fn release(&self, serials: Vec<SerialNumber>) {

@@ -20,7 +20,8 @@ pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_i
 pub use clock_stability::ClockStability;
 pub use group_time::{Clocks, GroupTime, MAX_CLOCK_OFFSET, compare as compare_clocks};
 pub use orphans::{
-    CertificateHolder, Look, Orphans, TIME_TO_APPEAR, orphaned_certificates, unclaimed_certificates,
+    CertificateHolder, Look, Orphans, TIME_TO_APPEAR, UNCLAIMED_KEPT, orphaned_certificates,
+    unclaimed_certificates,
 };
 pub use renewal::{RenewalPlan, WantedCertificates, earliest_service_end, plan_renewal};
 pub use warnings::{CaWarning, ca_warnings};

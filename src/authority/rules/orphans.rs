@@ -7,7 +7,7 @@
 //!
 //! A certificate is issued before its pod exists: the API server stores a pod after its review, and the
 //! news of it comes later still. So one that no proxy has used, and whose pod was not seen yet, has at
-//! least [`TIME_TO_APPEAR`].
+//! least [`TIME_TO_APPEAR`]. One whose pod was seen has [`UNCLAIMED_KEPT`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +20,10 @@ use smc_types::time::Timestamp;
 /// How long a pod may take to appear after the issuance of its certificate. The API server stores it within
 /// its own limit of half a minute for a request; the rest is for the news of it.
 pub const TIME_TO_APPEAR: Duration = Duration::from_mins(5);
+
+/// How long a certificate that no proxy has used stays on record after its pod. Its release leaves no record,
+/// from which the deletion of the pod's Secret would follow; the looks for these are half a minute apart.
+pub const UNCLAIMED_KEPT: Duration = Duration::from_mins(1);
 
 /// The sidecar that a proxy certificate was issued to, and the identity of its pod, if that is on
 /// record.
@@ -106,13 +110,17 @@ impl Orphans {
             (serial, absence)
         };
         self.orphaned_for = orphaned.iter().map(counted).collect();
-        let (awaited, has_pod): (BTreeSet<_>, BTreeSet<_>) =
+        let (unused, has_pod): (BTreeSet<_>, BTreeSet<_>) =
             unclaimed.into_iter().partition(|serial| orphaned.contains(serial));
-        let (appeared, awaited): (BTreeSet<_>, BTreeSet<_>) =
-            awaited.into_iter().partition(|serial| self.appeared.contains(serial));
-        self.appeared = &appeared | &has_pod;
+        let before = std::mem::replace(&mut self.appeared, has_pod);
+        self.appeared.extend(before.intersection(&unused));
         let grace = |serial| {
-            if awaited.contains(serial) { self.grace.max(TIME_TO_APPEAR) } else { self.grace }
+            let least = match (unused.contains(serial), self.appeared.contains(serial)) {
+                (false, _) => Duration::ZERO,
+                (true, true) => UNCLAIMED_KEPT,
+                (true, false) => TIME_TO_APPEAR,
+            };
+            self.grace.max(least)
         };
         let due = self.orphaned_for.iter().filter(|(serial, absence)| **absence >= grace(serial));
         due.map(|(serial, _)| *serial).collect()
@@ -285,11 +293,14 @@ mod tests {
             (1, 0..0, never, Some(5)),
             (10, 0..0, never, Some(10)),
             // The grace counts from the pod's end, and the certificate is known to have had one.
-            (1, 3..20, never, Some(21)),
-            (1, 0..1, never, Some(2)),
-            (1, 3..60, never, None),
+            (2, 3..20, never, Some(22)),
+            (2, 0..1, never, Some(3)),
+            (2, 3..60, never, None),
+            // There is a minute to delete its Secret.
+            (0, 3..20, never, Some(21)),
             // A certificate in use had a pod.
             (1, 0..0, 0, Some(1)),
+            (0, 0..0, 0, Some(0)),
             (1, 0..0, 3, Some(3)),
         ] {
             assert_eq!(due_at(grace, seen.clone(), claimed), expected, "{grace} {seen:?} {claimed}");

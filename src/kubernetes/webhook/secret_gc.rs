@@ -20,7 +20,7 @@ use smc_types::ids::ProxyName;
 use smc_types::time::Timestamp;
 use smc_xds::served_state::ServedState;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -31,6 +31,10 @@ use crate::source::sidecar_pods::with_pods;
 /// The pause between two looks. A Secret without a pod costs nothing meanwhile.
 const PERIOD: Duration = Duration::from_secs(30);
 
+/// The pause between two notes of what the ledger has, while Secrets are being deleted. With a request that
+/// hangs for half a minute it is still less than [`smc_authority::rules::UNCLAIMED_KEPT`].
+const NOTE_PERIOD: Duration = Duration::from_secs(15);
+
 /// Certificates that were released longer ago were dealt with by this leader or the one before.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
@@ -39,8 +43,8 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// Proxies that the ledger has forgotten and whose Secrets a leader remembers to delete: as many as pods
-/// of a replica may be on their way. They are more than a few only after the API was away for longer than
-/// the ledger waits for pods. The Secrets of others stay until Kubernetes deletes them after what made the
+/// of a replica may be on their way. They are more than a few only where the API is away or slow for longer
+/// than the ledger waits for pods. The Secrets of others stay until Kubernetes deletes them after what made the
 /// pods.
 const MAX_FORGOTTEN: usize = 20_000;
 
@@ -60,6 +64,8 @@ pub(crate) struct Collector {
 /// else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
+    /// Its pod may still come.
+    Awaited,
     /// Its pod was there.
     Came,
     /// Its Secret goes if its pod is not there. That may have to wait for the API, for longer than the
@@ -86,37 +92,48 @@ struct Deletion {
 struct Memory(BTreeMap<ProxyName, Known>);
 
 impl Memory {
-    /// The proxies whose pods have to be looked for: of `issued`, which has the time of the latest
-    /// certificate of each, those that the mesh does not know, and that had their time to come; and those
-    /// that were such before, and have not been dealt with.
-    fn suspects(
+    /// Notes what the ledger has, `issued`, with the time of the latest certificate of each proxy. What it had
+    /// at an earlier note, and has not any more, is as gone as what the mesh does not know any more: a
+    /// certificate that was never used leaves no record.
+    fn note(
         &mut self,
         issued: &BTreeMap<ProxyName, Timestamp>,
         in_mesh: impl Fn(&ProxyName) -> bool,
         now: Timestamp,
-    ) -> BTreeSet<ProxyName> {
+    ) {
         let mut forgotten = 0;
         self.0.retain(|proxy, known| {
-            let unfinished = matches!(known, Known::Suspect { .. });
-            issued.contains_key(proxy)
-                || unfinished && {
-                    forgotten += 1;
-                    forgotten <= MAX_FORGOTTEN
+            if issued.contains_key(proxy) {
+                return true;
+            }
+            match known {
+                Known::Deleted => return false,
+                Known::Again(at) if now < *at => {}
+                Known::Suspect { .. } => {}
+                Known::Awaited | Known::Came | Known::Again(_) if in_mesh(proxy) => *known = Known::Came,
+                Known::Awaited | Known::Came | Known::Again(_) => {
+                    *known = Known::Suspect { never_came: false }
                 }
+            }
+            forgotten += 1;
+            forgotten <= MAX_FORGOTTEN
         });
         for (proxy, at) in issued {
-            if in_mesh(proxy) {
-                self.0.insert(proxy.clone(), Known::Came);
-                continue;
-            }
-            let never_came = match self.0.get(proxy) {
-                None if now.since(*at) >= TIME_TO_APPEAR => true,
-                Some(Known::Came) => false,
-                Some(Known::Again(at)) if now >= *at => false,
-                None | Some(Known::Again(_) | Known::Suspect { .. } | Known::Deleted) => continue,
+            let has_come = in_mesh(proxy);
+            let known = match self.0.get(proxy) {
+                _ if has_come => Known::Came,
+                None | Some(Known::Awaited) if now.since(*at) < TIME_TO_APPEAR => Known::Awaited,
+                None | Some(Known::Awaited) => Known::Suspect { never_came: true },
+                Some(Known::Came) => Known::Suspect { never_came: false },
+                Some(Known::Again(at)) if now >= *at => Known::Suspect { never_came: false },
+                Some(Known::Again(_) | Known::Suspect { .. } | Known::Deleted) => continue,
             };
-            self.0.insert(proxy.clone(), Known::Suspect { never_came });
+            self.0.insert(proxy.clone(), known);
         }
+    }
+
+    /// The proxies whose pods have to be looked for.
+    fn suspects(&self) -> BTreeSet<ProxyName> {
         let suspects = self.0.iter().filter(|(_, known)| matches!(known, Known::Suspect { .. }));
         suspects.map(|(proxy, _)| proxy.clone()).collect()
     }
@@ -178,11 +195,17 @@ impl Collector {
         }
     }
 
-    async fn sweep(&self, memory: &mut Memory) {
+    /// Notes what the ledger has, once the mesh is known.
+    fn note(&self, memory: &mut Memory) {
         let now = self.env.now();
         let Some(served) = self.served.borrow().clone() else { return };
         let issued = self.certificates.ledger().read(|ledger| issued(ledger, now));
-        let suspects = memory.suspects(&issued, |proxy| served.proxies.contains_key(proxy), now);
+        memory.note(&issued, |proxy| served.proxies.contains_key(proxy), now);
+    }
+
+    async fn sweep(&self, memory: &mut Memory) {
+        self.note(memory);
+        let suspects = memory.suspects();
         if suspects.is_empty() {
             return;
         }
@@ -198,13 +221,19 @@ impl Collector {
                 return;
             }
         };
-        let deleting = stream::iter(memory.judge(suspects, &pods, now)).map(|deletion| async move {
-            let deleted = self.delete(&deletion).await;
-            (deletion.proxy, deleted)
-        });
+        let deleting =
+            stream::iter(memory.judge(suspects, &pods, self.env.now())).map(|deletion| async move {
+                let deleted = self.delete(&deletion).await;
+                (deletion.proxy, deleted)
+            });
         let mut done = deleting.buffer_unordered(CONCURRENT).boxed();
         let (mut failed, mut latest) = (0_usize, None);
+        let mut noted = Instant::now();
         while let Some((proxy, result)) = done.next().await {
+            if noted.elapsed() >= NOTE_PERIOD {
+                noted = Instant::now();
+                self.note(memory);
+            }
             match result {
                 Ok(()) => drop(memory.0.insert(proxy, Known::Deleted)),
                 Err(error) => (failed, latest) = (failed + 1, Some(error)),
@@ -253,7 +282,8 @@ mod tests {
     ) -> Vec<(u32, bool)> {
         let issued = issued.iter().map(|(number, at)| (proxy(*number), Timestamp(*at))).collect();
         let in_mesh: BTreeSet<_> = in_mesh.iter().copied().map(proxy).collect();
-        let suspects = memory.suspects(&issued, |proxy| in_mesh.contains(proxy), Timestamp(now));
+        memory.note(&issued, |proxy| in_mesh.contains(proxy), Timestamp(now));
+        let suspects = memory.suspects();
         let pods = pods.iter().copied().map(proxy).collect();
         let deletions = memory.judge(suspects, &pods, Timestamp(now));
         let number = |proxy: &ProxyName| (0..10).find(|number| self::proxy(*number) == *proxy).unwrap();
@@ -296,7 +326,10 @@ mod tests {
     fn a_secret_is_deleted_also_after_its_certificate_was_forgotten() {
         let mut memory = Memory::default();
         let (issued, none) = (BTreeMap::from([(proxy(1), Timestamp(0))]), BTreeMap::new());
-        let suspects = |memory: &mut Memory, issued| memory.suspects(issued, |_| false, Timestamp(300));
+        let suspects = |memory: &mut Memory, issued| {
+            memory.note(issued, |_| false, Timestamp(300));
+            memory.suspects()
+        };
         assert_eq!(suspects(&mut memory, &issued), [proxy(1)].into());
         // The API is away, and the releaser of orphans has let the certificate go meanwhile.
         for _ in 0..2 {
@@ -314,14 +347,28 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_deleted_also_where_its_pod_and_record_go_between_two_looks() {
+        let mut memory = Memory::default();
+        let issued = [(1, 0), (2, 0), (3, 0)];
+        assert_eq!(look(&mut memory, &issued, &[1], &[1, 3], 10), []);
+        // The second pod came and went, the third one has not come yet; all three records are gone.
+        assert_eq!(look(&mut memory, &[], &[], &[3], 40), [(1, false), (2, false)]);
+        assert_eq!(look(&mut memory, &[], &[], &[], 70), [], "it is not looked for all the time");
+        let again = 40 + i64::try_from(LOOK_AGAIN.as_secs()).unwrap();
+        assert_eq!(look(&mut memory, &[], &[], &[], again), [(3, false)]);
+        assert_eq!(look(&mut memory, &[], &[], &[], again + 30), []);
+        assert!(memory.0.is_empty());
+        // A record that gives way to another says nothing about the pod.
+        assert_eq!(look(&mut memory, &[(1, 0)], &[1], &[1], 0), []);
+        assert_eq!(look(&mut memory, &[], &[1], &[1], 30), []);
+        assert_eq!(look(&mut memory, &[], &[], &[], 60), [(1, false)]);
+    }
+
+    #[test]
     fn a_new_leader_knows_no_pod_and_looks_for_each_that_is_not_in_the_mesh() {
         let mut memory = Memory::default();
         assert_eq!(look(&mut memory, &[(1, 0), (2, 0), (3, 0)], &[1], &[1, 2], 1_000), [(3, true)]);
-        assert_eq!(
-            look(&mut memory, &[(1, 0)], &[1], &[1], 1_030),
-            [],
-            "and forgets what has no certificate"
-        );
-        assert_eq!(memory.0.len(), 1);
+        assert_eq!(look(&mut memory, &[(1, 0)], &[1], &[1, 2], 1_030), []);
+        assert_eq!(memory.0.len(), 2, "and forgets what has no certificate and no Secret");
     }
 }

@@ -17,6 +17,7 @@ mod certificate_metrics;
 mod clock_watch;
 pub mod config;
 pub mod enroll;
+mod followers;
 mod health;
 mod http;
 pub mod metrics;
@@ -30,7 +31,6 @@ pub mod shards;
 mod shutdown;
 mod sidecars;
 pub mod source;
-mod stream_progress;
 mod trust;
 pub mod xds;
 
@@ -352,7 +352,7 @@ fn start_xds(
     let Replica { env, tls, certificates, proxies, refusals, metrics, .. } = replica.clone();
     let context = xds::context::Context {
         served: mesh.served.clone(),
-        uptake: mesh.uptake.clone(),
+        followers: mesh.followers.clone(),
         admission: ProxyAdmission::new(certificates, env.clone()),
         proxies,
         refusals,

@@ -23,10 +23,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::followers::Followers;
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::source::Batch;
-use crate::stream_progress::StreamProgress;
 
 /// Queued batches of a source. A source folds later changes into its next batch, so a longer queue gains
 /// nothing.
@@ -114,8 +114,8 @@ pub(crate) struct InputSenders {
 pub(crate) struct Published {
     /// The latest state; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
-    /// For the streams, to say how far they are with it.
-    pub(crate) uptake: StreamProgress,
+    /// The streams, which wait for states that concern them.
+    pub(crate) followers: Followers,
     /// The identities that need a certificate, and its lifetime.
     pub(crate) wanted: watch::Receiver<WantedCertificates>,
     /// The problems of the mesh.
@@ -130,7 +130,7 @@ pub(crate) struct Publisher {
     inputs: Inputs,
     queries: mpsc::Receiver<Query>,
     served: watch::Sender<Option<Arc<ServedState>>>,
-    uptake: StreamProgress,
+    followers: Followers,
     /// When the latest state was published, until the next one is due.
     published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
@@ -165,13 +165,13 @@ impl Publisher {
         let (served_sender, served) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let problems = Problems::default();
-        let uptake = StreamProgress::default();
+        let followers = Followers::default();
         let publisher = Self {
             mesh: Mesh { compiler, problems: problems.clone() },
             inputs: Inputs { batches, certificates, bundle },
             queries,
             served: served_sender,
-            uptake: uptake.clone(),
+            followers: followers.clone(),
             published: None,
             wanted: wanted_sender,
             synced: false,
@@ -182,19 +182,23 @@ impl Publisher {
         };
         let senders =
             InputSenders { batches: batch_sender, certificates: certificate_sender, bundle: bundle_sender };
-        (publisher, senders, Published { served, uptake, wanted, problems, mesh: MeshHandle(query_sender) })
+        (
+            publisher,
+            senders,
+            Published { served, followers, wanted, problems, mesh: MeshHandle(query_sender) },
+        )
     }
 
     /// Runs until `shutdown`, or until the sender of an input is dropped.
     async fn run(mut self, shutdown: CancellationToken) {
         let mut batches = Vec::new();
         let mut certificates = Vec::new();
-        let uptake = self.uptake.clone();
+        let followers = self.followers.clone();
         loop {
             let published = self.published;
             let due = async {
                 if let Some(published) = published {
-                    uptake.due(published).await;
+                    followers.due(published).await;
                 }
             };
             let waits = published.is_some();
@@ -265,10 +269,8 @@ impl Publisher {
             if first {
                 info!(proxies = state.proxies.len(), "sources synced");
             }
-            // Before a stream can take it up.
-            self.uptake.publish(state.generation);
+            self.followers.publish(&self.served, &state);
             self.published = Some(Instant::now());
-            self.served.send_replace(Some(state));
         } else if from_sources {
             // Only streams that wait for the revision have to know, and they look by themselves.
             let state = self.mesh.compiler.served_state();

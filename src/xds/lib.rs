@@ -8,6 +8,7 @@
 //! ```
 
 pub mod connections;
+pub mod following;
 pub mod missing;
 pub mod names;
 pub mod resource;

@@ -57,7 +57,8 @@ impl Snapshot {
 /// The resources that one recomputation added, changed or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Names of changed resources other than endpoints, by class.
+    /// Names of changed resources other than endpoints, by class. None where only the objects differ that
+    /// a resource is made of.
     pub classes: BTreeMap<Arc<ProxyClass>, BTreeSet<(ResourceType, Arc<str>)>>,
     /// Names of changed endpoint resources.
     pub endpoints: BTreeSet<Arc<str>>,
@@ -126,15 +127,19 @@ impl ServedState {
         })
     }
 
+    /// What changed after `generation`, step by step; `None` if that is not remembered.
+    pub fn changes_since(&self, generation: u64) -> Option<impl Iterator<Item = &Changes>> {
+        let steps = usize::try_from(self.generation.saturating_sub(generation)).unwrap_or(usize::MAX);
+        let forgotten = self.history.len().checked_sub(steps)?;
+        Some(self.history.iter().skip(forgotten).map(|changes| &**changes))
+    }
+
     /// The resources of `class` that changed after `generation`; [`Changed::Everything`] if that is
     /// not remembered.
     pub fn changed_since(&self, generation: u64, class: &ProxyClass) -> Changed {
-        let steps = usize::try_from(self.generation.saturating_sub(generation)).unwrap_or(usize::MAX);
-        if steps > self.history.len() {
-            return Changed::Everything;
-        }
+        let Some(steps) = self.changes_since(generation) else { return Changed::Everything };
         let mut names = BTreeSet::new();
-        for changes in self.history.iter().skip(self.history.len() - steps) {
+        for changes in steps {
             if changes.whole.contains(class) {
                 return Changed::Everything;
             }

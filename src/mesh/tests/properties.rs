@@ -15,9 +15,10 @@ use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 use smc_testkit::mesh::*;
-use smc_types::ids::NamespacedName;
+use smc_types::ids::{NamespacedName, ProxyName};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::AppProtocol;
+use smc_xds::following::{Following, StreamId};
 use smc_xds::resource::ResourceType;
 use smc_xds::served_state::{Changed, ServedState, View};
 
@@ -362,6 +363,54 @@ proptest! {
             let held: BTreeSet<_> = after.endpoints.keys().cloned().collect();
             prop_assert_eq!(referred, held, "endpoints are held exactly as long as something refers to them");
             before = after;
+        }
+    }
+
+    #[test]
+    fn a_state_wakes_the_streams_that_it_concerns(history in histories(), skips in vec(0..3_usize, 8)) {
+        let mut compiler: Compiler = compiler("roots");
+        let mut following = Following::default();
+        let mut streams: BTreeMap<StreamId, (ProxyName, Option<View>)> = BTreeMap::new();
+        let mut skips = skips.into_iter().cycle();
+        let mut left = 0;
+        for batch in history {
+            compiler.apply(batch);
+            // Not every state is published.
+            if left > 0 {
+                left -= 1;
+                continue;
+            }
+            left = skips.next().unwrap();
+            let state = compiler.served_state();
+            for (stream, changed) in following.advance(&state) {
+                let (proxy, held) = streams.get_mut(&stream).unwrap();
+                let now = state.view(proxy);
+                if let (Some(old), Some(new), Changed::Names(named)) = (&*held, &now, &*changed) {
+                    prop_assert!(old.class == new.class, "another class is compared whole");
+                    prop_assert!(named.is_superset(&differences(old, new)), "all that differs is named");
+                } else {
+                    prop_assert!(held.is_none() && now.is_none() || *changed == Changed::Everything);
+                }
+                *held = now;
+            }
+            for (proxy, held) in streams.values() {
+                let differs = match (held, state.view(proxy)) {
+                    (None, None) => false,
+                    (Some(old), Some(new)) => old.class != new.class || !differences(old, &new).is_empty(),
+                    _ => true,
+                };
+                prop_assert!(!differs, "{proxy} was not woken");
+            }
+            // Streams come and go.
+            let next = streams.keys().next_back().map_or(1, |last| last + 1);
+            for (number, proxy) in (next..).zip(state.proxies.keys()) {
+                following.enter(number, proxy, &state);
+                streams.insert(number, (proxy.clone(), state.view(proxy)));
+            }
+            while streams.len() > 12 {
+                let (stream, _) = streams.pop_first().unwrap();
+                following.leave(stream);
+            }
         }
     }
 }

@@ -221,7 +221,6 @@ impl Compiler {
         classes.extend(fresh);
         let keeping = kept.into_iter().map(|class| (class, true));
         let mut round = Round::default();
-        let mut provenance_changed = false;
         for (class, keep) in classes.into_iter().map(|class| (class, false)).chain(keeping) {
             let Some(snapshot) = self.compile(&class, &mut round, keep) else { continue };
             let Some(before) = served.snapshots.get(&class) else {
@@ -237,9 +236,6 @@ impl Compiler {
             }
             if provenance || !names.is_empty() {
                 served.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
-            }
-            provenance_changed |= provenance;
-            if !names.is_empty() {
                 changes.classes.insert(class, names);
             }
         }
@@ -248,7 +244,7 @@ impl Compiler {
         }
         affected.endpoints.iter().for_each(|service| self.endpoints.mark(service));
         changes.endpoints = self.endpoints.refresh(self.catalog.topology(), &mut served, &mut self.interner);
-        let changed = provenance_changed || !changes.is_empty();
+        let changed = !changes.is_empty();
         if changed {
             served.record(changes);
             self.served = Arc::new(served);

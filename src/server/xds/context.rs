@@ -11,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::proxies::{Connection, Proxies};
+use crate::followers::Followers;
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::registry::admission::ProxyAdmission;
 use crate::sidecars::Refusals;
-use crate::stream_progress::StreamProgress;
 
 /// What streams need of the replica.
 pub(crate) struct Context {
     /// The latest state of the mesh; `None` until the sources have synced.
     pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
-    /// Counts how far the streams are with it.
-    pub(crate) uptake: StreamProgress,
+    /// Wakes the streams that a state concerns.
+    pub(crate) followers: Followers,
     pub(crate) admission: ProxyAdmission,
     /// The connections and streams of the replica.
     pub(crate) proxies: Proxies,

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use smc_host::timer::until;
 use smc_xds::resource::ResourceType;
-use smc_xds::served_state::{Changed, ServedState, View};
+use smc_xds::served_state::View;
 use smc_xds::session::{Event, RejectedResource, Request, Response, Scope, Step, Variant, Verdict};
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 use tonic::{Status, Streaming};
@@ -25,9 +25,9 @@ use super::open_stream::OpenStream;
 use super::proxies::StreamGuard;
 use super::rate_limit::Opening;
 use super::request_body::Reservation;
+use crate::followers::{Follower, News};
 use crate::problems::{MAX_REJECTIONS_PER_PROXY, Rejection, StreamProblems};
 use crate::registry::admission::NotAdmitted;
-use crate::stream_progress::Follower;
 
 /// How often the admission of an open stream is checked again without another cause: catches a
 /// certificate that expired while the stream was open.
@@ -160,12 +160,11 @@ impl Driver {
 
     async fn drive(&mut self, guard: &StreamGuard) -> EndReason {
         let stream = &*guard.stream;
-        let served = self.context.served.clone();
+        let proxy = &stream.admission.proxy;
         let problems = self.context.problems.stream(stream.admission.workload.clone());
         let unanswered = BTreeMap::new();
         let mut progress = StreamProgress {
-            served,
-            follower: self.context.uptake.follow(),
+            follower: self.context.followers.follow(proxy, self.context.served.clone()),
             seen: None,
             unanswered,
             held: 0,
@@ -178,8 +177,6 @@ impl Driver {
         let rate_limit = self.peer.connection.allowance.rate_limit.clone();
         let mut recheck = interval(RECHECK_INTERVAL);
         let context = Arc::clone(&self.context);
-        // The state may already have a view for the proxy; a session without a subscription sends nothing.
-        progress.served.mark_changed();
         loop {
             let ready_at = rate_limit.ready_at(Instant::now());
             let stepped = tokio::select! {
@@ -198,10 +195,7 @@ impl Driver {
                 () = yield_now(), if progress.more => {
                     stream.state().session.proceed().map_err(EndReason::from)
                 }
-                changed = progress.served.changed() => match changed {
-                    Ok(()) => self.on_state(stream, &mut progress),
-                    Err(_) => return EndReason::Draining,
-                },
+                () = progress.follower.arrived() => self.on_state(stream, &mut progress),
                 () = sleep(CATCH_UP_CHECK), if progress.behind_since.is_some() => {
                     Ok(self.catch_up(stream, &mut progress))
                 }
@@ -232,10 +226,9 @@ impl Driver {
 
     /// Passes the proxy's view of a new state to the session.
     fn on_state(&self, stream: &OpenStream, progress: &mut StreamProgress) -> Result<Step, EndReason> {
-        let Some(served) = progress.served.borrow_and_update().clone() else {
+        let Some(News { state: served, changed }) = progress.follower.take() else {
             return Ok(progress.unchanged());
         };
-        progress.follower.take(served.generation);
         let proxy = &stream.admission.proxy;
         let same = served.proxies.get(proxy).is_some_and(|known| {
             known.class.account == stream.admission.service_account
@@ -248,9 +241,8 @@ impl Driver {
             return Err(EndReason::Renamed);
         }
         let Some(view) = served.view(proxy) else { return Ok(progress.unchanged()) };
-        let changed = progress.changed(&served, &view);
         let step = stream.state().session.on_view(&view, &changed);
-        progress.seen = Some((served.generation, view));
+        progress.seen = Some(view);
         Ok(step)
     }
 
@@ -264,8 +256,7 @@ impl Driver {
             warn!(proxy = %stream.admission.workload, "proxy holds newer resources; sending this replica's anyway");
             return stream.state().session.give_up();
         }
-        let revision = progress.served.borrow().as_ref().and_then(|served| served.revision.clone());
-        revision.map_or_else(
+        progress.follower.revision().map_or_else(
             || progress.unchanged(),
             |revision| stream.state().session.on_reached(&revision.known),
         )
@@ -291,8 +282,7 @@ impl Driver {
             stream.admission.check_node(node.id()).map_err(NotAdmitted::from)?;
             printable(&node.user_agent()).trim().clone_into(&mut state.user_agent);
         }
-        let view = progress.seen.as_ref().map(|(_, view)| view);
-        Ok(state.session.on_request(request, view)?)
+        Ok(state.session.on_request(request, progress.seen.as_ref())?)
     }
 
     /// Records the events of a step and sends its responses, unless the proxy exceeds its limits.
@@ -316,7 +306,7 @@ impl Driver {
             self.note(stream, progress, event);
         }
         if rejected || progress.problems.reported() {
-            progress.problems.set(rejections(stream, progress.seen.as_ref().map(|(_, view)| view)));
+            progress.problems.set(rejections(stream, progress.seen.as_ref()));
         }
         for response in step.responses {
             let (kind, count) = (response.kind, response.resources.len() + response.removed.len());
@@ -393,10 +383,9 @@ impl Driver {
 
 /// How far a stream has followed the served states and its proxy the responses.
 struct StreamProgress {
-    served: watch::Receiver<Option<Arc<ServedState>>>,
     follower: Follower,
-    /// The generation and view that the session has.
-    seen: Option<(u64, View)>,
+    /// The view that the session has.
+    seen: Option<View>,
     /// When the unanswered response of each type was sent. The session has at most one per type.
     unanswered: BTreeMap<ResourceType, Instant>,
     /// The memory of the session's names as last recorded in the table, in bytes.
@@ -430,16 +419,6 @@ impl StreamProgress {
     /// The deadline for the oldest unanswered response; `None` if all are answered.
     fn deadline(&self, limit: Duration) -> Option<Instant> {
         self.unanswered.values().min().map(|&sent| sent + limit)
-    }
-
-    /// What differs between the session's view and `view` of `served`.
-    fn changed(&self, served: &ServedState, view: &View) -> Changed {
-        match &self.seen {
-            Some((generation, seen)) if seen.class == view.class => {
-                served.changed_since(*generation, &view.class)
-            }
-            _ => Changed::Everything,
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smc_host::gcra::Gcra;
 use smc_host::sync::lock;
 use tokio::time::Instant;
 
@@ -49,9 +50,7 @@ pub(super) struct RateLimit(Arc<Mutex<Bucket>>);
 
 #[derive(Debug)]
 struct Bucket {
-    /// The time at which the bucket is full again: the "theoretical arrival time" of the generic cell
-    /// rate algorithm (GCRA).
-    spent_until: Instant,
+    requests: Gcra,
     /// The refused streams that have not been reported.
     refused: u64,
     reported_at: Option<Instant>,
@@ -70,34 +69,34 @@ pub(super) enum Opening {
 impl RateLimit {
     /// A full bucket.
     pub(super) fn new(now: Instant) -> Self {
-        Self(Arc::new(Mutex::new(Bucket { spent_until: now, refused: 0, reported_at: None })))
+        Self(Arc::new(Mutex::new(Bucket { requests: Gcra::new(now), refused: 0, reported_at: None })))
     }
 
     /// The time at which the next request may be read: `now` or earlier unless the bucket is empty.
     pub(super) fn ready_at(&self, now: Instant) -> Instant {
-        lock(&self.0).spent_until.checked_sub(EARN_ONE * (BURST - 1)).unwrap_or(now)
+        lock(&self.0).requests.ready_at(now, EARN_ONE * (BURST - 1))
     }
 
     /// Charges the bucket for a request.
     pub(super) fn take_request(&self, now: Instant) {
-        lock(&self.0).spend(now, EARN_ONE);
+        lock(&self.0).requests.spend(now, EARN_ONE);
     }
 
     /// Charges the bucket for bytes of requests, also of such as never end.
     pub(super) fn take_bytes(&self, now: Instant, bytes: usize) {
-        lock(&self.0).spend(now, share(bytes, BYTES_FOR_ONE));
+        lock(&self.0).requests.spend(now, share(bytes, BYTES_FOR_ONE));
     }
 
     /// Charges the bucket for names that the session looked at. More than it holds delays the next request.
     pub(super) fn take_work(&self, now: Instant, names: usize) {
-        lock(&self.0).spend(now, share(names, NAMES_FOR_ONE));
+        lock(&self.0).requests.spend(now, share(names, NAMES_FOR_ONE));
     }
 
     /// Charges the bucket for a stream, unless too many wait already.
     pub(super) fn open_stream(&self, now: Instant) -> Opening {
         let cost = EARN_ONE * REQUESTS_FOR_STREAM;
         let mut bucket = lock(&self.0);
-        if bucket.spent_until > now + EARN_ONE * BURST + cost * WAITING_STREAMS {
+        if !bucket.requests.admits(now, EARN_ONE * BURST + cost * WAITING_STREAMS) {
             bucket.refused += 1;
             let due = bucket.reported_at.is_none_or(|at| at + REPORT_INTERVAL <= now);
             let report = due.then(|| {
@@ -106,19 +105,13 @@ impl RateLimit {
             });
             return Opening::Refused { report };
         }
-        bucket.spend(now, cost);
+        bucket.requests.spend(now, cost);
         Opening::Allowed
     }
 
     /// Whether no connection uses the bucket and it is full, so that a new one is the same.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        Arc::strong_count(&self.0) == 1 && lock(&self.0).spent_until <= now
-    }
-}
-
-impl Bucket {
-    fn spend(&mut self, now: Instant, cost: Duration) {
-        self.spent_until = self.spent_until.max(now) + cost;
+        Arc::strong_count(&self.0) == 1 && lock(&self.0).requests.is_full(now)
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use smc_host::gcra::Gcra;
 use tokio::time::Instant;
 use tracing::Level;
 
@@ -74,18 +75,18 @@ struct Module {
     latest_source: Option<String>,
 }
 
-/// When it is full again: the "theoretical arrival time" of the generic cell rate algorithm (GCRA).
+/// The bytes that may be logged; full before the first line.
 #[derive(Debug, Default, Clone, Copy)]
-struct Bucket(Option<Instant>);
+struct Bucket(Option<Gcra>);
 
 impl Bucket {
     fn admits(self, rate: Rate, now: Instant) -> bool {
-        self.0.is_none_or(|full_at| full_at <= now + rate.earns(rate.burst_bytes))
+        self.0.is_none_or(|bytes| bytes.admits(now, rate.earns(rate.burst_bytes)))
     }
 
     fn spend(&mut self, rate: Rate, bytes: usize, now: Instant) {
         let cost = rate.earns(u32::try_from(bytes).unwrap_or(u32::MAX));
-        self.0 = Some(self.0.map_or(now, |full_at| full_at.max(now)) + cost);
+        self.0.get_or_insert(Gcra::new(now)).spend(now, cost);
     }
 }
 
@@ -151,7 +152,7 @@ impl Budgets {
     fn source(&mut self, source: &str, now: Instant) -> &mut Bucket {
         let known = self.sources.contains_key(source);
         if !known && self.sources.len() >= MAX_SOURCES && self.full_at.is_none_or(|at| at < now) {
-            self.sources.retain(|_, bucket| bucket.0.is_some_and(|full_at| full_at > now));
+            self.sources.retain(|_, bucket| bucket.0.is_some_and(|bytes| !bytes.is_full(now)));
             // Not looked for in vain for each line.
             self.full_at = (self.sources.len() >= MAX_SOURCES).then(|| now + Duration::from_secs(1));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use smc_host::accept::{Accepted as Connection, Acceptor, Bounds, Evicted, FirstBytes};
+use smc_host::accept::{Accepted as Connection, Acceptor, Bounds, Evicted, FAIR, FirstBytes};
 use smc_host::log_limit::LogLimit;
 use smc_host::network::Listener;
 use smc_types::ids::ReplicaId;
@@ -28,7 +28,7 @@ use super::tls::replica_of;
 /// Connections in their handshake. A group has nine members at most, with four connections each, which all
 /// fit into the places of one address if they come through one NAT. A stranger's takes less than 20 KiB
 /// ([`HANDSHAKE_BYTES`]), all of them 10 MiB.
-const WAITING: Bounds = Bounds { total: 512, per_address: 128 };
+const WAITING: Bounds = Bounds { total: 512, per_address: 128, fair: FAIR };
 
 /// An honest handshake takes one round trip.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use crate::log_limit::LogLimit;
 use crate::network::{Io, Listener};
 use crate::sync::lock;
-pub use eviction::{Bounds, source};
+pub use eviction::{Bounds, FAIR, source};
 use eviction::{Room, Ticket};
 pub use fair_queue::{Turn, Turns};
 pub use first_bytes::FirstBytes;
@@ -38,10 +38,17 @@ pub struct Acceptor {
     listener: Box<dyn Listener>,
     /// The name of the port in the log.
     port: &'static str,
-    waiting: Arc<Mutex<Waiting>>,
-    evictions: LogLimit,
+    places: Places,
     /// The end of the pause after an error.
     retry_at: Option<Instant>,
+}
+
+/// The places of connections whose peers have not proved themselves.
+pub struct Places {
+    /// The name of the places in the log.
+    name: &'static str,
+    waiting: Arc<Mutex<Waiting>>,
+    evictions: LogLimit,
 }
 
 /// The room, and the way to tell each connection in it that it is to leave: by dropping the sender.
@@ -77,9 +84,7 @@ pub struct Evicted;
 impl Acceptor {
     /// An acceptor that logs under the name `port`.
     pub fn new(listener: Box<dyn Listener>, port: &'static str, bounds: Bounds) -> Self {
-        let waiting = Waiting { room: Room::new(bounds), places: BTreeMap::new() };
-        let waiting = Arc::new(Mutex::new(waiting));
-        Self { listener, port, waiting, evictions: LogLimit::default(), retry_at: None }
+        Self { listener, port, places: Places::new(port, bounds), retry_at: None }
     }
 
     /// Waits for the next connection. An error never ends the wait. Cancel-safe: a cancelled call loses no
@@ -96,7 +101,7 @@ impl Acceptor {
                 self.retry_at = None;
             }
             match self.listener.accept().await {
-                Ok((socket, peer)) => return Accepted { socket, peer, place: self.place(peer) },
+                Ok((socket, peer)) => return Accepted { socket, peer, place: self.places.enter(peer) },
                 Err(error) if is_of_the_peer(&error) => {
                     debug!(port, %error, "a peer closed its connection before it was accepted");
                 }
@@ -107,8 +112,17 @@ impl Acceptor {
             }
         }
     }
+}
 
-    fn place(&self, peer: SocketAddr) -> Place {
+impl Places {
+    /// Places that nothing has, which are logged under this name.
+    pub fn new(name: &'static str, bounds: Bounds) -> Self {
+        let waiting = Waiting { room: Room::new(bounds), places: BTreeMap::new() };
+        Self { name, waiting: Arc::new(Mutex::new(waiting)), evictions: LogLimit::default() }
+    }
+
+    /// A place for a connection of this peer, for which another one may have to leave.
+    pub fn enter(&self, peer: SocketAddr) -> Place {
         let (told, evicted) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
         let (ticket, leaving) = waiting.room.enter(peer.ip());
@@ -120,7 +134,7 @@ impl Acceptor {
         for _ in leaving {
             if let Some(count) = self.evictions.note() {
                 warn!(
-                    port = self.port,
+                    port = self.name,
                     count,
                     latest_peer = %peer,
                     "too many connections whose peers have not proved themselves; the oldest are closed"
@@ -191,7 +205,11 @@ mod tests {
     }
 
     fn acceptor(errors: Vec<io::ErrorKind>) -> Acceptor {
-        Acceptor::new(Box::new(Failing(errors.into())), "test", Bounds { total: 2, per_address: 2 })
+        Acceptor::new(
+            Box::new(Failing(errors.into())),
+            "test",
+            Bounds { total: 2, per_address: 2, fair: FAIR },
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,7 +249,7 @@ mod tests {
         assert_eq!(second.hold(std::future::pending::<()>()).await, Err(Evicted));
         assert!(timeout(BACK_OFF, third.hold(std::future::pending::<()>())).await.is_err());
         drop((second, third, fourth));
-        let waiting = lock(&acceptor.waiting);
+        let waiting = lock(&acceptor.places.waiting);
         assert!(waiting.places.is_empty());
     }
 }

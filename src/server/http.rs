@@ -13,7 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use smc_host::accept::{Accepted, Acceptor, Bounds};
+use smc_host::accept::{Accepted, Acceptor, Bounds, FAIR};
 use smc_host::network::{Io, Listener};
 use smc_host::tasks::Tasks;
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ use super::Metrics;
 
 /// Connections at once. There are only a few scrapers and probes. A kubelet probes from its node's address,
 /// and with fewer places for one address than for all, no other address can take them all.
-const WAITING: Bounds = Bounds { total: 256, per_address: 128 };
+const WAITING: Bounds = Bounds { total: 256, per_address: 128, fair: FAIR };
 
 /// How long a client may take to send its request line and headers, which are one packet.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@
 //! the same one again, or a longer one (`make soak`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
+mod api_server;
 mod client;
 mod commands;
 mod failover;
@@ -17,11 +18,13 @@ mod linearizable;
 mod log_flood;
 mod probe;
 mod proxy;
+mod raw_flood;
 mod relay;
 mod replicas;
 mod shards;
 mod small_disk;
 mod unwritable_disk;
+mod webhooks;
 mod wrong_clock;
 
 use std::collections::{BTreeMap, BTreeSet};

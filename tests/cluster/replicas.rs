@@ -25,6 +25,7 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::api_server::ApiServer;
 use crate::linearizable::State;
 use crate::probe::probe;
 use crate::proxy;
@@ -117,28 +118,41 @@ pub(crate) struct Replicas {
     relays: Relays,
     /// Whether the replicas' clocks can be set.
     clocks: bool,
+    /// The kubeconfig of the API server that the mesh is read from, instead of a directory.
+    kubeconfig: Option<PathBuf>,
     /// Further flags of each replica.
-    flags: &'static [&'static str],
+    flags: Vec<String>,
     /// Whether the test passed, so that the logs are not printed.
     pub(crate) passed: AtomicBool,
 }
 
 impl Replicas {
     pub(crate) async fn start(count: u64, net: u64) -> Self {
-        Self::start_as(count, net, false, &[]).await
+        Self::start_as(count, net, false, &[], None).await
+    }
+
+    /// Starts a replica with further flags that reads the mesh from an API server, and has webhooks.
+    pub(crate) async fn start_in_cluster(net: u64, api: &ApiServer, flags: &[&str]) -> Self {
+        Self::start_as(1, net, false, flags, Some(api.kubeconfig.clone())).await
     }
 
     /// Starts replicas whose clocks can be set.
     pub(crate) async fn start_with_clocks(count: u64, net: u64) -> Self {
-        Self::start_as(count, net, true, &[]).await
+        Self::start_as(count, net, true, &[], None).await
     }
 
     /// Starts replicas with further flags.
-    pub(crate) async fn start_with_flags(count: u64, net: u64, flags: &'static [&'static str]) -> Self {
-        Self::start_as(count, net, false, flags).await
+    pub(crate) async fn start_with_flags(count: u64, net: u64, flags: &[&str]) -> Self {
+        Self::start_as(count, net, false, flags, None).await
     }
 
-    async fn start_as(count: u64, net: u64, clocks: bool, flags: &'static [&'static str]) -> Self {
+    async fn start_as(
+        count: u64,
+        net: u64,
+        clocks: bool,
+        flags: &[&str],
+        kubeconfig: Option<PathBuf>,
+    ) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::create_dir(directory.path().join("mesh")).unwrap();
         std::fs::write(directory.path().join("mesh/mesh.yaml"), shop::manifest(PODS)).unwrap();
@@ -150,7 +164,9 @@ impl Replicas {
         });
         let relays = Relays::start(routes.collect(), owner_among(Arc::clone(&running))).await;
         let (keys, passed) = (Mutex::new(vec![key]), AtomicBool::new(false));
-        let replicas = Self { count, directory, keys, net, running, relays, clocks, flags, passed };
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let replicas =
+            Self { count, directory, keys, net, running, relays, clocks, kubeconfig, flags, passed };
         for replica in 0..count {
             replicas.run(replica);
         }
@@ -209,6 +225,11 @@ impl Replicas {
     /// The address at which a replica answers a kubelet by gRPC.
     pub(crate) fn probes(&self, replica: u64) -> SocketAddr {
         format!("{}:15131", self.address(replica)).parse().unwrap()
+    }
+
+    /// The address at which a replica serves webhooks.
+    pub(crate) fn webhooks(&self, replica: u64) -> SocketAddr {
+        format!("{}:9443", self.address(replica)).parse().unwrap()
     }
 
     /// The address at which a replica serves proxies.
@@ -288,8 +309,6 @@ impl Replicas {
             .arg(if self.clocks { smc_lab::beside("smc-wrong-clock").unwrap() } else { program() })
             .env("SMC_TEST_CLOCK", self.clock_file(replica))
             .arg("controller")
-            .arg("--mesh-dir")
-            .arg(self.directory.path().join("mesh"))
             .arg("--data-dir")
             .arg(self.data(replica))
             .args(["--replica-id", &replica.to_string()])
@@ -297,9 +316,16 @@ impl Replicas {
             .args(["--xds-listen", &format!("{}:15128", self.address(replica))])
             .args(["--metrics-listen", &self.metrics(replica).to_string()])
             .args(["--probes-listen", &self.probes(replica).to_string()])
-            .args(self.flags)
+            .args(&self.flags)
             .stdout(Stdio::null())
             .stderr(log);
+        match &self.kubeconfig {
+            None => command.arg("--mesh-dir").arg(self.directory.path().join("mesh")),
+            Some(kubeconfig) => command
+                .args(["--kubernetes", "--webhook-listen", &self.webhooks(replica).to_string()])
+                .arg("--kubeconfig")
+                .arg(kubeconfig),
+        };
         for (number, key) in self.keys.lock().unwrap().iter().enumerate() {
             command.arg(if number == 0 { "--kek-file" } else { "--also-kek-file" }).arg(key);
         }

@@ -10,7 +10,7 @@
 //!
 //! - If the peer's own address has all the places that one address may have: the oldest of that address.
 //! - Else, if all places are taken: the oldest of the address that has the most, so that who takes many
-//!   loses its own. Where no address has more than [`FAIR`], the oldest of all.
+//!   loses its own. Where no address has more than its fair number ([`Bounds::fair`]), the oldest of all.
 //!
 //! An address at which a peer has proved itself before is vouched for. It has places of its own: strangers
 //! at other addresses can neither take them nor end what waits there. Strangers at the same address, as
@@ -28,11 +28,15 @@ pub struct Bounds {
     pub total: usize,
     /// Places for one address, vouched for or not.
     pub per_address: usize,
+    /// An address with at most as many connections loses none to a full room while another has more. What
+    /// stays for long, and so is the oldest of all, needs a small number: the smaller, the more addresses it
+    /// takes to have no more than that.
+    pub fair: usize,
 }
 
-/// An address with at most as many waiting connections loses none to a full room while another has more: two
-/// restarting replicas behind one address, with four connections each.
-const FAIR: usize = 8;
+/// The fair number of connections that wait for a moment: two restarting replicas behind one address, with
+/// four connections each.
+pub const FAIR: usize = 8;
 
 /// The addresses that are vouched for. More than the nine members of a group, whose addresses change when
 /// they are moved. The one that proved itself least recently is forgotten for a new one.
@@ -61,7 +65,11 @@ impl Room {
     /// An empty room. A bound of 0 counts as 1.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
-            bounds: Bounds { total: bounds.total.max(1), per_address: bounds.per_address.max(1) },
+            bounds: Bounds {
+                total: bounds.total.max(1),
+                per_address: bounds.per_address.max(1),
+                fair: bounds.fair,
+            },
             latest: 0,
             waiting: BTreeMap::new(),
             by_address: BTreeMap::new(),
@@ -130,7 +138,7 @@ impl Room {
 
     fn victim(&self) -> Option<Ticket> {
         match self.crowds.last() {
-            Some((count, Reverse(oldest))) if *count > FAIR => Some(*oldest),
+            Some((count, Reverse(oldest))) if *count > self.bounds.fair => Some(*oldest),
             _ => self.strangers.first().copied(),
         }
     }

@@ -3,7 +3,10 @@
 //! Owns the connections: their bounds, the handshake, HTTP/1.1 and HTTP/2, and their end. Which paths there
 //! are is the routers' business. API servers show a client certificate only where their operator configures
 //! one (`--webhook-client-ca`); otherwise any peer may speak, and no route may trust what it says.
+//!
+//! Handshakes have places of their own, so that silent sockets end no connection over which questions come.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +17,14 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use smc_host::accept::{Accepted, Acceptor, Bounds};
+use smc_host::accept::{Accepted, Acceptor, Bounds, Places, Turns};
 use smc_host::log_limit::LogLimit;
 use smc_host::network::{Io, Listener};
 use smc_host::tasks::{Tasks, Tracked};
 use smc_issuing::tls::ServerTls;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,9 +33,17 @@ use tracing::{debug, error, info};
 
 use super::body::Peer;
 
-/// Connections at once. An API server has a few, over which it sends everything; a group of API servers has a
-/// few each. The oldest of the address with the most is closed for a new one.
-const CONNECTIONS: Bounds = Bounds { total: 256, per_address: 128 };
+/// Connections at once, in their handshake and after it. An API server has one for each Service of the
+/// webhooks, over which it sends everything, and keeps them: they are the oldest of all. So an address with
+/// two loses none while another has more. It takes strangers at 127 addresses to have no more.
+const CONNECTIONS: Bounds = Bounds { total: 256, per_address: 128, fair: 2 };
+
+/// Handshakes at once, in turns by address. At half a millisecond of a core each, an API server waits some
+/// 10 ms for its turn, whatever strangers at other addresses do.
+const HANDSHAKES_AT_ONCE: usize = 16;
+
+/// How long a handshake keeps its turn. A peer that falls silent goes on without it.
+const TURN: Duration = Duration::from_millis(100);
 
 /// How long a TLS handshake may take: two round trips, on a busy machine.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -65,6 +76,9 @@ struct Serving {
     routes: Router,
     draining: CancellationToken,
     failures: LogLimit,
+    handshakes: Turns,
+    /// The places of connections after their handshake.
+    established: Places,
 }
 
 /// Starts the server. `draining` closes the port, and each connection once it is idle.
@@ -75,7 +89,14 @@ pub(crate) fn start(
     draining: CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let serving = Serving { tls, routes, draining, failures: LogLimit::default() };
+    let serving = Serving {
+        tls,
+        routes,
+        draining,
+        failures: LogLimit::default(),
+        handshakes: Turns::new(HANDSHAKES_AT_ONCE),
+        established: Places::new("webhooks, after the handshake", CONNECTIONS),
+    };
     tasks.spawn("webhooks", |stopping| run(listener, Arc::new(serving), stopping));
 }
 
@@ -105,15 +126,32 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
+/// Does a handshake in its turn. A silent peer never gets to wait for one.
+///
+/// Rustls keeps 64 KiB of what a peer sends in its handshake, at most. A smaller bound would end honest
+/// connections: a client sends its first request together with its last handshake message.
+async fn handshake(
+    socket: Box<dyn Io>,
+    peer: IpAddr,
+    serving: &Serving,
+) -> io::Result<TlsStream<Box<dyn Io>>> {
+    let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await?;
+    let turn = serving.handshakes.wait(peer).await;
+    let handshake = hello.into_stream(serving.tls.config());
+    tokio::pin!(handshake);
+    if let Ok(done) = timeout(TURN, &mut handshake).await {
+        return done;
+    }
+    drop(turn);
+    handshake.await
+}
+
 /// Serves one connection. It keeps its place until its end, since nothing that a peer does here proves it.
 async fn connection(accepted: Accepted, serving: Arc<Serving>) {
     let Accepted { socket, peer, mut place } = accepted;
     let handshake = async {
-        // Rustls keeps 64 KiB of what a peer sends in its handshake, at most. A smaller bound would end
-        // honest connections: a client sends its first request together with its last handshake message.
-        let stream = TlsAcceptor::from(serving.tls.config()).accept(socket);
-        let stream = timeout(HANDSHAKE_LIMIT, stream).await.map_err(|_| "too slow".to_owned())?;
-        stream.map_err(|error| error.to_string())
+        let stream = timeout(HANDSHAKE_LIMIT, handshake(socket, peer.ip(), &serving)).await;
+        stream.map_err(|_| "too slow".to_owned())?.map_err(|error| error.to_string())
     };
     let stream = match place.hold(handshake).await {
         Ok(Ok(stream)) => stream,
@@ -126,7 +164,13 @@ async fn connection(accepted: Accepted, serving: Arc<Serving>) {
         // The acceptor logs it.
         Err(_) => return,
     };
-    if stream.get_ref().1.peer_certificates().is_some() {
+    let proved = stream.get_ref().1.peer_certificates().is_some();
+    if proved {
+        place.vouch();
+    }
+    drop(place);
+    let mut place = serving.established.enter(peer);
+    if proved {
         place.vouch();
     }
     // On the heap of its own, so that a connection that never gets this far does not hold the room for it.

@@ -9,7 +9,7 @@ use futures_util::stream::Empty;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use smc_host::accept::{Accepted, Acceptor, Bounds, FirstBytes};
+use smc_host::accept::{Accepted, Acceptor, Bounds, FAIR, FirstBytes};
 use smc_host::network::{Io, Listener};
 use smc_host::tasks::{Tasks, Tracked};
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ use super::Probes;
 
 /// Connections at once. A kubelet has three probes, each with a connection of its own from its node's
 /// address; with fewer places for one address than for all, no other address can take them all.
-const WAITING: Bounds = Bounds { total: 64, per_address: 32 };
+const WAITING: Bounds = Bounds { total: 64, per_address: 32, fair: FAIR };
 
 /// How long a connection may last: a probe asks once, and waits a few seconds at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_host::accept::{Accepted, Acceptor, Bounds};
+use smc_host::accept::{Accepted, Acceptor, Bounds, FAIR};
 use smc_host::log_limit::LogLimit;
 use smc_host::network::{Bound, Listener};
 use tokio::sync::watch;
@@ -114,7 +114,7 @@ async fn open_again(
 /// then has to begin again. Half of them for one address: a NAT may be between, and still one address
 /// cannot take them all.
 fn waiting(max_connections: usize) -> Bounds {
-    Bounds { total: max_connections, per_address: max_connections / 2 }
+    Bounds { total: max_connections, per_address: max_connections / 2, fair: FAIR }
 }
 
 fn serve(

@@ -17,6 +17,7 @@ pub mod open_stream;
 mod overhead;
 pub mod proxies;
 mod rate_limit;
+mod reconnects;
 mod request_body;
 mod service;
 mod stream;

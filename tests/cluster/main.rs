@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod api_server;
+mod charged;
 mod client;
 mod commands;
 mod failover;

@@ -25,7 +25,7 @@ use smc_xds::served_state::ServedState;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -34,8 +34,9 @@ use tonic::Status;
 use tracing::{debug, info, warn};
 
 use super::context::{Context, Peer};
-use super::overhead::Metered;
+use super::overhead::{Metered, Overhead};
 use super::proxies::{Connection, ConnectionGuard};
+use super::reconnects::{SlowAddresses, TooFast, TooManyHandshakes};
 use super::service::XdsService;
 use crate::registry::admission::NotAdmitted;
 use crate::sidecars::Refused;
@@ -85,6 +86,8 @@ pub(crate) struct Handling {
     failures: LogLimit,
     /// Refused certificates in the log, by the reason, of which there are a few.
     refusals: LogLimits,
+    /// Where proxies connect too fast.
+    slow: SlowAddresses,
 }
 
 impl Handling {
@@ -94,6 +97,7 @@ impl Handling {
             context: Arc::new(context),
             failures: LogLimit::default(),
             refusals: LogLimits::default(),
+            slow: SlowAddresses::default(),
         }
     }
 }
@@ -108,6 +112,8 @@ enum HandshakeError {
         "the peer closed the connection, or sent more than a handshake begins with, while it waited for its turn"
     )]
     Left,
+    #[error(transparent)]
+    TooMany(#[from] TooManyHandshakes),
     #[error(transparent)]
     Evicted(#[from] Evicted),
 }
@@ -135,10 +141,14 @@ pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handli
     let (peer, limit) = match identified {
         Ok(certificate) => {
             let connection = guard.connection.clone();
+            if let Err(too_fast) = connection.allowance.connecting.connect(Instant::now()) {
+                return connects_too_fast(address, too_fast, &handling);
+            }
             (Ok(Peer { certificate: Arc::new(certificate), connection }), context.idle_limit)
         }
         Err(refused) => {
             certificate_refused(address, &refused, &handling);
+            guard.connection.allowance.overhead = Overhead::of_refused(Instant::now());
             (Err(refused.status()), REFUSED_LIMIT)
         }
     };
@@ -146,7 +156,10 @@ pub(super) async fn serve(accepted: Accepted, mut guard: ConnectionGuard, handli
     Box::pin(serve_http2(stream, peer, limit, &guard, context)).await;
 }
 
-async fn handshake(accepted: Accepted, handling: &Handling) -> Result<TlsStream<FirstBytes>, HandshakeError> {
+async fn handshake(
+    accepted: Accepted,
+    handling: &Handling,
+) -> Result<TlsStream<Metered<FirstBytes>>, HandshakeError> {
     let Accepted { socket, peer, mut place } = accepted;
     let handshake = timeout(HANDSHAKE_TIMEOUT, handshake_in_turn(socket, peer, handling));
     place.hold(handshake).await?.map_err(|_| HandshakeError::Timeout)?
@@ -157,14 +170,22 @@ async fn handshake_in_turn(
     socket: Box<dyn Io>,
     peer: SocketAddr,
     handling: &Handling,
-) -> Result<TlsStream<FirstBytes>, HandshakeError> {
-    let socket = FirstBytes::new(socket, HANDSHAKE_BYTES);
+) -> Result<TlsStream<Metered<FirstBytes>>, HandshakeError> {
+    let socket = Metered::new(FirstBytes::new(socket, HANDSHAKE_BYTES));
     // A silent peer never gets to wait for a turn.
     let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket);
     let mut hello = hello.await.map_err(HandshakeError::Tls)?;
+    let (now, turns) = (Instant::now(), handling.context.proxies.handshakes());
+    let begins = handling.slow.next(now, peer.ip())?;
+    let turn = async {
+        if begins > now {
+            sleep_until(begins).await;
+        }
+        turns.wait(peer.ip()).await
+    };
     let turn = tokio::select! {
         biased;
-        turn = handling.context.proxies.handshakes().wait(peer.ip()) => turn,
+        turn = turn => turn,
         // A client says no more before it is answered (RFC 8446, section 2): so it has given up.
         _ = hello.io.read_u8() => return Err(HandshakeError::Left),
     };
@@ -177,7 +198,7 @@ async fn handshake_in_turn(
         handshake.await
     };
     let mut stream = done.map_err(HandshakeError::Tls)?;
-    stream.get_mut().0.lift();
+    stream.get_mut().0.get_mut().lift();
     Ok(stream)
 }
 
@@ -213,6 +234,15 @@ fn is_of_another_ca(error: &HandshakeError) -> bool {
     )
 }
 
+/// Counts and logs a connection of a proxy that makes too many, and slows down the handshakes of its address.
+fn connects_too_fast(peer: SocketAddr, too_fast: TooFast, handling: &Handling) {
+    handling.slow.note(Instant::now(), peer.ip());
+    handling.context.metrics.connection_refused();
+    if let Some(count) = handling.refusals.note("too fast") {
+        warn!(count, latest_peer = %peer, reason = %too_fast, "proxies refused");
+    }
+}
+
 /// Counts and logs a certificate that TLS accepted and the ledger does not.
 fn certificate_refused(peer: SocketAddr, refused: &NotAdmitted, handling: &Handling) {
     let context = &handling.context;
@@ -238,14 +268,14 @@ fn pod_named(refused: &NotAdmitted, state: &ServedState) -> Option<ObjectRef> {
 /// Serves HTTP/2 on a connection that may be without a stream for `limit`. An error in `peer` is the
 /// response to the first request.
 async fn serve_http2(
-    stream: TlsStream<FirstBytes>,
+    mut stream: TlsStream<Metered<FirstBytes>>,
     peer: Result<Peer, Status>,
     limit: Duration,
     guard: &ConnectionGuard,
     context: &Arc<Context>,
 ) {
     let Connection { peer: address, close, abort, allowance, .. } = guard.connection.clone();
-    let stream = Metered::new(stream, allowance.overhead);
+    stream.get_mut().0.charge(allowance.overhead);
     let requests = TaskTracker::new();
     let mut builder = http2::Builder::new(Tracked(requests.clone()));
     builder

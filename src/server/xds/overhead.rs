@@ -1,8 +1,8 @@
 //! What a proxy sends beside its requests: frames of HTTP/2 other than DATA, and their headers.
 //!
 //! Owns counting them, and reading a connection more slowly whose proxy sends too many. Nothing is parsed for
-//! it: all bytes of a connection count until a stream has those of its DATA, which [`super::rate_limit`]
-//! charges.
+//! it: all bytes of a connection, those of TLS included, count until a stream has those of its DATA, which
+//! [`super::rate_limit`] charges. So a frame, a record or a message of any type costs what it weighs.
 
 use std::io;
 use std::pin::Pin;
@@ -10,48 +10,58 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use smc_host::gcra::Gcra;
 use smc_host::sync::lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A proxy sends a few hundred bytes of headers for a stream, 9 for each request, and some 13 for each window
-/// of what it received: less than a thousandth of this.
+/// A proxy sends a few hundred bytes of headers for a stream, 9 for each request, some 13 for each window of
+/// what it received, and 22 of TLS around each of these: less than a hundredth of this.
 const BYTES_PER_SECOND: u32 = 64 << 10;
 
 /// What may come at once: twice the DATA that streams may not have read yet, of which the windows of a
 /// proxy's 8 connections let in 256 KiB each. So requests alone never delay a connection.
 const BURST: usize = 4 << 20;
 
+/// What a peer may send at once whose certificate is refused: the head of one request, which is answered with
+/// the reason.
+const REFUSED_BURST: usize = 64 << 10;
+
 /// The bytes of one proxy, on all its connections. Cheap to clone; clones count together.
 #[derive(Debug, Clone)]
-pub(super) struct Overhead(Arc<Mutex<Instant>>);
+pub(super) struct Overhead(Arc<Mutex<Gcra>>);
 
 impl Overhead {
     /// None so far.
     pub(super) fn new(now: Instant) -> Self {
-        Self(Arc::new(Mutex::new(now)))
+        Self(Arc::new(Mutex::new(Gcra::new(now))))
+    }
+
+    /// For a connection whose peer is no proxy, however many such the peer makes.
+    pub(super) fn of_refused(now: Instant) -> Self {
+        let overhead = Self::new(now);
+        overhead.read(now, BURST - REFUSED_BURST);
+        overhead
     }
 
     /// Counts bytes that were read from a connection.
     fn read(&self, now: Instant, bytes: usize) {
-        let mut spent_until = lock(&self.0);
-        *spent_until = (*spent_until).max(now) + cost(bytes);
+        lock(&self.0).spend(now, cost(bytes));
     }
 
     /// No longer counts bytes that are DATA which a stream has read.
     pub(super) fn was_data(&self, bytes: usize) {
-        let mut spent_until = lock(&self.0);
-        *spent_until = spent_until.checked_sub(cost(bytes)).unwrap_or(*spent_until);
+        lock(&self.0).refund(cost(bytes));
     }
 
     /// When a connection may be read again: `now` or earlier unless too much came.
     fn ready_at(&self, now: Instant) -> Instant {
-        lock(&self.0).checked_sub(cost(BURST)).unwrap_or(now)
+        lock(&self.0).ready_at(now, cost(BURST))
     }
 
     /// Whether a new one is the same.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        *lock(&self.0) <= now
+        lock(&self.0).is_full(now)
     }
 }
 
@@ -60,17 +70,29 @@ fn cost(bytes: usize) -> Duration {
     Duration::from_secs(u64::try_from(bytes).unwrap_or(u64::MAX)) / BYTES_PER_SECOND
 }
 
-/// A connection of which all that is read counts, and which is read when its proxy may go on.
+/// A socket of which all that is read counts from when its proxy is known, and which is read when that proxy
+/// may go on.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
-    overhead: Overhead,
+    overhead: Option<Overhead>,
     delay: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Metered<S> {
-    pub(super) fn new(inner: S, overhead: Overhead) -> Self {
-        Self { inner, overhead, delay: None }
+    /// A socket whose bytes do not count yet.
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, overhead: None, delay: None }
+    }
+
+    /// Charges what is read from now on.
+    pub(super) fn charge(&mut self, overhead: Overhead) {
+        self.overhead = Some(overhead);
+    }
+
+    /// The socket itself.
+    pub(super) fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
     }
 }
 
@@ -81,9 +103,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        let Some(overhead) = &this.overhead else { return Pin::new(&mut this.inner).poll_read(cx, buffer) };
         loop {
             let now = Instant::now();
-            let ready_at = this.overhead.ready_at(now);
+            let ready_at = overhead.ready_at(now);
             if ready_at <= now {
                 break;
             }
@@ -94,7 +117,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         this.delay = None;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
-        this.overhead.read(Instant::now(), buffer.filled().len() - before);
+        overhead.read(Instant::now(), buffer.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }
@@ -134,7 +157,8 @@ mod tests {
 
     /// How many bytes a connection is read of in `time`, of which a stream has `data` parts in 64.
     async fn read(overhead: &Overhead, time: Duration, data: usize) -> usize {
-        let (mut connection, mut read) = (Metered::new(repeat(7), overhead.clone()), 0);
+        let (mut connection, mut read) = (Metered::new(repeat(7)), 0);
+        connection.charge(overhead.clone());
         let mut buffer = vec![0; 64 << 8];
         let end = Instant::now() + time;
         while let Ok(bytes) = tokio::time::timeout_at(end, connection.read(&mut buffer)).await {
@@ -158,6 +182,13 @@ mod tests {
         let second = read(&overhead, Duration::from_secs(10), 0).await;
         assert!(second <= (10 << 16) + (64 << 8), "{second}: a new connection brings no new allowance");
         assert!(!overhead.is_idle(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_peer_may_send_the_head_of_a_request_and_little_more() {
+        let overhead = Overhead::of_refused(Instant::now());
+        let read = read(&overhead, Duration::from_secs(3), 0).await;
+        assert!((64 << 10..=(64 << 10) + (3 << 16) + (64 << 8)).contains(&read), "{read}");
     }
 
     #[tokio::test(start_paused = true)]

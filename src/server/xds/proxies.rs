@@ -25,6 +25,7 @@ use tracing::info;
 use super::open_stream::{OpenStream, StopReason};
 use super::overhead::Overhead;
 use super::rate_limit::RateLimit;
+use super::reconnects::Connecting;
 use super::request_body::Unhandled;
 use crate::metrics::Metrics;
 use intake::Intake;
@@ -61,6 +62,8 @@ pub(super) struct Allowance {
     pub(super) unhandled: Unhandled,
     /// What it sends beside them.
     pub(super) overhead: Overhead,
+    /// How fast it connects.
+    pub(super) connecting: Connecting,
 }
 
 impl Allowance {
@@ -70,12 +73,13 @@ impl Allowance {
             rate_limit: RateLimit::new(now),
             unhandled: Unhandled::default(),
             overhead: Overhead::new(now),
+            connecting: Connecting::new(now),
         }
     }
 
     /// Whether a new one is the same.
     fn is_idle(&self, now: Instant) -> bool {
-        self.rate_limit.is_idle(now) && self.overhead.is_idle(now)
+        self.rate_limit.is_idle(now) && self.overhead.is_idle(now) && self.connecting.is_idle(now)
     }
 }
 

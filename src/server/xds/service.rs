@@ -69,7 +69,7 @@ impl XdsService {
                 "requests are not accepted compressed ({encoding:?})"
             )));
         }
-        let Allowance { rate_limit, unhandled, overhead } = peer.connection.allowance.clone();
+        let Allowance { rate_limit, unhandled, overhead, .. } = peer.connection.allowance.clone();
         // The body bounds what a request takes; tonic sees empty ones.
         let (body, framed) = RequestBody::new(request.into_body(), unhandled, rate_limit, overhead);
         let requests = Streaming::new_request(RequestDecoder { variant, framed }, body, None, None);

@@ -88,6 +88,16 @@ struct Deletion {
     never_came: bool,
 }
 
+impl Deletion {
+    /// Deletes the Secret. Returns whether the certificate is to be released then: that of a pod which never
+    /// came, since a reader of Secrets may have copied it. Without a Secret, a person made the bootstrap
+    /// (`smc proxy bootstrap`): its pod has the time that the releaser of orphans gives.
+    async fn delete_secret(&self, client: &Client) -> Result<bool, SecretError> {
+        let deleted = bootstrap_secret::delete(client, &self.proxy).await?;
+        Ok(deleted && self.never_came)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Memory(BTreeMap<ProxyName, Known>);
 
@@ -245,12 +255,10 @@ impl Collector {
         }
     }
 
-    /// Deletes the Secret of a Pod. The certificate of one that never came is released then, since a reader
-    /// of Secrets may have copied it. Without a Secret, a person made the bootstrap (`smc proxy bootstrap`):
-    /// its pod has the time that the releaser of orphans gives.
-    async fn delete(&self, Deletion { proxy, never_came }: &Deletion) -> Result<(), SecretError> {
-        let deleted = bootstrap_secret::delete(&self.client, proxy).await?;
-        if !(deleted && *never_came) {
+    /// Deletes the Secret of a Pod, and releases the certificate where that follows.
+    async fn delete(&self, deletion: &Deletion) -> Result<(), SecretError> {
+        let Deletion { proxy, .. } = deletion;
+        if !deletion.delete_secret(&self.client).await? {
             return Ok(());
         }
         info!(%proxy, "deleted the Secret of a pod that never came");
@@ -265,6 +273,12 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
 
     fn proxy(number: u32) -> ProxyName {
@@ -344,6 +358,30 @@ mod tests {
         let many = (0..).map(proxy).take(MAX_FORGOTTEN + 10).map(|proxy| (proxy, Timestamp(0))).collect();
         assert_eq!(suspects(&mut memory, &many).len(), MAX_FORGOTTEN + 10);
         assert_eq!(suspects(&mut memory, &none).len(), MAX_FORGOTTEN);
+    }
+
+    /// A client of an API server that answers every request with this status.
+    fn answering(code: u16) -> Client {
+        let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "", "reason": "", "code": code});
+        let answer = move |_: Request<Body>| {
+            ready(Response::builder().status(code).body(Body::from(body.to_string().into_bytes())))
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test]
+    async fn only_a_certificate_whose_secret_was_there_is_released_early() {
+        for (sentence, never_came, code, releases) in [
+            ("the Secret of a pod that never came", true, 200, Some(true)),
+            ("the Secret of a pod that is gone", false, 200, Some(false)),
+            ("a person made the bootstrap, and the pod has no label", true, 404, Some(false)),
+            ("the API server does not say", true, 500, None),
+        ] {
+            let deletion = Deletion { proxy: proxy(1), never_came };
+            let released = deletion.delete_secret(&answering(code)).await;
+            assert_eq!(released.ok(), releases, "{sentence}");
+        }
     }
 
     #[test]

@@ -32,6 +32,13 @@ const END: Duration = Duration::from_secs(20);
 /// The most memory of the controller, in KiB.
 const MEMORY: u64 = 1 << 20;
 
+/// The most bytes that a command may print of a mesh.
+const PRINTED: usize = 17 << 20;
+
+/// What a person asks of the mesh, whose answers repeat what is declared.
+const QUESTIONS: [&[&str]; 4] =
+    [&["mesh", "policy"], &["mesh", "services"], &["mesh", "problems"], &["proxy", "list"]];
+
 /// The neighbour: a caller, a server, and the grant between them, or none.
 fn neighbour(granted: bool) -> String {
     let mut mesh = format!(
@@ -99,6 +106,7 @@ async fn a_hostile_namespace_costs_its_neighbour_little() {
     write(&directory, "neighbour.yaml", &neighbour(false));
     let mut caller = Caller::connect(&replicas).await;
     let (begun, mut longest, mut largest) = (Instant::now(), Duration::ZERO, 0);
+    let mut most_printed = 0;
     let mut drawn = 0;
     // The seed names the shape as well, so that one mesh is drawn again alone.
     let skip = usize::try_from(seed % SHAPES.len() as u64).unwrap();
@@ -128,6 +136,11 @@ async fn a_hostile_namespace_costs_its_neighbour_little() {
         let memory = replicas.memory(0);
         eprintln!("SMC_SEED={seed} {shape:?}: {bytes} bytes, {} MiB, {times:?}", memory >> 10);
         assert!(memory <= MEMORY, "SMC_SEED={seed} {shape:?}: {memory} KiB");
+        for question in QUESTIONS {
+            let printed = replicas.print(0, question).await;
+            assert!(printed.len() <= PRINTED, "SMC_SEED={seed} {shape:?} {question:?}: {}", printed.len());
+            most_printed = most_printed.max(printed.len());
+        }
         longest = longest.max(times.into_iter().max().unwrap_or_default());
         largest = largest.max(memory);
         // Half of the meshes stay beside the next one of another shape.
@@ -140,7 +153,7 @@ async fn a_hostile_namespace_costs_its_neighbour_little() {
     replicas.terminate(0);
     replicas.ended(0, END).await;
     eprintln!(
-        "{drawn} meshes: a change took {longest:?}, {} MiB at most, the end {:?}",
+        "{drawn} meshes: a change took {longest:?}, {} MiB at most, the end {:?}; {most_printed} bytes printed",
         largest >> 10,
         asked.elapsed()
     );

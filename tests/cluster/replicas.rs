@@ -1,5 +1,7 @@
 //! Owns the controller processes of a test, each with its own loopback address.
 
+mod measured;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,7 +21,6 @@ use smc_host::env::fixed::SeededEntropy;
 use smc_proto::admin::v1 as pb;
 use smc_server::admin::client::{Client, connect};
 use smc_testkit::eventually::{self, Patience};
-use smc_testkit::memory::memory_kib;
 use smc_testkit::shop;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -235,37 +236,6 @@ impl Replicas {
     /// The address at which a replica serves proxies.
     pub(crate) fn xds(&self, replica: u64) -> SocketAddr {
         format!("{}:15128", self.address(replica)).parse().unwrap()
-    }
-
-    /// The resident memory of a replica's process, in KiB (`VmRSS`, proc(5)).
-    pub(crate) fn memory(&self, replica: u64) -> u64 {
-        let pid = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].as_ref().unwrap().id();
-        memory_kib(pid, "VmRSS").unwrap()
-    }
-
-    /// The processor time that a replica's process has taken, by all its threads (proc_pid_stat(5)).
-    pub(crate) fn processor_time(&self, replica: u64) -> Duration {
-        let pid = self.running.lock().unwrap()[usize::try_from(replica).unwrap()].as_ref().unwrap().id();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
-        // In hundredths of a second, the same on all architectures that Linux runs on.
-        let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
-        Duration::from_millis(ticks * 10)
-    }
-
-    /// The number of lines in a replica's log.
-    pub(crate) fn log_lines(&self, replica: u64) -> usize {
-        std::fs::read_to_string(self.log(replica)).unwrap().lines().count()
-    }
-
-    /// The bytes of a replica's log.
-    pub(crate) fn log_bytes(&self, replica: u64) -> u64 {
-        std::fs::metadata(self.log(replica)).unwrap().len()
-    }
-
-    /// A replica's log, from its first start on.
-    pub(crate) fn log_text(&self, replica: u64) -> String {
-        std::fs::read_to_string(self.log(replica)).unwrap()
     }
 
     /// The time by the machine's clock.

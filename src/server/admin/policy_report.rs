@@ -1,7 +1,8 @@
 //! What TrafficTargets grant, as a message of the administration API.
 //!
-//! Owns the bound on the answer: it repeats the routes of a target for each of its sources, so that a few
-//! short objects could make an answer of gigabytes, on the task that publishes the mesh.
+//! Owns the bound on the answer: it repeats a target for each of its sources, and its routes with it, so that
+//! a few short objects could make an answer of gigabytes, on the task that publishes the mesh. The answer
+//! says what it has no room for.
 
 use smc_api::smi::TrafficTarget;
 use smc_mesh::catalog::Catalog;
@@ -14,32 +15,58 @@ use smc_proto::admin::v1 as pb;
 /// The most bytes of routes and ports in an answer. More is for a program to read, from the declared objects.
 const MAX_ROUTE_BYTES: u64 = 16 << 20;
 
+/// The most bytes of the rules without their routes and ports: some 40,000 of them.
+const MAX_RULE_BYTES: u64 = 8 << 20;
+
+/// What a rule takes beside the text of its names, in memory.
+const RULE: usize = 150;
+
+/// The TrafficTargets that are named of those with rules that are left out.
+const MAX_LEFT_OUT: usize = 10;
+
 /// What stands in place of the routes and ports that do not fit.
 const TOO_LONG: &str = "too long to list here: see the TrafficTarget";
 
 /// Every permission that TrafficTargets grant, one row per source and target.
 pub(super) fn policy(catalog: &Catalog) -> pb::ListPolicyResponse {
-    let mut rules = Vec::new();
+    let mut answer = pb::ListPolicyResponse {
+        permissive: catalog.mesh_config().permissive,
+        permissive_namespaces: catalog.permissive_namespaces().map(str::to_owned).collect(),
+        ..pb::ListPolicyResponse::default()
+    };
     let mut sizes = GrantSizes::default();
-    let mut left = MAX_ROUTE_BYTES;
+    let (mut left, mut room) = (MAX_ROUTE_BYTES, MAX_RULE_BYTES);
     let granting = |target: &&TrafficTarget| policy::allows_something(catalog, target);
     for target in catalog.traffic_targets().filter(granting) {
         let sources = u64::try_from(target.sources.len()).unwrap_or(u64::MAX);
+        let Some(rest) = room.checked_sub(rule_bytes(target).saturating_mul(sources)) else {
+            answer.rules_left_out += sources;
+            if answer.targets_left_out.len() < MAX_LEFT_OUT {
+                answer.targets_left_out.push(target.id.to_string());
+            }
+            continue;
+        };
+        room = rest;
         let rest = left.checked_sub(sizes.of(catalog, target).saturating_mul(sources));
         left = rest.unwrap_or(left);
         let row = rest
             .and_then(|_| row(catalog, target))
             .unwrap_or_else(|| pb::Rule { http: vec![TOO_LONG.to_owned()], ..headed(target) });
-        rules.extend(
+        answer.rules.extend(
             target.sources.iter().map(|source| pb::Rule { source: source.to_string(), ..row.clone() }),
         );
     }
-    rules.sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
-    pb::ListPolicyResponse {
-        permissive: catalog.mesh_config().permissive,
-        rules,
-        permissive_namespaces: catalog.permissive_namespaces().map(str::to_owned).collect(),
-    }
+    answer
+        .rules
+        .sort_by(|a, b| (&a.source, &a.destination, &a.target).cmp(&(&b.source, &b.destination, &b.target)));
+    answer
+}
+
+/// What a rule of the target takes without its routes and ports, in bytes: that of its longest source.
+fn rule_bytes(target: &TrafficTarget) -> u64 {
+    let source = target.sources.iter().map(|source| source.to_string().len()).max().unwrap_or_default();
+    let names = source + target.destination.to_string().len() + target.id.to_string().len();
+    u64::try_from(names + TOO_LONG.len() + RULE).unwrap_or(u64::MAX)
 }
 
 /// What a target grants, without a source.
@@ -139,6 +166,17 @@ mod tests {
             catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
         }
         assert_eq!(policy(&catalog).permissive_namespaces, ["open"]);
+    }
+
+    #[test]
+    fn rules_beyond_the_room_are_counted_and_the_first_targets_named() {
+        let answer = answer(400, 256);
+        let bytes = answer.encoded_len();
+        assert!(bytes < 25 << 20, "{bytes} bytes");
+        assert_eq!(answer.rules.len() as u64 + answer.rules_left_out, 400 * 256);
+        assert!(answer.rules_left_out > 0 && answer.rules.len() > 20_000, "{}", answer.rules.len());
+        assert_eq!(answer.targets_left_out.len(), MAX_LEFT_OUT);
+        assert!(answer.rules.iter().all(|rule| !answer.targets_left_out.contains(&rule.target)));
     }
 
     #[test]

@@ -147,5 +147,35 @@ fn policy(answer: &ListPolicyResponse) -> String {
             rule.target.clone(),
         ]);
     }
-    text + &table.render()
+    text + &table.render() + &left_out(answer)
+}
+
+/// What is said of the rules that the controller does not list.
+fn left_out(answer: &ListPolicyResponse) -> String {
+    if answer.rules_left_out == 0 {
+        return String::new();
+    }
+    let targets = answer.targets_left_out.join(", ");
+    format!(
+        "\n{} rules more than the controller lists; the first are those of the TrafficTargets {targets}\n",
+        answer.rules_left_out
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_proto::admin::v1::Rule;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_says_which_rules_the_controller_does_not_list() {
+        let rule = Rule { source: "shop/buyer".to_owned(), ..Rule::default() };
+        let whole = ListPolicyResponse { rules: vec![rule], ..ListPolicyResponse::default() };
+        assert_eq!(policy(&whole).lines().count(), 2);
+        let targets_left_out = vec!["shop/a".to_owned(), "shop/b".to_owned()];
+        let text = policy(&ListPolicyResponse { rules_left_out: 7, targets_left_out, ..whole });
+        let last = "7 rules more than the controller lists; the first are those of the TrafficTargets shop/a, shop/b";
+        assert_eq!(text.lines().last(), Some(last));
+    }
 }

@@ -7,8 +7,8 @@
 //! (docs/design/ledger.md). Raft stores and replicates the log.
 //!
 //! ```text
-//! rules, authority, record, placement ◄ outcome ◄ bounds, command, time, places ◄ state ◄ agreement,
-//! signed, rekey, proxies, services, ca_rotation, replicas ◄ apply
+//! rules, authority, record, placement ◄ outcome ◄ bounds, command, time, places ◄ state, forgotten ◄
+//! agreement, signed, rekey, proxies, services, ca_rotation, replicas ◄ apply
 //! ```
 
 mod agreement;
@@ -18,6 +18,7 @@ mod authority;
 mod bounds;
 mod ca_rotation;
 mod command;
+mod forgotten;
 mod outcome;
 mod placement;
 mod places;
@@ -36,14 +37,14 @@ pub use announcement::Announcement;
 pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot, SignedFor};
 pub use bounds::{
     CLOCK_TOLERANCE, MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES,
-    MAX_FORMER_ISSUING, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_REKEYED_TOGETHER,
-    MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_REPLICAS, MAX_SEALED_LEN, MAX_SERVICE_ACCOUNTS,
-    MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED, MAX_UNCLAIMED_PER_PROXY, PRUNE_MARGIN, RELEASED_KEPT,
-    TIME_KEPT, TIME_TO_CLAIM,
+    MAX_FORGOTTEN_TOGETHER, MAX_FORMER_ISSUING, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
+    MAX_REKEYED_TOGETHER, MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_REPLICAS, MAX_SEALED_LEN,
+    MAX_SERVICE_ACCOUNTS, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED, MAX_UNCLAIMED_PER_PROXY,
+    PRUNE_MARGIN, RELEASED_KEPT, TIME_KEPT, TIME_TO_CLAIM, UNUSED_KEPT,
 };
 pub use command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetReplica, GENERATION,
-    HastenRoot, Operation, PHASES, RecordControllerCertificate, RecordProxyCertificate,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetReplica, ForgetService,
+    GENERATION, HastenRoot, Operation, PHASES, RecordControllerCertificate, RecordProxyCertificate,
     RecordServiceCertificate, RotateIssuing, SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 pub use outcome::{Outcome, Rejection, Reply};
@@ -57,8 +58,8 @@ pub use signed::Signed;
 pub use state::{Ledger, ProxyCertificateCounts, StateHash};
 pub use time::median;
 pub use typed::{
-    AuthorityChange, ClaimProxyCertificate, InitAuthority, LedgerOperation, Prune, Rekey, ReleaseProxy,
-    ReleaseProxyCertificates, RetireCa, UseRules,
+    AuthorityChange, ClaimProxyCertificate, ForgetServices, InitAuthority, LedgerOperation, Prune, Rekey,
+    ReleaseProxy, ReleaseProxyCertificates, RetireCa, UseRules,
 };
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Rules over the ledger: which proxy is admitted, which certificate is due for renewal, which
-//! proxy certificate is orphaned, which step of a CA rotation is next, whether the replicas' clocks
-//! agree, which warnings an operator gets.
+//! proxy certificate is orphaned, which identity is unused, which step of a CA rotation is next,
+//! whether the replicas' clocks agree, which warnings an operator gets.
 //!
 //! Owns these decisions as pure functions of the ledger, the time and the replicas' reports. The
 //! caller carries them out. Each rule has one file.
@@ -11,6 +11,7 @@ mod clock_stability;
 mod group_time;
 mod orphans;
 mod renewal;
+mod unused_identities;
 mod warnings;
 
 pub use admission::{
@@ -24,4 +25,5 @@ pub use orphans::{
     unclaimed_certificates,
 };
 pub use renewal::{RenewalPlan, WantedCertificates, earliest_service_end, plan_renewal};
+pub use unused_identities::UnusedIdentities;
 pub use warnings::{CaWarning, ca_warnings};

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rcgen::KeyPair;
-use smc_authority::ledger::{AgreeOnTime, Authority, LedgerOperation, Prune, SignedFor};
+use smc_authority::ledger::{
+    AgreeOnTime, Authority, ForgetService, ForgetServices, Ledger, LedgerOperation, Prune, Rules, SignedFor,
+};
 use smc_authority::pki::{Lifetimes, SerialNumber};
 use smc_host::env::Env;
 use smc_host::sync::lock;
@@ -118,6 +120,18 @@ impl BuiltinCa {
         }
         check_clock(&*self.ledger, &CaOperation::Prune).await?;
         self.commit(&CaOperation::Prune, Prune).await
+    }
+
+    /// Forgets the service certificates of identities that no workload has, at most
+    /// [`smc_authority::ledger::MAX_FORGOTTEN_TOGETHER`], and returns their number. Nothing is forgotten
+    /// until every member of the group knows how ([`Rules::Third`]).
+    pub async fn forget_services(&self, unused: Vec<ForgetService>) -> Result<usize, CaError> {
+        if unused.is_empty() || self.ledger.local().read(Ledger::rules) < Rules::Third {
+            return Ok(0);
+        }
+        let operation = CaOperation::ForgetServices(unused.len());
+        check_clock(&*self.ledger, &operation).await?;
+        self.commit(&operation, ForgetServices(unused)).await
     }
 
     /// Reads from the authority's record, which exists from [`Self::open`] on.

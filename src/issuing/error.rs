@@ -44,6 +44,8 @@ pub enum CaOperation {
     AgreeOnTime,
     /// Deleting the records of expired certificates.
     Prune,
+    /// Forgetting the service certificates of this many identities.
+    ForgetServices(usize),
     /// Rekeying all private keys.
     Rekey,
     /// Rekeying one private key.
@@ -96,6 +98,9 @@ impl fmt::Display for CaOperation {
             Self::Barrier => write!(f, "the freshness of the ledger"),
             Self::AgreeOnTime => write!(f, "the time of the group"),
             Self::Prune => write!(f, "pruning"),
+            Self::ForgetServices(count) => {
+                write!(f, "forgetting the certificates of {count} service accounts without a workload")
+            }
             Self::Rekey => write!(f, "the rekeying of the private keys"),
             Self::RekeyOne(serial) => write!(f, "certificate {serial}"),
             Self::Rotate => write!(f, "the rotation of a CA"),

@@ -62,6 +62,7 @@ use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::publisher::{InputSenders, MeshHandle, Published, Publisher};
 use crate::registry::admission::ProxyAdmission;
+use crate::registry::identity_forgetter::IdentityForgetter;
 use crate::registry::orphan_releaser::OrphanReleaser;
 use crate::registry::release_watcher::ReleaseWatcher;
 use crate::replica::Replica;
@@ -306,6 +307,14 @@ impl Server {
         let Replica { env, certificates, proxies, group, .. } = &replica;
         OrphanReleaser::new(certificates, &mesh.mesh, &mesh.served, env, config.release_grace)
             .start(&mut tasks);
+        IdentityForgetter {
+            ca: Arc::clone(&replica.ca),
+            group: Arc::clone(group),
+            wanted: mesh.wanted.clone(),
+            served: mesh.served.clone(),
+            env: env.clone(),
+        }
+        .start(&mut tasks);
         health::start(group.failure(), proxies.clone(), xds, &mut tasks);
         let sidecars = start_sidecars(&config, &replica, &mesh, &mut tasks);
         let metrics_listen = config.metrics_listen;

@@ -55,6 +55,7 @@ impl Ledger {
             | Operation::RecordProxyCertificate(_)
             | Operation::RecordControllerCertificate(_)
             | Operation::Prune
+            | Operation::ForgetServices(_)
             | Operation::RotateIssuing(_)
             | Operation::TrustRoot(_)
             | Operation::SignWithNextRoot(_)

@@ -69,6 +69,7 @@ impl Ledger {
                 Ok(self.release(serials.iter().copied().collect()))
             }
             Operation::Prune => Ok(self.prune(at)),
+            Operation::ForgetServices(unused) => self.forget_services(unused),
             Operation::RotateIssuing(RotateIssuing { replaces, issuing }) => {
                 self.rotate_issuing(*replaces, issuing, at)
             }
@@ -163,6 +164,7 @@ impl Ledger {
                 self.services.remove(&account);
             }
         }
+        self.forgotten.forget_ended(now);
         Reply::Pruned { certificates: before - self.serials.len() }
     }
 
@@ -172,6 +174,7 @@ impl Ledger {
         self.proxies.values().any(|record| self.is_proxy_prunable(record, now))
             || self.controllers.values().any(|record| is_ended(&record.validity, now))
             || self.services.values().any(|certificates| service_is_prunable(certificates, now))
+            || self.forgotten.has_ended(now)
     }
 
     /// Checks the conditions for every certificate: a fresh serial number, an issuing CA of the

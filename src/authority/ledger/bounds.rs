@@ -69,6 +69,13 @@ pub const TIME_KEPT: Duration = Duration::from_mins(1);
 /// command stays within a few kilobytes.
 pub const MAX_RELEASED_TOGETHER: usize = 256;
 
+/// Service certificates that one command forgets: a command stays within some tens of kilobytes.
+pub const MAX_FORGOTTEN_TOGETHER: usize = 256;
+
+/// How long the service certificate of an identity is kept that no workload has: longer than a
+/// workload that is moved or deployed again is away. What comes back later gets another key.
+pub const UNUSED_KEPT: Duration = Duration::from_hours(1);
+
 /// Private keys that one command replaces: a command stays within some tens of kilobytes.
 pub const MAX_REKEYED_TOGETHER: usize = 256;
 

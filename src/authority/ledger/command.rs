@@ -18,8 +18,8 @@ use super::rules::Rules;
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 
 /// The generation of commands that this version applies. Members tell each other theirs, and a
-/// variant of a new generation is proposed when all tell it: [`PHASES`], and 2 for
-/// [`Operation::UseRules`] with [`Rules::Second`].
+/// variant of a new generation is proposed when all tell it: [`PHASES`], and the
+/// number of the rules for [`Operation::UseRules`].
 pub const GENERATION: u32 = Rules::LATEST.generation();
 
 /// The generation of commands with which [`Operation::SetReplicaPhase`] came.
@@ -96,6 +96,11 @@ pub enum Operation {
     /// Begins rules, from the next command on. Requires an agreed time. Proposed when every member of
     /// the group says that it knows them: one that does not stops here. Idempotent.
     UseRules(Rules),
+    /// Deletes the service certificates of identities that no workload has, with their keys, at most
+    /// [`super::MAX_FORGOTTEN_TOGETHER`]. Until when the CAs that signed them are needed is kept.
+    /// Skips an identity whose current certificate is another one, or young ([`super::UNUSED_KEPT`]).
+    /// Requires [`Rules::Third`]. Idempotent.
+    ForgetServices(Vec<ForgetService>),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].
@@ -227,4 +232,13 @@ pub struct ForgetReplica {
     pub replica: u64,
     /// Its process as the proposer saw it: one that has joined since stays.
     pub run: u64,
+}
+
+/// An identity of [`Operation::ForgetServices`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetService {
+    /// The identity.
+    pub account: ServiceAccountId,
+    /// Its current certificate as the proposer saw it: a workload has it again where it was renewed.
+    pub serial: SerialNumber,
 }

@@ -9,6 +9,7 @@ use smc_types::time::Timestamp;
 use thiserror::Error;
 
 use super::placement::ReplicaPhase;
+use super::rules::Rules;
 use crate::pki::SerialNumber;
 
 /// The effect of an applied command.
@@ -34,6 +35,11 @@ pub enum Reply {
     Pruned {
         /// The number of deleted records.
         certificates: usize,
+    },
+    /// The service certificates are deleted.
+    Forgotten {
+        /// The number of identities.
+        identities: usize,
     },
     /// The authority has changed as requested.
     AuthorityChanged,
@@ -116,6 +122,9 @@ pub enum Rejection {
     /// The group has not agreed on a time.
     #[error("the replicas of the group have not agreed on a time yet")]
     NoAgreedTime,
+    /// The operation belongs to rules that have not begun.
+    #[error("the ledger does not use the rules {} yet", .0.generation())]
+    RulesNotBegun(Rules),
     /// The CA is not valid at the command's time.
     #[error("the CA {0} is expired or not yet valid")]
     CaNotValid(SerialNumber),

@@ -17,17 +17,20 @@ pub enum Rules {
     /// A release forgets what no proxy has connected with. In a full ledger, proxy certificates that
     /// are not in use give way to new ones, those of the namespace with the most of them first.
     Second,
+    /// Service certificates of identities that no workload has are forgotten, with their keys.
+    Third,
 }
 
 impl Rules {
     /// The rules that this version of SMC begins.
-    pub const LATEST: Self = Self::Second;
+    pub const LATEST: Self = Self::Third;
 
     /// The first generation of commands that knows these rules.
     pub const fn generation(self) -> u32 {
         match self {
             Self::First => 1,
             Self::Second => 2,
+            Self::Third => 3,
         }
     }
 }
@@ -42,7 +45,7 @@ impl TryFrom<u32> for Rules {
     type Error = String;
 
     fn try_from(number: u32) -> Result<Self, String> {
-        let known = [Self::First, Self::Second];
+        let known = [Self::First, Self::Second, Self::Third];
         let found = known.into_iter().find(|rules| rules.generation() == number);
         found.ok_or_else(|| format!("this version does not know the rules {number} of the ledger"))
     }

@@ -22,7 +22,8 @@ pub struct Signed {
     pub proxies: usize,
     /// Controller certificates.
     pub controllers: usize,
-    /// The end of the last one; `None` if there is none.
+    /// The end of the last one, also of those that are forgotten ([`super::Operation::ForgetServices`]);
+    /// `None` if there is none.
     pub last_end: Option<Timestamp>,
 }
 
@@ -42,7 +43,12 @@ impl Signed {
 
 /// Whether a certificate has ended, with [`PRUNE_MARGIN`].
 pub(super) fn is_ended(validity: &Validity, now: Timestamp) -> bool {
-    validity.not_after.plus(PRUNE_MARGIN) < now
+    is_past(validity.not_after, now)
+}
+
+/// As [`is_ended`], for the end of a validity.
+pub(super) fn is_past(end: Timestamp, now: Timestamp) -> bool {
+    end.plus(PRUNE_MARGIN) < now
 }
 
 impl Ledger {
@@ -68,12 +74,16 @@ impl Ledger {
         for record in self.controllers.values() {
             count(record.issuer, &record.validity, |signed| &mut signed.controllers);
         }
+        for (issuer, end) in self.forgotten.alive(now) {
+            let signed = counts.entry(issuer).or_default();
+            signed.last_end = signed.last_end.max(Some(end));
+        }
         counts
     }
 
-    /// The end of the last service certificate on record; `None` if there is none. Once the group
-    /// has agreed on a time, one that has not begun at `now` does not count: a wrong clock issued it,
-    /// and no peer accepts it.
+    /// The end of the last service certificate, on record or forgotten; `None` if there is none. Once
+    /// the group has agreed on a time, one that has not begun at `now` does not count: a wrong clock
+    /// issued it, and no peer accepts it. Such a one is not forgotten.
     pub(super) fn last_service_end(&self, now: Timestamp) -> Option<Timestamp> {
         let all = self.agreed_time().is_none();
         let validities = self.services.values().flat_map(|certificates| {
@@ -81,7 +91,7 @@ impl Ledger {
             superseded.chain([certificates.current.validity])
         });
         let counted = validities.filter(|validity| all || validity.not_before <= now);
-        counted.map(|validity| validity.not_after).max()
+        counted.map(|validity| validity.not_after).max().max(self.forgotten.last_end())
     }
 
     /// The end of the last proxy certificate that is alive and was signed under this root; `None`

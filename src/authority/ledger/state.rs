@@ -14,6 +14,7 @@ use smc_types::time::Timestamp;
 
 use super::authority::Authority;
 use super::bounds::{MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED};
+use super::forgotten::Forgotten;
 use super::placement::Placement;
 use super::places::Places;
 use super::record::{
@@ -40,6 +41,8 @@ pub struct Ledger {
     pub(super) controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
     #[serde(skip_serializing_if = "placement_is_empty")]
     pub(super) placement: Arc<Placement>,
+    #[serde(skip_serializing_if = "Forgotten::is_empty")]
+    pub(super) forgotten: Forgotten,
     /// Index: the certificates of each proxy.
     #[serde(skip)]
     pub(super) by_proxy: OrdMap<ProxyName, Arc<BTreeSet<SerialNumber>>>,
@@ -89,6 +92,8 @@ struct Image {
     controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
     #[serde(default)]
     placement: Arc<Placement>,
+    #[serde(default)]
+    forgotten: Forgotten,
 }
 
 fn placement_is_empty(placement: &Arc<Placement>) -> bool {
@@ -105,6 +110,7 @@ impl Default for Ledger {
             proxies: OrdMap::new(),
             controllers: OrdMap::new(),
             placement: Arc::default(),
+            forgotten: Forgotten::default(),
             by_proxy: OrdMap::new(),
             serials: OrdSet::new(),
             places: Places::default(),
@@ -114,7 +120,7 @@ impl Default for Ledger {
 
 impl From<Image> for Ledger {
     fn from(image: Image) -> Self {
-        let Image { now, authority, services, proxies, controllers, placement } = image;
+        let Image { now, authority, services, proxies, controllers, placement, forgotten } = image;
         let mut by_proxy: OrdMap<ProxyName, Arc<BTreeSet<_>>> = OrdMap::new();
         let mut places = Places::default();
         for (serial, record) in &proxies {
@@ -129,7 +135,18 @@ impl From<Image> for Ledger {
         if let Some(authority) = &authority {
             serials.extend(authority.serials());
         }
-        Self { now, authority, services, proxies, controllers, placement, by_proxy, serials, places }
+        Self {
+            now,
+            authority,
+            services,
+            proxies,
+            controllers,
+            placement,
+            forgotten,
+            by_proxy,
+            serials,
+            places,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 mod ca_rotation;
+mod forgotten;
 mod latest;
 mod placement;
 mod proxies;
@@ -66,6 +67,11 @@ fn service(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
         record: Box::new(record(n, validity)),
         requested: false,
     })
+}
+
+/// The only identity, as it is forgotten if this is its current certificate.
+fn unused(n: u8) -> ForgetService {
+    ForgetService { account: account("v1"), serial: serial(n) }
 }
 
 fn proxy_certificate(n: u8, of: u8, validity: Validity) -> Operation {

@@ -5,8 +5,8 @@
 
 use super::authority::Authority;
 use super::command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetReplica, HastenRoot, Operation,
-    RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetReplica, ForgetService, HastenRoot,
+    Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
     SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 use super::outcome::Reply;
@@ -46,6 +46,10 @@ pub struct ReleaseProxyCertificates(pub Vec<SerialNumber>);
 /// [`Operation::Prune`]. The reply is the number of deleted records.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune;
+
+/// [`Operation::ForgetServices`]. The reply is the number of identities.
+#[derive(Debug, Clone)]
+pub struct ForgetServices(pub Vec<ForgetService>);
 
 /// [`Operation::RetireCa`]. The reply is whether the authority changed.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +118,9 @@ operation!(
     Reply::Released { serials } => serials
 );
 operation!(Prune, usize, |_it| Operation::Prune, Reply::Pruned { certificates } => certificates);
+operation!(
+    ForgetServices, usize, |it| Operation::ForgetServices(it.0), Reply::Forgotten { identities } => identities
+);
 operation!(
     SetReplicaPhase, bool, |it| Operation::SetReplicaPhase(it),
     Reply::PlacementChanged => true, Reply::PlacementUnchanged => false

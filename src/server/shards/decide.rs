@@ -150,6 +150,7 @@ pub(super) fn forgotten(placement: &Placement, members: &BTreeSet<ReplicaId>) ->
 
 #[cfg(test)]
 mod tests {
+    use smc_authority::ledger::GENERATION;
     use smc_authority::ledger::ReplicaPhase::{Down, Draining, Joining, Ready};
     use smc_types::time::Timestamp;
 
@@ -285,7 +286,8 @@ mod tests {
 
     #[test]
     fn new_rules_begin_when_all_members_have_just_said_that_they_know_them() {
-        let (new, old, phases) = (Some(Rules::Second), Rules::First, PHASES);
+        let (new, old, phases) = (Some(Rules::LATEST), Rules::First, PHASES);
+        let known = GENERATION;
         let said = |answers: &[(Option<u64>, u32)]| -> BTreeMap<_, _> {
             let contacts = answers.iter().map(|(heard, commands)| Contact {
                 heard: heard.map(Duration::from_secs),
@@ -295,15 +297,23 @@ mod tests {
         };
         for (sentence, rules, timed, answers, expected) in [
             ("a replica alone", old, true, vec![], new),
-            ("all know them", old, true, vec![(Some(0), 2), (Some(1), 2)], new),
-            ("one is newer still", old, true, vec![(Some(0), 2), (Some(1), 3)], new),
-            ("they are in use", Rules::Second, true, vec![(Some(0), 2), (Some(1), 2)], None),
-            ("the group has agreed on no time", old, false, vec![(Some(0), 2), (Some(1), 2)], None),
-            ("one is older", old, true, vec![(Some(0), 2), (Some(1), phases)], None),
+            ("all know them", old, true, vec![(Some(0), known), (Some(1), known)], new),
+            ("one is newer still", old, true, vec![(Some(0), known), (Some(1), known + 1)], new),
+            ("they are in use", Rules::LATEST, true, vec![(Some(0), known), (Some(1), known)], None),
+            ("former ones are", Rules::Second, true, vec![(Some(0), known), (Some(1), known)], new),
+            ("one knows former ones", Rules::Second, true, vec![(Some(0), known), (Some(1), 2)], None),
+            ("the group has agreed on no time", old, false, vec![(Some(0), known), (Some(1), known)], None),
+            ("one is older", old, true, vec![(Some(0), known), (Some(1), phases)], None),
             ("all are older", old, true, vec![(Some(0), phases), (Some(1), phases)], None),
-            ("one is from before phases", old, true, vec![(Some(0), 2), (Some(1), 0)], None),
-            ("one has not answered yet", old, true, vec![(Some(0), 2), (None, 0)], None),
-            ("one is silent, and may come back older", old, true, vec![(Some(0), 2), (Some(60), 2)], None),
+            ("one is from before phases", old, true, vec![(Some(0), known), (Some(1), 0)], None),
+            ("one has not answered yet", old, true, vec![(Some(0), known), (None, 0)], None),
+            (
+                "one is silent, and may come back older",
+                old,
+                true,
+                vec![(Some(0), known), (Some(60), known)],
+                None,
+            ),
         ] {
             assert_eq!(next_rules(InUse { rules, timed }, &said(&answers)), expected, "{sentence}");
         }

@@ -20,6 +20,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         proptest::collection::vec((0..20u8).prop_map(serial), 0..4)
             .prop_map(Operation::ReleaseProxyCertificates),
         Just(Operation::Prune),
+        (0..20u8).prop_map(|n| Operation::ForgetServices(vec![unused(n)])),
         (0..20u8, 0..20u8).prop_map(|(n, replaces)| Operation::RotateIssuing(RotateIssuing {
             replaces: serial(replaces),
             issuing: Box::new(ca(n, days(START, 900))),
@@ -44,7 +45,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..3u64, 0..3u64, any_phase()).prop_map(|(replica, run, phase)| {
             Operation::SetReplicaPhase(SetReplicaPhase { replica, run, phase })
         }),
-        proptest::sample::select(vec![Rules::First, Rules::Second]).prop_map(Operation::UseRules),
+        proptest::sample::select(vec![Rules::First, Rules::Second, Rules::Third])
+            .prop_map(Operation::UseRules),
         (0..3u64, 0..3u64)
             .prop_map(|(replica, run)| Operation::ForgetReplica(ForgetReplica { replica, run })),
         proptest::collection::btree_map(0..3u64, (0..40u64).prop_map(|day| days(START, day).not_after), 0..3)

@@ -57,9 +57,9 @@ fn drawn(draw: &mut Draw, time: Timestamp, issued: u64) -> Operation {
     }
 }
 
-/// Five logs of 400 commands, half of them without an agreed time. Returns the hash of all states and
-/// outcomes.
-fn history_of_the_first_rules() -> StateHash {
+/// Five logs of 400 commands, half of them without an agreed time, which is before these rules. Returns the
+/// hash of all states and outcomes.
+fn history_of(rules: Rules) -> StateHash {
     let mut history = String::new();
     for seed in 1..=5_u64 {
         let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -69,6 +69,7 @@ fn history_of_the_first_rules() -> StateHash {
             time = time.plus(Duration::from_mins(draw.below(90)));
             if step >= 200 && draw.below(5) > 0 {
                 agree(&mut ledger, time);
+                at(&mut ledger, time, Operation::UseRules(rules)).unwrap();
             }
             let operation = drawn(&mut draw, time, issued);
             issued += u64::from(matches!(operation, Operation::RecordProxyCertificate(_)));
@@ -79,12 +80,16 @@ fn history_of_the_first_rules() -> StateHash {
     StateHash::of(history.as_bytes())
 }
 
-/// The hash is that of the version before the second rules. Replicas of both versions apply one log during an
-/// upgrade.
+/// The hashes are those of the version before the next rules. Replicas of both versions apply one log during
+/// an upgrade.
 #[test]
-fn under_the_first_rules_every_byte_is_as_before() {
-    let before = "831cebc9ecf866065f11407454665182831a528b88ee0762fb527d9511785f60";
-    assert_eq!(history_of_the_first_rules().to_string(), before);
+fn under_former_rules_every_byte_is_as_before() {
+    for (rules, before) in [
+        (Rules::First, "831cebc9ecf866065f11407454665182831a528b88ee0762fb527d9511785f60"),
+        (Rules::Second, "c888e7d1fb5b35e3ea668013189cbc3f0c9872401e5ed88f2dd05c7734f669c1"),
+    ] {
+        assert_eq!(history_of(rules).to_string(), before, "{rules:?}");
+    }
 }
 
 #[test]
@@ -132,7 +137,7 @@ fn an_older_version_reads_neither_the_rules_nor_a_snapshot_with_them() {
     assert!(serde_json::from_value::<FormerTime>(image["now"].clone()).is_err());
     assert_eq!(serde_json::from_value::<Ledger>(image.clone()).unwrap(), ledger);
     // This version is the older one of the next.
-    for unknown in [0, 3, u32::MAX] {
+    for unknown in [0, 4, u32::MAX] {
         image["now"]["rules"] = json!(unknown);
         assert!(serde_json::from_value::<Ledger>(image.clone()).is_err(), "{unknown}");
         assert!(serde_json::from_value::<Operation>(json!({ "use-rules": unknown })).is_err(), "{unknown}");

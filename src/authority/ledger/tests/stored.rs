@@ -113,6 +113,10 @@ fn releases_and_rotations_keep_their_stored_names() {
         ),
         (Operation::UseRules(Rules::Second), json!({ "use-rules": 2 })),
         (
+            Operation::ForgetServices(vec![unused(2)]),
+            json!({ "forget-services": [{ "account": "bookstore/v1", "serial": two }] }),
+        ),
+        (
             Operation::Rekey(vec![rekeyed]),
             json!({ "reseal-keys": [{ "account": "bookstore/v1", "serial": two, "key": key }] }),
         ),

@@ -2,9 +2,9 @@ mod trust;
 
 use super::*;
 use crate::ledger::{
-    AcknowledgeRoot, CaCertificate, Command, ControllerCertificateRecord, EndControllerIssuer, Operation,
-    RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, Rejection, Reply,
-    RotateIssuing, ServiceCertificateRecord, SignWithNextRoot, SignedFor, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CaCertificate, Command, ControllerCertificateRecord, EndControllerIssuer,
+    ForgetService, Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate,
+    Rejection, Reply, RotateIssuing, Rules, ServiceCertificateRecord, SignWithNextRoot, SignedFor, TrustRoot,
 };
 use crate::pki::{Fingerprint, SealedKey};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
@@ -30,6 +30,8 @@ struct Book {
     ledger: Ledger,
     lifetimes: Lifetimes,
     drawn: u32,
+    /// Whether the group agrees on the time of each command before it.
+    timed: bool,
 }
 
 impl Book {
@@ -38,12 +40,23 @@ impl Book {
         let root = ca(0, lifetimes.root_validity(START));
         let issuing = ca(1, lifetimes.issuing_validity(START, &root.validity).unwrap());
         let authority = Authority::new(TrustDomain::new("cluster.local").unwrap(), root, issuing);
-        let mut book = Self { ledger: Ledger::default(), lifetimes, drawn: 1 };
+        let mut book = Self { ledger: Ledger::default(), lifetimes, drawn: 1, timed: false };
         book.apply(START, Operation::InitAuthority(Box::new(authority))).unwrap();
         book
     }
 
+    /// A group that agrees on the time, under the latest rules.
+    fn of_the_latest_rules() -> Self {
+        let mut book = Self { timed: true, ..Self::new() };
+        book.apply(START, Operation::UseRules(Rules::LATEST)).unwrap();
+        book
+    }
+
     fn apply(&mut self, at: Timestamp, operation: Operation) -> Result<Reply, Rejection> {
+        if self.timed {
+            let agree = Operation::AgreeOnTime(AgreeOnTime { clocks: [(0, at)].into() });
+            self.ledger.apply(&Command { at, operation: agree }).unwrap();
+        }
         self.ledger.apply(&Command { at, operation })
     }
 

@@ -52,6 +52,8 @@ pub(super) enum Event {
     Release(u8),
     /// A replica renews the due service certificates.
     Renew,
+    /// A replica takes the identity of a proxy for unused, whether or not it is.
+    Forget(u8),
     /// A replica issues itself a new certificate.
     Serve(u8),
     /// A replica acknowledges the next root if all of its proxies have accepted the bundle.
@@ -68,10 +70,10 @@ pub(super) enum Event {
 
 impl Mesh {
     /// Every proxy is connected and up to date.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(book: Book) -> Self {
         let proxy = Proxy { connected: false, bootstrap: None, service: None };
         let mut mesh = Self {
-            book: Book::new(),
+            book,
             now: START,
             proxies: vec![proxy; PROXIES.into()],
             controllers: [None; 2],
@@ -93,6 +95,7 @@ impl Mesh {
             Event::Bootstrap(n) => self.bootstrap(n),
             Event::Release(n) => self.release(n),
             Event::Renew => self.renew(),
+            Event::Forget(n) => self.forget(n),
             Event::Serve(n) => self.serve(n),
             Event::Acknowledge(n) => self.acknowledge(n),
             Event::RotateIssuing => self.rotate_issuing(),
@@ -156,6 +159,8 @@ impl Mesh {
 
     fn bootstrap(&mut self, n: u8) {
         let Ok(serial) = self.book.proxy(self.now, n) else { return };
+        // A bootstrap that no proxy uses within a day is worth nothing.
+        self.book.apply(self.now, Operation::ClaimProxyCertificate(serial)).unwrap();
         let record = self.book.ledger.proxy_certificate(&serial).unwrap().clone();
         let held = self.held(serial, record.issuer, record.validity);
         let bootstrap = Some((held, self.roots()));
@@ -177,6 +182,13 @@ impl Mesh {
         for account in crate::rules::plan_renewal(&wanted, &self.book.ledger, self.now).due {
             let _ = self.book.service(self.now, &account);
         }
+    }
+
+    fn forget(&mut self, n: u8) {
+        let Some(record) = self.book.ledger.service_certificate(&account(n)) else { return };
+        let unused = ForgetService { account: account(n), serial: record.serial };
+        // Former rules refuse it.
+        let _ = self.book.apply(self.now, Operation::ForgetServices(vec![unused]));
     }
 
     fn serve(&mut self, n: u8) {

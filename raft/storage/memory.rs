@@ -52,6 +52,14 @@ impl MemoryDisk {
         disk.visible = disk.durable.clone();
     }
 
+    /// Another disk with what is durable on this one, as a snapshot of a volume has it.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        let durable = self.disk().durable.clone();
+        let disk = Disk { visible: durable.clone(), durable, ..Disk::default() };
+        Self { disk: Arc::new(Mutex::new(disk)), latency: self.latency.clone() }
+    }
+
     /// All bytes on the disk, synced or not, to be searched for what must not be there.
     pub fn bytes(&self) -> Vec<u8> {
         let disk = self.disk();

@@ -7,6 +7,7 @@
 //! step may be repeated, so a run that was interrupted is simply run again.
 
 mod error;
+mod older_disks;
 mod work_pod;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ use crate::install::controllers::SELECTOR;
 use crate::install::settings::other_key_secret;
 use crate::stateful_set::MAX_REPLICAS;
 pub use error::RecoveryError;
+pub use older_disks::accept_older_disks;
 use work_pod::{
     CONTAINER, DATA_DIR, KEY_FILE, OTHER_KEY_FILE, Volume, claim, claim_name, hindrance, work_pod,
 };

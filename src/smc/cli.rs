@@ -19,6 +19,7 @@ mod kube_access;
 mod mesh;
 mod mesh_source;
 mod namespace;
+mod older_disks;
 mod outcome;
 mod output;
 mod output_file;

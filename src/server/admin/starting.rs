@@ -16,6 +16,7 @@ use smc_issuing::ClockError;
 use smc_proto::admin::v1 as pb;
 use smc_proto::admin::v1::admin_server::SERVICE_NAME;
 use smc_raft::{Group, ReplicatedLedger};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -37,6 +38,8 @@ const END: Duration = Duration::from_secs(2);
 /// The administration while a replica starts. Dropping it ends it.
 #[derive(Debug)]
 pub struct StartingAdmin {
+    /// What the replica waits for beside its group; empty if that is nothing.
+    waits: watch::Sender<String>,
     ending: DropGuard,
     task: JoinHandle<Result<(), tonic::transport::Error>>,
 }
@@ -50,8 +53,14 @@ impl StartingAdmin {
     pub async fn start(path: &Path, group: Arc<Group>) -> Result<Self, SocketError> {
         let socket = AdminSocket::bind(path).await?;
         let ending = CancellationToken::new();
-        let task = tokio::spawn(socket::serve(socket, Starting(group), ending.clone()));
-        Ok(Self { ending: ending.drop_guard(), task })
+        let (waits, waiting) = watch::channel(String::new());
+        let task = tokio::spawn(socket::serve(socket, Starting { group, waits: waiting }, ending.clone()));
+        Ok(Self { waits, ending: ending.drop_guard(), task })
+    }
+
+    /// Says what the replica waits for from now on, once its group does not.
+    pub fn waits_for(&self, what: String) {
+        self.waits.send_replace(what);
     }
 
     /// Ends it, and waits until the socket is gone.
@@ -68,7 +77,10 @@ impl StartingAdmin {
 
 /// The service of the administration, of which a part answers.
 #[derive(Clone)]
-struct Starting(Arc<Group>);
+struct Starting {
+    group: Arc<Group>,
+    waits: watch::Receiver<String>,
+}
 
 impl NamedService for Starting {
     const NAME: &'static str = SERVICE_NAME;
@@ -84,14 +96,14 @@ impl Service<http::Request<Body>> for Starting {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let group = Arc::clone(&self.0);
+        let (group, missing) = (Arc::clone(&self.group), self.missing());
         async move {
             if request.uri().path() != STATUS {
-                return Ok(unavailable(&group).into_http());
+                return Ok(unavailable(&missing).into_http());
             }
             let answer = service_fn(move |_: Request<pb::GetClusterStatusRequest>| {
                 let mut status = report::cluster_status(&group, 0);
-                status.waits_for = waits_for(&group);
+                status.waits_for.clone_from(&missing);
                 std::future::ready(Ok::<_, Status>(Response::new(status)))
             });
             let codec = ProstCodec::<pb::GetClusterStatusResponse, pb::GetClusterStatusRequest>::default();
@@ -101,13 +113,50 @@ impl Service<http::Request<Body>> for Starting {
     }
 }
 
-/// What the replica waits for: its group, then the clocks of the others, and then it is about to serve.
-fn waits_for(group: &Group) -> String {
-    let clocks = || ClockError::check(&group.time()).err().map(|error| format!("the clocks: {error}"));
-    group.waits_for().or_else(clocks).unwrap_or_else(|| "what its group committed".to_owned())
+impl Starting {
+    /// What the replica waits for: its group, then the clocks of the others, then what else is said, and then
+    /// it is about to serve.
+    fn missing(&self) -> String {
+        let clocks =
+            || ClockError::check(&self.group.time()).err().map(|error| format!("the clocks: {error}"));
+        let said = || Some(self.waits.borrow().clone()).filter(|what| !what.is_empty());
+        let missing = self.group.waits_for().or_else(clocks).or_else(said);
+        missing.unwrap_or_else(|| "what its group committed".to_owned())
+    }
 }
 
-fn unavailable(group: &Group) -> Status {
-    let text = format!("this controller does not serve yet; it waits for {}", waits_for(group));
+fn unavailable(missing: &str) -> Status {
+    let text = format!("this controller does not serve yet; it waits for {missing}");
     Status::new(Code::Unavailable, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use smc_host::env::Env;
+    use smc_raft::{MemoryDisk, Storage};
+    use smc_types::ids::ReplicaId;
+
+    use super::*;
+    use crate::admin::client::connect;
+
+    #[tokio::test]
+    async fn a_replica_that_starts_says_what_it_waits_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("admin.sock");
+        let storage = Storage::Memory(MemoryDisk::default());
+        let group = Arc::new(Group::alone(ReplicaId(0), storage, &Env::system()).await.unwrap());
+        let starting = StartingAdmin::start(&socket, Arc::clone(&group)).await.unwrap();
+        let mut client = connect(&socket).await.unwrap();
+        let mut waits_for = async || {
+            let status = client.get_cluster_status(pb::GetClusterStatusRequest {}).await.unwrap();
+            status.into_inner().waits_for
+        };
+        assert_eq!(waits_for().await, "what its group committed");
+        starting.waits_for("a person".to_owned());
+        assert_eq!(waits_for().await, "a person");
+        let refused = client.list_proxies(pb::ListProxiesRequest::default()).await.unwrap_err();
+        assert!(refused.message().ends_with("it waits for a person"), "{refused}");
+        starting.end().await;
+        group.stop().await;
+    }
 }

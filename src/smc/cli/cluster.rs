@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use super::admin_access::AdminArgs;
 use super::backup::{BackupArgs, RecoverArgs, RestoreArgs, run_backup, run_recover, run_restore};
 use super::duration;
+use super::older_disks::{self, AcceptDisksArgs};
 use super::outcome::{Outcome, Refused, Verdict};
 use super::output::OutputArgs;
 use super::table::Table;
@@ -89,6 +90,11 @@ pub(super) enum ClusterCommand {
     ///
     /// Without --confirm it shows what that data holds, and changes nothing.
     Recover(RecoverArgs),
+    /// Confirm that the group in a cluster goes on, although all of its disks are older than it was.
+    ///
+    /// Its controllers wait for this where all volumes were put back from a copy. Without --confirm it shows
+    /// how far the group was, and changes nothing.
+    AcceptDisks(AcceptDisksArgs),
 }
 
 pub(super) async fn run(command: ClusterCommand) -> Outcome {
@@ -138,6 +144,7 @@ pub(super) async fn run(command: ClusterCommand) -> Outcome {
         ClusterCommand::Backup(args) => return run_backup(args).await,
         ClusterCommand::Restore(args) => return run_restore(args).await,
         ClusterCommand::Recover(args) => return run_recover(args).await,
+        ClusterCommand::AcceptDisks(args) => return older_disks::run(args).await,
     }
     Ok(Verdict::Ok)
 }

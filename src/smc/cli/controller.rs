@@ -14,7 +14,7 @@ use smc_host::tasks::Tasks;
 use smc_issuing::group_time::clock_agrees;
 use smc_issuing::seal::{KeyEncryption, KeyFileError, KeyRing};
 use smc_kubernetes::replica::Webhooks;
-use smc_kubernetes::stateful_set::{self, Departing, Departure, OwnPod};
+use smc_kubernetes::stateful_set::{self, Departing, Departure, GroupRecord, OlderDisks, OwnPod};
 use smc_mesh::translate::{MAX_REQUEST_RETRIES, REQUEST_RETRIES};
 use smc_server::admin::StartingAdmin;
 use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits, TIME_TO_CONNECT};
@@ -229,6 +229,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) 
         pod.keep(&group, &mut tasks);
     }
     let own_pod = pod.as_ref().map(InStatefulSet::own_pod);
+    let record = pod.as_ref().map(|pod| pod.record(&group));
     let departing = pod.map(|pod| pod.departing(&data_dir));
     let config = Config {
         xds_listen,
@@ -256,6 +257,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) 
         storage: Storage { group: Arc::clone(&group), keys, mesh: source },
         webhooks,
         own_pod,
+        record,
     };
     let served = Box::pin(serve(starting, signals, probes, departing.as_ref(), drain_limit)).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
@@ -309,6 +311,7 @@ struct Starting {
     storage: Storage,
     webhooks: Option<Webhooks>,
     own_pod: Option<OwnPod>,
+    record: Option<GroupRecord>,
 }
 
 /// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is
@@ -326,6 +329,19 @@ async fn replaced(group: &smc_raft::Group, own_pod: Option<OwnPod>) -> Failure {
     }
 }
 
+/// Waits until a person confirms that the group goes on, if the record of it says that all disks are older.
+async fn allowed(record: Option<&GroupRecord>, starting: Option<&StartingAdmin>) {
+    let say = |older: &OlderDisks| {
+        warn!("waiting for {older}");
+        if let Some(starting) = starting {
+            starting.waits_for(older.to_string());
+        }
+    };
+    if let Some(record) = record {
+        record.allows(say).await;
+    }
+}
+
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
 /// removed while it did not run ends at once. A leader hands its leadership over before the streams end.
 /// Returns what the end means for the membership, where that is known.
@@ -336,7 +352,7 @@ async fn serve(
     departing: Option<&Departing>,
     drain_limit: Duration,
 ) -> Result<Option<Departure>, Failure> {
-    let Starting { config, env, storage, webhooks, own_pod } = starting;
+    let Starting { config, env, storage, webhooks, own_pod, record } = starting;
     let group = Arc::clone(&storage.group);
     let depart = async || {
         if let Some(departing) = departing {
@@ -364,8 +380,12 @@ async fn serve(
         replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     }
+    let may_serve = async {
+        clock_agrees(&group).await;
+        allowed(record.as_ref(), starting.as_ref()).await;
+    };
     tokio::select! {
-        () = clock_agrees(&group) => {}
+        () = may_serve => {}
         replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     }
@@ -376,6 +396,9 @@ async fn serve(
     let mut opened = Server::open(config, env, storage, shutdown.clone()).await?;
     if let Some(webhooks) = webhooks {
         smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
+    }
+    if let Some(record) = record {
+        opened.tasks().spawn_fallible("group record", |stopping| record.run(stopping));
     }
     let handle = opened.announce().await?;
     probes.decide_by(handle.readiness());

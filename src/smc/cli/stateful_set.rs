@@ -101,11 +101,14 @@ impl InStatefulSet {
         OwnPod { objects: self.objects.clone(), name: self.placement.pod(), uid: self.uid.clone() }
     }
 
-    /// Starts the watch over the size of the group, and over its record.
+    /// The record of the group.
+    pub(super) fn record(&self, group: &Arc<smc_raft::Group>) -> GroupRecord {
+        GroupRecord { objects: self.objects.clone(), group: Arc::clone(group) }
+    }
+
+    /// Starts the watch over the size of the group.
     pub(super) fn keep(&self, group: &Arc<smc_raft::Group>, tasks: &mut Tasks) {
         let (objects, set) = (self.objects.clone(), self.placement.set.clone());
-        let record = GroupRecord { objects: objects.clone(), group: Arc::clone(group) };
-        tasks.spawn("group record", |stopping| record.run(stopping));
         let keeper = MemberRemoval { objects, set, group: Arc::clone(group) };
         tasks.spawn("group size", |stopping| keeper.run(stopping));
     }

@@ -40,6 +40,7 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     an_upgrade_begins_with_the_key(smc).await;
     a_majority_that_is_there_is_left_alone(smc).await;
     a_process_of_a_former_pod_ends(smc).await;
+    a_group_with_older_disks_waits_for_a_person(smc).await;
 
     lose(smc, &[0, 1]).await;
     finds(smc, "`smc cluster recover`").await;
@@ -119,6 +120,28 @@ async fn a_process_of_a_former_pod_ends(smc: Program<'_>) {
     let log = kubectl(smc, &["logs", "former"]).await;
     assert!(log.contains("the pod smc-controller-0 is another one"), "{log}");
     kubectl(smc, &["delete", "pod", "former"]).await;
+    connected_again(smc).await;
+}
+
+/// The record says that the group was further than its disks are, as where all of them were put back from a
+/// copy.
+async fn a_group_with_older_disks_waits_for_a_person(smc: Program<'_>) {
+    let refused = smc.run(&["cluster", "accept-disks", "--confirm"]).await.refusal();
+    assert!(refused.contains("wait for no such word"), "{refused}");
+    kubectl(smc, &["scale", "statefulset", "smc-controller", "--replicas=0"]).await;
+    kubectl(smc, &["wait", "pod", "-l", "app.kubernetes.io/component=controller", "--for=delete"]).await;
+    let further = json!({ "data": { "entry": "1000000000" } }).to_string();
+    kubectl(smc, &["patch", "configmap", "smc-group", "--type=merge", "-p", &further]).await;
+    kubectl(smc, &["scale", "statefulset", "smc-controller", "--replicas=3"]).await;
+    let found = smc.cluster.wait("the finding", SETTLE * 3, || async {
+        let check = smc.run(&["check"]).await;
+        let cause = check.output.contains("× their disks are as far as their group was");
+        if cause && check.code == Some(79) { Ok(()) } else { Err(format!("{check:#?}")) }
+    });
+    found.await.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let plan = smc.succeed(&["cluster", "accept-disks"]).await;
+    assert!(plan.contains("entry 1000000000") && plan.contains("--confirm goes on"), "{plan}");
+    smc.succeed(&["cluster", "accept-disks", "--confirm"]).await;
     connected_again(smc).await;
 }
 

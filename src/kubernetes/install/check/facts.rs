@@ -31,6 +31,7 @@ use crate::install::controllers::{ControllerError, Controllers, SELECTOR};
 use crate::install::manifests::ManifestError;
 use crate::install::settings::{key_secret, other_key_secret};
 use crate::names::INJECTOR;
+use crate::stateful_set::CONFIRMATION;
 
 /// What an installation creates: group, resource, and whether it is in the control plane's namespace.
 const CREATED: [(&str, &str, bool); 15] = [
@@ -132,6 +133,14 @@ pub struct Group {
     pub sealed_with: Vec<String>,
     /// Conditions that an operator should act on.
     pub warnings: Vec<String>,
+}
+
+impl Group {
+    /// What the controllers wait for, if that is the word of a person about disks that are older than their
+    /// group was.
+    pub fn waits_for_older_disks(&self) -> Option<&str> {
+        self.waits_for.as_deref().filter(|what| what.starts_with(CONFIRMATION))
+    }
 }
 
 /// Looks at a cluster.

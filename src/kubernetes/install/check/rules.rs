@@ -407,6 +407,12 @@ fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
     });
     vec![
         check(CONTROLLERS, "they belong to one group", "two-groups", unless(several)),
+        check(
+            CONTROLLERS,
+            "their disks are as far as their group was",
+            "older-disks",
+            unless(group.waits_for_older_disks().map(|what| format!("they wait for {what}"))),
+        ),
         check(CONTROLLERS, "their group has a leader", "no-leader", unless(leader)),
         check(
             CONTROLLERS,

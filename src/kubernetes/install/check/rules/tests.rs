@@ -8,6 +8,7 @@ use crate::install::check::members::{Members, Stray};
 use crate::install::check::rights::{Right, expected};
 use crate::install::manifests::chart_objects;
 use crate::install::settings::Settings;
+use crate::stateful_set::CONFIRMATION;
 
 /// The facts of an installation that works.
 fn healthy() -> Facts {
@@ -153,6 +154,8 @@ fn each_failure_is_found_and_named() {
     assert_eq!(group(|g| g.leader = None), ["× their group has a leader"]);
     assert_eq!(group(|g| g.voters = vec![0, 1]), ["‼ every controller votes"]);
     assert_eq!(group(|g| g.silent = vec![0]), ["‼ all members of their group answer"]);
+    let older = ["× their disks are as far as their group was"];
+    assert_eq!(group(|g| g.waits_for = Some(format!("{CONFIRMATION}: it was further"))), older);
     assert_eq!(group(|g| g.clock_problem = Some("an hour off".into())), ["× their clocks agree"]);
     assert_eq!(group(|g| g.warnings = vec!["w".into()]), ["‼ the certificate authority has no warnings"]);
     assert_eq!(group(|g| g.authorities[0].1 = 59 * 86_400), ["‼ no certificate authority ends soon"]);

@@ -86,6 +86,13 @@ fn a_run_with_api_servers_repeats_with_its_seed() {
     }
 }
 
+#[test]
+fn a_replica_that_starts_without_its_api_server_takes_no_proxy_back() {
+    for seed in seeds().step_by(4) {
+        proxies::run(seed, &Trace::default(), World::with_kubernetes, |world| starts_older(world, seed));
+    }
+}
+
 /// Runs the story with every fourth seed: there are four of it.
 fn run_all(trouble: Trouble) {
     for seed in seeds().step_by(4) {
@@ -166,6 +173,29 @@ async fn starts_without(world: World, seed: u64) -> turmoil::Result {
     sleep(Duration::from_secs(1)).await;
     replicas[moving].start();
     settled(&world, proxies).await;
+    api_servers[moving].recover();
+    world.declare_service("after");
+    conclude(&world, acknowledged, "after").await;
+    Ok(())
+}
+
+/// A replica starts with an older mesh than its proxies have from others, and without its API server.
+async fn starts_older(world: World, seed: u64) -> turmoil::Result {
+    let World { replicas, api_servers, .. } = &world;
+    let (proxies, acknowledged) = begin(&world).await;
+    let moving = usize::try_from(seed / 4 % 3)?;
+    world.declare_service("before");
+    sleep(SAVED).await;
+    api_servers[moving].stop();
+    replicas[moving].kill();
+    let has = |name: &'static str| move || proxies.iter().all(|envoy| envoy.holds_cluster(name));
+    world.declare_service("missed");
+    eventually(SOON, "every proxy has what the replica does not know", has("missed")).await;
+    replicas[moving].start();
+    settled(&world, proxies).await;
+    // Longer than a proxy is held back by a replica that reads its API server.
+    sleep(Duration::from_secs(15)).await;
+    assert!(has("missed")(), "a proxy was taken back to the last known mesh");
     api_servers[moving].recover();
     world.declare_service("after");
     conclude(&world, acknowledged, "after").await;

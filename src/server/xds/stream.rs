@@ -44,11 +44,21 @@ const CATCH_UP_CHECK: Duration = Duration::from_millis(100);
 /// API server that was restored from a backup counts from an earlier number again.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often a stream looks after that, on a replica that has read nothing since its start: it may be all of
+/// them, for hours.
+const LONG_CHECK: Duration = Duration::from_secs(5);
+
 /// The number of names of rejected resources in a log line. There may be thousands in one response.
 const MAX_LOGGED_NAMES: usize = 8;
 
 /// The queue of a stream's responses.
 type Outbound = mpsc::Sender<codec::Outbound>;
+
+/// The time until the next look of a stream that waits since then.
+fn pause(behind_since: Option<Instant>) -> Duration {
+    let long = behind_since.is_some_and(|since| since.elapsed() >= CATCH_UP_LIMIT);
+    if long { LONG_CHECK } else { CATCH_UP_CHECK }
+}
 
 /// Charges a peer for a stream. A peer that opens them far faster than it may loses its connection: HTTP/2
 /// gives no other way to slow it down.
@@ -196,7 +206,7 @@ impl Driver {
                     stream.state().session.proceed().map_err(EndReason::from)
                 }
                 () = progress.follower.arrived() => self.on_state(stream, &mut progress),
-                () = sleep(CATCH_UP_CHECK), if progress.behind_since.is_some() => {
+                () = sleep(pause(progress.behind_since)), if progress.behind_since.is_some() => {
                     Ok(self.catch_up(stream, &mut progress))
                 }
                 request = next_request(&mut self.requests, ready_at), if !progress.more => match request {
@@ -248,9 +258,12 @@ impl Driver {
 
     /// Tells the session how far this replica has come, or that it does not come any further.
     fn catch_up(&self, stream: &OpenStream, progress: &mut StreamProgress) -> Step {
+        let latest = self.context.served.borrow().as_ref().and_then(|served| served.revision.clone());
+        // What such a replica serves is a copy from before its start, and no API server has said that it
+        // counts from an earlier number.
+        let read_nothing = latest.is_some_and(|revision| revision.known.is_empty());
         let waited = progress.behind_since.map(|since| since.elapsed());
-        let gives_up = waited.is_some_and(|waited| waited >= CATCH_UP_LIMIT);
-        if gives_up {
+        if waited.is_some_and(|waited| waited >= CATCH_UP_LIMIT) && !read_nothing {
             progress.behind_since = None;
             self.context.metrics.held_back("gave_up");
             warn!(proxy = %stream.admission.workload, "proxy holds newer resources; sending this replica's anyway");

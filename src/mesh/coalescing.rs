@@ -1,8 +1,9 @@
 //! When the next change of the mesh is published: at once while the streams keep up, together with others
 //! while they do not.
 //!
-//! Owns the decision. A publication wakes the streams that it concerns, which may be all, so a storm of changes
-//! would spend the processor on waking them. What comes meanwhile waits at the source and is one change later.
+//! Owns the decision. A publication wakes the streams that it concerns, which may be all, so a storm of
+//! changes would spend the processor on waking them. What comes meanwhile waits at the source and is one
+//! change later.
 
 use std::time::Duration;
 

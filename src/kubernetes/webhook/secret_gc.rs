@@ -44,8 +44,8 @@ const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// Proxies that the ledger has forgotten and whose Secrets a leader remembers to delete: as many as pods
 /// of a replica may be on their way. They are more than a few only where the API is away or slow for longer
-/// than the ledger waits for pods. The Secrets of others stay until Kubernetes deletes them after what made the
-/// pods.
+/// than the ledger waits for pods. The Secrets of others stay until Kubernetes deletes them after what made
+/// the pods.
 const MAX_FORGOTTEN: usize = 20_000;
 
 /// Requests to the API at a time. There is no hurry.
@@ -102,8 +102,8 @@ impl Deletion {
 struct Memory(BTreeMap<ProxyName, Known>);
 
 impl Memory {
-    /// Notes what the ledger has, `issued`, with the time of the latest certificate of each proxy. What it had
-    /// at an earlier note, and has not any more, is as gone as what the mesh does not know any more: a
+    /// Notes what the ledger has, `issued`, with the time of the latest certificate of each proxy. What it
+    /// had at an earlier note, and has not any more, is as gone as what the mesh does not know any more: a
     /// certificate that was never used leaves no record.
     fn note(
         &mut self,

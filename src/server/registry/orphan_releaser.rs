@@ -65,7 +65,8 @@ impl OrphanReleaser {
         }
     }
 
-    /// The proxy certificates without a matching pod, and the unclaimed ones; `None` if the mesh is not known.
+    /// The proxy certificates without a matching pod, and the unclaimed ones; `None` if the mesh is not
+    /// known.
     async fn look(&self) -> Option<Look> {
         // A mesh without a single pod is more likely a directory that was not mounted.
         let state = self.served.borrow().clone().filter(|state| !state.proxies.is_empty())?;

@@ -210,7 +210,8 @@ async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     cluster.apply(&format!("{NODE}{}", objects())).await.unwrap();
     cluster.apply(&injector_webhook(webhooks)).await.unwrap();
     let kwok = Kwok::start(&programs, &cluster);
-    // Shorter than a busy API server takes from the review of a pod to the pod: it is for pods that were there.
+    // Shorter than a busy API server takes from the review of a pod to the pod: it is for pods that were
+    // there.
     let controller = Controller::with(&["--release-grace", "3s"], &cluster, webhooks);
     // A Deployment whose pods are refused waits longer and longer.
     admits(&cluster).await;

@@ -5,6 +5,7 @@
 //! Owns these decisions as pure functions of the ledger, the time and the replicas' reports. The
 //! caller carries them out. Each rule has one file.
 
+mod absences;
 mod admission;
 mod ca_rotation;
 mod clock_stability;

@@ -7,11 +7,13 @@
 //!
 //! A certificate is issued before its pod exists: the API server stores a pod after its review, and the
 //! news of it comes later still. So one that no proxy has used, and whose pod was not seen yet, has at
-//! least [`TIME_TO_APPEAR`]. One whose pod was seen has [`UNCLAIMED_KEPT`].
+//! least [`TIME_TO_APPEAR`]. One whose pod was seen has [`UNCLAIMED_KEPT`]. A machine is declared before its
+//! certificate is issued, and has no Secret: it has the grace period alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::absences::Absences;
 use crate::ledger::{Ledger, ProxyCertificateRecord, ProxyCertificateState};
 use crate::pki::SerialNumber;
 use smc_types::ids::{ProxyName, ServiceAccountId};
@@ -49,9 +51,11 @@ pub fn orphaned_certificates<'a>(
     orphaned
 }
 
-/// The proxy certificates that no proxy has used yet.
+/// The certificates of pods that no proxy has used yet.
 pub fn unclaimed_certificates(ledger: &Ledger) -> BTreeSet<SerialNumber> {
-    let unclaimed = |record: &ProxyCertificateRecord| record.state == ProxyCertificateState::Unclaimed;
+    let unclaimed = |record: &ProxyCertificateRecord| {
+        record.proxy.service.is_none() && record.state == ProxyCertificateState::Unclaimed
+    };
     ledger.proxy_certificates().filter(|(_, record)| unclaimed(record)).map(|(serial, _)| *serial).collect()
 }
 
@@ -60,7 +64,7 @@ pub fn unclaimed_certificates(ledger: &Ledger) -> BTreeSet<SerialNumber> {
 pub struct Look {
     /// The unreleased certificates without a pod.
     pub orphaned: BTreeSet<SerialNumber>,
-    /// Those that no proxy has used, with and without a pod.
+    /// Those that no proxy has used, of pods that are there and of others.
     pub unclaimed: BTreeSet<SerialNumber>,
 }
 
@@ -69,9 +73,7 @@ pub struct Look {
 #[derive(Debug, Clone)]
 pub struct Orphans {
     grace: Duration,
-    /// The time of the latest check; `None` before the first one, and if the mesh was not visible.
-    checked_at: Option<Timestamp>,
-    orphaned_for: BTreeMap<SerialNumber, Duration>,
+    absences: Absences<SerialNumber>,
     /// The unclaimed certificates whose pods were seen.
     appeared: BTreeSet<SerialNumber>,
 }
@@ -80,51 +82,42 @@ impl Orphans {
     /// No certificate is orphaned yet. `grace` is the period before an orphaned certificate is
     /// released.
     pub fn new(grace: Duration) -> Self {
-        Self { grace, checked_at: None, orphaned_for: BTreeMap::new(), appeared: BTreeSet::new() }
+        Self { grace, absences: Absences::new(period(grace)), appeared: BTreeSet::new() }
     }
 
     /// The interval of checks: a tenth of the grace period, at least a second (the clock's
     /// resolution), at most a minute.
     pub fn period(&self) -> Duration {
-        (self.grace / 10).clamp(Duration::from_secs(1), Duration::from_mins(1))
+        period(self.grace)
     }
 
     /// Counts one check. `look` is `None` if the mesh is not visible, because its sources have not synced
     /// or report no pod at all: such a check does not count. Returns the certificates to release now,
     /// sorted. Later checks return them again while they are orphaned, so a failed release is retried. A
     /// certificate whose pod is seen once is counted from zero again.
-    ///
-    /// At most two periods count between two checks: a jump of the clock or a suspended process
-    /// says nothing about pods.
     pub fn check(&mut self, look: Option<Look>, now: Timestamp) -> BTreeSet<SerialNumber> {
         let Some(Look { orphaned, unclaimed }) = look else {
-            self.checked_at = None;
+            self.absences.blind();
             return BTreeSet::new();
         };
-        let passed = self.checked_at.map_or(Duration::ZERO, |last| now.since(last)).min(2 * self.period());
-        self.checked_at = Some(now);
-        let before = std::mem::take(&mut self.orphaned_for);
-        let counted = |&serial: &SerialNumber| {
-            let absence =
-                before.get(&serial).map_or(Duration::ZERO, |absence| absence.saturating_add(passed));
-            (serial, absence)
-        };
-        self.orphaned_for = orphaned.iter().map(counted).collect();
         let (unused, has_pod): (BTreeSet<_>, BTreeSet<_>) =
             unclaimed.into_iter().partition(|serial| orphaned.contains(serial));
         let before = std::mem::replace(&mut self.appeared, has_pod);
         self.appeared.extend(before.intersection(&unused));
-        let grace = |serial| {
-            let least = match (unused.contains(serial), self.appeared.contains(serial)) {
-                (false, _) => Duration::ZERO,
-                (true, true) => UNCLAIMED_KEPT,
-                (true, false) => TIME_TO_APPEAR,
-            };
-            self.grace.max(least)
+        let (grace, appeared) = (self.grace, &self.appeared);
+        let kept = |serial| match (unused.contains(serial), appeared.contains(serial)) {
+            (false, _) => grace,
+            (true, true) => grace.max(UNCLAIMED_KEPT),
+            (true, false) => grace.max(TIME_TO_APPEAR),
         };
-        let due = self.orphaned_for.iter().filter(|(serial, absence)| **absence >= grace(serial));
-        due.map(|(serial, _)| *serial).collect()
+        let absences = self.absences.look(orphaned, now);
+        absences.filter(|(serial, absence)| *absence >= kept(serial)).map(|(serial, _)| *serial).collect()
     }
+}
+
+/// The interval of checks for this grace period.
+fn period(grace: Duration) -> Duration {
+    (grace / 10).clamp(Duration::from_secs(1), Duration::from_mins(1))
 }
 
 #[cfg(test)]
@@ -308,8 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn the_unclaimed_certificates_are_those_that_no_proxy_has_used() {
-        let mut ledger = ledger(&[(1, holder(1, None)), (2, holder(2, None)), (3, holder(3, None))]);
+    fn the_unclaimed_certificates_are_those_of_pods_that_no_proxy_has_used() {
+        let uuid = "00000000-0000-4000-8000-000000000004";
+        let machine = (format!("{uuid}.legacy.shop").parse().unwrap(), None);
+        let all = [(1, holder(1, None)), (2, holder(2, None)), (3, holder(3, None)), (4, machine)];
+        let mut ledger = ledger(&all);
         let operations = [
             Operation::ClaimProxyCertificate(serial(2)),
             Operation::ReleaseProxyCertificates(vec![serial(3)]),

@@ -5,21 +5,26 @@
 //! [`UNUSED_KEPT`]. It may be forgotten by mistake: a workload that has it gets another certificate, and
 //! the former one stays trusted until it ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::absences::Absences;
 use crate::ledger::{ForgetService, Ledger, UNUSED_KEPT};
 use crate::pki::SerialNumber;
 use smc_types::ids::ServiceAccountId;
 use smc_types::time::Timestamp;
 
 /// How long each identity on record has been without a workload. After a restart the count begins again.
-#[derive(Debug, Clone, Default)]
-pub struct UnusedIdentities {
-    /// The time of the latest check; `None` before the first one, and if the mesh was not visible.
-    checked_at: Option<Timestamp>,
+#[derive(Debug, Clone)]
+pub struct UnusedIdentities(
     /// With the certificate that is current since then: a renewed one is in use.
-    unused_for: BTreeMap<ServiceAccountId, (SerialNumber, Duration)>,
+    Absences<(ServiceAccountId, SerialNumber)>,
+);
+
+impl Default for UnusedIdentities {
+    fn default() -> Self {
+        Self(Absences::new(Self::PERIOD))
+    }
 }
 
 impl UnusedIdentities {
@@ -29,9 +34,6 @@ impl UnusedIdentities {
     /// Counts one check. `wanted` are the identities that workloads have; `None` if the mesh is not visible:
     /// such a check does not count. Returns what to forget now, sorted; later checks return it again while
     /// it is on record, so that a failure is retried.
-    ///
-    /// At most two periods count between two checks: a jump of the clock or a suspended process says nothing
-    /// about workloads.
     pub fn check(
         &mut self,
         ledger: &Ledger,
@@ -39,25 +41,14 @@ impl UnusedIdentities {
         now: Timestamp,
     ) -> Vec<ForgetService> {
         let Some(wanted) = wanted else {
-            self.checked_at = None;
+            self.0.blind();
             return Vec::new();
         };
-        let passed = self.checked_at.map_or(Duration::ZERO, |last| now.since(last)).min(2 * Self::PERIOD);
-        self.checked_at = Some(now);
-        let before = std::mem::take(&mut self.unused_for);
-        let mut due = Vec::new();
-        for (account, record) in ledger.service_certificates() {
-            if wanted.contains(account) {
-                continue;
-            }
-            let known = before.get(account).filter(|(serial, _)| *serial == record.serial);
-            let unused = known.map_or(Duration::ZERO, |(_, unused)| unused.saturating_add(passed));
-            if unused >= UNUSED_KEPT {
-                due.push(ForgetService { account: account.clone(), serial: record.serial });
-            }
-            self.unused_for.insert(account.clone(), (record.serial, unused));
-        }
-        due
+        let unused = ledger.service_certificates().filter(|(account, _)| !wanted.contains(account));
+        let unused = unused.map(|(account, record)| (account.clone(), record.serial));
+        let due = self.0.look(unused, now).filter(|(_, absence)| *absence >= UNUSED_KEPT);
+        due.map(|((account, serial), _)| ForgetService { account: account.clone(), serial: *serial })
+            .collect()
     }
 }
 

@@ -112,8 +112,8 @@ pub(super) struct ControllerArgs {
     ///
     /// A released proxy certificate is refused for good: its sidecar needs a new bootstrap. The grace period
     /// keeps a short failure of the mesh directory, or of the platform's API, from locking out running
-    /// sidecars. A certificate that no sidecar has used has a minute at least, and five minutes where its pod
-    /// has not appeared yet.
+    /// sidecars. A pod's certificate that no sidecar has used has a minute at least, and five minutes where
+    /// the pod has not appeared yet.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     release_grace: Duration,
     /// How long a request to an application may take; 0s for without end

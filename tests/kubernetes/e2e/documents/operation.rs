@@ -64,6 +64,10 @@ async fn operate(page: &Page, cluster: &Cluster) {
     reader.types("kubectl rollout status statefulset smc-controller -n smc-system --timeout=2m").await;
     reader.healthy().await;
 
+    with_older_disks(&reader).await;
+    reader.follow("When all disks are older").await;
+    reader.healthy().await;
+
     lose(&reader, &[0, 1], "smc cluster recover").await;
     reader.follow_blocks("When a majority is lost", 0..1).await;
     reader.healthy().await;
@@ -80,6 +84,20 @@ async fn operate(page: &Page, cluster: &Cluster) {
     // Its sidecar has a bootstrap of the former root.
     reader.types("kubectl delete namespace bookbuyer").await;
     reader.healthy().await;
+}
+
+/// Lets the record of the group say that it was further than its disks are, as where all of them were put
+/// back from a copy, and waits until the check says so.
+async fn with_older_disks(reader: &Reader<'_>) {
+    reader.types("kubectl scale statefulset smc-controller -n smc-system --replicas=0").await;
+    let controllers = "-n smc-system -l app.kubernetes.io/component=controller";
+    reader.types(&format!("kubectl wait pod {controllers} --for=delete --timeout=2m")).await;
+    let further = r#"{"data":{"entry":"1000000000"}}"#;
+    reader
+        .types(&format!("kubectl patch configmap smc-group -n smc-system --type=merge -p '{further}'"))
+        .await;
+    reader.types("kubectl scale statefulset smc-controller -n smc-system --replicas=3").await;
+    reader.until("smc check | grep -c 'smc cluster accept-disks'").await;
 }
 
 /// Loses volumes of controllers, and their pods, and waits until the check names the command that helps.

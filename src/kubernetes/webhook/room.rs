@@ -5,6 +5,8 @@
 //! place, and who leaves for it is, as in [`smc_host::accept`]:
 //!
 //! - the oldest request of the address that holds the most, if that is more than one request may;
+//! - else the oldest of those that are larger than most honest ones ([`SMALL`]): strangers at many addresses,
+//!   each of which holds little, turn the room over faster than a busy replica answers;
 //! - else the oldest of all, since an honest request is read and answered within moments.
 //!
 //! What is being computed keeps its place until that is done.
@@ -21,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 /// What a request holds beside its body, in bytes: its task.
 pub(super) const REQUEST: usize = 8 << 10;
+
+/// What a request may hold without leaving for others while there are larger ones: most reviews are some KiB.
+const SMALL: usize = 128 << 10;
 
 /// The room of one kind of requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -66,6 +71,8 @@ struct Shares {
     addresses: BTreeMap<IpAddr, Address>,
     /// The requests that may have to leave.
     movable: BTreeSet<Ticket>,
+    /// Those of them that hold more than [`SMALL`].
+    large: BTreeSet<Ticket>,
     /// The addresses of these, by what each holds in all; the last holds the most.
     crowds: BTreeSet<(usize, IpAddr)>,
 }
@@ -102,6 +109,7 @@ impl Room {
             requests: BTreeMap::new(),
             addresses: BTreeMap::new(),
             movable: BTreeSet::new(),
+            large: BTreeSet::new(),
             crowds: BTreeSet::new(),
         };
         Self(Arc::new(Mutex::new(State { shares, calls: BTreeMap::new() })))
@@ -205,6 +213,7 @@ impl Shares {
         let address = request.address;
         self.used = self.used - before + bytes;
         self.change(address, |own| own.bytes = own.bytes - before + bytes);
+        self.sort(ticket);
         let mut left = Vec::new();
         while self.used > self.bounds.total
             && let Some(victim) = self.victim()
@@ -219,11 +228,21 @@ impl Shares {
     fn victim(&self) -> Option<Ticket> {
         let crowd = self.crowds.last().filter(|(bytes, _)| *bytes > self.bounds.fair);
         let of_crowd = crowd.and_then(|(_, address)| self.addresses.get(address)?.movable.first());
-        of_crowd.or(self.movable.first()).copied()
+        of_crowd.or(self.large.first()).or(self.movable.first()).copied()
+    }
+
+    /// Notes whether a request is a large one that may have to leave.
+    fn sort(&mut self, ticket: Ticket) {
+        let is_large = self.requests.get(&ticket).is_some_and(|request| request.bytes > SMALL);
+        if is_large && self.movable.contains(&ticket) {
+            self.large.insert(ticket);
+        } else {
+            self.large.remove(&ticket);
+        }
     }
 
     fn set_movable(&mut self, ticket: Ticket, movable: bool) {
-        let Some(Request { address, .. }) = self.requests.get(&ticket) else { return };
+        let Some(&Request { address, .. }) = self.requests.get(&ticket) else { return };
         let change = |all: &mut BTreeSet<Ticket>| {
             if movable {
                 all.insert(ticket)
@@ -232,13 +251,15 @@ impl Shares {
             };
         };
         change(&mut self.movable);
-        self.change(*address, |own| change(&mut own.movable));
+        self.change(address, |own| change(&mut own.movable));
+        self.sort(ticket);
     }
 
     /// Does nothing if the request has left already.
     fn leave(&mut self, ticket: Ticket) {
         let Some(Request { address, bytes }) = self.requests.remove(&ticket) else { return };
         self.movable.remove(&ticket);
+        self.large.remove(&ticket);
         self.used -= bytes;
         self.change(address, |own| {
             own.requests -= 1;
@@ -310,6 +331,20 @@ mod tests {
         drop(places);
         drop(newcomer);
         assert_eq!(lock(&room.0).shares.used, 0);
+    }
+
+    #[test]
+    fn a_small_request_stays_while_strangers_turn_the_room_over() {
+        let room = room();
+        let small = room.enter(address(1)).unwrap();
+        small.resize(SMALL - REQUEST).unwrap();
+        let strangers: Vec<_> = (2..200).map(|peer| request(&room, peer, 1).unwrap()).collect();
+        let left = strangers.iter().take_while(|place| !there(&[place])[0]).count();
+        assert_eq!((there(&[&small]), left), (vec![true], 198 - 9));
+        small.pin().unwrap();
+        small.unpin();
+        drop((small, strangers));
+        assert!(lock(&room.0).shares.large.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) struct Absences<K> {
     absent_for: BTreeMap<K, Duration>,
 }
 
-impl<K: Ord + Clone> Absences<K> {
+impl<K: Ord> Absences<K> {
     /// For looks that come `period` apart.
     pub(super) fn new(period: Duration) -> Self {
         Self { period, looked_at: None, absent_for: BTreeMap::new() }

@@ -71,10 +71,10 @@ struct Shares {
     addresses: BTreeMap<IpAddr, Address>,
     /// The requests that may have to leave.
     movable: BTreeSet<Ticket>,
-    /// Those of them that hold more than [`SMALL`].
-    large: BTreeSet<Ticket>,
     /// The addresses of these, by what each holds in all; the last holds the most.
     crowds: BTreeSet<(usize, IpAddr)>,
+    /// The movable requests that hold more than [`SMALL`].
+    large: BTreeSet<Ticket>,
 }
 
 /// The bounds of a room, in bytes.
@@ -109,8 +109,8 @@ impl Room {
             requests: BTreeMap::new(),
             addresses: BTreeMap::new(),
             movable: BTreeSet::new(),
-            large: BTreeSet::new(),
             crowds: BTreeSet::new(),
+            large: BTreeSet::new(),
         };
         Self(Arc::new(Mutex::new(State { shares, calls: BTreeMap::new() })))
     }

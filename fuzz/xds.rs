@@ -108,7 +108,7 @@ fn views() -> &'static [View] {
         // Each has seen a change of one kind more than the one before.
         let later = |(number, view): (usize, View)| {
             let changed: Versions = Kind::ALL.iter().take(number + 1).map(|kind| (*kind, 7)).collect();
-            view.at(Revision { known: changed.clone(), changed })
+            view.at(Revision { known: changed.clone(), changed, copy: None })
         };
         views.into_iter().enumerate().map(later).collect()
     })

@@ -29,7 +29,9 @@ impl PeerHandler for Handler {
                 }
                 Question::AcceptMoves(AcceptMovesQuestion { count: 0 }) => Err(NotAnswered::Busy),
                 Question::AcceptMoves(_) => Err(NotAnswered::Unknown),
-                Question::ProxyReports(_) | Question::Sidecars(_) => std::future::pending().await,
+                Question::ProxyReports(_) | Question::Sidecars(_) | Question::Revision(_) => {
+                    std::future::pending().await
+                }
             }
         }
         .boxed()

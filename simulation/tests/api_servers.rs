@@ -6,11 +6,13 @@ use std::time::Duration;
 use smc_simulation::api_server::ApiServer;
 use smc_simulation::envoy::Envoy;
 use smc_simulation::oracle::{SOON, eventually};
+use smc_simulation::replica::host;
 use smc_simulation::trace::Trace;
 use smc_simulation::world::World;
 use smc_types::object_ref::Kind;
 use tokio::time::sleep;
 
+use crate::failing::SETTLED;
 use crate::proxies::{self, begin, conclude, settled};
 use crate::seeds::{repeated, seeds};
 
@@ -20,6 +22,9 @@ const TROUBLE: Duration = Duration::from_secs(7);
 
 /// How long a source waits before it writes the last known mesh once more, and a little.
 const SAVED: Duration = Duration::from_secs(7);
+
+/// Longer than a proxy is held back by a replica that reads its API server.
+const HELD_BACK: Duration = Duration::from_secs(15);
 
 /// What happens to API servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +91,7 @@ fn a_run_with_api_servers_repeats_with_its_seed() {
 }
 
 #[test]
-fn a_replica_that_starts_without_its_api_server_takes_no_proxy_back() {
+fn a_replica_that_starts_with_less_than_others_have_read_is_not_ready() {
     for seed in seeds().step_by(4) {
         proxies::run(seed, &Trace::default(), World::with_kubernetes, |world| starts_older(world, seed));
     }
@@ -171,6 +176,9 @@ async fn starts_without(world: World, seed: u64) -> turmoil::Result {
     replicas[moving].kill();
     sleep(Duration::from_secs(1)).await;
     replicas[moving].start();
+    // It knows as much as the others, and takes its proxies.
+    let serves = || proxies.iter().any(|envoy| envoy.is_served_by(&replicas[moving]));
+    eventually(SETTLED, "it serves proxies", serves).await;
     settled(&world, proxies).await;
     api_servers[moving].recover();
     world.declare_service("after");
@@ -191,11 +199,21 @@ async fn starts_older(world: World, seed: u64) -> turmoil::Result {
     world.declare_service("missed");
     eventually(SOON, "every proxy has what the replica does not know", has("missed")).await;
     replicas[moving].start();
-    settled(&world, proxies).await;
-    // Longer than a proxy is held back by a replica that reads its API server.
-    sleep(Duration::from_secs(15)).await;
+    sleep(HELD_BACK).await;
+    let serves = || proxies.iter().any(|envoy| envoy.is_served_by(&replicas[moving]));
+    assert!(!serves(), "the replica is ready with less than the others have read");
+    let others = || replicas.iter().filter(|replica| replica.id() != replicas[moving].id());
+    let owned = || proxies.iter().all(|envoy| envoy.is_served_by_owner(others()));
+    eventually(SETTLED, "the others serve its proxies", owned).await;
+    // Proxies that reach no other come all the same, and keep what they have.
+    let links = || others().flat_map(|other| proxies.iter().map(|envoy| (envoy.name(), host(other.id()))));
+    links().for_each(|(envoy, other)| turmoil::partition(envoy, other));
+    eventually(SETTLED, "proxies connect to it", serves).await;
+    sleep(HELD_BACK).await;
     assert!(has("missed")(), "a proxy was taken back to the last known mesh");
+    links().for_each(|(envoy, other)| turmoil::repair(envoy, other));
     api_servers[moving].recover();
+    eventually(SETTLED, "it serves proxies again", serves).await;
     world.declare_service("after");
     conclude(&world, acknowledged, "after").await;
     Ok(())

@@ -61,7 +61,7 @@ use tracing::{debug, info, warn};
 
 use self::discovery::Discovery;
 use self::follow::{Follower, Shared};
-use self::last_known::{LastKnown, RENEW_EVERY, Unusable, pause_after};
+use self::last_known::{LastKnown, MeshCopy, RENEW_EVERY, Unusable, pause_after};
 use self::metrics::SourceMetrics;
 use self::probe::{Heads, Position, Probe};
 use self::reader::Reader;
@@ -207,9 +207,9 @@ struct Running {
     last_known: LastKnown,
     files: Files,
     /// Reads the last known mesh.
-    loading: Option<JoinHandle<Result<Option<Vec<Declaration>>, Unusable>>>,
+    loading: Option<JoinHandle<Result<Option<MeshCopy<Declaration>>, Unusable>>>,
     /// The last known mesh, until it is needed or too old.
-    loaded: Option<Vec<Declaration>>,
+    loaded: Option<MeshCopy<Declaration>>,
     /// Why the last known mesh cannot be used.
     unusable: Option<Problem>,
     /// Why it cannot be kept.
@@ -461,7 +461,7 @@ impl Running {
         Some(batch)
     }
 
-    fn take_loaded(&mut self, loaded: Result<Option<Vec<Declaration>>, Unusable>) {
+    fn take_loaded(&mut self, loaded: Result<Option<MeshCopy<Declaration>>, Unusable>) {
         match loaded {
             Ok(loaded) => self.loaded = loaded.filter(|_| !self.was_synced),
             Err(error) => {
@@ -480,12 +480,12 @@ impl Running {
             return;
         }
         self.patience.ends = None;
-        if let Some(objects) = self.loaded.take() {
+        if let Some(mesh) = self.loaded.take() {
             warn!(
-                objects = objects.len(),
+                objects = mesh.objects.len(),
                 "the API server was not read in time; the last known mesh is served"
             );
-            self.store.restore(objects);
+            self.store.restore(mesh);
             self.publish_scope();
             self.report();
         } else {
@@ -498,8 +498,8 @@ impl Running {
         if !self.store.is_stale() {
             self.as_of = self.env.now();
         }
-        let (last_known, objects, as_of) = (self.last_known.clone(), self.store.kept(), self.as_of);
-        self.saving = Some(self.files.start(move || last_known.save(&objects, as_of)));
+        let (last_known, mesh, as_of) = (self.last_known.clone(), self.store.kept(), self.as_of);
+        self.saving = Some(self.files.start(move || last_known.save(&mesh, as_of)));
     }
 
     fn take_saved(&mut self, saved: io::Result<usize>) {

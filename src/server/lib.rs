@@ -20,6 +20,7 @@ pub mod enroll;
 mod followers;
 mod health;
 mod http;
+mod last_known_age;
 pub mod metrics;
 pub mod probes;
 pub mod problems;
@@ -58,6 +59,7 @@ use crate::certificate_metrics::CertificateMetrics;
 use crate::clock_watch::ClockWatch;
 use crate::config::{Config, SidecarLimits};
 use crate::enroll::Enroller;
+use crate::last_known_age::LastKnownAge;
 use crate::metrics::Metrics;
 use crate::problems::Problems;
 use crate::publisher::{InputSenders, MeshHandle, Published, Publisher};
@@ -252,7 +254,9 @@ impl Opened {
     /// it, the administration, and the port of metrics, which says that it is ready.
     pub async fn announce(self) -> Result<Handle, StartError> {
         let Self { xds, metrics_listen, socket, replica, mesh, sidecars, mut tasks, stages } = self;
+        let copy = LastKnownAge::watch(&replica.group, &mesh.served, &mut tasks);
         let ready = replica.readiness(stages.draining.clone());
+        let ready = move || ready() && copy.may_serve();
         let shards = start_shards(&replica, &mesh, sidecars, &stages, ready.clone(), &mut tasks)?;
         let administration = start_administration(socket, &replica, mesh, shards.clone(), &mut tasks);
         let mut addresses = Addresses { xds, metrics: None };
@@ -406,7 +410,8 @@ fn start_shards(
     let reports = Box::new(move |question| Arc::clone(&reports).answered(question));
     let draining = stages.draining.clone();
     let (ready, stops) = (Box::new(ready), Box::new(move || draining.is_cancelled()));
-    let parts = shards::Parts { group, env, controllers, proxies, reports, sidecars, ready, stops };
+    let served = mesh.served.clone();
+    let parts = shards::Parts { group, env, controllers, proxies, reports, sidecars, served, ready, stops };
     Shards::start(parts, tasks)
 }
 

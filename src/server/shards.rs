@@ -29,6 +29,7 @@ use smc_issuing::timed;
 use smc_raft::{Group, ProposeError, ReplicatedLedger};
 use smc_sidecar::bootstrap::Controllers;
 use smc_types::ids::{ProxyUuid, ReplicaId};
+use smc_xds::served_state::ServedState;
 use smc_xds::shard;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -122,6 +123,8 @@ pub(crate) struct Parts {
     pub(crate) reports: ProxyReports,
     /// Answers what the leader asks about the sidecars of the mesh.
     pub(crate) sidecars: Sidecars,
+    /// The latest state.
+    pub(crate) served: watch::Receiver<Option<Arc<ServedState>>>,
     /// Whether the replica serves the mesh.
     pub(crate) ready: Box<dyn Fn() -> bool + Send + Sync>,
     /// Whether it is about to stop: it does not join again then.
@@ -131,14 +134,14 @@ pub(crate) struct Parts {
 impl Shards {
     /// Starts the tasks: this replica joins, is ready when it serves the mesh, and answers the others.
     pub(crate) fn start(parts: Parts, tasks: &mut Tasks) -> Result<Self, NoEntropy> {
-        let Parts { group, env, controllers, proxies, reports, sidecars, ready, stops } = parts;
+        let Parts { group, env, controllers, proxies, reports, sidecars, served, ready, stops } = parts;
         let run = env.random_u64()?;
         let placement = placement_keeper::follow(&group, tasks);
         let (me, moves) = (group.status().replica, Arc::default());
         let receiver = Arc::new(handoff::Receiver::new(controllers.ring().replicas().len()));
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
-        let answering =
-            peer_rpc::Answering { shards: shards.clone(), proxies: proxies.clone(), reports, sidecars };
+        let (of, to) = (shards.clone(), proxies.clone());
+        let answering = peer_rpc::Answering { shards: of, proxies: to, reports, sidecars, served };
         peer_rpc::start(answering, tasks);
         handoff::start(shards.clone(), proxies, tasks);
         placement_keeper::start(shards.clone(), ready, stops, tasks);

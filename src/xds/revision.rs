@@ -9,6 +9,7 @@
 mod suffix;
 
 use std::fmt;
+use std::str::FromStr;
 
 use smc_types::object_ref::Kind;
 
@@ -58,6 +59,27 @@ impl Versions {
     }
 }
 
+/// Short, for every response and for other replicas; empty if there is no version.
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&suffix::write(self))
+    }
+}
+
+/// Reads what [`Versions`] are displayed as, by this or another version of SMC. Takes time in proportion to
+/// the length of the text, and that is bounded.
+impl FromStr for Versions {
+    type Err = InvalidVersion;
+
+    fn from_str(text: &str) -> Result<Self, InvalidVersion> {
+        match text.strip_prefix(suffix::MARK) {
+            Some(text) => suffix::read(text),
+            None if text.is_empty() => Ok(Self::default()),
+            None => Err(InvalidVersion),
+        }
+    }
+}
+
 impl FromIterator<(Kind, u64)> for Versions {
     fn from_iter<T: IntoIterator<Item = (Kind, u64)>>(versions: T) -> Self {
         let mut all = Self::default();
@@ -81,12 +103,25 @@ pub struct Revision {
     /// `changed` while the source knows that it may have missed another change. Of a kind that the platform
     /// does not serve, as far as that is known: proxies may hold versions from when it did.
     pub known: Versions,
+    /// While the source serves the last known mesh in place of what it has not read since its start: how far
+    /// that went. Of no kind, if that is not known.
+    pub copy: Option<Box<Versions>>,
 }
 
 impl Revision {
     /// The suffix of the versions that are sent now; empty before the first change.
     pub(crate) fn suffix(&self) -> String {
-        suffix::write(&self.changed)
+        self.changed.to_string()
+    }
+
+    /// Returns true if the source serves a last known mesh that may lack a change which a peer has read,
+    /// whose [`Self::changed`] are these.
+    pub fn may_lack(&self, changed: &Versions) -> bool {
+        self.copy.as_ref().is_some_and(|copy| {
+            let mut covered = Versions::clone(copy);
+            covered.raise_all(&self.known);
+            !covered.covers(changed)
+        })
     }
 }
 
@@ -151,8 +186,41 @@ mod tests {
     #[test]
     fn what_is_known_is_not_said_to_others_and_what_changed_is() {
         let known = versions(&[(Kind::Pod, 9)]);
-        assert_eq!(Revision { changed: Versions::default(), known: known.clone() }.suffix(), "");
-        assert_eq!(Revision { changed: versions(&[(Kind::Pod, 7)]), known }.suffix(), "@P7");
+        let of = |changed| Revision { changed, known: known.clone(), copy: None }.suffix();
+        assert_eq!(of(Versions::default()), "");
+        assert_eq!(of(versions(&[(Kind::Pod, 7)])), "@P7");
+    }
+
+    #[test]
+    fn a_copy_may_lack_what_a_peer_read_until_the_source_has_read_as_much() {
+        let (pod, split) = (Kind::Pod, Kind::TrafficSplit);
+        let of = |copy: Option<&[_]>, known| Revision {
+            changed: Versions::default(),
+            known: versions(known),
+            copy: copy.map(versions).map(Box::new),
+        };
+        let peer = versions(&[(pod, 5), (split, 7)]);
+        for (revision, lacks) in [
+            (of(None, &[]), false),
+            (of(Some(&[]), &[]), true),
+            (of(Some(&[(pod, 5), (split, 6)]), &[]), true),
+            (of(Some(&[(pod, 5), (split, 7)]), &[]), false),
+            (of(Some(&[(pod, 9), (split, 6)]), &[(pod, 5)]), true),
+            (of(Some(&[(pod, 2), (split, 9)]), &[(pod, 5)]), false),
+        ] {
+            assert_eq!(revision.may_lack(&peer), lacks, "{revision:?}");
+            assert!(!revision.may_lack(&Versions::default()), "a peer that has read nothing");
+        }
+    }
+
+    #[test]
+    fn versions_are_read_as_they_are_displayed() {
+        for of in [versions(&[]), versions(&[(Kind::Pod, 7), (Kind::Service, u64::MAX)])] {
+            assert_eq!(of.to_string().parse(), Ok(of));
+        }
+        for text in ["P7", "@", " ", "@p"] {
+            assert_eq!(text.parse::<Versions>(), Err(InvalidVersion), "{text}");
+        }
     }
 
     #[test]

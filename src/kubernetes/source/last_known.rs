@@ -1,8 +1,8 @@
 //! The last known mesh, on disk: what a replica serves when it starts while the API server is away.
 //!
-//! Owns the file: one copy of all objects in effect, as their own JSON, with the time at which they were, and
-//! a checksum; private, replaced atomically, bounded in bytes and in age. It holds what was kept of each
-//! object, so no Secret and no key.
+//! Owns the file: one copy of all objects in effect, as their own JSON, with the time at which they were, how
+//! far the API server had come, and a checksum; private, replaced atomically, bounded in bytes and in age. It
+//! holds what was kept of each object, so no Secret and no key.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,10 +18,11 @@ use smc_decode::manifest::{Declaration, Origin, canonical};
 use smc_host::files::private;
 use smc_types::problem::Problem;
 use smc_types::time::Timestamp;
+use smc_xds::revision::Versions;
 use thiserror::Error;
 
 /// The format marker; another format needs another one.
-const FORMAT: &str = "smc-last-known-mesh-2";
+const FORMAT: &str = "smc-last-known-mesh-3";
 
 /// Bytes of the file: the source holds no more text than that.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
@@ -43,6 +44,14 @@ const MAX_AHEAD: Duration = Duration::from_mins(10);
 /// How much longer to wait for each MiB of a copy, so that a large mesh that never rests does not keep the
 /// disk busy.
 const SAVE_EVERY_PER_MIB: Duration = Duration::from_secs(1);
+
+/// All objects in effect at one moment.
+#[derive(Debug)]
+pub(super) struct MeshCopy<T> {
+    pub(super) objects: Vec<T>,
+    /// Of each kind, all changes up to here are in it.
+    pub(super) known: Versions,
+}
 
 /// The file cannot be used.
 #[derive(Debug, Error)]
@@ -90,7 +99,7 @@ impl LastKnown {
     }
 
     /// Reads the file; `None` if there is none. Blocks.
-    pub(super) fn load(&self, now: Timestamp) -> Result<Option<Vec<Declaration>>, Unusable> {
+    pub(super) fn load(&self, now: Timestamp) -> Result<Option<MeshCopy<Declaration>>, Unusable> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -106,21 +115,21 @@ impl LastKnown {
         self.parse(&text, now).map(Some)
     }
 
-    fn parse(&self, text: &str, now: Timestamp) -> Result<Vec<Declaration>, Unusable> {
+    fn parse(&self, text: &str, now: Timestamp) -> Result<MeshCopy<Declaration>, Unusable> {
         let (head, lines) = text.split_once('\n').ok_or(Unusable::Format)?;
         let mut head = head.split(' ');
-        let (format, of, as_of, sum) = (head.next(), head.next(), head.next(), head.next());
-        if format != Some(FORMAT) {
+        if head.next() != Some(FORMAT) {
             return Err(Unusable::Format);
         }
-        let (of, as_of) = (of.unwrap_or_default(), as_of.unwrap_or_default());
-        if sum != Some(&*checksum(of, as_of, lines)) {
+        let [of, as_of, known, sum] = [(); 4].map(|()| head.next().unwrap_or_default());
+        if sum != checksum([of, as_of, known], lines) {
             return Err(Unusable::Damaged);
         }
         if of != self.of {
             return Err(Unusable::OtherMesh);
         }
         let as_of = as_of.parse().map(Timestamp).map_err(|_| Unusable::Format)?;
+        let known = known.parse().map_err(|_| Unusable::Format)?;
         if as_of > now.plus(MAX_AHEAD) {
             return Err(Unusable::Ahead);
         }
@@ -133,20 +142,20 @@ impl LastKnown {
         let object = |(line, json): (usize, &str)| {
             canonical::read(&self.rules, Origin { file: Arc::clone(&file), line: line + 2 }, json)
         };
-        Ok(lines.lines().enumerate().filter_map(object).collect())
+        Ok(MeshCopy { objects: lines.lines().enumerate().filter_map(object).collect(), known })
     }
 
-    /// Replaces the file by these objects, as they were in effect at a time. Returns its length. Blocks.
-    pub(super) fn save(&self, objects: &[Arc<str>], as_of: Timestamp) -> io::Result<usize> {
-        let mut lines = String::with_capacity(objects.iter().map(|json| json.len() + 1).sum());
-        for json in objects {
+    /// Replaces the file by this mesh, as it was in effect at a time. Returns its length. Blocks.
+    pub(super) fn save(&self, mesh: &MeshCopy<Arc<str>>, as_of: Timestamp) -> io::Result<usize> {
+        let mut lines = String::with_capacity(mesh.objects.iter().map(|json| json.len() + 1).sum());
+        for json in &mesh.objects {
             lines.push_str(json);
             lines.push('\n');
         }
-        let mut text = String::with_capacity(lines.len() + 256);
+        let mut text = String::with_capacity(lines.len() + 512);
+        let (of, as_of, known) = (&*self.of, &*as_of.0.to_string(), &*mesh.known.to_string());
         // Writing to a string does not fail.
-        let as_of = as_of.0.to_string();
-        let _ = writeln!(text, "{FORMAT} {} {as_of} {}", self.of, checksum(&self.of, &as_of, &lines));
+        let _ = writeln!(text, "{FORMAT} {of} {as_of} {known} {}", checksum([of, as_of, known], &lines));
         text.push_str(&lines);
         if text.len() > MAX_BYTES {
             let message = format!("the mesh takes more than {} MiB", MAX_BYTES / 1024 / 1024);
@@ -184,11 +193,9 @@ pub(super) fn pause_after(bytes: usize) -> Duration {
 }
 
 /// Covers the header as well.
-fn checksum(of: &str, as_of: &str, lines: &str) -> String {
+fn checksum(header: [&str; 3], lines: &str) -> String {
     let mut sum = HEXLOWER.encode(digest(&SHA256, lines.as_bytes()).as_ref());
-    for field in [of, " ", as_of] {
-        sum.push_str(field);
-    }
+    sum.push_str(&header.join(" "));
     HEXLOWER.encode(digest(&SHA256, sum.as_bytes()).as_ref())
 }
 
@@ -198,6 +205,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use smc_types::ids::MeshName;
+    use smc_types::kind::Kind;
 
     use super::*;
 
@@ -210,12 +218,17 @@ mod tests {
         LastKnown::new(directory.join("last-known-mesh"), "smc-system", rules)
     }
 
+    fn mesh(objects: &[&str]) -> MeshCopy<Arc<str>> {
+        let known = [(Kind::Pod, 7), (Kind::Service, 9)].into_iter().collect();
+        MeshCopy { objects: objects.iter().map(|json| (*json).into()).collect(), known }
+    }
+
     const NOW: Timestamp = Timestamp(1_800_000_000);
 
     fn names(known: &LastKnown) -> Result<Option<Vec<String>>, String> {
         let name = |kept: &Declaration| kept.reference.to_string();
         match known.load(NOW) {
-            Ok(kept) => Ok(kept.map(|kept| kept.iter().map(name).collect())),
+            Ok(kept) => Ok(kept.map(|kept| kept.objects.iter().map(name).collect())),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -225,11 +238,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
         assert_eq!(names(&known), Ok(None));
-        known.save(&[ACCOUNT.into(), POD.into()], NOW).unwrap();
+        known.save(&mesh(&[ACCOUNT, POD]), NOW).unwrap();
         let expected = vec!["ServiceAccount shop/a".to_owned(), "Pod shop/p".to_owned()];
         assert_eq!(names(&known), Ok(Some(expected)));
+        assert_eq!(known.load(NOW).unwrap().unwrap().known, mesh(&[]).known);
         assert_eq!(fs::metadata(&known.path).unwrap().permissions().mode() & 0o777, 0o600);
-        known.save(&[], NOW).unwrap();
+        known.save(&mesh(&[]), NOW).unwrap();
         assert_eq!(names(&known), Ok(Some(Vec::new())));
     }
 
@@ -237,7 +251,7 @@ mod tests {
     fn a_damaged_file_and_one_of_another_mesh_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
-        known.save(&[ACCOUNT.into(), POD.into()], NOW).unwrap();
+        known.save(&mesh(&[ACCOUNT, POD]), NOW).unwrap();
         assert_eq!(names(&of(directory.path(), "other")), Err("is of another mesh".to_owned()));
         let whole = fs::read(&known.path).unwrap();
         for cut in [1, 20, whole.len() / 2, whole.len() - 1] {
@@ -259,7 +273,7 @@ mod tests {
     fn a_copy_is_served_for_a_day_and_never_of_a_time_to_come() {
         let directory = tempfile::tempdir().unwrap();
         let known = of(directory.path(), "smc");
-        known.save(&[ACCOUNT.into()], NOW).unwrap();
+        known.save(&mesh(&[ACCOUNT]), NOW).unwrap();
         for (minutes, expected) in [
             (-6, None),
             (0, None),
@@ -268,7 +282,7 @@ mod tests {
             (2200 * 60, Some("is 2200 hours old, and may be 24: policy may have been taken back since")),
             (-30, Some("is of a time to come: the clock of this replica is, or was, wrong")),
         ] {
-            let loaded = known.load(Timestamp(NOW.0 + 60 * minutes)).map(|kept| kept.unwrap().len());
+            let loaded = known.load(Timestamp(NOW.0 + 60 * minutes)).map(|kept| kept.unwrap().objects.len());
             let expected = expected.map_or(Ok(1), |reason| Err(reason.to_owned()));
             assert_eq!(loaded.map_err(|error| error.to_string()), expected, "after {minutes} min");
         }

@@ -54,6 +54,7 @@ pub(super) use self::version::Version;
 use self::weight::{MAX_OBJECT_BYTES, held_bytes};
 use super::failure::Trouble;
 use super::kept::Unreadable;
+use super::last_known::MeshCopy;
 use crate::custom_objects::{CustomObjects, Marks};
 use smc_decode::Rules;
 use smc_decode::kinds::{self, Meaning};
@@ -120,8 +121,8 @@ pub(super) struct Ended {
 struct Completeness {
     /// The mesh was read whole since the start.
     whole: bool,
-    /// The last known mesh was restored.
-    restored: bool,
+    /// The last known mesh was restored; how far it went.
+    restored: Option<Box<Versions>>,
 }
 
 /// The objects, and what was sent of them.
@@ -206,7 +207,7 @@ impl Store {
 
     /// Whether there may be something to send.
     pub(super) fn has_news(&self) -> bool {
-        self.changed && (self.completeness.restored || self.is_synced())
+        self.changed && (self.completeness.restored.is_some() || self.is_synced())
     }
 
     /// Takes note of whether the API server does not answer.
@@ -281,7 +282,8 @@ impl Store {
         for (kind, _) in self.kinds.iter().filter(|(_, of)| matches!(of.look, Look::Missing(_))) {
             known.raise(*kind, furthest);
         }
-        Revision { changed: self.latest.clone(), known }
+        let copy = self.completeness.restored.clone().filter(|_| !self.is_synced());
+        Revision { changed: self.latest.clone(), known, copy }
     }
 
     /// Takes in an object that is new, or another now.
@@ -462,13 +464,14 @@ impl Store {
         self.namespaces.admit_everywhere(kind);
     }
 
-    /// The JSON of every object that is in effect.
-    pub(super) fn kept(&self) -> Vec<Arc<str>> {
+    /// What is in effect, as JSON.
+    pub(super) fn kept(&self) -> MeshCopy<Arc<str>> {
         let objects = self.kinds.values().flat_map(|collection| &collection.objects);
-        objects
+        let objects = objects
             .filter(|(reference, _)| !self.is_withheld(reference))
             .filter_map(|(_, known)| known.json.clone())
-            .collect()
+            .collect();
+        MeshCopy { objects, known: self.revision().known }
     }
 
     fn is_withheld(&self, reference: &ObjectRef) -> bool {
@@ -481,7 +484,7 @@ impl Store {
 
     /// What leads from what was sent to what is known; `None` if that is no news, or too little is known.
     pub(super) fn batch(&mut self, more: &[Problem]) -> Option<Batch> {
-        if !self.completeness.restored && !self.is_synced() {
+        if self.completeness.restored.is_none() && !self.is_synced() {
             return None;
         }
         self.changed = false;

@@ -14,7 +14,8 @@ use smc_proto::peer::v1::question::Question;
 use smc_proto::peer::v1::{self as pb, ShardsAnswer};
 use smc_raft::{NotAnswered, PeerHandler};
 use smc_types::ids::ReplicaId;
-use tokio::sync::{mpsc, oneshot};
+use smc_xds::served_state::ServedState;
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::warn;
 
 use super::{Moves, Shards};
@@ -60,6 +61,7 @@ pub(super) struct Answering {
     pub(super) proxies: Proxies,
     pub(super) reports: ProxyReports,
     pub(super) sidecars: Sidecars,
+    pub(super) served: watch::Receiver<Option<Arc<ServedState>>>,
 }
 
 /// Starts answering.
@@ -86,7 +88,7 @@ pub(super) fn start(answering: Answering, tasks: &mut Tasks) {
 
 impl Answering {
     async fn answer(&self, from: ReplicaId, question: Question) -> Result<Answer, NotAnswered> {
-        let Self { shards, proxies, reports, sidecars } = self;
+        let Self { shards, proxies, reports, sidecars, served } = self;
         match question {
             Question::Shards(pb::ShardsQuestion {}) => Ok(Answer::Shards(held(shards, proxies))),
             // A replica that is not ready any more, or not known to be yet, takes nothing.
@@ -97,6 +99,11 @@ impl Answering {
                 Ok(Answer::AcceptMoves(shards.receiver.accept(count, proxies)))
             }
             Question::ProxyReports(question) => reports(question).await.map(Answer::ProxyReports),
+            Question::Revision(pb::RevisionQuestion {}) => {
+                let read = served.borrow().as_ref().and_then(|served| served.revision.clone());
+                let changed = read.map(|revision| revision.changed.to_string()).unwrap_or_default();
+                Ok(Answer::Revision(pb::RevisionAnswer { changed }))
+            }
             // What a former leader found does not replace what the leader found.
             Question::Sidecars(_) if shards.group.status().leader != Some(from) => Err(NotAnswered::NotNow),
             Question::Sidecars(question) => Ok(Answer::Sidecars(sidecars.answer(question))),

@@ -59,6 +59,7 @@ async fn start_in(env: Env, disk: &MemoryDisk) -> Alone {
         sidecars: Sidecars::new(&proxies, &refusals, &problems, &metrics, TIME_TO_CONNECT),
         proxies,
         reports: Box::new(|_| Box::pin(std::future::ready(Err(NotAnswered::NotNow)))),
+        served: tokio::sync::watch::Sender::default().subscribe(),
         ready: Box::new(move || is_ready.load(Ordering::Relaxed)),
         stops: Box::new(|| false),
     };

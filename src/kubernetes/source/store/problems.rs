@@ -108,7 +108,7 @@ impl Store {
     /// The problems of the whole.
     fn whole(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if self.completeness.restored && !self.is_synced() {
+        if self.completeness.restored.is_some() && !self.is_synced() {
             let unread: Vec<Kind> = self
                 .kinds
                 .iter()

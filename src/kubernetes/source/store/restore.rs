@@ -11,15 +11,16 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use super::collection::{Known, Look};
 use super::weight::held_bytes;
 use super::{Store, reader};
+use crate::source::last_known::MeshCopy;
 
 impl Store {
-    /// Takes the last known mesh for what the API server has not said yet. Kind by kind, a list ends it; of a
-    /// kind that cannot be read, it stays.
-    pub(in crate::source) fn restore(&mut self, declarations: Vec<Declaration>) {
-        self.completeness.restored = true;
+    /// Takes the last known mesh for what the API server has not said yet. Kind by kind, a list
+    /// ends it; of a kind that cannot be read, it stays.
+    pub(in crate::source) fn restore(&mut self, mesh: MeshCopy<Declaration>) {
+        self.completeness.restored = Some(Box::new(mesh.known));
         self.changed = true;
         let (namespaces, others): (Vec<_>, Vec<_>) =
-            declarations.into_iter().partition(|kept| matches!(kept.reference, ObjectRef::Namespace(_)));
+            mesh.objects.into_iter().partition(|kept| matches!(kept.reference, ObjectRef::Namespace(_)));
         let mut whole = BTreeSet::new();
         for kept in namespaces {
             let name = kept.reference.namespace().to_owned();

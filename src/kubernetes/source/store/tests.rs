@@ -510,7 +510,7 @@ fn what_is_kept_is_what_was_sent() {
     let mut mesh = Mesh::synced(&["shop/a"]);
     mesh.next();
     mesh.applied(Kind::Namespace, namespace_object("more", "smc", 11));
-    let kept: Vec<Arc<str>> = mesh.store.kept();
+    let kept: Vec<Arc<str>> = mesh.store.kept().objects;
     let shop = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"labels":{"openservicemesh.io/monitored-by":"smc"},"name":"shop"}}"#;
     let a = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"a","namespace":"shop"}}"#;
     assert_eq!(kept, [Arc::from(shop), Arc::from(a)]);

@@ -43,12 +43,12 @@ fn versions([services, splits, pods]: Of) -> Versions {
 
 /// A view of a source that has come this far and knows of no later change.
 fn at(specs: &[Spec<'_>], of: Of) -> View {
-    view(specs).at(Revision { changed: versions(of), known: versions(of) })
+    view(specs).at(Revision { changed: versions(of), known: versions(of), copy: None })
 }
 
 /// What stands behind the hash in what a replica sends that has come this far.
 fn suffix(of: Of) -> String {
-    Revision { changed: versions(of), known: Versions::default() }.suffix()
+    Revision { changed: versions(of), known: Versions::default(), copy: None }.suffix()
 }
 
 /// The first requests of an Envoy that holds [`NEW`] from a replica whose versions had this suffix.
@@ -126,9 +126,10 @@ fn a_kind_that_the_client_has_no_version_of_holds_nothing_back() {
 #[test]
 fn a_replica_without_later_changes_has_come_as_far_as_it_knows() {
     for (known, behind) in [([8, 9, 9], false), ([8, 8, 9], true)] {
-        let view = view(&OLD).at(Revision { changed: versions([1, 1, 1]), known: versions(known) });
+        let view =
+            view(&OLD).at(Revision { changed: versions([1, 1, 1]), known: versions(known), copy: None });
         assert_eq!(resumed(&view, [8, 9, 9]).0.holds_back(), behind, "{known:?}");
-        let view = view.at(Revision { changed: versions([9, 9, 9]), known: versions(known) });
+        let view = view.at(Revision { changed: versions([9, 9, 9]), known: versions(known), copy: None });
         assert_eq!(resumed(&view, [8, 9, 9]).0.holds_back(), behind, "it may have missed a change before");
     }
 }
@@ -262,8 +263,9 @@ fn a_version_on_the_wire_says_how_far_its_replica_had_come() {
     for (changed, suffix) in changed {
         let view = view(&OLD);
         let known = versions([9_999_999; 3]);
-        let view =
-            changed.map_or(view.clone(), |changed| view.at(Revision { changed: versions(changed), known }));
+        let view = changed.map_or(view.clone(), |changed| {
+            view.at(Revision { changed: versions(changed), known, copy: None })
+        });
         let step = ads().on_delta(&delta(CDS), Some(&view)).unwrap();
         let mut bytes = Vec::new();
         step.responses[0].encode(&mut bytes);

@@ -114,7 +114,7 @@ fn what_was_restored_is_not_judged_before_the_api_server_names_it() {
     shop["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let shop = canonical::read(&rules, Origin { file: "kept".into(), line: 1 }, &shop.to_string()).unwrap();
     let listed = target("shop/t", "a", 4, 3, 9);
-    let restored = || vec![shop.clone(), kept(&listed)];
+    let restored = || MeshCopy { objects: vec![shop.clone(), kept(&listed)], known: Versions::default() };
     let mut mesh = Mesh::new();
     mesh.store.restore(restored());
     assert!(mesh.store.custom().is_empty());

@@ -3,15 +3,16 @@
 use super::*;
 use smc_decode::manifest::{Declaration, Origin};
 
-/// The objects as the last known mesh has them.
-fn kept(objects: &[Value]) -> Vec<Declaration> {
+/// The objects as the last known mesh has them, as of version 20 of each kind.
+fn kept(objects: &[Value]) -> MeshCopy<Declaration> {
     let rules = Rules::api_server(MeshName::default());
     let read = |object: &Value| {
         let mut object = object.clone();
         object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
         canonical::read(&rules, Origin { file: "kept".into(), line: 1 }, &object.to_string()).unwrap()
     };
-    objects.iter().map(read).collect()
+    let known = KINDS.iter().map(|kind| (*kind, 20)).collect();
+    MeshCopy { objects: objects.iter().map(read).collect(), known }
 }
 
 #[test]
@@ -76,6 +77,23 @@ fn the_last_known_mesh_stays_whatever_is_read_half() {
     assert_eq!(mesh.next(), Some(Vec::new()), "nothing is gone that was not seen to be gone");
     mesh.list(Kind::ServiceAccount, 30, &objects[1..2]);
     assert_eq!(mesh.next().unwrap(), ["-ServiceAccount shop/b"]);
+}
+
+#[test]
+fn a_revision_says_how_far_the_copy_went_until_everything_was_read() {
+    let objects = [namespace_object("shop", "smc", 1), account("shop/a", 2)];
+    let mut mesh = Mesh::new();
+    assert_eq!(mesh.store.revision().copy, None);
+    mesh.store.restore(kept(&objects));
+    let copy = Some(Box::new(kept(&[]).known));
+    assert_eq!(mesh.store.batch(&[]).unwrap().revision.unwrap().copy, copy);
+    mesh.list(Kind::Namespace, 30, &objects[..1]);
+    mesh.list(Kind::ServiceAccount, 30, &objects[1..]);
+    mesh.list(Kind::TrafficTarget, 30, &[]);
+    assert_eq!(mesh.store.revision().copy, copy);
+    mesh.list(Kind::MeshConfig, 30, &[]);
+    assert_eq!(mesh.store.batch(&[]).unwrap().revision.unwrap().copy, None);
+    assert_eq!(mesh.store.kept().known.of(Kind::MeshConfig), 30);
 }
 
 /// Equal content is not read again when the API server says it.

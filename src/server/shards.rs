@@ -140,8 +140,13 @@ impl Shards {
         let (me, moves) = (group.status().replica, Arc::default());
         let receiver = Arc::new(handoff::Receiver::new(controllers.ring().replicas().len()));
         let shards = Self { group, env, me, run, controllers, placement, moves, receiver };
-        let (of, to) = (shards.clone(), proxies.clone());
-        let answering = peer_rpc::Answering { shards: of, proxies: to, reports, sidecars, served };
+        let answering = peer_rpc::Answering {
+            shards: shards.clone(),
+            proxies: proxies.clone(),
+            reports,
+            sidecars,
+            served,
+        };
         peer_rpc::start(answering, tasks);
         handoff::start(shards.clone(), proxies, tasks);
         placement_keeper::start(shards.clone(), ready, stops, tasks);

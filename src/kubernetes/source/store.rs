@@ -282,7 +282,7 @@ impl Store {
         for (kind, _) in self.kinds.iter().filter(|(_, of)| matches!(of.look, Look::Missing(_))) {
             known.raise(*kind, furthest);
         }
-        let copy = self.completeness.restored.clone().filter(|_| !self.is_synced());
+        let copy = self.completeness.restored.as_ref().filter(|_| !self.is_synced()).cloned();
         Revision { changed: self.latest.clone(), known, copy }
     }
 

@@ -13,6 +13,7 @@ mod addresses;
 mod affected;
 mod apply;
 mod backends;
+mod counts;
 mod endpoint;
 mod endpoint_budget;
 mod inbound;

@@ -8,121 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::counts::{ByPort, Counts, Grouped};
 use super::{Catalog, Endpoint};
 use smc_model::topology::{
     EndpointSlice, Readiness, Service, ServicePort, SliceEndpoint, TargetPort, Workload,
 };
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::AppProtocol;
-
-/// How often each value was contributed. Between two states it is the difference, and may be negative.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Counts<T: Ord>(BTreeMap<T, i64>);
-
-impl<T: Ord> Default for Counts<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T: Ord> Counts<T> {
-    /// Leaves no count of zero behind, so that equal sums are equal.
-    fn add(&mut self, value: T, count: i64) {
-        use std::collections::btree_map::Entry;
-        match self.0.entry(value) {
-            Entry::Vacant(vacant) => {
-                if count != 0 {
-                    vacant.insert(count);
-                }
-            }
-            Entry::Occupied(mut occupied) => {
-                *occupied.get_mut() += count;
-                if *occupied.get() == 0 {
-                    occupied.remove();
-                }
-            }
-        }
-    }
-
-    fn add_all(&mut self, other: Self) {
-        if self.0.is_empty() {
-            self.0 = other.0;
-        } else {
-            other.0.into_iter().for_each(|(value, count)| self.add(value, count));
-        }
-    }
-
-    fn subtract(&mut self, other: &Self)
-    where
-        T: Clone,
-    {
-        other.0.iter().for_each(|(value, count)| self.add(value.clone(), -count));
-    }
-
-    /// The values that `change` adds to these, or takes away, and whether it adds them.
-    fn turned<'a>(&self, change: &'a Self) -> impl Iterator<Item = (&'a T, bool)> {
-        let was = |value: &T| self.0.get(value).copied().unwrap_or(0);
-        change.0.iter().filter_map(move |(value, count)| match (was(value), was(value) + count) {
-            (0, _) => Some((value, true)),
-            (_, 0) => Some((value, false)),
-            _ => None,
-        })
-    }
-}
-
-/// Counts by port of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ByPort<T: Ord>(BTreeMap<u16, Counts<T>>);
-
-impl<T: Ord> Default for ByPort<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T: Ord> ByPort<T> {
-    fn add(&mut self, port: u16, value: T) {
-        self.0.entry(port).or_default().add(value, 1);
-    }
-
-    fn of(&self, port: u16) -> impl Iterator<Item = &T> {
-        self.0.get(&port).into_iter().flat_map(|counts| counts.0.keys())
-    }
-
-    fn add_all(&mut self, other: Self) {
-        for (port, counts) in other.0 {
-            self.change(port, |own| own.add_all(counts));
-        }
-    }
-
-    fn subtract(&mut self, other: &Self)
-    where
-        T: Clone,
-    {
-        for (port, counts) in &other.0 {
-            self.change(*port, |own| own.subtract(counts));
-        }
-    }
-
-    fn change(&mut self, port: u16, change: impl FnOnce(&mut Counts<T>)) {
-        let counts = self.0.entry(port).or_default();
-        change(counts);
-        if counts.0.is_empty() {
-            self.0.remove(&port);
-        }
-    }
-
-    /// As [`Counts::turned`], with the port.
-    fn turned<'a>(&'a self, change: &'a Self) -> impl Iterator<Item = (u16, &'a T)> {
-        change.0.iter().flat_map(|(port, change)| {
-            let own = self.0.get(port);
-            let unknown = own.is_none().then(|| change.0.keys());
-            let known = own.map(|counts| counts.turned(change).map(|(value, _)| value));
-            let turned = unknown.into_iter().flatten().chain(known.into_iter().flatten());
-            turned.map(|value| (*port, value))
-        })
-    }
-}
 
 /// The in-mesh backends of one service, or the difference between two states of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -143,6 +35,10 @@ pub(super) struct Backends {
     ready: ByPort<Endpoint>,
     /// Those that take the place of the ready ones of a port that has none.
     last_resort: ByPort<Endpoint>,
+    /// The selected workloads outside of the mesh, and by each named target port the ones in the mesh
+    /// without it. No answer about endpoints depends on them: they are what may be wrong with the service.
+    outside: Counts<WorkloadId>,
+    lacking: Grouped<String, WorkloadId>,
 }
 
 /// What of a service's backends a change turns.
@@ -214,10 +110,12 @@ impl Backends {
         match source {
             Source::Workload(id) => {
                 let selected = catalog.index.selected.get(&service.id).is_some_and(|all| all.contains(id));
-                let workload = catalog.workloads.get(id).filter(|w| selected && catalog.in_mesh(w));
-                if let Some(workload) = workload {
+                let Some(workload) = catalog.workloads.get(id).filter(|_| selected) else { return };
+                if catalog.in_mesh(workload) {
                     let sliced = catalog.index.slices_of.contains_key(&service.id);
                     self.add_selected(service, workload, sliced, bare);
+                } else {
+                    self.outside.add(id.clone(), 1);
                 }
             }
             Source::Slice(id, only) => {
@@ -243,7 +141,13 @@ impl Backends {
         }
         self.add_workload(workload);
         for port in service.ports.iter().filter(|_| !bare) {
-            let Some(target) = target_port(port, workload) else { continue };
+            let target = match target_port(port, workload) {
+                Ok(target) => target,
+                Err(name) => {
+                    self.lacking.add(name.to_owned(), workload.id.clone());
+                    continue;
+                }
+            };
             let ips = workload.ips.iter().copied();
             self.add_target(workload, port, target, ips.clone().filter(|_| !machine));
             if machine || !sliced {
@@ -308,13 +212,15 @@ impl Backends {
 
     /// Adds a difference, or what other sources contribute.
     pub(super) fn add(&mut self, other: Self) {
-        let Self { workloads, targets, accounts, listening, ready, last_resort } = other;
+        let Self { workloads, targets, accounts, listening, ready, last_resort, outside, lacking } = other;
         self.workloads.add_all(workloads);
         self.targets.add_all(targets);
         self.accounts.add_all(accounts);
         self.listening.add_all(listening);
         self.ready.add_all(ready);
         self.last_resort.add_all(last_resort);
+        self.outside.add_all(outside);
+        self.lacking.add_all(lacking);
     }
 
     /// Takes away what others contributed.
@@ -325,6 +231,8 @@ impl Backends {
         self.listening.subtract(&other.listening);
         self.ready.subtract(&other.ready);
         self.last_resort.subtract(&other.last_resort);
+        self.outside.subtract(&other.outside);
+        self.lacking.subtract(&other.lacking);
     }
 
     /// What `change` turns if it is added.
@@ -367,45 +275,56 @@ impl Backends {
 
     /// How many workloads there are.
     pub(super) fn len(&self) -> usize {
-        self.workloads.0.len()
+        self.workloads.values().len()
     }
 
     /// The workloads, ready or not, sorted.
     pub(super) fn workloads(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.workloads.0.keys()
+        self.workloads.values()
     }
 
     /// The ports of a workload that the service targets, sorted.
     pub(super) fn targets(&self, workload: &WorkloadId) -> impl Iterator<Item = (u16, AppProtocol)> {
         let from = (workload.clone(), 0, AppProtocol::Http);
-        let of = self.targets.0.range(from..).take_while(move |((id, ..), _)| id == workload);
-        of.map(|((_, port, protocol), _)| (*port, *protocol))
+        let of = self.targets.from(from).take_while(move |(id, ..)| id == workload);
+        of.map(|(_, port, protocol)| (*port, *protocol))
     }
 
     /// The identities, sorted.
     pub(super) fn accounts(&self) -> impl Iterator<Item = &ServiceAccountId> {
-        self.accounts.0.keys()
+        self.accounts.values()
     }
 
     /// The addresses that pods listen on for a port of the service, sorted.
     pub(super) fn listening(&self, port: u16) -> impl Iterator<Item = (IpAddr, u16)> {
-        self.listening.of(port).copied()
+        self.listening.of(&port).copied()
     }
 
     /// Whether a pod listens there, for any port of the service.
     pub(super) fn is_listening(&self, at: (IpAddr, u16)) -> bool {
-        self.listening.0.values().any(|counts| counts.0.contains_key(&at))
+        self.listening.groups().any(|counts| counts.contains(&at))
     }
 
     /// The addresses that pods listen on, for any port of the service.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.listening.0.values().flat_map(|counts| counts.0.keys().map(|(ip, _)| *ip)).collect()
+        self.listening.groups().flat_map(Counts::values).map(|(ip, _)| *ip).collect()
+    }
+
+    /// The selected workloads outside of the mesh, sorted.
+    pub(super) fn outside(&self) -> impl ExactSizeIterator<Item = &WorkloadId> {
+        self.outside.values()
+    }
+
+    /// The selected workloads in the mesh without a port of this name, sorted. None, if the service is over
+    /// the budget of its namespace.
+    pub(super) fn lacking(&self, name: &str) -> impl ExactSizeIterator<Item = &WorkloadId> {
+        self.lacking.of(name)
     }
 
     /// The endpoints of a port of the service, sorted.
     pub(super) fn endpoints(&self, port: u16) -> impl Iterator<Item = &Endpoint> {
-        let mut ready = self.ready.of(port).peekable();
-        let last_resort = ready.peek().is_none().then(|| self.last_resort.of(port));
+        let mut ready = self.ready.of(&port).peekable();
+        let last_resort = ready.peek().is_none().then(|| self.last_resort.of(&port));
         ready.chain(last_resort.into_iter().flatten())
     }
 }
@@ -420,11 +339,11 @@ fn ports_of<'a>(service: &'a Service, slice: &EndpointSlice) -> Vec<(&'a Service
     slice.ports.iter().flat_map(|port| numbers(&port.name).map(|of| (of, port.port))).collect()
 }
 
-/// The port of `workload` that `port` targets; `None` if it names a container port that the pod lacks.
-pub(super) fn target_port(port: &ServicePort, workload: &Workload) -> Option<u16> {
+/// The port of `workload` that `port` targets, or the name of a container port that the workload lacks.
+fn target_port<'a>(port: &'a ServicePort, workload: &Workload) -> Result<u16, &'a str> {
     match &port.target {
-        TargetPort::Number(number) => Some(*number),
-        TargetPort::Name(name) => workload.ports.get(name).copied(),
+        TargetPort::Number(number) => Ok(*number),
+        TargetPort::Name(name) => workload.ports.get(name).copied().ok_or(name),
     }
 }
 

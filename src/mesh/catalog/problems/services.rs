@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use super::named;
 use crate::catalog::Catalog;
-use crate::catalog::backends::{Backends, target_port};
-use smc_model::topology::Service;
+use crate::catalog::backends::Backends;
+use smc_model::topology::{Service, TargetPort};
 use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
@@ -92,24 +92,25 @@ fn check_service(catalog: &Catalog, service: &Service, problems: &mut Vec<Proble
         problems.push(Problem::warning(&object, "spec.ports", "has none; the mesh carries nothing to it"));
     }
 
-    let selected = catalog.index.selected.get(&service.id).into_iter().flatten();
-    let selected = selected.filter_map(|id| catalog.workloads.get(id));
-    let (inside, outside): (Vec<_>, Vec<_>) = selected.partition(|workload| catalog.in_mesh(workload));
-    if let (Some(_), Some(pod)) = (inside.first(), outside.first()) {
+    let Some(backends) = catalog.index.backends.get(&service.id) else { return };
+    let selected = catalog.index.selected.get(&service.id).map_or(0, BTreeSet::len);
+    let mut outside = backends.outside();
+    let count = outside.len();
+    if count < selected
+        && let Some(pod) = outside.next()
+    {
         let message = format!(
-            "matches {} pods outside the mesh, such as {}; callers in the mesh do not reach them",
-            outside.len(),
-            pod.id
+            "matches {count} pods outside the mesh, such as {pod}; callers in the mesh do not reach them"
         );
         problems.push(Problem::warning(&object, "spec.selector", message));
     }
     for (index, port) in service.ports.iter().enumerate() {
-        let lacking: Vec<_> = inside.iter().filter(|pod| target_port(port, pod).is_none()).collect();
-        if let Some(pod) = lacking.first() {
+        let TargetPort::Name(name) = &port.target else { continue };
+        let mut lacking = backends.lacking(name);
+        let count = lacking.len();
+        if let Some(pod) = lacking.next() {
             let message = format!(
-                "is a name that {} of its pods do not have, such as {}; they get nothing on port {}",
-                lacking.len(),
-                pod.id,
+                "is a name that {count} of its pods do not have, such as {pod}; they get nothing on port {}",
                 port.port
             );
             problems.push(Problem::warning(&object, format!("spec.ports[{index}].targetPort"), message));

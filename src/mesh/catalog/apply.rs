@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backends::{Backends, Source};
-use super::index::selects;
 use super::problems::check::Check;
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
@@ -131,17 +130,17 @@ impl Catalog {
         if old == new.as_ref() {
             return;
         }
-        let selected = self.index.selecting.get(id).cloned().unwrap_or_default();
-        let selecting = match (old, &new) {
-            (Some(old), Some(new)) if old.labels == new.labels && old.services == new.services => {
-                selected.clone()
-            }
-            (_, Some(new)) => self.services_selecting(new),
-            (_, None) => BTreeSet::new(),
-        };
         let mut sources: BTreeMap<ServiceId, BTreeSet<Source>> = BTreeMap::new();
-        for service in selected.union(&selecting) {
+        for service in self.index.selecting.get(id).into_iter().flatten() {
             sources.entry(service.clone()).or_default().insert(Source::Workload(id.clone()));
+        }
+        let selected_by = |state: &Arc<Workload>| (state.labels.clone(), state.services.clone());
+        if old.map(selected_by) != new.as_ref().map(selected_by) {
+            let states = old.into_iter().chain(&new);
+            let labels =
+                states.flat_map(|state| self.index.labels_selected_by(id.namespace(), &state.labels));
+            self.pending.labels.extend(labels);
+            self.pending.relabelled.insert(id.clone());
         }
         let mut due: Vec<_> = Vec::from_iter(id.is_machine().then(|| Check::Machine(id.clone())));
         due.extend(old.into_iter().chain(&new).flat_map(|state| &state.ips).copied().map(Check::Address));
@@ -153,9 +152,6 @@ impl Catalog {
         self.found.all_of(due);
         for (service, sources) in sources {
             self.touch(&service, sources);
-        }
-        for service in selected.symmetric_difference(&selecting) {
-            self.index.set_selected(service, id, selecting.contains(service));
         }
         if let Some(old) = self.workloads.remove(id) {
             self.index.file_workload(&old, false);
@@ -191,7 +187,7 @@ impl Catalog {
             self.services.insert(id.clone(), new);
         }
         if !same_selector {
-            self.select_pods_of(id);
+            self.pending.reselecting.insert(id.clone());
         }
         self.pending.rewired.insert(id.clone());
         self.touch_all([id.clone()]);
@@ -391,19 +387,6 @@ impl Catalog {
         }
     }
 
-    /// The services whose selector matches the pod, or that the machine names.
-    fn services_selecting(&self, workload: &Workload) -> BTreeSet<ServiceId> {
-        if workload.id.is_machine() {
-            let named = workload.services.iter().filter(|id| self.services.contains_key(id));
-            return named.cloned().collect();
-        }
-        let candidates = self.index.services_filed_under(workload.id.namespace(), &workload.labels);
-        let matching = candidates.filter(|id| {
-            self.services.get(id).is_some_and(|service| selects(&service.selector, &workload.labels))
-        });
-        matching.cloned().collect()
-    }
-
     /// The services with a slice that holds an address of the workload.
     fn services_holding(&self, workload: &Workload) -> impl Iterator<Item = &ServiceId> {
         self.slices_holding(workload).map(|(slice, _)| &slice.service)
@@ -415,25 +398,6 @@ impl Catalog {
         let at = move |ip: IpAddr| self.index.slices_at(namespace, ip).map(move |slice| (slice, ip));
         let slices = workload.ips.iter().flat_map(move |&ip| at(ip));
         slices.filter_map(|(slice, ip)| Some((self.slices.get(slice)?, ip)))
-    }
-
-    /// Selects the pods and machines of a service whose selector is new, or that is gone.
-    fn select_pods_of(&mut self, id: &ServiceId) {
-        let was = self.index.selected.get(id).cloned().unwrap_or_default();
-        let selector = self.services.get(id).map(|service| &service.selector);
-        let candidates = selector.map(|selector| self.index.pods_filed_under(id.namespace(), selector));
-        let mut is: BTreeSet<WorkloadId> = candidates
-            .into_iter()
-            .flatten()
-            .filter(|pod| self.workloads.get(pod).zip(selector).is_some_and(|(w, s)| selects(s, &w.labels)))
-            .cloned()
-            .collect();
-        if selector.is_some() {
-            is.extend(self.index.naming.get(id).into_iter().flatten().cloned());
-        }
-        for pod in was.symmetric_difference(&is) {
-            self.index.set_selected(id, pod, is.contains(pod));
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::endpoint_budget::EndpointBudgets;
+use super::selection::SelectionBudgets;
 use super::{Affected, Catalog, Object, SourceEvent};
 use crate::policy::fixtures;
 pub(crate) use crate::policy::fixtures::{
@@ -24,10 +25,11 @@ impl Catalog {
         Self::default().and(objects)
     }
 
-    /// A catalog in which the services of a namespace may have so many endpoints.
-    pub(crate) fn with_endpoints(most: u64) -> Self {
+    /// A catalog in which the services of a namespace may have so many endpoints, and select so many pods.
+    pub(crate) fn with_budgets(endpoints: u64, selected: u64) -> Self {
         let mut catalog = Self::default();
-        catalog.index.endpoint_budgets = EndpointBudgets::of(most);
+        catalog.index.endpoint_budgets = EndpointBudgets::of(endpoints);
+        catalog.index.selection_budgets = SelectionBudgets::of(selected);
         catalog
     }
 

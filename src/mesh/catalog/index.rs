@@ -9,13 +9,17 @@ use std::sync::Arc;
 
 use super::backends::Backends;
 use super::endpoint_budget::EndpointBudgets;
+use super::selection::SelectionBudgets;
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::ProxyClass;
 
 /// One label that services of one namespace select by: namespace, key, value.
-type Label = (String, String, String);
+pub(super) type Label = (String, String, String);
+
+/// The labels of an object, or those that a selector asks for.
+pub(super) type Labels = BTreeMap<String, String>;
 
 /// A sidecar in the mesh: its name and its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +33,16 @@ pub(super) struct Index {
     /// Workloads by namespace, and by each of their labels.
     pub(super) workloads_in: BTreeMap<String, BTreeSet<WorkloadId>>,
     labelled: BTreeMap<Label, BTreeSet<WorkloadId>>,
-    /// Services by the first label of their selector: a pod is compared only with the services under one of
-    /// its labels.
-    by_selector: BTreeMap<Label, BTreeSet<ServiceId>>,
+    /// Services by each label of their selector.
+    by_label: BTreeMap<Label, BTreeSet<ServiceId>>,
+    /// The services that select pods, by the rarest label of their selector: a pod is compared only with those
+    /// under one of its labels. And the label that each is under.
+    by_rarest: BTreeMap<Label, BTreeSet<ServiceId>>,
+    rarest: BTreeMap<ServiceId, Label>,
     /// Machines by the services that they name, which may not exist.
     pub(super) naming: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
-    /// The pods each service's selector matches, and the machines that name the service, in the mesh or not.
+    /// The pods each service's selector matches, and the machines that name the service, in the mesh or not. A
+    /// service that is over the budget of its namespace ([`super::selection`]) selects no pod.
     pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
     /// The services whose selector matches each pod, and those that a machine names.
     pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,
@@ -49,6 +57,8 @@ pub(super) struct Index {
 
     /// The backends of each service; one entry per service.
     pub(super) backends: BTreeMap<ServiceId, Backends>,
+    /// What pods each service may select.
+    pub(super) selection_budgets: SelectionBudgets,
     /// What endpoints each service may have.
     pub(super) endpoint_budgets: EndpointBudgets,
     /// The services that each in-mesh workload is behind.
@@ -78,6 +88,11 @@ pub(super) struct Index {
     pub(super) splits_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
 }
 
+/// The labels of a pod, or of a selector, in a namespace.
+fn labels(namespace: &str, labels: &Labels) -> impl Iterator<Item = Label> {
+    labels.iter().map(move |(key, value)| (namespace.to_owned(), key.clone(), value.clone()))
+}
+
 /// Adds or removes `value` under `key`, leaving no empty set behind.
 pub(super) fn set<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: V, present: bool) {
     if present {
@@ -92,7 +107,7 @@ pub(super) fn set<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, va
 
 /// Whether `labels` have all labels of `selector`. The empty selector matches nothing: the endpoints of such
 /// a service come from EndpointSlices alone.
-pub(super) fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+pub(super) fn selects(selector: &Labels, labels: &Labels) -> bool {
     !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
@@ -101,8 +116,7 @@ impl Index {
     pub(super) fn file_workload(&mut self, workload: &Workload, present: bool) {
         let namespace = workload.id.namespace();
         set(&mut self.workloads_in, namespace.to_owned(), workload.id.clone(), present);
-        for (key, value) in &workload.labels {
-            let label = (namespace.to_owned(), key.clone(), value.clone());
+        for label in labels(namespace, &workload.labels) {
             set(&mut self.labelled, label, workload.id.clone(), present);
         }
         for service in &workload.services {
@@ -113,14 +127,13 @@ impl Index {
         }
     }
 
-    /// Adds or removes a service under its selector and its virtual addresses.
+    /// Adds or removes a service under the labels of its selector and its virtual addresses.
     pub(super) fn file_service(&mut self, service: &Service, present: bool) {
         for &ip in service.cluster_ips.iter().filter(|_| !service.headless) {
             set(&mut self.services_at, ip, service.id.clone(), present);
         }
-        if let Some((key, value)) = service.selector.first_key_value() {
-            let label = (service.id.namespace().to_owned(), key.clone(), value.clone());
-            set(&mut self.by_selector, label, service.id.clone(), present);
+        for label in labels(service.id.namespace(), &service.selector) {
+            set(&mut self.by_label, label, service.id.clone(), present);
         }
     }
 
@@ -165,28 +178,55 @@ impl Index {
         set(&mut self.selecting, workload.clone(), service.clone(), selected);
     }
 
+    /// The rarest label of a selector, the first of those that are equally rare, and how many have it.
+    pub(super) fn rarest_label(&self, namespace: &str, selector: &Labels) -> Option<(usize, Label)> {
+        let counted = |label: Label| (self.labelled.get(&label).map_or(0, BTreeSet::len), label);
+        labels(namespace, selector).map(counted).min()
+    }
+
+    /// Puts a service under the rarest label of its selector; under none, if it selects no pods.
+    pub(super) fn file_selector(&mut self, service: &ServiceId, label: Option<Label>) {
+        let was = self.rarest.get(service);
+        if was == label.as_ref() {
+            return;
+        }
+        if let Some(was) = was.cloned() {
+            set(&mut self.by_rarest, was, service.clone(), false);
+        }
+        match label {
+            Some(label) => {
+                set(&mut self.by_rarest, label.clone(), service.clone(), true);
+                self.rarest.insert(service.clone(), label);
+            }
+            None => {
+                self.rarest.remove(service);
+            }
+        }
+    }
+
     /// The services whose selector may match a pod with these labels.
     pub(super) fn services_filed_under(
         &self,
         namespace: &str,
-        labels: &BTreeMap<String, String>,
+        of_pod: &Labels,
     ) -> impl Iterator<Item = &ServiceId> {
-        let label =
-            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
-        labels.iter().filter_map(move |pair| self.by_selector.get(&label(pair))).flatten()
+        labels(namespace, of_pod).filter_map(|label| self.by_rarest.get(&label)).flatten()
     }
 
-    /// The pods that this selector may match: those with the rarest of its labels.
-    pub(super) fn pods_filed_under(
-        &self,
-        namespace: &str,
-        selector: &BTreeMap<String, String>,
-    ) -> impl Iterator<Item = &WorkloadId> {
-        let label =
-            move |(key, value): (&String, &String)| (namespace.to_owned(), key.clone(), value.clone());
-        let having = selector.iter().map(|pair| self.labelled.get(&label(pair)));
-        // A label that no pod has makes the rarest set the empty one: `None` sorts first.
-        having.min_by_key(|pods| pods.map(BTreeSet::len)).flatten().into_iter().flatten()
+    /// The services that have one of these labels in their selector.
+    pub(super) fn services_of_labels(&self, labels: &BTreeSet<Label>) -> impl Iterator<Item = &ServiceId> {
+        labels.iter().filter_map(|label| self.by_label.get(label)).flatten()
+    }
+
+    /// These labels, as far as they are in the selector of a service.
+    pub(super) fn labels_selected_by(&self, namespace: &str, of_pod: &Labels) -> impl Iterator<Item = Label> {
+        labels(namespace, of_pod).filter(|label| self.by_label.contains_key(label))
+    }
+
+    /// The pods that the selector of a service may match: those with the rarest of its labels.
+    pub(super) fn pods_filed_under(&self, service: &ServiceId) -> impl Iterator<Item = &WorkloadId> {
+        let label = self.rarest.get(service);
+        label.and_then(|label| self.labelled.get(label)).into_iter().flatten()
     }
 
     /// The workloads at an address, of each namespace that has some.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::backends::{Backends, Source};
+use super::index::Label;
 use super::mentions::Mentions;
 use super::{Affected, Catalog};
 use smc_types::ids::{ServiceId, WorkloadId};
@@ -25,6 +26,11 @@ pub(super) struct Pending {
     pub(super) backends: BTreeMap<ServiceId, Change>,
     /// The workloads whose sidecar may differ, beside those behind these services.
     pub(super) workloads: BTreeSet<WorkloadId>,
+    /// The services whose selector differs, and the workloads that others may select.
+    pub(super) reselecting: BTreeSet<ServiceId>,
+    pub(super) relabelled: BTreeSet<WorkloadId>,
+    /// The labels of selectors that more, or fewer, workloads may have.
+    pub(super) labels: BTreeSet<Label>,
     /// The services whose callers may have another configuration.
     pub(super) rewired: BTreeSet<ServiceId>,
     /// The addresses that a service began, or ceased, to claim.

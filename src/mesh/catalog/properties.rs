@@ -315,9 +315,10 @@ fn observe(catalog: &Catalog) -> Observed {
     Observed { accounts: accounts.collect(), endpoints: endpoints.collect(), proxies: proxies.collect() }
 }
 
-/// How many endpoints a namespace may have: fewer than these meshes have now and then, or enough.
-fn endpoint_budget() -> impl Strategy<Value = u64> {
-    select(&[2, 5, 9, 100_000][..])
+/// How many endpoints a namespace may have, and how many pods its services may select: fewer than these meshes
+/// have now and then, or enough.
+fn budgets() -> impl Strategy<Value = (u64, u64)> {
+    (select(&[2, 5, 9, 100_000][..]), select(&[1, 3, 6, 100_000, 100_000][..]))
 }
 
 /// The objects that remain after the events, by name.
@@ -337,12 +338,12 @@ proptest! {
 
     #[test]
     fn what_an_impact_does_not_name_is_as_it_was(
-        most in endpoint_budget(),
+        (endpoints, selected) in budgets(),
         begin in any::<bool>(),
         together in 1..8_usize,
         events in events(40),
     ) {
-        let mut catalog = Catalog::with_endpoints(most);
+        let mut catalog = Catalog::with_budgets(endpoints, selected);
         if begin {
             catalog = catalog.and(furnished());
         }
@@ -374,14 +375,14 @@ proptest! {
 
     #[test]
     fn the_catalog_is_a_function_of_the_set_of_objects(
-        most in endpoint_budget(),
+        (endpoints, selected) in budgets(),
         together in 1..60_usize,
         (events, order) in events(60).prop_flat_map(|events| {
             let objects: Vec<Object> = remaining(&events).into_values().collect();
             (Just(events), Just(objects).prop_shuffle())
         })
     ) {
-        let mut incremental = Catalog::with_endpoints(most);
+        let mut incremental = Catalog::with_budgets(endpoints, selected);
         for events in events.chunks(together) {
             incremental.apply_all(events);
             // What was found is kept, and only what changed is looked at again.
@@ -390,9 +391,36 @@ proptest! {
             incremental.recheck();
             prop_assert_eq!(&found, &incremental.problems());
         }
-        let scratch = Catalog::with_endpoints(most).and(order);
+        let scratch = Catalog::with_budgets(endpoints, selected).and(order);
         prop_assert_eq!(&incremental, &scratch);
         prop_assert_eq!(incremental.problems(), scratch.problems());
+    }
+
+    #[test]
+    fn pods_outside_and_ports_that_are_lacking_are_those_of_a_search(
+        together in 1..60_usize,
+        events in events(60),
+    ) {
+        let mut catalog = Catalog::default();
+        for events in events.chunks(together) {
+            catalog.apply_all(events);
+        }
+        for service in catalog.services() {
+            let selects = |workload: &&Workload| {
+                let own = workload.id.namespace() == service.id.namespace() && !service.selector.is_empty();
+                let mut pairs = service.selector.iter();
+                let matches = own && pairs.all(|(key, value)| workload.labels.get(key) == Some(value));
+                if workload.id.is_machine() { workload.services.contains(&service.id) } else { matches }
+            };
+            let selected = catalog.workloads().filter(selects);
+            let (inside, outside): (Vec<_>, Vec<_>) = selected.partition(|workload| catalog.in_mesh(workload));
+            let backends = &catalog.index.backends[&service.id];
+            prop_assert_eq!(backends.outside().collect::<Vec<_>>(), Vec::from_iter(outside.iter().map(|w| &w.id)));
+            let named = service.ports.iter().any(|port| port.target == TargetPort::Name("web".to_owned()));
+            let callable = |workload: &&&Workload| !(service.headless && workload.id.is_machine());
+            let lacking = inside.iter().filter(callable).filter(|w| named && !w.ports.contains_key("web"));
+            prop_assert_eq!(backends.lacking("web").collect::<Vec<_>>(), Vec::from_iter(lacking.map(|w| &w.id)));
+        }
     }
 
     #[test]

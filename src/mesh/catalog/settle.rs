@@ -1,6 +1,6 @@
 //! How what several events changed comes into effect, once for all of them.
 //!
-//! Owns the order: the budget of endpoints, the backends, the sidecars, and who is affected by it. The
+//! Owns the order: the selected pods, the budget of endpoints, the backends, the sidecars, and who is affected by it. The
 //! callers of a service are looked for before its backends change and after: those in between are never
 //! served.
 
@@ -19,9 +19,18 @@ impl Catalog {
     /// Completes what the events since the last call change, and returns what they affect. Until then the
     /// queries for backends, endpoints, sidecars and identities answer as before these events.
     pub fn settle(&mut self) -> Affected {
+        self.select();
         let pending = std::mem::take(&mut self.pending);
-        let Pending { mut affected, backends, mut workloads, mut rewired, mut disputed, opened, mut before } =
-            pending;
+        let Pending {
+            mut affected,
+            backends,
+            mut workloads,
+            mut rewired,
+            mut disputed,
+            opened,
+            mut before,
+            ..
+        } = pending;
         // Those that run in the mesh may call what is open, before or after.
         let is_home = |catalog: &Self| opened.iter().any(|name| catalog.accounts_in(name).next().is_some());
         let was_home = is_home(self);

@@ -17,6 +17,15 @@ pub(super) fn check(catalog: &Catalog, id: &ServiceId, problems: &mut Vec<Proble
     check_addresses(catalog, service, problems);
     check_pods_addresses(catalog, service, problems);
     check_protocols(catalog, service, problems);
+    if catalog.index.selection_budgets.is_cut(id) {
+        // How many it may match is left out: that changes with pods which change nothing else of the service.
+        let message = format!(
+            "matches no pod: the services of a namespace may match {} pods together, and those that may match \
+             the fewest have theirs",
+            catalog.index.selection_budgets.most()
+        );
+        problems.push(Problem::error(named(Kind::Service, id.as_name()), "spec.selector", message));
+    }
     if let Some(endpoints) = catalog.index.endpoint_budgets.cost_if_cut(id) {
         let message = format!(
             "stands for {endpoints} endpoints, a workload's port each, and the services of a namespace may have {} \

@@ -41,13 +41,14 @@ proptest! {
     #[test]
     fn a_batch_of_any_size_leaves_what_its_events_leave_one_by_one(
         most in select(&[90, 100_000][..]),
+        selected in select(&[100, 100_000, 100_000][..]),
         (pods, batches) in select(&[1_usize, 3, 80, 200][..]).prop_flat_map(|pods| {
             let batch = prop_oneof![1..4_usize, 60..250_usize];
             let batch = batch.prop_flat_map(move |size| prop::collection::vec(change(pods), size));
             (Just(pods), prop::collection::vec(batch, 1..5))
         }),
     ) {
-        let mut together = Catalog::with_endpoints(most).and(shop());
+        let mut together = Catalog::with_budgets(most, selected).and(shop());
         let sliced = service("shop/sliced", "web", &[port(80, Http), port(81, Tcp)]);
         let first: Vec<_> = (0..pods).map(|n| of(n, n)).chain([Object::from(sliced), slice_of(0)]).collect();
         together.apply_all(&first.into_iter().map(SourceEvent::Upsert).collect::<Vec<_>>());

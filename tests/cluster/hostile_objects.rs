@@ -24,8 +24,12 @@ const MESH_BYTES: usize = 16 << 20;
 pub(crate) enum Shape {
     /// Workloads × services × ports, all of them behind one another.
     Workloads,
+    /// Selectors × pods.
+    Selectors,
     /// EndpointSlices × endpoints × ports.
     Slices,
+    /// EndpointSlices × endpoints × the pods at one address.
+    OneAddress,
     /// Targets × sources × rules × matches.
     Targets,
     /// Roots × backends × matches.
@@ -40,9 +44,11 @@ pub(crate) enum Shape {
     Broken,
 }
 
-pub(crate) const SHAPES: [Shape; 8] = [
+pub(crate) const SHAPES: [Shape; 10] = [
     Shape::Workloads,
+    Shape::Selectors,
     Shape::Slices,
+    Shape::OneAddress,
     Shape::Targets,
     Shape::Splits,
     Shape::Expressions,
@@ -57,7 +63,9 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         "metadata": {"name": EVIL, "labels": {"openservicemesh.io/monitored-by": "smc"}}})];
     match shape {
         Shape::Workloads => workloads(random, &mut objects),
+        Shape::Selectors => selectors(random, &mut objects),
         Shape::Slices => slices(random, &mut objects),
+        Shape::OneAddress => one_address(random, &mut objects),
         Shape::Targets => targets(random, &mut objects),
         Shape::Splits => splits(random, &mut objects),
         Shape::Expressions => expressions(random, &mut objects),
@@ -157,6 +165,58 @@ fn workloads(random: &mut Random, objects: &mut Vec<Value>) {
     let ports = ports(up_to(256, random));
     objects.extend((0..up_to(64, random)).map(|n| service(n, &ports)));
     grants(accounts, objects);
+}
+
+/// Services that select the same pods by one label, by two of which each pod has many, or by one that is rare.
+fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
+    let (pods, labels) = (up_to(5_000, random), 1 + random.below(24));
+    let label = |n: u64| format!("label-{n}");
+    for number in 0..pods {
+        let mut pod = pod(number, &account(0));
+        for n in 0..labels {
+            pod["metadata"]["labels"][label(n)] = json!("all");
+        }
+        pod["metadata"]["labels"]["rare"] = json!(number.to_string());
+        objects.push(pod);
+    }
+    let shape = random.below(3);
+    for number in 0..up_to(8_000, random) {
+        let mut service = service(number, &ports(1));
+        let [one, other] = [0; 2].map(|_| label(random.below(labels)));
+        service["spec"]["selector"] = match shape {
+            0 => json!({"app": "all"}),
+            1 => json!({one: "all", other: "all"}),
+            _ => json!({"app": "all", "rare": (number % pods).to_string()}),
+        };
+        objects.push(service);
+    }
+    grants(1, objects);
+}
+
+/// Pods that all have one address, and slices that hold it over and over.
+fn one_address(random: &mut Random, objects: &mut Vec<Value>) {
+    let (pods, count, endpoints) = (up_to(5_000, random), up_to(100, random), up_to(1_000, random));
+    for number in 0..pods {
+        let mut pod = pod(number, &account(0));
+        pod["status"]["podIP"] = json!("10.0.0.1");
+        objects.push(pod);
+    }
+    let ports = ports(1);
+    for number in 0..count {
+        objects.push(service(number, &ports));
+        let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
+        let endpoints: Vec<_> = (0..endpoints).map(|_| endpoint.clone()).collect();
+        let ports = json!([{"name": "http-0", "port": 8000}]);
+        let mut slice = object(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            &format!("slice-{number}"),
+            &json!({"addressType": "IPv4", "ports": ports, "endpoints": endpoints}),
+        );
+        slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": format!("service-{number}")});
+        objects.push(slice);
+    }
+    grants(1, objects);
 }
 
 fn slices(random: &mut Random, objects: &mut Vec<Value>) {

@@ -55,7 +55,7 @@ impl Catalog {
 
     /// The headless services with a pod of this address.
     fn headless_at(&self, ip: IpAddr) -> impl Iterator<Item = &ServiceId> {
-        let pods = self.index.workloads_at(ip).flatten();
+        let pods = self.index.workloads_at(ip);
         let services = pods.filter_map(|pod| self.index.services_of.get(pod)).flatten();
         services.filter(|id| self.services.get(*id).is_some_and(|service| service.headless))
     }

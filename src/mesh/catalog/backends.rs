@@ -372,18 +372,54 @@ impl Catalog {
         endpoint: &SliceEndpoint,
         ip: IpAddr,
     ) -> Option<&Workload> {
-        let key = (ip, slice.id.namespace().to_owned());
-        let candidates = self.index.at_address.get(&key)?.iter();
-        let candidates: Vec<&Workload> = candidates
-            .filter(|id| !id.is_machine())
-            .filter(|id| endpoint.workload.as_ref().is_none_or(|meant| meant == *id))
-            .filter_map(|id| self.workload(id))
-            .filter(|workload| self.in_mesh(workload))
-            .collect();
-        if let [only] = candidates[..] {
-            return Some(only);
+        let namespace = slice.id.namespace();
+        let injects = |of_pod| self.namespaces.get(namespace).is_some_and(|own| own.injects(of_pod));
+        let here = self.index.standing_at(ip, namespace);
+        let here = here.filter(|(standing, _)| !standing.machine && injects(standing.injection));
+        let (mut all, mut ready) = (Sole::default(), Sole::default());
+        for (standing, pods) in here {
+            let sole = match &endpoint.workload {
+                Some(meant) => pods.get(meant).into(),
+                None => Sole::of(pods),
+            };
+            all = all.and(sole);
+            ready = if standing.ready { ready.and(sole) } else { ready };
         }
-        let mut ready = candidates.into_iter().filter(|workload| workload.readiness.is_ready());
-        ready.next().filter(|_| ready.next().is_none())
+        all.only().or(ready.only()).and_then(|id| self.workload(id))
+    }
+}
+
+/// The only one of several sets.
+#[derive(Debug, Clone, Copy, Default)]
+enum Sole<'a> {
+    #[default]
+    None,
+    One(&'a WorkloadId),
+    Several,
+}
+
+impl<'a> From<Option<&'a WorkloadId>> for Sole<'a> {
+    fn from(id: Option<&'a WorkloadId>) -> Self {
+        id.map_or(Self::None, Self::One)
+    }
+}
+
+impl<'a> Sole<'a> {
+    fn of(workloads: &'a BTreeSet<WorkloadId>) -> Self {
+        if workloads.len() > 1 { Self::Several } else { workloads.first().into() }
+    }
+
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, sole) | (sole, Self::None) => sole,
+            _ => Self::Several,
+        }
+    }
+
+    fn only(self) -> Option<&'a WorkloadId> {
+        match self {
+            Self::One(id) => Some(id),
+            Self::None | Self::Several => None,
+        }
     }
 }

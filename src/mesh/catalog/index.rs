@@ -21,6 +21,25 @@ pub(super) type Label = (String, String, String);
 /// The labels of an object, or those that a selector asks for.
 pub(super) type Labels = BTreeMap<String, String>;
 
+/// What of a workload says whether an address in an EndpointSlice may mean it, so that of thousands at one
+/// address none has to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standing {
+    pub(super) machine: bool,
+    pub(super) injection: Option<bool>,
+    pub(super) ready: bool,
+}
+
+impl Standing {
+    /// The least one.
+    const FIRST: Self = Self { machine: false, injection: None, ready: false };
+
+    fn of(workload: &Workload) -> Self {
+        let (machine, ready) = (workload.id.is_machine(), workload.readiness.is_ready());
+        Self { machine, injection: workload.injection, ready }
+    }
+}
+
 /// A sidecar in the mesh: its name and its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sidecar {
@@ -50,8 +69,8 @@ pub(super) struct Index {
     pub(super) slices_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     /// Slices by the addresses they hold, per namespace.
     slices_at: BTreeMap<(String, IpAddr), BTreeSet<NamespacedName>>,
-    /// Workloads by address, per namespace.
-    pub(super) at_address: BTreeMap<(IpAddr, String), BTreeSet<WorkloadId>>,
+    /// Workloads by address, per namespace and what says whether a slice may mean them.
+    pub(super) at_address: BTreeMap<(IpAddr, String, Standing), BTreeSet<WorkloadId>>,
     /// Services by virtual address.
     pub(super) services_at: BTreeMap<IpAddr, BTreeSet<ServiceId>>,
 
@@ -123,7 +142,8 @@ impl Index {
             set(&mut self.naming, service.clone(), workload.id.clone(), present);
         }
         for &ip in &workload.ips {
-            set(&mut self.at_address, (ip, namespace.to_owned()), workload.id.clone(), present);
+            let key = (ip, namespace.to_owned(), Standing::of(workload));
+            set(&mut self.at_address, key, workload.id.clone(), present);
         }
     }
 
@@ -229,10 +249,21 @@ impl Index {
         label.and_then(|label| self.labelled.get(label)).into_iter().flatten()
     }
 
-    /// The workloads at an address, of each namespace that has some.
-    pub(super) fn workloads_at(&self, ip: IpAddr) -> impl Iterator<Item = &BTreeSet<WorkloadId>> {
-        let from_here = self.at_address.range((ip, String::new())..);
-        from_here.take_while(move |((at, _), _)| *at == ip).map(|(_, workloads)| workloads)
+    /// The workloads at an address, by namespace and standing.
+    pub(super) fn workloads_at(&self, ip: IpAddr) -> impl Iterator<Item = &WorkloadId> {
+        let from_here = self.at_address.range((ip, String::new(), Standing::FIRST)..);
+        from_here.take_while(move |((at, ..), _)| *at == ip).flat_map(|(_, workloads)| workloads)
+    }
+
+    /// The workloads of a namespace at an address, by standing.
+    pub(super) fn standing_at(
+        &self,
+        ip: IpAddr,
+        namespace: &str,
+    ) -> impl Iterator<Item = (Standing, &BTreeSet<WorkloadId>)> {
+        let from_here = self.at_address.range((ip, namespace.to_owned(), Standing::FIRST)..);
+        let here = from_here.take_while(move |((at, of, _), _)| *at == ip && of == namespace);
+        here.map(|((.., standing), workloads)| (*standing, workloads))
     }
 
     /// The slices of `namespace` that hold the address.

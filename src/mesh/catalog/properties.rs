@@ -424,6 +424,25 @@ proptest! {
     }
 
     #[test]
+    fn an_address_in_a_slice_means_the_pod_that_a_search_finds(events in events(60)) {
+        let mut catalog = Catalog::default();
+        catalog.apply_all(&events);
+        for slice in catalog.slices.values() {
+            for (endpoint, ip) in slice.endpoints.iter().flat_map(|e| e.addresses.iter().map(move |ip| (e, *ip))) {
+                let pods = catalog.workloads().filter(|workload| !workload.id.is_machine());
+                let pods = pods.filter(|pod| pod.id.namespace() == slice.id.namespace() && pod.ips.contains(&ip));
+                let pods = pods.filter(|pod| endpoint.workload.as_ref().is_none_or(|meant| *meant == pod.id));
+                let mut pods: Vec<_> = pods.filter(|pod| catalog.in_mesh(pod)).collect();
+                if pods.len() > 1 {
+                    pods.retain(|pod| pod.readiness.is_ready());
+                }
+                let meant = (pods.len() == 1).then(|| pods[0]);
+                prop_assert_eq!(catalog.workload_at(slice, endpoint, ip), meant);
+            }
+        }
+    }
+
+    #[test]
     fn an_event_that_tells_nothing_new_touches_nothing(events in events(40)) {
         let mut catalog = Catalog::default();
         for event in events {

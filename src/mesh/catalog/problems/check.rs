@@ -41,7 +41,7 @@ impl Catalog {
             .chain(self.services.keys().cloned().map(Check::Service))
             .chain(machines.cloned().map(Check::Machine))
             .chain(self.slices.keys().cloned().map(Check::Slice))
-            .chain(self.index.at_address.keys().map(|(ip, _)| Check::Address(*ip)))
+            .chain(self.index.at_address.keys().map(|(ip, ..)| Check::Address(*ip)))
             .chain(self.index.by_proxy.keys().cloned().map(Check::Proxy))
             .chain(self.traffic_targets.keys().cloned().map(Check::Target))
             .chain(self.index.targets_to.keys().cloned().map(Check::Destination))

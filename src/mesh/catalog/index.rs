@@ -13,7 +13,7 @@ use super::selection::SelectionBudgets;
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
-use smc_types::proxy_class::ProxyClass;
+use smc_types::proxy_class::{InboundPort, ProxyClass};
 
 /// One label that services of one namespace select by: namespace, key, value.
 pub(super) type Label = (String, String, String);
@@ -88,6 +88,8 @@ pub(super) struct Index {
     pub(super) sidecars: BTreeMap<WorkloadId, Sidecar>,
     /// How many sidecars each class has, per account. No account is here without a class.
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
+    /// The classes in which a port that the service targets has another protocol for another service, too.
+    pub(super) conflicts: BTreeMap<ServiceId, BTreeSet<Arc<ProxyClass>>>,
     /// The accounts with a class, by namespace.
     pub(super) accounts_in: BTreeMap<String, BTreeSet<ServiceAccountId>>,
     /// The namespaces whose workloads accept every identity of the mesh.
@@ -110,6 +112,24 @@ pub(super) struct Index {
 /// The labels of a pod, or of a selector, in a namespace.
 fn labels(namespace: &str, labels: &Labels) -> impl Iterator<Item = Label> {
     labels.iter().map(move |(key, value)| (namespace.to_owned(), key.clone(), value.clone()))
+}
+
+/// The ports of a class that services declare with different protocols, each beside another.
+pub(super) fn conflicts(class: &ProxyClass) -> impl Iterator<Item = (&InboundPort, &InboundPort)> {
+    let neighbours = class.inbound.iter().zip(class.inbound.iter().skip(1));
+    let same_port = neighbours.filter(|(one, other)| one.port == other.port);
+    same_port.flat_map(|(one, other)| [(one, other), (other, one)])
+}
+
+/// Adds or removes a class under the services with a port that it has twice.
+fn file_conflicts(
+    by_service: &mut BTreeMap<ServiceId, BTreeSet<Arc<ProxyClass>>>,
+    class: &Arc<ProxyClass>,
+    present: bool,
+) {
+    for service in conflicts(class).flat_map(|(own, _)| &own.services) {
+        set(by_service, service.clone(), Arc::clone(class), present);
+    }
 }
 
 /// Adds or removes `value` under `key`, leaving no empty set behind.
@@ -308,6 +328,7 @@ impl Index {
                 let account = &sidecar.class.account;
                 set(&mut self.accounts_in, account.namespace().to_owned(), account.clone(), true);
                 accounts.insert(account.clone());
+                file_conflicts(&mut self.conflicts, &sidecar.class, true);
             }
             *count += 1;
         }
@@ -326,6 +347,7 @@ impl Index {
                     if *count == 0 {
                         classes.remove(&sidecar.class);
                         accounts.insert(account.clone());
+                        file_conflicts(&mut self.conflicts, &sidecar.class, false);
                     }
                 }
                 if classes.is_empty() {

@@ -18,6 +18,8 @@ use smc_types::object_ref::{Kind, ObjectRef};
 pub struct OutboundIntents {
     /// In permissive mode all identities may call the same services.
     anyone: Option<(Shared<CallableServices>, Shared<ServiceRoutes>)>,
+    /// Of the identity that was asked for last: those of all its classes are asked for one after the other.
+    latest: Option<(ServiceAccountId, OutboundIntent)>,
     /// Where calls to a service go; `None` if all go to the service itself.
     routes: BTreeMap<ServiceId, Option<Shared<BTreeMap<u16, PortRoutes>>>>,
 }
@@ -25,6 +27,15 @@ pub struct OutboundIntents {
 impl OutboundIntents {
     /// What `account` may call, and where its calls go. `catalog` is in the same state each time.
     pub fn of(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
+        if let Some((_, intent)) = self.latest.as_ref().filter(|(latest, _)| latest == account) {
+            return intent.clone();
+        }
+        let intent = self.made(catalog, account);
+        self.latest = Some((account.clone(), intent.clone()));
+        intent
+    }
+
+    fn made(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
         let config = catalog.mesh_config();
         let (services, routes) = if let Some(anyone) = &self.anyone {
             anyone.clone()

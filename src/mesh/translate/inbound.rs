@@ -71,7 +71,7 @@ pub(super) fn translate(
                 Some(callers) => secret::exactly(&name, settings, bundle, &callers),
             };
             draft.add_secret(&message);
-            listener_objects.append(&mut objects);
+            listener_objects.extend(objects);
         }
         let rules = Rules::connection(access, settings);
         chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });

@@ -179,7 +179,8 @@ impl Walk<'_> {
             None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],
         };
         let mut objects = provenance::service(&service.id);
-        self.listener_objects.append(&mut objects.clone());
+        // Not `append`, which makes the whole set again.
+        self.listener_objects.extend(objects.iter().cloned());
         objects.extend(routes.into_iter().flat_map(|routes| routes.declared_by.iter().cloned()));
         let carriage = if port.protocol.is_http() {
             let route = names::outbound_route(&service.id, port.port);
@@ -187,7 +188,7 @@ impl Walk<'_> {
             self.draft.add(ResourceType::Route, &route, &message, &objects);
             Carriage::Http(route)
         } else {
-            self.listener_objects.append(&mut objects);
+            self.listener_objects.extend(objects);
             // There are no requests to match, so only the arm that takes everything applies.
             let rest = arms.into_iter().find(|arm| arm.matches.is_none()).map(|arm| arm.destination);
             Carriage::Tcp(rest.unwrap_or_else(|| Destination::One(names::cluster(&service.id, port.port))))

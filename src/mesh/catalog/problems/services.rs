@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::named;
 use crate::catalog::Catalog;
-use crate::catalog::backends::Backends;
+use crate::catalog::index::conflicts;
 use smc_model::topology::{Service, TargetPort};
 use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
@@ -70,12 +70,9 @@ fn check_pods_addresses(catalog: &Catalog, service: &Service, problems: &mut Vec
 /// Reports a service that targets a port of a pod with another protocol. There is one report: workloads times
 /// ports would be too many.
 fn check_protocols(catalog: &Catalog, service: &Service, problems: &mut Vec<Problem>) {
-    let accounts = catalog.index.backends.get(&service.id).into_iter().flat_map(Backends::accounts);
-    let ports = accounts.flat_map(|account| catalog.classes(account)).flat_map(|class| {
-        let pairs = class.inbound.iter().zip(class.inbound.iter().skip(1));
-        pairs.flat_map(|(one, other)| [(one, other), (other, one)])
-    });
-    let mut ports = ports.filter(|(own, other)| own.port == other.port && own.services.contains(&service.id));
+    let classes = catalog.index.conflicts.get(&service.id).into_iter().flatten();
+    let mut ports =
+        classes.flat_map(|class| conflicts(class)).filter(|(own, _)| own.services.contains(&service.id));
     if let Some((own, other)) = ports.next()
         && let Some(rival) = other.services.first()
     {

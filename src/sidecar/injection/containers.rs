@@ -8,7 +8,7 @@ use smc_types::ports::METRICS_PORT;
 
 use super::exclusions::Exclusions;
 use super::names::{BOOTSTRAP_KEY, ENVOY, INIT, MOUNT, VOLUME};
-use super::probe_config::{self, POD_IP, READY_PATH};
+use super::probe_config::{POD_IP, READY_PATH};
 use super::probes::{PROBE_PORT, Targets};
 use super::settings::Settings;
 use crate::interception::PROXY_UID;
@@ -51,8 +51,9 @@ pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
     })
 }
 
-/// The sidecar: an init container that always restarts, which Kubernetes calls a sidecar container.
-pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
+/// The sidecar: an init container that always restarts, which Kubernetes calls a sidecar container. `probes`
+/// is its argument for the probes of the pod.
+pub(super) fn envoy(targets: &Targets, probes: &str, settings: &Settings) -> Value {
     let get = json!({ "path": targets.token.path(READY_PATH), "port": PROBE_PORT, "scheme": "HTTP" });
     let log_level = settings.sidecar.log_level.as_deref().unwrap_or(LOG_LEVEL);
     json!({
@@ -62,7 +63,7 @@ pub(super) fn envoy(targets: &Targets, settings: &Settings) -> Value {
         "command": ["envoy"],
         "args": [
             "--config-path", format!("{MOUNT}/{BOOTSTRAP_KEY}"),
-            "--config-yaml", probe_config::argument(targets, settings.local_proxy_mode),
+            "--config-yaml", probes,
             "--log-level", log_level,
             "--concurrency", CONCURRENCY,
             // A hot restart would need shared memory, and there is never a second Envoy in the pod.

@@ -30,6 +30,20 @@ pub enum InjectionError {
         /// The field.
         field: String,
     },
+    /// Its probes have more targets than the sidecar can be started with.
+    #[error(
+        "the probes and hooks of its containers have at least {targets} targets, more than the sidecar can be \
+         started with: what it has to know of them is one argument of a process, of {bytes} bytes at most. \
+         Use fewer, or except their ports with the annotation {annotation}"
+    )]
+    Probes {
+        /// How many were counted.
+        targets: usize,
+        /// The longest argument.
+        bytes: usize,
+        /// The annotation that leaves ports out of interception.
+        annotation: &'static str,
+    },
     /// An annotation has a value that means nothing.
     #[error("the annotation {annotation} has {text:?}: {reason}")]
     Annotation {

@@ -12,7 +12,7 @@ use crate::interception::{Interception, Parameters};
 use ipnet::IpNet;
 
 const OUTBOUND_PORTS: &str = "openservicemesh.io/outbound-port-exclusion-list";
-const INBOUND_PORTS: &str = "openservicemesh.io/inbound-port-exclusion-list";
+pub(super) const INBOUND_PORTS: &str = "openservicemesh.io/inbound-port-exclusion-list";
 const OUTBOUND_CIDRS: &str = "openservicemesh.io/outbound-ip-range-exclusion-list";
 const INCLUDED_CIDRS: &str = "openservicemesh.io/outbound-ip-range-inclusion-list";
 /// SMC's own: OSM has this list in MeshConfig only.

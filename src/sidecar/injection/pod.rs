@@ -12,7 +12,7 @@ use super::decision::switch;
 use super::drawn::{Drawn, ProbeToken};
 use super::error::InjectionError;
 use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PREFIX, VOLUME, secret_name};
-use super::probe_config::READY_PATH;
+use super::probe_config::{self, MAX_ARGUMENT, READY_PATH};
 use super::probes::{self, Targets};
 use super::settings::Settings;
 use super::{containers, exclusions};
@@ -79,13 +79,26 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
             if ![Some(ENVOY), Some(INIT)].contains(&container["name"].as_str()) {
                 probes::rewrite(container, intercepted, &mut targets);
             }
+            if targets.count() > probes::MAX_TARGETS {
+                return Err(too_many(&targets));
+            }
         }
     }
+    let argument = probe_config::argument(&targets, settings.local_proxy_mode);
+    let argument = argument.ok_or_else(|| too_many(&targets))?;
     put(array(spec, "volumes")?, usize::MAX, volume(site.drawn.uuid));
     let first = array(spec, "initContainers")?;
     put(first, 0, containers::init(&exclusions, settings));
-    put(first, 1, containers::envoy(&targets, settings));
+    put(first, 1, containers::envoy(&targets, &argument, settings));
     Ok(pod)
+}
+
+fn too_many(targets: &Targets) -> InjectionError {
+    InjectionError::Probes {
+        targets: targets.count(),
+        bytes: MAX_ARGUMENT,
+        annotation: exclusions::INBOUND_PORTS,
+    }
 }
 
 fn volume(uuid: ProxyUuid) -> Value {

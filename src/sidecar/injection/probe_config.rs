@@ -36,6 +36,13 @@ const PATIENCE: &str = "1s";
 /// The most KiB of headers of a request, beside what the pod's probes declare.
 const HEADERS_KIB: usize = 8;
 
+/// The longest argument of a process in bytes. Linux has 128 KiB for each, with the zero at its end
+/// (`MAX_ARG_STRLEN`, execve(2)); a container with a longer one never starts.
+pub(super) const MAX_ARGUMENT: usize = 128 * 1024 - 1;
+
+/// The longest text of an address, which the kubelet puts in the place of a variable.
+const MAX_ADDRESS: usize = "0000:0000:0000:0000:0000:0000:255.255.255.255".len();
+
 /// The argument's variable for the pod's address, which the kubelet puts in its place when the container
 /// starts.
 pub(super) const POD_IP: &str = "POD_IP";
@@ -44,8 +51,12 @@ pub(super) const POD_IP: &str = "POD_IP";
 /// text of a Pod has it.
 const POD_ADDRESS: &str = "\u{1}";
 
+/// The same, as it is within a text of JSON.
+const ESCAPED_ADDRESS: &str = "\\u0001";
+
 /// The text of the argument `--config-yaml`. The kubelet replaces `$(NAME)` in it and reads `$$` as `$`.
-pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> String {
+/// `None` if a process might not start with it.
+pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> Option<String> {
     let address = match mode {
         LocalProxyMode::Localhost => "127.0.0.1",
         LocalProxyMode::PodIp => POD_ADDRESS,
@@ -66,8 +77,11 @@ pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> String {
             }],
         },
     };
-    // JSON has no such character within a text, but its escape.
-    config.to_string().replace('$', "$$").replace("\\u0001", &format!("$({POD_IP})"))
+    let variable = format!("$({POD_IP})");
+    let text = config.to_string().replace('$', "$$");
+    let addresses = text.matches(ESCAPED_ADDRESS).count();
+    let argument = text.replace(ESCAPED_ADDRESS, &variable);
+    (argument.len() + addresses * MAX_ADDRESS <= MAX_ARGUMENT).then_some(argument)
 }
 
 /// What is behind the clusters, by the names of these: one for each port to which requests are passed on,

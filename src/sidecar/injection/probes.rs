@@ -17,6 +17,11 @@ use super::probe_target::{Target, encoded};
 /// The port of rewritten probes: the first of those that interception leaves out.
 pub(super) const PROBE_PORT: u16 = *PROBE_PORTS.start();
 
+/// The most targets of a pod. Each takes more than 256 bytes of the argument that the sidecar is started with
+/// ([`super::probe_config::MAX_ARGUMENT`]), so that more never fit. It bounds what a Pod of megabytes, which
+/// has tens of thousands of probes, costs before that is known.
+pub(super) const MAX_TARGETS: usize = 512;
+
 /// Kubernetes' default of `periodSeconds`.
 const PERIOD: u64 = 10;
 
@@ -47,6 +52,11 @@ impl Targets {
     /// None yet. The number 0 is that of no declared headers.
     pub(super) fn new(token: ProbeToken) -> Self {
         Self { token, timings: BTreeMap::new(), requests: BTreeSet::new(), headers: vec![Headers::default()] }
+    }
+
+    /// How many there are: requests that are passed on, and what Envoy checks by itself.
+    pub(super) fn count(&self) -> usize {
+        self.requests.len() + self.timings.keys().filter(|target| target.is_checked()).count()
     }
 
     /// The requests that are passed on.

@@ -247,6 +247,74 @@ fn the_sidecar_is_not_given_the_token_of_the_pod() {
     assert_eq!(again["spec"]["containers"][0]["volumeMounts"], json!([token]));
 }
 
+/// A pod with so many containers, each with these probes.
+fn with_probes(count: u16, probes: impl Fn(u16) -> Value) -> Value {
+    let container = |number: u16| {
+        let mut container = json!({"name": format!("c{number}"), "image": "app"});
+        container.as_object_mut().unwrap().extend(probes(number).as_object().unwrap().clone());
+        container
+    };
+    json!({"metadata": {}, "spec": {"containers": (1..=count).map(container).collect::<Vec<_>>()}})
+}
+
+fn pod_ip() -> Settings {
+    settings_of("pod_ip")
+}
+
+/// Linux starts no process with a longer argument, so the pod would hang.
+#[test]
+fn a_pod_whose_probes_fill_more_than_an_argument_is_refused() {
+    let tcp = |number: u16| json!({"readinessProbe": {"tcpSocket": {"port": number}}});
+    let get = |number: u16| {
+        json!({"livenessProbe": {"httpGet": {"port": 80, "path": format!("/{number}")}},
+            "readinessProbe": {"httpGet": {"port": 80, "path": format!("/r/{number}")}}})
+    };
+    let headers = |number: u16| {
+        let headers = [json!({"name": "x", "value": format!("{number}{}", "v".repeat(4096))})];
+        json!({"readinessProbe": {"httpGet": {"port": 80, "httpHeaders": headers}}})
+    };
+    let kinds: [&dyn Fn(u16) -> Value; 3] = [&tcp, &get, &headers];
+    for (probes, settings) in kinds.into_iter().flat_map(|kind| [(kind, settings()), (kind, pod_ip())]) {
+        let made = |count: u16| inject(&with_probes(count, probes), site(false), &settings);
+        let mut most = (1..=512).take_while(|&count| made(count).is_ok());
+        let most = most.by_ref().last().unwrap();
+        assert!((20..512).contains(&most), "{most}");
+        let pod = made(most).unwrap();
+        let arguments = pod["spec"]["initContainers"][1]["args"].as_array().unwrap();
+        let longest = arguments.iter().map(|argument| argument.as_str().unwrap().len()).max().unwrap();
+        assert!((120_000..128 * 1024).contains(&longest), "{most}: {longest}");
+        let error = made(most + 1).unwrap_err().to_string();
+        assert!(error.contains("at least") && error.contains("131071 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn tens_of_thousands_of_probes_cost_no_more_than_hundreds() {
+    let probes = |number: u16| {
+        let probe = |name: &str| {
+            let header = json!({"name": name, "value": number.to_string()});
+            json!({"httpGet": {"port": 80, "httpHeaders": [header]}})
+        };
+        json!({"livenessProbe": probe("l"), "readinessProbe": probe("r"), "startupProbe": probe("s")})
+    };
+    let refused = inject(&with_probes(10_000, probes), site(false), &settings()).unwrap_err();
+    let InjectionError::Probes { targets, .. } = refused else { panic!("{refused}") };
+    assert!((513..=515).contains(&targets), "{targets}");
+}
+
+/// Requests to the ports that are left out go to the application itself.
+#[test]
+fn probes_of_ports_that_are_left_out_do_not_count() {
+    let mut pod = with_probes(1_000, |_| json!({"readinessProbe": {"httpGet": {"port": 80}}}));
+    for (number, container) in pod["spec"]["containers"].as_array_mut().unwrap().iter_mut().enumerate() {
+        container["readinessProbe"]["httpGet"]["path"] = json!(format!("/{number}"));
+    }
+    assert!(inject(&pod, site(false), &settings()).is_err());
+    pod["metadata"]["annotations"] = json!({"openservicemesh.io/inbound-port-exclusion-list": "80"});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    assert_eq!(injected["spec"]["containers"], pod["spec"]["containers"]);
+}
+
 #[test]
 fn a_container_that_comes_later_has_its_probes_rewritten_as_well() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regex::bytes::{Regex, RegexBuilder};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A namespace and a name.
 pub type Name = (String, String);
@@ -224,7 +224,10 @@ fn matching(value: &Value) -> Option<Match> {
     let path = value["pathRegex"].as_str().unwrap_or_default();
     let methods: BTreeSet<String> = list(&value["methods"]).map(text).collect::<Option<_>>()?;
     let any = methods.contains("*");
-    // One map, or a list of maps.
+    // One map, which is not empty, or a list of maps.
+    if value["headers"].as_object().is_some_and(Map::is_empty) {
+        return None;
+    }
     let mut maps: Vec<&Value> = list(&value["headers"]).collect();
     maps.extend(Some(&value["headers"]).filter(|headers| headers.is_object()));
     let mut headers = Vec::new();

@@ -4,6 +4,7 @@
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
 
+mod resources;
 pub mod schema;
 
 use std::sync::Arc;
@@ -167,11 +168,7 @@ fn read_sidecar(fields: &mut Fields, injected: &mut SidecarSettings, findings: &
         }
     }
     if let Some(node) = fields.take("resources") {
-        match &node.value {
-            Value::Object(resources) if resources.is_empty() => {}
-            Value::Object(_) => injected.resources = Some(node.value),
-            _ => findings.error(&node.path, "must be an object with requests and limits"),
-        }
+        injected.resources = resources::read(node, findings);
     }
 }
 
@@ -281,6 +278,8 @@ fn validity(fields: &mut Fields, findings: &mut Findings) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+
+    use schemars::generate::SchemaSettings;
 
     use super::*;
 
@@ -423,6 +422,13 @@ mod tests {
             ("sidecar", "logLevel", json!("loud"), "logLevel"),
             ("sidecar", "envoyImage", json!("a b"), "envoyImage"),
             ("sidecar", "resources", json!(["1"]), "resources"),
+            ("sidecar", "resources", json!({"limits": "1"}), "resources.limits"),
+            (
+                "sidecar",
+                "resources",
+                json!({"requests": {"cpu": 0.5}, "limits": {"cpu": {}}}),
+                "resources.limits.cpu",
+            ),
             ("traffic", "outboundPortExclusionList", json!([0]), "outboundPortExclusionList[0]"),
             ("traffic", "inboundPortExclusionList", json!(7), "inboundPortExclusionList"),
             ("traffic", "inboundPortExclusionList", json!(many), "inboundPortExclusionList"),
@@ -431,8 +437,28 @@ mod tests {
             let reading = read(json!({section: {field: value}}));
             assert_eq!(fields(&reading), [format!("spec.{section}.{named}")]);
             let injected = reading.object.unwrap().injected;
+            assert_eq!(injected.resources, None, "{named}");
             let kept = injected.exclude_inbound_ports.len();
             assert!(kept == 0 || kept == MAX_LIST_LEN, "{kept}");
+        }
+    }
+
+    /// What a definition does not know, the API server drops without a word.
+    #[test]
+    fn the_schema_knows_every_field_of_osm() {
+        let known = schema_of::<schema::MeshConfigSpec>(
+            SchemaSettings::openapi3()
+                .with(|settings| {
+                    settings.inline_subschemas = true;
+                })
+                .into_generator(),
+        )
+        .to_value();
+        for (section, names) in NOT_OBEYED {
+            for (name, _) in *names {
+                let field = &known["properties"][section]["properties"][name];
+                assert!(field.is_object(), "{section}.{name}: {}", known["properties"][section]);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
@@ -10,7 +10,6 @@ use smc_types::problem::Reading;
 
 use super::policy::read;
 use crate::kind::{CustomKind, schema, without_effect};
-use crate::schema::any_object;
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
@@ -19,6 +18,10 @@ pub const KIND: CustomKind = CustomKind {
     read: |object| without_effect(read_telemetry(&object.id, object.spec)),
     ..CustomKind::new(Kind::Telemetry)
 };
+
+/// The most attributes of a log, and the longest value, in characters.
+const MAX_ATTRIBUTES: usize = 128;
+const MAX_ATTRIBUTE: usize = 4096;
 
 /// Access logs. Not enforced yet.
 #[derive(Debug, JsonSchema)]
@@ -38,8 +41,34 @@ pub struct AccessLog {
     #[schemars(length(min = 1))]
     pub format: Option<String>,
     /// A collector of OpenTelemetry.
-    #[schemars(default, schema_with = "any_object")]
-    pub open_telemetry: Option<Value>,
+    pub open_telemetry: Option<OpenTelemetry>,
+}
+
+/// A collector of OpenTelemetry.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct OpenTelemetry {
+    /// Where it is: an object of a kind that SMC does not read.
+    pub extension_service: Option<ExtensionService>,
+    /// What each line says besides.
+    #[schemars(default, schema_with = "attributes")]
+    pub attributes: Option<BTreeMap<String, String>>,
+}
+
+/// An object of the kind ExtensionService.
+#[derive(Debug, JsonSchema)]
+pub struct ExtensionService {
+    /// Its namespace.
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: Option<String>,
+}
+
+fn attributes(_: &mut SchemaGenerator) -> Schema {
+    let value = json!({"type": "string", "maxLength": MAX_ATTRIBUTE});
+    json_schema!({"type": "object", "additionalProperties": value, "maxProperties": MAX_ATTRIBUTES})
 }
 
 /// Reads the `spec` of a Telemetry.

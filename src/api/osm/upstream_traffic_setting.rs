@@ -1,5 +1,7 @@
 //! `policy.openservicemesh.io` UpstreamTrafficSetting.
 
+pub mod global;
+
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use smc_model::regex::Pattern;
@@ -11,7 +13,6 @@ use smc_types::text::truncated;
 use super::policy::{MAX_HEADERS, MAX_SETTINGS, duration_of, entries, number, one_of, read, section};
 use crate::kind::{Column, CustomKind, schema, without_effect};
 use crate::reading::{Fields, Findings};
-use crate::schema::any_object;
 
 const RATE_UNITS: [&str; 3] = ["second", "minute", "hour"];
 
@@ -85,8 +86,7 @@ pub struct RateLimit {
     /// Counted by each sidecar of the service.
     pub local: Option<LocalRateLimit>,
     /// Counted by a rate limit service.
-    #[schemars(default, schema_with = "any_object")]
-    pub global: Option<Value>,
+    pub global: Option<global::RateLimit>,
 }
 
 /// Limits that each sidecar counts.
@@ -159,8 +159,7 @@ pub struct RouteRateLimit {
     /// Counted by each sidecar of the service.
     pub local: Option<HttpRate>,
     /// Counted by a rate limit service.
-    #[schemars(default, schema_with = "any_object")]
-    pub global: Option<Value>,
+    pub global: Option<global::RouteRateLimit>,
 }
 
 /// Reads the `spec` of an UpstreamTrafficSetting.

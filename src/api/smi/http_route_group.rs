@@ -162,6 +162,12 @@ fn read_methods(node: Node, findings: &mut Findings) -> Option<MethodSet> {
 /// `None` if any of them cannot be.
 fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, Pattern>> {
     let nodes = match &node.value {
+        // A definition that knows lists alone has the API server drop the fields of a map that is stored.
+        Value::Object(fields) if fields.is_empty() => {
+            let message = "names no header, so the match is left out; leave the field out to mean all";
+            findings.error(&node.path, message);
+            return None;
+        }
         Value::Object(_) => vec![node],
         Value::Array(_) => node.list(MAX_HEADERS, findings)?,
         other => return mismatch(findings, &node.path, "a list of maps, or a map", other),
@@ -262,6 +268,7 @@ mod tests {
             (json!({"name": "b", "headers": [{"a": "x"}, {"A": "y"}]}), "spec.matches[1].headers[1].A"),
             (json!({"name": "b", "headers": ["a"]}), "spec.matches[1].headers[0]"),
             (json!({"name": "b", "headers": "a"}), "spec.matches[1].headers"),
+            (json!({"name": "b", "headers": {}}), "spec.matches[1].headers"),
             (json!({"pathRegex": "/b"}), "spec.matches[1].name"),
             (json!({"name": ""}), "spec.matches[1].name"),
             (json!(3), "spec.matches[1]"),

@@ -1,6 +1,6 @@
 //! The definitions as a whole. That an API server accepts them is a test of the real cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -76,6 +76,41 @@ fn every_field_has_a_type_and_none_may_be_null() {
             }
         }
     }
+}
+
+/// The fields without a type, each with the reason. What they hold has types all the same.
+const UNTYPED: [(&str, &str); 3] = [
+    ("HTTPRouteGroup .spec.matches[].headers", "a map, or a list of maps"),
+    ("MeshConfig .spec.sidecar.resources.requests[]", "text, or a number that need not be whole"),
+    ("MeshConfig .spec.sidecar.resources.limits[]", "as requests"),
+];
+
+/// In such a field, an object could be as deep, wide and large as an API server stores it.
+#[test]
+fn no_field_takes_whatever_is_written() {
+    let mut untyped = BTreeSet::new();
+    for definition in all() {
+        let kind = definition.as_json()["spec"]["names"]["kind"].as_str().unwrap();
+        for version in versions(&definition) {
+            let mut all = Vec::new();
+            schemas("", &version["schema"]["openAPIV3Schema"], &mut all);
+            for (path, schema) in all {
+                let path = format!("{kind} {path}");
+                let named = schema.get("additionalProperties");
+                assert!(named.is_none_or(Value::is_object), "{path} takes any field: {schema}");
+                if schema["x-kubernetes-preserve-unknown-fields"] != true {
+                    continue;
+                }
+                let bound = |most: &str, inner: &str| {
+                    schema[most] == 0 || schema[most].is_u64() && schema[inner].is_object()
+                };
+                let bounded = bound("maxProperties", "additionalProperties") && bound("maxItems", "items");
+                assert!(bounded && schema["maxLength"].is_u64(), "{path} takes anything: {schema}");
+                untyped.insert(path);
+            }
+        }
+    }
+    assert_eq!(untyped, UNTYPED.map(|(path, _)| path.to_owned()).into());
 }
 
 #[test]

@@ -95,10 +95,47 @@ async fn schemas_refuse_what_can_mean_nothing_without_a_controller() {
                   metadata: {name: other, namespace: shop}, spec: {}}";
     let refused = refusal(&cluster, config).await;
     assert!(refused.contains("must be osm-mesh-config"), "{refused}");
+    for (spec, words) in [
+        ("{matches: [{name: m, headers: text}]}", "headers"),
+        ("{matches: [{name: m, headers: [[a]]}]}", "headers"),
+        ("{matches: [{name: m, headers: {a: {b: c}}}]}", "headers"),
+    ] {
+        let group = format!(
+            "{{apiVersion: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, metadata: {{name: wrong, namespace: shop}}, spec: {spec}}}"
+        );
+        let refused = refusal(&cluster, &group).await;
+        assert!(refused.contains(words), "{spec}: {refused}");
+    }
+    for value in ["lots", "{a: b}", "[1]", "-1Gi"] {
+        let config = format!(
+            "{{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig, metadata: {{name: osm-mesh-config, namespace: shop}}, spec: {{sidecar: {{resources: {{limits: {{memory: {value}}}}}}}}}}}"
+        );
+        let refused = refusal(&cluster, &config).await;
+        assert!(refused.contains("spec.sidecar.resources.limits.memory"), "{value}: {refused}");
+    }
     for (weight, fits) in [("50", true), ("50.0", true), ("0.5", false), ("-1", false), ("10000001", false)] {
         let spec = format!("{{service: root, backends: [{{service: v1, weight: {weight}}}]}}");
         let refused = refusal(&cluster, &split("v1alpha4", "weights", &spec)).await;
         assert_eq!(refused.is_empty(), fits, "{weight}: {refused}");
+    }
+    cluster.stop().await.unwrap();
+}
+
+/// Splits need a controller, in the version that OSM has.
+#[tokio::test]
+async fn objects_of_osm_are_stored_as_they_were_written() {
+    let Some(cluster) = cluster().await else { return };
+    let client_side = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+    let output = cluster.kubectl_with(&client_side, FROM_OSM).await.unwrap();
+    assert!(output.success(), "{}", output.stderr);
+    let objects = serde_json::Deserializer::from_str(&output.stdout).into_iter::<Value>();
+    let written: Vec<_> =
+        objects.map(Result::unwrap).filter(|object| object["kind"] != "TrafficSplit").collect();
+    assert!(written.len() > 9);
+    for object in written {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        assert_eq!(refusal(&cluster, &object.to_string()).await, "", "{kind} {name}");
+        assert_eq!(get(&cluster, kind, name).await["spec"], object["spec"], "{kind} {name}");
     }
     cluster.stop().await.unwrap();
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 use smc_kubernetes::crds::definitions;
 use smc_test_kubernetes::{Cluster, ClusterOptions, Programs};
 use smc_types::ids::MeshNamespace;
@@ -96,11 +97,28 @@ async fn with_flags(programs: Programs, flags: &[&str]) -> Cluster {
 
 /// An API server beside which no controller makes objects, with the definitions.
 async fn alone(programs: Programs, flags: &[&str]) -> Cluster {
-    let api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-    let options = ClusterOptions::api_only(programs);
-    let cluster = with(ClusterOptions { controller_manager: false, api_server_flags, ..options }).await;
+    let cluster = undefined(programs, flags).await;
     define(&cluster, |_| true).await;
     cluster
+}
+
+/// The same with definitions that say nothing of any `spec`.
+async fn lenient(programs: Programs) -> Cluster {
+    let cluster = undefined(programs, &[]).await;
+    let mut all = all_definitions(|_| true);
+    for version in all.iter_mut().flat_map(|one| one["spec"]["versions"].as_array_mut().unwrap()) {
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    install(&cluster, &all).await;
+    cluster
+}
+
+/// An API server beside which no controller makes objects.
+async fn undefined(programs: Programs, flags: &[&str]) -> Cluster {
+    let api_server_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let options = ClusterOptions::api_only(programs);
+    with(ClusterOptions { controller_manager: false, api_server_flags, ..options }).await
 }
 
 async fn with(options: ClusterOptions) -> Cluster {
@@ -109,16 +127,19 @@ async fn with(options: ClusterOptions) -> Cluster {
 
 /// Installs the definitions whose names are chosen, and waits until they are served.
 async fn define(cluster: &Cluster, chosen: impl Fn(&str) -> bool) {
+    install(cluster, &all_definitions(chosen)).await;
+}
+
+fn all_definitions(chosen: impl Fn(&str) -> bool) -> Vec<Value> {
     let all = definitions(&MeshNamespace::new("own").unwrap()).unwrap();
-    let chosen: Vec<_> = all.iter().filter(|definition| chosen(definition.name())).collect();
-    let mut text = String::new();
-    for definition in &chosen {
-        text.push_str("---\n");
-        text.push_str(&definition.as_json().to_string());
-        text.push('\n');
-    }
+    all.iter().filter(|one| chosen(one.name())).map(|one| one.as_json().clone()).collect()
+}
+
+async fn install(cluster: &Cluster, definitions: &[Value]) {
+    let text: String = definitions.iter().map(|definition| format!("---\n{definition}\n")).collect();
     cluster.apply(&text).await.unwrap();
-    let names: Vec<_> = chosen.iter().map(|definition| format!("crd/{}", definition.name())).collect();
+    let name = |definition: &Value| format!("crd/{}", definition["metadata"]["name"].as_str().unwrap());
+    let names: Vec<_> = definitions.iter().map(name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
     let waited = cluster.kubectl(&[&wait, &names[..]].concat()).await.unwrap();

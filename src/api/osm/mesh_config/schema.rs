@@ -3,7 +3,16 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::schema::any_object;
+use crate::schema::resources;
+
+/// The longest of a host name, of the name of an object, and of what else is one word.
+const MAX_WORD: usize = 253;
+
+/// The longest of what may be a path or a URI.
+const MAX_PATH: usize = 2048;
+
+/// The most names of a gateway's certificate.
+const MAX_GATEWAY_NAMES: usize = 64;
 
 /// Settings of the whole mesh.
 #[derive(Debug, JsonSchema)]
@@ -18,31 +27,29 @@ pub struct MeshConfigSpec {
     /// Service certificates.
     pub certificate: Option<Certificate>,
     /// Open Service Mesh's switches for its own features; none has an effect.
-    #[schemars(default, schema_with = "any_object")]
-    pub feature_flags: Option<Value>,
+    pub feature_flags: Option<FeatureFlags>,
 }
 
 /// Settings of the sidecars.
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct Sidecar {
-    /// Not obeyed.
+    /// The init container is privileged.
     pub enable_privileged_init_container: Option<bool>,
-    /// Not obeyed.
+    /// Envoy's log level.
     pub log_level: Option<String>,
-    /// Not obeyed.
+    /// Envoy's image.
     pub envoy_image: Option<String>,
     /// Not obeyed.
     pub envoy_windows_image: Option<String>,
-    /// Not obeyed.
+    /// The image of the init container.
     pub init_container_image: Option<String>,
     /// Not obeyed.
     pub max_data_plane_connections: Option<i64>,
     /// Not obeyed.
     pub config_resync_interval: Option<String>,
-    /// Not obeyed.
-    #[schemars(default, schema_with = "any_object")]
-    pub resources: Option<Value>,
+    /// What both containers request, and their limits.
+    pub resources: Option<Resources>,
     /// Not obeyed.
     pub tls_min_protocol_version: Option<String>,
     /// Not obeyed.
@@ -79,8 +86,7 @@ pub struct Traffic {
     /// Network interfaces that the injector excludes from interception.
     pub network_interface_exclusion_list: Option<Vec<String>>,
     /// Not obeyed.
-    #[schemars(default, schema_with = "any_object")]
-    pub inbound_external_authorization: Option<Value>,
+    pub inbound_external_authorization: Option<ExternalAuthorization>,
 }
 
 /// Logs and traces.
@@ -92,8 +98,7 @@ pub struct Observability {
     /// Not obeyed.
     pub enable_debug_server: Option<bool>,
     /// Not obeyed.
-    #[schemars(default, schema_with = "any_object")]
-    pub tracing: Option<Value>,
+    pub tracing: Option<Tracing>,
 }
 
 /// Service certificates.
@@ -105,6 +110,109 @@ pub struct Certificate {
     /// Not obeyed.
     pub cert_key_bit_size: Option<i64>,
     /// Not obeyed.
-    #[schemars(default, schema_with = "any_object")]
-    pub ingress_gateway: Option<Value>,
+    pub ingress_gateway: Option<IngressGateway>,
+}
+
+/// Resources of a container.
+#[derive(Debug, JsonSchema)]
+pub struct Resources {
+    /// What is set aside for it.
+    #[schemars(default, schema_with = "resources")]
+    pub requests: Option<Value>,
+    /// The most that it may take.
+    #[schemars(default, schema_with = "resources")]
+    pub limits: Option<Value>,
+}
+
+/// A server that is asked about each request.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct ExternalAuthorization {
+    /// Not obeyed.
+    pub enable: Option<bool>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub address: Option<String>,
+    /// Not obeyed.
+    #[schemars(range(min = 0, max = 65535))]
+    pub port: Option<u16>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub stat_prefix: Option<String>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub timeout: Option<String>,
+    /// Not obeyed.
+    pub failure_mode_allow: Option<bool>,
+}
+
+/// Where traces go.
+#[derive(Debug, JsonSchema)]
+pub struct Tracing {
+    /// Not obeyed.
+    pub enable: Option<bool>,
+    /// Not obeyed.
+    #[schemars(range(min = 0, max = 65535))]
+    pub port: Option<u16>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub address: Option<String>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_PATH))]
+    pub endpoint: Option<String>,
+}
+
+/// A certificate for an ingress gateway.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct IngressGateway {
+    /// Not obeyed.
+    #[schemars(length(max = MAX_GATEWAY_NAMES), inner(length(max = MAX_PATH)))]
+    pub subject_alt_names: Option<Vec<String>>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub validity_duration: Option<String>,
+    /// Not obeyed.
+    pub secret: Option<SecretReference>,
+}
+
+/// A Secret.
+#[derive(Debug, JsonSchema)]
+pub struct SecretReference {
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub name: Option<String>,
+    /// Not obeyed.
+    #[schemars(length(max = MAX_WORD))]
+    pub namespace: Option<String>,
+}
+
+/// Switches for features. The API server drops switches of other versions.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[allow(
+    clippy::struct_excessive_bools,
+    clippy::struct_field_names,
+    reason = "the names are those of the API"
+)]
+pub struct FeatureFlags {
+    /// Not obeyed.
+    #[schemars(rename = "enableWASMStats")]
+    pub enable_wasm_stats: Option<bool>,
+    /// Not obeyed.
+    pub enable_egress_policy: Option<bool>,
+    /// Not obeyed.
+    pub enable_multicluster_mode: Option<bool>,
+    /// Not obeyed.
+    pub enable_snapshot_cache_mode: Option<bool>,
+    /// Not obeyed.
+    pub enable_async_proxy_service_mapping: Option<bool>,
+    /// Not obeyed.
+    pub enable_ingress_backend_policy: Option<bool>,
+    /// Not obeyed.
+    pub enable_envoy_active_health_checks: Option<bool>,
+    /// Not obeyed.
+    pub enable_retry_policy: Option<bool>,
+    /// Not obeyed.
+    pub enable_mesh_root_certificate: Option<bool>,
 }

@@ -1,11 +1,11 @@
 //! The schema of HTTPRouteGroup.
 
-use schemars::JsonSchema;
-use serde_json::Value;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Value, json};
 use smc_model::regex::MAX_LENGTH;
 
-use super::{MAX_MATCHES, MAX_NAME, METHODS};
-use crate::schema::any_value;
+use super::{MAX_HEADERS, MAX_MATCHES, MAX_NAME, METHODS};
+use crate::schema::map_or_maps;
 
 /// Named matches of HTTP requests.
 #[derive(Debug, JsonSchema)]
@@ -30,8 +30,14 @@ pub struct HttpMatch {
     pub methods: Option<Vec<Method>>,
     /// Header names, each with a regular expression for its value: a list of maps of one header each, or one
     /// map.
-    #[schemars(default, schema_with = "any_value")]
+    #[schemars(default, schema_with = "headers")]
     pub headers: Option<Value>,
+}
+
+/// Both forms, of which a definition can type one alone. A list in its place would have the API server drop
+/// the fields of a map that is stored, and a match without headers matches more than its author said.
+fn headers(_: &mut SchemaGenerator) -> Schema {
+    map_or_maps(MAX_HEADERS, &json!({"type": "string", "maxLength": MAX_LENGTH}))
 }
 
 /// An HTTP method.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::{MAX_BACKENDS, MAX_MATCHES, MAX_WEIGHT};
-use crate::schema::{any_objects, quantity};
+use crate::schema::quantity;
 
 /// The traffic to a root service goes to the backends by weight.
 #[derive(Debug, JsonSchema)]
@@ -67,8 +67,8 @@ pub struct TrafficSplitV1Alpha2Spec {
     pub backends: Vec<Backend>,
     /// No field of this version. It is known so that the API server refuses it: were it dropped, all requests
     /// would be split.
-    #[schemars(default, schema_with = "any_objects")]
-    pub matches: Option<Vec<Value>>,
+    #[schemars(length(max = MAX_MATCHES))]
+    pub matches: Option<Vec<GroupReference>>,
 }
 
 /// The traffic to a root service goes to the backends by weight.
@@ -87,8 +87,8 @@ pub struct TrafficSplitV1Alpha1Spec {
     pub backends: Vec<QuantityBackend>,
     /// No field of this version. It is known so that the API server refuses it: were it dropped, all requests
     /// would be split.
-    #[schemars(default, schema_with = "any_objects")]
-    pub matches: Option<Vec<Value>>,
+    #[schemars(length(max = MAX_MATCHES))]
+    pub matches: Option<Vec<GroupReference>>,
 }
 
 /// A share of the traffic.

@@ -291,6 +291,9 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     if let Some(namespace) = args.place.elsewhere(&cluster).await? {
         return Err(InstallError::Taken { mesh: settings.mesh, namespace }.into());
     }
+    if args.images.image.is_none() {
+        print_progress(&preset_image(&settings.image));
+    }
     let converting = converter(&cluster, &settings.namespace).await?;
     let objects = all_objects(&Settings { converting, ..settings })?;
     let defined = objects.iter().rposition(|object| object["kind"] == "CustomResourceDefinition");
@@ -299,6 +302,11 @@ pub(super) async fn install(args: InstallArgs) -> Outcome {
     configure(&cluster, &args.place.mesh_namespace, args.permissive).await?;
     apply(&cluster, chart).await?;
     ready(&cluster, args.images.wait, &args.place).await
+}
+
+/// What a person hears who names no image. The preset one has no registry, so a cluster asks its own.
+fn preset_image(image: &str) -> String {
+    format!("image     {image}, which the nodes must have or find; --image names that of your registry")
 }
 
 /// The mesh's configuration of a new installation. One that is permissive lets connections out of the mesh,
@@ -439,7 +447,7 @@ async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
     let pods = controllers(cluster, &place.mesh_namespace).await;
     let stuck: Vec<_> = pods.iter().filter_map(|pod| stuck(pod, |_| true)).collect();
     if !stuck.is_empty() {
-        return Waits { reason: Some(stuck.join("; ")), too_few: false };
+        return Waits { reason: Some(with_way_out(&stuck.join("; "), place)), too_few: false };
     }
     let Ok(group) = group(cluster, &place.mesh_namespace).await else { return Waits::default() };
     let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
@@ -447,6 +455,21 @@ async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
         return Waits { reason: Some(reason), too_few: true };
     }
     Waits { reason: group.waits_for.map(|what| format!("a controller waits for {what}")), too_few: false }
+}
+
+/// Why controllers do not start, with the command that names another image where one cannot be had. The
+/// kubelet's reasons that are about images name them so.
+fn with_way_out(stuck: &str, place: &WhereArgs) -> String {
+    if !stuck.contains("Image") {
+        return stuck.to_owned();
+    }
+    let flag = |name: &str, value: &str, preset: &str| {
+        if value == preset { String::new() } else { format!(" {name} {value}") }
+    };
+    let preset = Settings::new(MeshName::default(), MeshNamespace::default());
+    let mesh = flag("--mesh-name", place.mesh_name.as_str(), preset.mesh.as_str());
+    let namespace = flag("--mesh-namespace", place.mesh_namespace.as_str(), preset.namespace.as_str());
+    format!("{stuck}; to name another: smc upgrade{mesh}{namespace} --image IMAGE")
 }
 
 #[cfg(test)]
@@ -459,6 +482,25 @@ mod tests {
     struct Upgrade {
         #[command(flatten)]
         args: UpgradeArgs,
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_had_comes_with_the_command_that_names_another() {
+        let place = |flags: &[&str]| Upgrade::try_parse_from([&["smc"], flags].concat()).unwrap().args.place;
+        let pulling = "smc-controller-0: controller: ErrImagePull (not found)";
+        assert_eq!(
+            with_way_out(pulling, &place(&[])),
+            format!("{pulling}; to name another: smc upgrade --image IMAGE")
+        );
+        assert_eq!(
+            with_way_out(pulling, &place(&["--mesh-name", "blue", "--mesh-namespace", "mesh"])),
+            format!(
+                "{pulling}; to name another: smc upgrade --mesh-name blue --mesh-namespace mesh --image IMAGE"
+            )
+        );
+        let crashing = "smc-controller-0: controller: CrashLoopBackOff";
+        assert_eq!(with_way_out(crashing, &place(&[])), crashing);
+        assert!(preset_image("smc:1").contains("smc:1") && preset_image("smc:1").contains("--image"));
     }
 
     #[test]

@@ -46,6 +46,15 @@ async fn follows_tcp_policy(variant: Variant) {
         }
     }
     assert_eq!(accepted(&lab), 0, "{variant:?}: an application was connected");
+    eventually("the log of a server tells who was refused", async || {
+        let logs = SERVERS.map(|pod| lab.logs(pod, "envoy").unwrap());
+        let refused = |line: &&str| {
+            line.contains("/ns/clients/sa/alice\"") && line.contains("\"tls_failure\":\"TLS_error")
+        };
+        let found = logs.iter().flat_map(|log| log.lines()).any(|line| refused(&line));
+        if found { Ok(()) } else { Err(logs.join("\n")) }
+    })
+    .await;
 
     let grant = allow("alice-tcp", "alice", &["TCPRoute/lines"]);
     lab.apply("alice-tcp.yaml", &grant).await.unwrap();

@@ -43,6 +43,8 @@ const TCP: &[(&str, &str)] = &[
     ("peer", "%DOWNSTREAM_PEER_URI_SAN%"),
     ("policy", "%DYNAMIC_METADATA(envoy.filters.network.rbac:enforced_effective_policy_id)%"),
     ("start_time", "%START_TIME%"),
+    // Why a caller was refused. One that may not call has a name in `peer`.
+    ("tls_failure", "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"),
     ("upstream_cluster", "%UPSTREAM_CLUSTER_RAW%"),
     ("upstream_host", "%UPSTREAM_HOST%"),
     ("upstream_peer", "%UPSTREAM_PEER_URI_SAN%"),

@@ -182,6 +182,9 @@ async fn the_key_changes_step_by_step(smc: Program<'_>) {
     // The former name, and then the name in use with a key that is none of the mesh's.
     let gone = ["delete", "secret", "smc-kek", "smc-kek-2", "-n", GREEN];
     assert!(smc.cluster.kubectl(&gone).await.unwrap().success());
+    let refused = smc.run(&["upgrade"]).await.refusal();
+    let missing = format!("the Secret {GREEN}/smc-kek-2 is missing");
+    assert!(refused.contains(&missing) && refused.contains("nothing was changed"), "{refused}");
     smc.cluster.apply(&secret("smc-kek-2", 'c')).await.unwrap();
     let check = smc.run(&["check"]).await;
     assert!(

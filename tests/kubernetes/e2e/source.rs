@@ -136,8 +136,8 @@ fn all_definitions(chosen: impl Fn(&str) -> bool) -> Vec<Value> {
 }
 
 async fn install(cluster: &Cluster, definitions: &[Value]) {
-    let text: String = definitions.iter().map(|definition| format!("---\n{definition}\n")).collect();
-    cluster.apply(&text).await.unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": definitions});
+    cluster.apply(&list.to_string()).await.unwrap();
     let name = |definition: &Value| format!("crd/{}", definition["metadata"]["name"].as_str().unwrap());
     let names: Vec<_> = definitions.iter().map(name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

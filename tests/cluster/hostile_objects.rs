@@ -167,7 +167,8 @@ fn workloads(random: &mut Random, objects: &mut Vec<Value>) {
     grants(accounts, objects);
 }
 
-/// Services that select the same pods by one label, by two of which each pod has many, or by one that is rare.
+/// Services that select the same pods by one label, by two of which each pod has many, or by one that is
+/// rare.
 fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
     let (pods, labels) = (up_to(5_000, random), 1 + random.below(24));
     let label = |n: u64| format!("label-{n}");

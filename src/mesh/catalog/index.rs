@@ -54,14 +54,14 @@ pub(super) struct Index {
     labelled: BTreeMap<Label, BTreeSet<WorkloadId>>,
     /// Services by each label of their selector.
     by_label: BTreeMap<Label, BTreeSet<ServiceId>>,
-    /// The services that select pods, by the rarest label of their selector: a pod is compared only with those
-    /// under one of its labels. And the label that each is under.
+    /// The services that select pods, by the rarest label of their selector: a pod is compared only with
+    /// those under one of its labels. And the label that each is under.
     by_rarest: BTreeMap<Label, BTreeSet<ServiceId>>,
     rarest: BTreeMap<ServiceId, Label>,
     /// Machines by the services that they name, which may not exist.
     pub(super) naming: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
-    /// The pods each service's selector matches, and the machines that name the service, in the mesh or not. A
-    /// service that is over the budget of its namespace ([`super::selection`]) selects no pod.
+    /// The pods each service's selector matches, and the machines that name the service, in the mesh or not.
+    /// A service that is over the budget of its namespace ([`super::selection`]) selects no pod.
     pub(super) selected: BTreeMap<ServiceId, BTreeSet<WorkloadId>>,
     /// The services whose selector matches each pod, and those that a machine names.
     pub(super) selecting: BTreeMap<WorkloadId, BTreeSet<ServiceId>>,

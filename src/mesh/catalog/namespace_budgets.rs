@@ -1,8 +1,8 @@
 //! What the services of a namespace share, counted before it is made.
 //!
-//! Owns which services go without, where they ask for more together than a namespace may have. Those that cost
-//! least have theirs first, so that one which costs too much takes nothing from its neighbours. Which ones go
-//! without follows from the objects alone.
+//! Owns which services go without, where they ask for more together than a namespace may have. Those that
+//! cost least have theirs first, so that one which costs too much takes nothing from its neighbours. Which
+//! ones go without follows from the objects alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -315,8 +315,8 @@ fn observe(catalog: &Catalog) -> Observed {
     Observed { accounts: accounts.collect(), endpoints: endpoints.collect(), proxies: proxies.collect() }
 }
 
-/// How many endpoints a namespace may have, and how many pods its services may select: fewer than these meshes
-/// have now and then, or enough.
+/// How many endpoints a namespace may have, and how many pods its services may select: fewer than these
+/// meshes have now and then, or enough.
 fn budgets() -> impl Strategy<Value = (u64, u64)> {
     (select(&[2, 5, 9, 100_000][..]), select(&[1, 3, 6, 100_000, 100_000][..]))
 }

@@ -1,9 +1,9 @@
 //! Which pods are behind which services by their labels, and which machines by name.
 //!
-//! Owns the pairs of a service and a workload, and how many of them the services of a namespace have together.
-//! Pairs are a product of services and pods, so that a tenant can ask for millions in a few megabytes. They are
-//! counted before they are made, without a look at the pods: a selector costs as many as have the rarest of its
-//! labels. A machine names at most 32 services, so that its pairs need no budget.
+//! Owns the pairs of a service and a workload, and how many of them the services of a namespace have
+//! together. Pairs are a product of services and pods, so that a tenant can ask for millions in a few
+//! megabytes. They are counted before they are made, without a look at the pods: a selector costs as many as
+//! have the rarest of its labels. A machine names at most 32 services, so that its pairs need no budget.
 
 use std::collections::BTreeSet;
 

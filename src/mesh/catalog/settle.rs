@@ -1,8 +1,8 @@
 //! How what several events changed comes into effect, once for all of them.
 //!
-//! Owns the order: the selected pods, the budget of endpoints, the backends, the sidecars, and who is affected by it. The
-//! callers of a service are looked for before its backends change and after: those in between are never
-//! served.
+//! Owns the order: the selected pods, the budget of endpoints, the backends, the sidecars, and who is
+//! affected by it. The callers of a service are looked for before its backends change and after: those in
+//! between are never served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -111,7 +111,7 @@ impl<K: Ord + Clone, T: Ord> Grouped<K, T> {
 
     pub(super) fn add_all(&mut self, other: Self) {
         for (key, counts) in other.0 {
-            self.change(key, |own| own.add_all(counts));
+            self.change(&key, |own| own.add_all(counts));
         }
     }
 
@@ -120,15 +120,15 @@ impl<K: Ord + Clone, T: Ord> Grouped<K, T> {
         T: Clone,
     {
         for (key, counts) in &other.0 {
-            self.change(key.clone(), |own| own.subtract(counts));
+            self.change(key, |own| own.subtract(counts));
         }
     }
 
-    fn change(&mut self, key: K, change: impl FnOnce(&mut Counts<T>)) {
-        let counts = self.0.entry(key.clone()).or_default();
-        change(counts);
-        if counts.0.is_empty() {
-            self.0.remove(&key);
+    fn change(&mut self, key: &K, change: impl FnOnce(&mut Counts<T>)) {
+        let mut counts = self.0.remove(key).unwrap_or_default();
+        change(&mut counts);
+        if !counts.0.is_empty() {
+            self.0.insert(key.clone(), counts);
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) enum Change {
     /// From nothing.
     Anew,
     /// By the difference of what these sources contribute; `before` is what they did.
-    By { sources: BTreeSet<Source>, before: Backends },
+    By { sources: BTreeSet<Source>, before: Box<Backends> },
 }
 
 impl Catalog {
@@ -70,7 +70,7 @@ impl Catalog {
             .pending
             .backends
             .remove(service)
-            .unwrap_or_else(|| Change::By { sources: BTreeSet::new(), before: Backends::default() });
+            .unwrap_or_else(|| Change::By { sources: BTreeSet::new(), before: Box::default() });
         if let Change::By { sources: known, before } = &mut change {
             let is_new = |source: &Source| {
                 !known.contains(source) && source.whole().is_none_or(|whole| !known.contains(&whole))

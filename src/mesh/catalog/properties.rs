@@ -415,11 +415,13 @@ proptest! {
             let selected = catalog.workloads().filter(selects);
             let (inside, outside): (Vec<_>, Vec<_>) = selected.partition(|workload| catalog.in_mesh(workload));
             let backends = &catalog.index.backends[&service.id];
-            prop_assert_eq!(backends.outside().collect::<Vec<_>>(), Vec::from_iter(outside.iter().map(|w| &w.id)));
+            let outside: Vec<_> = outside.iter().map(|workload| &workload.id).collect();
+            prop_assert_eq!(backends.outside().collect::<Vec<_>>(), outside);
             let named = service.ports.iter().any(|port| port.target == TargetPort::Name("web".to_owned()));
             let callable = |workload: &&&Workload| !(service.headless && workload.id.is_machine());
             let lacking = inside.iter().filter(callable).filter(|w| named && !w.ports.contains_key("web"));
-            prop_assert_eq!(backends.lacking("web").collect::<Vec<_>>(), Vec::from_iter(lacking.map(|w| &w.id)));
+            let lacking: Vec<_> = lacking.map(|workload| &workload.id).collect();
+            prop_assert_eq!(backends.lacking("web").collect::<Vec<_>>(), lacking);
         }
     }
 

@@ -17,6 +17,7 @@ use super::control::Request;
 use super::log_file::read_log;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
+use super::tools::Exchange;
 use super::{LabError, config, cut_off, netns};
 
 /// Poll interval of every wait.
@@ -233,6 +234,11 @@ impl LabHandle {
     /// Runs `smc-lab tcp ARGS` in a Pod.
     pub async fn tcp(&self, pod: &str, args: &[&str]) -> Result<TcpResult, LabError> {
         self.tool(pod, "tcp", args).await
+    }
+
+    /// Runs `smc-lab dialogue ARGS` in a Pod; returns one exchange per dialogue.
+    pub async fn dialogue(&self, pod: &str, args: &[&str]) -> Result<Vec<Exchange>, LabError> {
+        self.tool(pod, "dialogue", args).await
     }
 
     async fn tool<T: DeserializeOwned>(&self, pod: &str, tool: &str, args: &[&str]) -> Result<T, LabError> {

@@ -9,7 +9,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 use smc::cli::parsed;
-use smc_lab::tools::{EchoArgs, FetchArgs, TcpArgs, TlsArgs, echo, fetch, tcp, tls};
+use smc_lab::tools::{
+    ApplicationArgs, DialogueArgs, EchoArgs, FetchArgs, TcpArgs, TlsArgs, application, dialogue, echo, fetch,
+    tcp, tls,
+};
 use smc_lab::{
     EnterArgs, Lab, LabError, LabHandle, LabOptions, PauseArgs, StateDir, Variant, enter, pause, run_pid1,
     run_supervisor, running_labs,
@@ -49,6 +52,11 @@ enum Command {
     Tcp(TcpArgs),
     /// Connect with TLS and any client certificate, and report the result as JSON.
     Tls(TlsArgs),
+    /// Hold dialogues that are written byte for byte with an `application`, and report as JSON what each
+    /// end received.
+    Dialogue(DialogueArgs),
+    /// Be the other end of dialogues.
+    Application(ApplicationArgs),
     #[command(hide = true)]
     Pid1 { config: PathBuf },
     #[command(hide = true)]
@@ -241,6 +249,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
             print_json(&result);
             Ok(success_if(result.error.is_none()))
         }
+        Command::Dialogue(args) => {
+            print_json(&dialogue(&args).await?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Application(args) => application(&args).await.map(|()| ExitCode::SUCCESS),
         Command::Pid1 { config } => run_pid1(&config).await.map(ExitCode::from),
         Command::Supervise => run_supervisor().await,
         Command::Pause(_) | Command::Enter(_) => Ok(ExitCode::SUCCESS),

@@ -1,12 +1,16 @@
 //! Owns small programs to run in Pods: a server that reports requests, and clients that report
 //! responses. Unlike `curl` and `nc` they exist on every machine, and print JSON.
 
+mod dialogue;
 mod echo;
 mod fetch;
 mod grpc;
 mod tcp;
 mod tls;
 
+pub use dialogue::{
+    ApplicationArgs, Dialogue, DialogueArgs, End, Exchange, Heard, Step, application, dialogue,
+};
 pub use echo::{EchoArgs, echo};
 pub use fetch::{FetchArgs, fetch};
 pub use tcp::{TcpArgs, tcp};

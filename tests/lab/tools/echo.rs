@@ -36,6 +36,9 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Limits of an HTTP request's body and of a TCP line.
 const MAX_BODY_BYTES: usize = 1 << 20;
 const MAX_LINE_BYTES: u64 = 64 << 10;
+/// Limits of an HTTP request's header, above those of sidecars.
+const MAX_HEADER_LINES: usize = 2000;
+const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// Longest wait of `/delay/MS`, and longest body of `/stream/MS`.
 const MAX_DELAY: Duration = Duration::from_mins(1);
 /// The pause between the parts of such a body.
@@ -201,7 +204,9 @@ async fn serve_http(
             if abort { Err(io::Error::from(io::ErrorKind::ConnectionAborted)) } else { Ok(response) }
         }
     });
-    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    builder.http1().max_headers(MAX_HEADER_LINES);
+    builder.http2().max_header_list_size(MAX_HEADER_BYTES);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {

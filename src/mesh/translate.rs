@@ -26,6 +26,7 @@ mod http_match;
 mod inbound;
 mod intern;
 mod listener;
+mod messages;
 mod outbound;
 mod proto;
 mod provenance;

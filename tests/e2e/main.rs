@@ -28,6 +28,7 @@ mod readiness;
 mod rejection;
 mod splits;
 mod tcp;
+mod traffic;
 
 use std::time::Duration;
 

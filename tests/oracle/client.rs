@@ -140,7 +140,7 @@ impl Dial<'_> {
         while answers.len() < requests.len() {
             let (before, rest) = (answers.len(), &requests[answers.len()..]);
             let ended = match version {
-                Version::Http1 => self.converse(rest, &mut answers),
+                Version::Http10 | Version::Http1 => self.converse(rest, &mut answers),
                 Version::Http2 => http2::converse(self, rest, &mut answers),
             };
             match ended {
@@ -177,13 +177,23 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 fn serialized(request: &Request) -> Vec<u8> {
-    let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method, request.target).into_bytes();
-    for (name, value) in &request.headers {
-        bytes.extend_from_slice(format!("{name}: ").as_bytes());
-        bytes.extend_from_slice(value);
+    let version = if request.version == Version::Http10 { "1.0" } else { "1.1" };
+    let mut bytes = format!("{} {} HTTP/{version}\r\n", request.method, request.target).into_bytes();
+    let lines = |bytes: &mut Vec<u8>, lines: &[(String, Vec<u8>)]| {
+        for (name, value) in lines {
+            bytes.extend_from_slice(format!("{name}: ").as_bytes());
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(b"\r\n");
+        }
+    };
+    lines(&mut bytes, &request.headers);
+    if request.trailers.is_empty() {
+        bytes.extend_from_slice(b"content-length: 0\r\n\r\n");
+    } else {
+        bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n0\r\n");
+        lines(&mut bytes, &request.trailers);
         bytes.extend_from_slice(b"\r\n");
     }
-    bytes.extend_from_slice(b"content-length: 0\r\n\r\n");
     bytes
 }
 
@@ -193,7 +203,7 @@ fn response(stream: &mut impl io::BufRead, without_body: bool) -> io::Result<(u1
     if stream.read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
     let (mut length, mut last) = (0, false);
     loop {

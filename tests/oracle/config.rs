@@ -211,18 +211,23 @@ fn exchange_server_names(chains: &mut [FilterChain]) {
     }
 }
 
-/// Admits every request without `content-length`, which this test's requests of HTTP/1.1 have.
+/// Admits every request without a length, chunks or an upgrade, of which this test's requests of HTTP/1.1
+/// have one.
 fn with_all_without_length(any: &mut Any) {
     let mut config = RbacPerRoute::decode(&*any.value).unwrap();
     let rules = config.rbac.as_mut().and_then(|rbac| rbac.rules.as_mut()).unwrap();
-    let length = HeaderMatcher {
-        name: "content-length".to_owned(),
-        invert_match: true,
-        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
-        ..HeaderMatcher::default()
+    let without = |name: &str| Permission {
+        rule: Some(permission::Rule::Header(HeaderMatcher {
+            name: name.to_owned(),
+            invert_match: true,
+            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+            ..HeaderMatcher::default()
+        })),
     };
+    let names = ["content-length", "transfer-encoding", "upgrade"];
+    let all = permission::Set { rules: names.map(without).to_vec() };
     let policy = Policy {
-        permissions: vec![Permission { rule: Some(permission::Rule::Header(length)) }],
+        permissions: vec![Permission { rule: Some(permission::Rule::AndRules(all)) }],
         principals: vec![Principal { identifier: Some(principal::Identifier::Any(true)) }],
         ..Policy::default()
     };

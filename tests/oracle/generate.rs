@@ -74,7 +74,7 @@ pub(crate) fn case(seed: u64) -> Case {
     objects.extend((0..random.below(3)).map(|number| split(random, number)));
     // Those of one version on one connection.
     let versions = [Version::Http1, Version::Http2].into_iter().flat_map(|version| [version; 8]);
-    let requests = versions.map(|version| requests::request(random, &objects, version)).collect();
+    let mut requests: Vec<_> = versions.map(|version| requests::request(random, &objects, version)).collect();
     // Two in three meshes have no open namespace, in which policy decides nothing. Drawn last, so that a
     // seed's mesh is otherwise as it was.
     for namespace in objects.iter_mut().filter(|object| object["kind"] == "Namespace") {
@@ -82,6 +82,7 @@ pub(crate) fn case(seed: u64) -> Case {
             namespace["metadata"]["annotations"] = json!({"mesh.smc.dev/permissive": "true"});
         }
     }
+    requests.extend((0..4).map(|_| requests::odd(random, &objects)));
     Case { seed, objects, requests }
 }
 

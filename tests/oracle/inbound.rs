@@ -111,7 +111,8 @@ impl Round<'_> {
                 tally.allowed += 1;
                 Ok(Some(true))
             }
-            Answer::Response(403, _) => {
+            // 404 without a path, 426 in HTTP/1.0.
+            Answer::Response(403 | 404 | 426, _) => {
                 tally.denied += 1;
                 Ok(Some(false))
             }

@@ -70,14 +70,24 @@ impl Round<'_> {
     fn routes(&mut self, call: &Call<'_>) -> Option<Disagreement> {
         let requests: Vec<&Request> = self.case.requests.iter().collect();
         for (request, answer) in requests.iter().copied().zip(call.dial.ask(&requests)) {
+            let Some(sent) = request.sent_on(call.service) else {
+                if matches!(answer, Answer::Response(400 | 404, _)) {
+                    continue;
+                }
+                let what = format!("{} sends on what has no path: {answer:?}", call.workload.id());
+                return Some(self.differ(Some(request), what));
+            };
             let said = match answer {
-                Answer::Response(200, _) if request.method == "HEAD" => continue,
+                // The answer has no body.
+                Answer::Response(200, _) if request.method == "HEAD" || request.offers_websocket() => {
+                    continue;
+                }
                 Answer::Response(400, _) | Answer::Malformed => continue,
                 Answer::Response(200, body) => Some(body),
                 Answer::Response(status, _) => Some(format!("status {status}")),
                 Answer::Closed => None,
             };
-            let ours = self.world.goes_to(&call.workload.account, call.service, call.port, Some(request));
+            let ours = self.world.goes_to(&call.workload.account, call.service, call.port, Some(&sent));
             let found = self.compare(call, Some(request), said.as_deref(), &ours);
             if found.is_some() {
                 return found;

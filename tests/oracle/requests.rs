@@ -59,9 +59,36 @@ pub(crate) const VALUES: &[(&str, &[u8])] = &[
 pub(crate) fn request(random: &mut Random, objects: &[Value], version: Version) -> Request {
     let request = in_http1(random, objects);
     match version {
-        Version::Http1 => request,
+        Version::Http10 | Version::Http1 => request,
         Version::Http2 => in_http2(random, request),
     }
+}
+
+/// A request that not every sidecar takes, or with lines after its body, which say what a condition would
+/// like to hear.
+pub(crate) fn odd(random: &mut Random, objects: &[Value]) -> Request {
+    let mut request = in_http1(random, objects);
+    match random.below(6) {
+        0 => request.version = Version::Http10,
+        1 => {
+            request.version = Version::Http10;
+            request.headers.retain(|(name, _)| name != "host");
+        }
+        2 => (request.method, request.target) = ("OPTIONS".to_owned(), "*".to_owned()),
+        3 => (request.method, request.target) = ("CONNECT".to_owned(), "a:443".to_owned()),
+        4 => {
+            let to = random.pick(&["websocket", "WebSocket", "h2c", "TLS/1.2", "TLS/1.2, HTTP/3.0", "web"]);
+            request.headers.push(("Connection".to_owned(), b"Upgrade".to_vec()));
+            request.headers.push(("Upgrade".to_owned(), to.as_bytes().to_vec()));
+        }
+        _ => request.trailers = vec![trailer(random)],
+    }
+    request
+}
+
+fn trailer(random: &mut Random) -> (String, Vec<u8>) {
+    let name = random.pick(&["x-tenant", "x-role", "x_role", "user-agent"]).to_owned();
+    (name, VALUES[random.below(VALUES.len())].1.to_vec())
 }
 
 /// The request in HTTP/2: its host is mostly the authority, and sometimes another host stands beside it. What
@@ -78,8 +105,7 @@ fn in_http2(random: &mut Random, request: Request) -> Request {
     }
     let mut trailers = Vec::new();
     if random.one_in(6) {
-        let name = random.pick(&["x-tenant", "x-role", "x_role", "user-agent"]).to_owned();
-        trailers.push((name, VALUES[random.below(VALUES.len())].1.to_vec()));
+        trailers.push(trailer(random));
     }
     Request { version: Version::Http2, headers, trailers, ..request }
 }

@@ -111,9 +111,12 @@ fn smaller_requests(request: &Request) -> Vec<Request> {
     }
     if request.version == Version::Http2 {
         all.push(Request { trailers: Vec::new(), ..in_http1(request) });
-        if !request.trailers.is_empty() {
-            all.push(Request { trailers: Vec::new(), ..request.clone() });
-        }
+    }
+    if request.version == Version::Http10 {
+        all.push(Request { version: Version::Http1, ..request.clone() });
+    }
+    if !request.trailers.is_empty() {
+        all.push(Request { trailers: Vec::new(), ..request.clone() });
     }
     let is_host = |(name, _): &(String, Vec<u8>)| name == "host" || name == AUTHORITY;
     let hosts = request.headers.iter().filter(|line| is_host(line)).count();

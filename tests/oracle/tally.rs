@@ -70,7 +70,7 @@ impl fmt::Display for Tally {
 impl Tally {
     pub(crate) fn requests(&mut self, version: Version) -> &mut Requests {
         match version {
-            Version::Http1 => &mut self.http1,
+            Version::Http10 | Version::Http1 => &mut self.http1,
             Version::Http2 => &mut self.http2,
         }
     }

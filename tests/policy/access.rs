@@ -8,6 +8,9 @@ use crate::request::{Request, ambiguous, normalized_path};
 impl World {
     /// Whether workloads of the account `source` may send this request to the port of those of `destination`.
     pub fn allows_request(&self, source: &Name, destination: &Name, port: u16, request: &Request) -> bool {
+        if !request.is_decided_on() {
+            return false;
+        }
         if self.open.contains(&destination.0) {
             return true;
         }

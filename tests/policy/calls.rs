@@ -65,8 +65,8 @@ impl World {
         leads(service) || leaves.any(|(leaf, _)| leads(&(service.0.clone(), leaf.clone())))
     }
 
-    /// Where a request of workloads of `source` to a service port may go, or a connection to one that is not
-    /// HTTP.
+    /// Where a request of workloads of `source` to a service port may go, as their sidecar sends it on, or a
+    /// connection to one that is not HTTP.
     pub fn goes_to(
         &self,
         source: &Name,

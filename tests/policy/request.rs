@@ -1,10 +1,12 @@
 //! One request, and whether it matches.
 
-use crate::objects::Match;
+use crate::objects::{Match, Name};
 
 /// The version of HTTP in which a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
+    /// HTTP/1.0, in which a request may have no host.
+    Http10,
     /// HTTP/1.1.
     Http1,
     /// HTTP/2, with prior knowledge.
@@ -21,11 +23,11 @@ pub struct Request {
     pub version: Version,
     /// The method.
     pub method: String,
-    /// The path and the query.
+    /// The path and the query; `*` for the server, and host and port for a tunnel.
     pub target: String,
     /// The lines of the header in their order. HTTP/2 has [`AUTHORITY`] among them.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// The lines after the body, only of HTTP/2. They come after the decision, and no condition is about
+    /// The lines after the body. They come after the decision, and no condition is about
     /// them.
     pub trailers: Vec<(String, Vec<u8>)>,
 }
@@ -41,6 +43,57 @@ impl Request {
     /// The path as it was sent, without the query.
     pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// Whether the sidecar that decides takes a request of this form, whatever policy says: HTTP/1.1 or
+    /// HTTP/2, a path, and no offer of another protocol than a websocket. It takes off the offer of HTTP/2.
+    pub(crate) fn is_decided_on(&self) -> bool {
+        let offers = ["websocket", "h2c"];
+        self.version != Version::Http10
+            && self.has_path()
+            && self.offered().iter().all(|name| offers.contains(&&**name))
+    }
+
+    fn has_path(&self) -> bool {
+        self.target.starts_with('/') && self.method != "CONNECT"
+    }
+
+    /// The names in small letters of the protocols to which the client would change, if the header says
+    /// that it would.
+    fn offered(&self) -> Vec<String> {
+        let names = |header: &str| -> Vec<String> {
+            let lines = self.lines(header);
+            let text = lines.iter().map(|line| String::from_utf8_lossy(line).to_ascii_lowercase());
+            text.flat_map(|line| line.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>())
+                .collect()
+        };
+        if names("connection").iter().any(|name| name == "upgrade") { names("upgrade") } else { Vec::new() }
+    }
+
+    /// The request as the sidecar of a caller sends it to a service, in HTTP/1.1 at least, with a host, and
+    /// with no offer but of a websocket; `None` if it has no path, and goes nowhere.
+    pub fn sent_on(&self, (namespace, name): &Name) -> Option<Self> {
+        if !self.has_path() {
+            return None;
+        }
+        let mut sent = self.clone();
+        if sent.version == Version::Http10 {
+            sent.version = Version::Http1;
+            if sent.lines("host").is_empty() {
+                let host = format!("{name}.{namespace}.svc.cluster.local");
+                sent.headers.push(("host".to_owned(), host.into_bytes()));
+            }
+        }
+        if sent.version == Version::Http1 && !self.offered().iter().any(|name| name == "websocket") {
+            sent.headers
+                .retain(|(name, _)| !["connection", "upgrade"].contains(&&*name.to_ascii_lowercase()));
+        }
+        Some(sent)
+    }
+
+    /// Whether the client offers a websocket.
+    pub fn offers_websocket(&self) -> bool {
+        self.offered().iter().any(|name| name == "websocket")
     }
 
     fn values(&self, name: &str) -> Vec<Vec<u8>> {
@@ -70,7 +123,7 @@ impl Request {
     fn lines(&self, name: &str) -> Vec<Vec<u8>> {
         let lines = self.headers.iter().filter(|(line, _)| line.eq_ignore_ascii_case(name));
         let values = lines.map(|(_, value)| match self.version {
-            Version::Http1 => value.trim_ascii().to_vec(),
+            Version::Http10 | Version::Http1 => value.trim_ascii().to_vec(),
             Version::Http2 => value.clone(),
         });
         values.collect()
@@ -186,6 +239,38 @@ mod tests {
                 expected.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(),
                 "{headers:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_request_of_an_old_form_is_decided_on_after_the_callers_sidecar_alone() {
+        let web = ("shop".to_owned(), "web".to_owned());
+        let upgrade = |to| [("connection", "keep-alive, Upgrade"), ("upgrade", to)];
+        for (version, headers, decided_on, sent) in [
+            (Version::Http1, &[("host", "a")][..], true, &["host"][..]),
+            (Version::Http10, &[("host", "a")], false, &["host"]),
+            (Version::Http10, &[], false, &["host"]),
+            (Version::Http1, &upgrade("WebSocket"), true, &["connection", "upgrade"]),
+            (Version::Http1, &upgrade("h2c"), true, &[]),
+            (Version::Http1, &upgrade("TLS/1.2, h2c"), false, &[]),
+            (Version::Http1, &[("upgrade", "TLS/1.2")], true, &[]),
+        ] {
+            let request = request(version, headers);
+            assert_eq!(request.is_decided_on(), decided_on, "{version:?} {headers:?}");
+            let sent_on = request.sent_on(&web).unwrap();
+            assert!(sent_on.is_decided_on(), "{version:?} {headers:?}");
+            assert_eq!(
+                sent_on.headers.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
+                sent,
+                "{headers:?}"
+            );
+        }
+        let none = request(Version::Http10, &[]).sent_on(&web).unwrap();
+        assert_eq!(none.headers[0].1, b"web.shop.svc.cluster.local");
+        for (method, target) in [("OPTIONS", "*"), ("CONNECT", "a:443")] {
+            let (method, target) = (method.to_owned(), target.to_owned());
+            let request = Request { method, target, ..request(Version::Http1, &[]) };
+            assert!(!request.is_decided_on() && request.sent_on(&web).is_none(), "{request:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{proto, tls};
+use super::{messages, proto, tls};
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
 use smc_types::proxy_class::AppProtocol;
@@ -50,9 +50,18 @@ pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> clus
     }
 }
 
+/// How long, in seconds, a connection to an application is kept without a request. A server that closes one
+/// at the moment of a request makes the request fail, since a sidecar cannot know whether it was read, and
+/// those that are widely used wait for two seconds at least. A new connection within the pod takes some 100
+/// µs.
+const IDLE_SECONDS: i64 = 1;
+
 /// A port of the application beside the proxy, in clear text over the loopback interface.
 pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> cluster::Cluster {
-    fixed(names::local_cluster(port, protocol), protocol, loopback, port)
+    cluster::Cluster {
+        typed_extension_protocol_options: http_options(protocol, Some(IDLE_SECONDS)).into_iter().collect(),
+        ..fixed(names::local_cluster(port, protocol), protocol, loopback, port)
+    }
 }
 
 /// A port of the application beside the proxy, in clear text at the pod's own address, which is the one that
@@ -73,6 +82,7 @@ pub(super) fn own_address(port: u16, protocol: AppProtocol) -> cluster::Cluster 
             ..core::BindConfig::default()
         }),
         circuit_breakers: Some(limits(0)),
+        typed_extension_protocol_options: http_options(protocol, Some(IDLE_SECONDS)).into_iter().collect(),
         ..original_destination(names::local_cluster(port, protocol), protocol)
     }
 }
@@ -138,7 +148,7 @@ fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
         circuit_breakers: Some(limits(u32::MAX)),
-        typed_extension_protocol_options: http_options(protocol).into_iter().collect(),
+        typed_extension_protocol_options: http_options(protocol, None).into_iter().collect(),
         ..cluster::Cluster::default()
     }
 }
@@ -160,15 +170,15 @@ fn limits(max_retries: u32) -> cluster::CircuitBreakers {
     }
 }
 
-/// The HTTP protocol of a cluster. `http` uses the version of the downstream connection, `http2` is
-/// always HTTP/2. The result is at most one entry of the map, so the order of the map cannot
-/// matter.
-fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
+/// The HTTP protocol of a cluster. `http` uses the version of the downstream connection, `http2` is always
+/// HTTP/2. `idle_seconds` is how long a connection is kept without a request, by default an hour. The
+/// result is at most one entry of the map, so the order of the map cannot matter.
+fn http_options(protocol: AppProtocol, idle_seconds: Option<i64>) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
     let choice = match protocol {
         AppProtocol::Http => {
             options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
-                http_protocol_options: Some(core::Http1ProtocolOptions::default()),
+                http_protocol_options: Some(messages::http1()),
                 http2_protocol_options: Some(core::Http2ProtocolOptions::default()),
                 ..options::UseDownstreamHttpConfig::default()
             })
@@ -183,6 +193,10 @@ fn http_options(protocol: AppProtocol) -> Option<(String, Any)> {
         AppProtocol::Tcp | AppProtocol::TcpServerFirst | AppProtocol::Https => return None,
     };
     let options = upstreams::HttpProtocolOptions {
+        common_http_protocol_options: Some(core::HttpProtocolOptions {
+            idle_timeout: idle_seconds.map(proto::seconds),
+            ..messages::answer_limits()
+        }),
         upstream_protocol_options: Some(choice),
         ..upstreams::HttpProtocolOptions::default()
     };

@@ -186,7 +186,7 @@ impl Walk<'_> {
             let route = names::outbound_route(&service.id, port.port);
             let message = route::outbound(&route, &arms, self.settings.request_retries);
             self.draft.add(ResourceType::Route, &route, &message, &objects);
-            Carriage::Http(route)
+            Carriage::Http { route, host: service.id.fqdn() }
         } else {
             self.listener_objects.extend(objects);
             // There are no requests to match, so only the arm that takes everything applies.

@@ -21,13 +21,15 @@ use manager::RouteSpecifier;
 
 use super::filter;
 use crate::translate::rbac::{self, Rules};
-use crate::translate::{access_log, proto, retry};
+use crate::translate::{access_log, messages, proto, retry};
 
-/// Requests of the application. They pass unchanged.
-pub(super) fn outbound(stat_prefix: &str, route: &str) -> listener::Filter {
+/// Requests of the application. They pass unchanged, as far as HTTP/1.1 with a `Host` can say the same:
+/// `host` where HTTP/1.0 has none.
+pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         access_log: vec![access_log::http()],
-        ..base(stat_prefix, rds(route), vec![router()])
+        http_protocol_options: Some(messages::http1_of_clients(host)),
+        ..application(stat_prefix, route, vec![router()])
     })
 }
 
@@ -48,12 +50,12 @@ pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>)
         // A rule for /public/.* must not allow /public/../private, which an application may resolve
         // to /private.
         normalize_path: Some(proto::switch(true)),
-        common_http_protocol_options: longest.map(|longest| core::HttpProtocolOptions {
-            max_stream_duration: Some(proto::duration(longest)),
+        common_http_protocol_options: Some(messages::request_limits(core::HttpProtocolOptions {
+            max_stream_duration: longest.map(proto::duration),
             ..core::HttpProtocolOptions::default()
-        }),
+        })),
         local_reply_config: Some(retry::not_processed()),
-        ..base(stat_prefix, rds(route), vec![authorise, router()])
+        ..application(stat_prefix, route, vec![authorise, router()])
     })
 }
 
@@ -81,6 +83,18 @@ pub(super) fn statistics(
         upgrade_configs: Vec::new(),
         ..base(stat_prefix, RouteSpecifier::RouteConfig(routes), vec![rate, router()])
     })
+}
+
+/// What both sides do to messages of applications.
+fn application(stat_prefix: &str, route: &str, filters: Vec<hcm::HttpFilter>) -> hcm::HttpConnectionManager {
+    hcm::HttpConnectionManager {
+        common_http_protocol_options: Some(messages::request_limits(core::HttpProtocolOptions::default())),
+        http_protocol_options: Some(messages::http1()),
+        max_request_headers_kb: Some(proto::number(messages::request_header_kb())),
+        // Whether the body is wanted is the application's to say, and so is what it says before its answer.
+        proxy_100_continue: true,
+        ..base(stat_prefix, rds(route), filters)
+    }
 }
 
 fn base(

@@ -20,7 +20,11 @@ use smc_xds::names;
 #[derive(Clone)]
 pub(in crate::translate) enum Carriage {
     /// HTTP, with the route configuration of this name.
-    Http(String),
+    Http {
+        route: String,
+        /// The host of requests in HTTP/1.0 that name none.
+        host: String,
+    },
     /// TCP, to these clusters.
     Tcp(Destination),
 }
@@ -64,7 +68,7 @@ pub(in crate::translate) fn listener(
 
 fn chain(chain: Chain) -> listener::FilterChain {
     let filter = match &chain.carriage {
-        Carriage::Http(route) => http::outbound(&chain.name, route),
+        Carriage::Http { route, host } => http::outbound(&chain.name, route, host),
         Carriage::Tcp(destination) => tcp::proxy(&chain.name, destination),
     };
     listener::FilterChain {

@@ -13,7 +13,7 @@ pub(super) enum Expected {
 
 /// A dialogue with what is expected of it.
 pub(super) struct Case {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) dialogue: Dialogue,
     /// The methods of the client's requests.
     pub(super) methods: Vec<String>,
@@ -44,7 +44,7 @@ fn answers(answer: &str) -> Vec<Step> {
     vec![hear("||"), say(answer), Step::Listen(10_000)]
 }
 
-fn case(name: &'static str, client: Vec<Step>, application: Vec<Step>) -> Case {
+fn case(name: &str, client: Vec<Step>, application: Vec<Step>) -> Case {
     let methods = client.iter().filter_map(|step| match step {
         Step::Send(text, _) => {
             text.split_once(' ').filter(|(_, rest)| rest.contains("HTTP/")).map(|(m, _)| m)
@@ -52,7 +52,7 @@ fn case(name: &'static str, client: Vec<Step>, application: Vec<Step>) -> Case {
         _ => None,
     });
     Case {
-        name,
+        name: name.to_owned(),
         methods: methods.map(str::to_owned).collect(),
         dialogue: Dialogue { client: vec![client], application: vec![application] },
         expected: Expected::Same,
@@ -334,6 +334,7 @@ fn headers() -> Vec<Case> {
             answers(OK),
         ),
         case("cookies apart", get("cookie: a=1|cookie: b=2"), answers(OK)),
+        case("a referer", get("referer: http://a/b?c"), answers(OK)),
         case("a header in two lines", get("accept: a|accept: b|x-c: 1"), answers(OK))
             .but("Some headers in more than one line", &["200"]),
         case("a line that is folded", get("x-a: 1| 2"), answers(OK)).but("A line that is folded", &["200"]),
@@ -387,7 +388,7 @@ fn bodies() -> Vec<Case> {
         case(
             "a client that says no more after its request",
             vec![say("GET / HTTP/1.1|host: a||"), Step::Finish, Step::Listen(A_WHILE)],
-            vec![hear("||"), Step::Listen(50), say(OK)],
+            vec![hear("||"), Step::Listen(20), say(OK)],
         )
         .but("A client that ends its direction before the answer", &[]),
         case(

@@ -95,8 +95,8 @@ fn one<'a, 'm>(
     } else if value("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
         chunked(rest)
     } else if let Some(length) = value("content-length") {
-        let length = length.parse().unwrap_or(0).min(rest.len());
-        (rest[..length].to_owned(), Vec::new(), &rest[length..])
+        let (body, rest) = beginning(rest, length.parse().unwrap_or(0)).unwrap_or((rest, ""));
+        (body.to_owned(), Vec::new(), rest)
     } else if side == Side::Client {
         (rest.to_owned(), Vec::new(), "")
     } else {
@@ -114,6 +114,7 @@ fn fields(lines: &str) -> Vec<(String, String)> {
 fn chunked(text: &str) -> (String, Vec<(String, String)>, &str) {
     let (mut body, mut rest) = (String::new(), text);
     while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = size.split(';').next().unwrap_or_default();
         let Ok(size) = usize::from_str_radix(size, 16) else { break };
         if size == 0 {
             if let Some(after) = after.strip_prefix("\r\n") {
@@ -122,18 +123,26 @@ fn chunked(text: &str) -> (String, Vec<(String, String)>, &str) {
             let (trailers, after) = after.split_once("\r\n\r\n").unwrap_or((after, ""));
             return (body, fields(trailers), after);
         }
-        let Some(chunk) = after.get(..size) else { break };
+        let Some((chunk, after)) = beginning(after, size) else { break };
         body.push_str(chunk);
-        rest = after.get(size + 2..).unwrap_or_default();
+        rest = after.strip_prefix("\r\n").unwrap_or(after);
     }
     (format!("{body} and no last chunk: {rest}"), Vec::new(), "")
+}
+
+/// So many bytes, each of which is a character, and what follows; `None` if there are fewer.
+fn beginning(text: &str, length: usize) -> Option<(&str, &str)> {
+    let mut ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    ends.nth(length).map(|at| text.split_at(at))
 }
 
 /// What differs between the messages without sidecars and those with them.
 pub(super) fn differences(direct: Vec<Message>, meshed: Vec<Message>) -> Vec<String> {
     if direct.len() != meshed.len() {
-        let all = |messages: &[Message]| messages.iter().map(short).collect::<Vec<_>>().join(" ");
-        return vec![format!("directly {}, through sidecars {}", all(&direct), all(&meshed))];
+        let all = |messages: &[Message]| -> Vec<String> {
+            messages.iter().map(|message| short(&message.start)).collect()
+        };
+        return vec![format!("directly {:?}, through sidecars {:?}", all(&direct), all(&meshed))];
     }
     let pairs = direct.into_iter().zip(meshed);
     pairs.filter_map(|(direct, meshed)| difference(direct, meshed)).collect()
@@ -147,17 +156,38 @@ fn difference(mut direct: Message, mut meshed: Message) -> Option<String> {
     direct.headers.retain(|(name, _)| !TAKEN.contains(&&**name) || name == "upgrade" && has(&after, name));
     direct.headers.sort();
     meshed.headers.sort();
-    (direct != meshed).then(|| format!("directly {}, through sidecars {}", short(&direct), short(&meshed)))
+    let headers = lines("header", &direct.headers, &meshed.headers);
+    let trailers = lines("trailer", &direct.trailers, &meshed.trailers);
+    let mut found: Vec<String> = headers.chain(trailers).collect();
+    for (what, before, after) in
+        [("", &direct.start, &meshed.start), ("the body ", &direct.body, &meshed.body)]
+    {
+        if before != after {
+            found.push(format!("{what}{:?} becomes {:?}", short(before), short(after)));
+        }
+    }
+    (!found.is_empty()).then(|| format!("{}: {}", direct.start, found.join(", ")))
 }
 
-/// A message for people; of many headers the first.
-fn short(message: &Message) -> String {
-    let mut text = format!("{message:?}");
-    if let Some((at, _)) = text.char_indices().nth(600) {
-        text.truncate(at);
-        text.push('…');
+type Lines = [(String, String)];
+
+/// The lines that are not on both sides the same number of times. Both are in order.
+fn lines<'a>(what: &'a str, direct: &'a Lines, meshed: &'a Lines) -> impl Iterator<Item = String> + 'a {
+    let count = |lines: &Lines, line: &(String, String)| lines.iter().filter(|other| *other == line).count();
+    let without = move |lines: &'a Lines, others: &'a Lines, word: &'a str| {
+        let missing = lines.iter().filter(move |line| count(lines, line) > count(others, line));
+        missing.map(move |(name, value)| format!("{word} {what} {name}: {:?}", short(value)))
+    };
+    without(direct, meshed, "lost").chain(without(meshed, direct, "new"))
+}
+
+/// The beginning of a text, for people.
+fn short(text: &str) -> String {
+    let mut start: String = text.chars().take(60).collect();
+    if start.len() < text.len() {
+        start.push('…');
     }
-    text
+    start
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub enum Step {
     Send(String, u32),
     /// Reads until the text was received, after what was awaited before.
     Await(String),
-    /// Reads for so many milliseconds, or until the other end closes.
+    /// Reads for so many milliseconds, or until the other end closes. Steps after it follow in both cases.
     Listen(u64),
     /// Ends the direction to the other end, and reads on.
     Finish,
@@ -213,8 +213,12 @@ fn copy(kept: &Mutex<Heard>) -> Heard {
 async fn play(mut stream: TcpStream, part: Vec<Step>, kept: Arc<Mutex<Heard>>, over: CancellationToken) {
     let mut read = Received { kept, passed: 0 };
     let ended = over.run_until_cancelled(async {
-        for step in &part {
-            read.step(&mut stream, step).await?;
+        let mut steps = part.iter().peekable();
+        while let Some(step) = steps.next() {
+            match read.step(&mut stream, step).await {
+                Err(End::Closed) if matches!(step, Step::Listen(_)) && steps.peek().is_some() => {}
+                done => done?,
+            }
         }
         Ok(End::Through)
     });

@@ -137,10 +137,10 @@ async fn the_commands_of_the_migration_page_work_as_they_are_typed() {
     // Each file holds what the cluster has, and nothing was lost on the way.
     reader
         .types(
-            "for name in osm-mesh-config bookstore from-osm buyers books mysql httpbin retry external; do
+            "for name in osm-mesh-config bookstore from-osm buyers books mysql httpbin retry counted external; do
                grep -hq \"name: $name$\" *.yaml
              done
-             [ $(grep -hc '^- apiVersion' policy.yaml) = 5 ]",
+             [ $(grep -hc '^- apiVersion' policy.yaml) = 6 ]",
         )
         .await;
     let rest = page.len("Moving a mesh");

@@ -28,8 +28,6 @@ pub(crate) enum Shape {
     Selectors,
     /// EndpointSlices × endpoints × ports.
     Slices,
-    /// EndpointSlices × endpoints × the pods at one address.
-    OneAddress,
     /// Targets × sources × rules × matches.
     Targets,
     /// Roots × backends × matches.
@@ -44,11 +42,9 @@ pub(crate) enum Shape {
     Broken,
 }
 
-pub(crate) const SHAPES: [Shape; 10] = [
+pub(crate) const SHAPES: [Shape; 8] = [
     Shape::Workloads,
-    Shape::Selectors,
     Shape::Slices,
-    Shape::OneAddress,
     Shape::Targets,
     Shape::Splits,
     Shape::Expressions,
@@ -65,7 +61,6 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Workloads => workloads(random, &mut objects),
         Shape::Selectors => selectors(random, &mut objects),
         Shape::Slices => slices(random, &mut objects),
-        Shape::OneAddress => one_address(random, &mut objects),
         Shape::Targets => targets(random, &mut objects),
         Shape::Splits => splits(random, &mut objects),
         Shape::Expressions => expressions(random, &mut objects),
@@ -167,13 +162,22 @@ fn workloads(random: &mut Random, objects: &mut Vec<Value>) {
     grants(accounts, objects);
 }
 
+/// An identity that no other shape has.
+const ALONE: u64 = 1 << 20;
+
+/// It may call itself.
+fn alone(objects: &mut Vec<Value>) {
+    objects.push(group("any", &[json!({"name": "any", "methods": ["*"]})]));
+    objects.push(target("alone", &account(ALONE), std::iter::once(ALONE), &["any".to_owned()]));
+}
+
 /// Services that select the same pods by one label, by two of which each pod has many, or by one that is
 /// rare.
 fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
     let (pods, labels) = (up_to(5_000, random), 1 + random.below(24));
     let label = |n: u64| format!("label-{n}");
     for number in 0..pods {
-        let mut pod = pod(number, &account(0));
+        let mut pod = pod(number, &account(ALONE));
         for n in 0..labels {
             pod["metadata"]["labels"][label(n)] = json!("all");
         }
@@ -191,33 +195,7 @@ fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
         };
         objects.push(service);
     }
-    grants(1, objects);
-}
-
-/// Pods that all have one address, and slices that hold it over and over.
-fn one_address(random: &mut Random, objects: &mut Vec<Value>) {
-    let (pods, count, endpoints) = (up_to(5_000, random), up_to(100, random), up_to(1_000, random));
-    for number in 0..pods {
-        let mut pod = pod(number, &account(0));
-        pod["status"]["podIP"] = json!("10.0.0.1");
-        objects.push(pod);
-    }
-    let ports = ports(1);
-    for number in 0..count {
-        objects.push(service(number, &ports));
-        let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
-        let endpoints: Vec<_> = (0..endpoints).map(|_| endpoint.clone()).collect();
-        let ports = json!([{"name": "http-0", "port": 8000}]);
-        let mut slice = object(
-            "discovery.k8s.io/v1",
-            "EndpointSlice",
-            &format!("slice-{number}"),
-            &json!({"addressType": "IPv4", "ports": ports, "endpoints": endpoints}),
-        );
-        slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": format!("service-{number}")});
-        objects.push(slice);
-    }
-    grants(1, objects);
+    alone(objects);
 }
 
 fn slices(random: &mut Random, objects: &mut Vec<Value>) {

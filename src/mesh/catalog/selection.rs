@@ -15,8 +15,8 @@ use smc_model::topology::{Service, Workload};
 use smc_types::ids::{ServiceId, WorkloadId};
 
 /// Pairs of the services and pods of one namespace. Kubernetes is tested with 3,000 pods in a namespace: this
-/// is for that many behind 87 services each. A pair takes some 4 microseconds to make, and some 500 bytes.
-const MAX_SELECTED: u64 = 262_144;
+/// is for that many behind 21 services each. A pair takes some 4 microseconds to make, and some 500 bytes.
+const MAX_SELECTED: u64 = 65_536;
 
 /// What pods each service may select.
 pub(super) type SelectionBudgets = NamespaceBudgets<MAX_SELECTED>;

@@ -162,22 +162,13 @@ fn workloads(random: &mut Random, objects: &mut Vec<Value>) {
     grants(accounts, objects);
 }
 
-/// An identity that no other shape has.
-const ALONE: u64 = 1 << 20;
-
-/// It may call itself.
-fn alone(objects: &mut Vec<Value>) {
-    objects.push(group("any", &[json!({"name": "any", "methods": ["*"]})]));
-    objects.push(target("alone", &account(ALONE), std::iter::once(ALONE), &["any".to_owned()]));
-}
-
 /// Services that select the same pods by one label, by two of which each pod has many, or by one that is
 /// rare.
 fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
     let (pods, labels) = (up_to(5_000, random), 1 + random.below(24));
     let label = |n: u64| format!("label-{n}");
     for number in 0..pods {
-        let mut pod = pod(number, &account(ALONE));
+        let mut pod = pod(number, &account(0));
         for n in 0..labels {
             pod["metadata"]["labels"][label(n)] = json!("all");
         }
@@ -195,7 +186,7 @@ fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
         };
         objects.push(service);
     }
-    alone(objects);
+    grants(1, objects);
 }
 
 fn slices(random: &mut Random, objects: &mut Vec<Value>) {

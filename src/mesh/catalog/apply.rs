@@ -134,8 +134,8 @@ impl Catalog {
         for service in self.index.selecting.get(id).into_iter().flatten() {
             sources.entry(service.clone()).or_default().insert(Source::Workload(id.clone()));
         }
-        let selected_by = |state: &Arc<Workload>| (state.labels.clone(), state.services.clone());
-        if old.map(selected_by) != new.as_ref().map(selected_by) {
+        let states = old.zip(new.as_ref());
+        if states.is_none_or(|(old, new)| old.labels != new.labels || old.services != new.services) {
             let states = old.into_iter().chain(&new);
             let labels =
                 states.flat_map(|state| self.index.labels_selected_by(id.namespace(), &state.labels));

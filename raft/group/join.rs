@@ -28,9 +28,9 @@ use crate::types::Replica;
 /// Pause between two attempts to get into a group.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Pause after the founding was refused or could not be recorded. The record is outside the group, and
-/// changes only by a person's hand; meanwhile other replicas may appear.
-const RETRY_FOUNDING: Duration = Duration::from_secs(3);
+/// Pause where only a person's hand helps, as far as this replica knows: the record of the founding, which is
+/// outside the group, refuses it, or the group has removed it.
+const RETRY_PERSON: Duration = Duration::from_secs(3);
 
 /// What changes the reason why a replica is in no group.
 #[derive(Clone, Copy)]
@@ -60,7 +60,7 @@ pub(crate) struct GroupJoin {
 }
 
 impl GroupJoin {
-    /// Runs until the replica is a voter, or was removed from its group.
+    /// Runs until the replica is a voter. One that was removed from its group asks on, and does not join.
     pub(crate) async fn run(self) {
         let me = (self.identity.replica, self.identity.incarnation);
         // With a group id on its disk it began to found a group that no other replica knows yet, and may go
@@ -82,11 +82,12 @@ impl GroupJoin {
                     let needs =
                         "it was removed from its group; to join again it needs an empty data directory";
                     self.waits(needs.to_owned(), Act::Person);
-                    return;
+                    // The answer may be that of a follower which lacks the admission yet.
+                    sleep(RETRY_PERSON).await;
                 }
                 NextStep::Join(leader, replica) => {
                     if is_another(me, &described) && !self.may_take_place().await {
-                        sleep(RETRY_FOUNDING).await;
+                        sleep(RETRY_PERSON).await;
                         continue;
                     }
                     self.join(leader, replica).await;
@@ -126,7 +127,7 @@ impl GroupJoin {
 
     async fn found(&self, members: BTreeMap<ReplicaId, Replica>) {
         if !self.may_claim().await {
-            sleep(RETRY_FOUNDING).await;
+            sleep(RETRY_PERSON).await;
             return;
         }
         // A previous attempt may have persisted the group id and crashed before `initialize`; reuse that id.

@@ -56,7 +56,7 @@ use crate::recovery::backup::{self, Backup, BackupError};
 use crate::replicated::{ProposeError, ReplicatedLedger};
 use crate::runtime::Runtime;
 use crate::state::machine::{Raft, StateMachine};
-use crate::state::shared::{MembershipIndex, SharedLedger};
+use crate::state::shared::{AppliedMembership, SharedLedger};
 use crate::state::waiters::Waiters;
 use crate::storage::Storage;
 use crate::storage::disk::{Disk, Failure};
@@ -98,7 +98,7 @@ pub struct Group {
     pub(crate) raft: Raft,
     identity: Identity,
     shared: SharedLedger,
-    membership_index: MembershipIndex,
+    applied_membership: AppliedMembership,
     secret: GroupSecret,
     entropy: Arc<dyn Entropy>,
     peers: Peers,
@@ -151,7 +151,7 @@ impl Group {
         let waiters = Waiters::default();
         let machine = open_machine(&disk, shared.clone(), waiters.clone()).await.map_err(failed)?;
         let snapshots = machine.snapshots();
-        let (log_growth, membership_index) = (machine.log_growth(), machine.membership_index());
+        let (log_growth, applied_membership) = (machine.log_growth(), machine.applied_membership());
         let (log, flusher) = LogStore::new(disk.clone());
         let tls = ReplicaTls::new(&secret, &other_secrets, replica)?;
         let check_quorum = CheckQuorum::new(timing);
@@ -213,7 +213,7 @@ impl Group {
             raft,
             identity,
             shared,
-            membership_index,
+            applied_membership,
             secret,
             entropy,
             peers,
@@ -283,7 +283,7 @@ impl Group {
     /// as much; grows with every change. The group that a restore or recovery makes counts from its own
     /// log.
     pub fn membership_index(&self) -> u64 {
-        self.membership_index.get()
+        self.applied_membership.index()
     }
 
     /// Triggers a snapshot, after which the log that it includes is dropped. Does not wait for it.

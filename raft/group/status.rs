@@ -16,7 +16,8 @@ pub struct Member {
     pub id: ReplicaId,
     /// `HOST:PORT` of its Raft port.
     pub address: String,
-    /// Whether it votes; otherwise it is a learner.
+    /// Whether it votes, as far as the group has agreed on it: a change that is not committed may be lost, and
+    /// with it the majority that a person counts on.
     pub voter: bool,
     /// The last entry that it is known to have. `None` if this replica does not lead, or has no answer from
     /// it yet.
@@ -78,11 +79,12 @@ impl Group {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
+        let voters = self.applied_membership.voters();
         let matched = |id: &ReplicaId| Some(metrics.replication.as_ref()?.get(id)?.as_ref()?.index);
         let member = |(id, replica): (&ReplicaId, &Replica)| Member {
             id: *id,
             address: replica.address.clone(),
-            voter: membership.voter_ids().any(|voter| voter == *id),
+            voter: voters.contains(id),
             matched: matched(id),
         };
         GroupStatus {

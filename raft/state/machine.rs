@@ -17,7 +17,7 @@ use smc_authority::ledger::{Command, Ledger};
 use smc_proto::raft::v1 as pb;
 
 use crate::state::sessions::{Admission, RequestId, SessionId, Sessions};
-use crate::state::shared::{MembershipIndex, SharedLedger};
+use crate::state::shared::{AppliedMembership, SharedLedger};
 use crate::state::waiters::{Applied, Waiters};
 use crate::storage::disk::Disk;
 use crate::storage::snapshots::{Snapshots, StoredSnapshot, Writing};
@@ -38,7 +38,7 @@ pub(crate) struct StateMachine {
     sessions: Sessions,
     applied: Option<LogId>,
     membership: StoredMembership,
-    membership_index: MembershipIndex,
+    applied_membership: AppliedMembership,
     log_growth: LogGrowth,
 }
 
@@ -96,7 +96,7 @@ impl StateMachine {
             sessions: Sessions::default(),
             applied: None,
             membership: StoredMembership::default(),
-            membership_index: MembershipIndex::default(),
+            applied_membership: AppliedMembership::default(),
             log_growth: LogGrowth::default(),
         };
         if let Some(snapshot) = machine.snapshots.current()? {
@@ -115,8 +115,8 @@ impl StateMachine {
         self.log_growth.clone()
     }
 
-    pub(crate) fn membership_index(&self) -> MembershipIndex {
-        self.membership_index.clone()
+    pub(crate) fn applied_membership(&self) -> AppliedMembership {
+        self.applied_membership.clone()
     }
 
     fn read(&self, snapshot: &StoredSnapshot) -> io::Result<Image> {
@@ -145,7 +145,7 @@ impl StateMachine {
     }
 
     fn set_membership(&mut self, membership: StoredMembership) {
-        self.membership_index.set(membership.log_id().map_or(0, |id| id.index));
+        self.applied_membership.set(membership.clone());
         self.membership = membership;
     }
 

@@ -1,12 +1,15 @@
 //! The applied state, shared between the state machine and its readers: the ledger with its announcements,
-//! and the index of the last membership change.
+//! and the last membership.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
 use smc_authority::ledger::{Announcement, Command, Ledger, Outcome};
 use smc_host::sync::{read, write};
+use smc_types::ids::ReplicaId;
 use tokio::sync::broadcast;
+
+use crate::types::StoredMembership;
 
 /// Announcements that a slow receiver may lag behind by: a cold start of a thousand identities fits.
 const ANNOUNCEMENTS: usize = 1024;
@@ -64,18 +67,26 @@ impl SharedLedger {
     }
 }
 
-/// Log index of the last membership change. Equal on all replicas that have applied as much, also after a
-/// snapshot or a restart, and growing with every change. Cheap to clone; all clones are the same.
+/// The last membership that was applied, and so is committed. Equal on all replicas that have applied as much,
+/// also after a snapshot or a restart. Cheap to clone; all clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MembershipIndex(Arc<AtomicU64>);
+pub(crate) struct AppliedMembership(Arc<RwLock<StoredMembership>>);
 
-impl MembershipIndex {
-    /// 0 as long as there is no group.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+impl AppliedMembership {
+    /// Its log index, which grows with every change; 0 as long as there is no group.
+    pub(crate) fn index(&self) -> u64 {
+        read(&self.0).log_id().map_or(0, |id| id.index)
     }
 
-    pub(crate) fn set(&self, index: u64) {
-        self.0.store(index, Ordering::Release);
+    /// Those that vote before and after a change that is half done.
+    pub(crate) fn voters(&self) -> BTreeSet<ReplicaId> {
+        let applied = read(&self.0);
+        let configs = applied.membership().get_joint_config();
+        let all = configs.first().cloned().unwrap_or_default();
+        all.into_iter().filter(|id| configs.iter().all(|voters| voters.contains(id))).collect()
+    }
+
+    pub(crate) fn set(&self, membership: StoredMembership) {
+        *write(&self.0) = membership;
     }
 }

@@ -16,8 +16,8 @@ pub struct Member {
     pub id: ReplicaId,
     /// `HOST:PORT` of its Raft port.
     pub address: String,
-    /// Whether it votes, as far as the group has agreed on it: a change that is not committed may be lost, and
-    /// with it the majority that a person counts on.
+    /// Whether it votes, as far as the group has agreed on it. A change that is not committed may be lost,
+    /// and with it the majority that a person counts on.
     pub voter: bool,
     /// The last entry that it is known to have. `None` if this replica does not lead, or has no answer from
     /// it yet.

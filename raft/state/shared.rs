@@ -67,8 +67,8 @@ impl SharedLedger {
     }
 }
 
-/// The last membership that was applied, and so is committed. Equal on all replicas that have applied as much,
-/// also after a snapshot or a restart. Cheap to clone; all clones are the same.
+/// The last membership that was applied, and so is committed. Equal on all replicas that have applied as
+/// much, also after a snapshot or a restart. Cheap to clone; all clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AppliedMembership(Arc<RwLock<StoredMembership>>);
 

@@ -19,6 +19,7 @@ mod access_log;
 mod allotment;
 mod cluster;
 mod compiler;
+mod differences;
 mod draft;
 mod endpoint;
 mod endpoints;

@@ -216,7 +216,7 @@ impl Shared {
 mod tests {
     use smc_types::ids::{ServiceAccountId, WorkloadId};
     use smc_types::proxy_class::ProxyClass;
-    use smc_xds::served_state::{Changes, KnownProxy};
+    use smc_xds::served_state::{ChangedNames, Changes, KnownProxy};
 
     use super::*;
 
@@ -255,7 +255,8 @@ mod tests {
         fn publish(&self, proxies: &[u8], name: &str) {
             let mut state = ServedState::clone(self.served.borrow().as_ref().unwrap());
             let resource = (smc_xds::resource::ResourceType::Cluster, Arc::from(name));
-            let classes = proxies.iter().map(|number| (class(*number), BTreeSet::from([resource.clone()])));
+            let names = ChangedNames { shared: Arc::new([resource].into()), ..ChangedNames::default() };
+            let classes = proxies.iter().map(|number| (class(*number), names.clone()));
             state.record(Changes { classes: classes.collect(), ..Changes::default() });
             self.followers.publish(&self.served, &Arc::new(state));
         }

@@ -180,7 +180,7 @@ mod tests {
     use smc_types::ids::{ServiceAccountId, WorkloadId};
 
     use super::*;
-    use crate::served_state::KnownProxy;
+    use crate::served_state::{ChangedNames, KnownProxy};
 
     fn class(number: u32) -> Arc<ProxyClass> {
         let account = ServiceAccountId::new("shop", &format!("a{number}")).unwrap();
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(concerned(&mut following, &mut state, endpoints(&["z"])), []);
         // What a class refers to is what it refers to now.
         state.snapshots.insert(class(2), snapshot(&["z"]));
-        let cluster = names(&[(ResourceType::Cluster, "c")]);
+        let cluster =
+            ChangedNames { own: Arc::new(names(&[(ResourceType::Cluster, "c")])), ..ChangedNames::default() };
         let own = Changes { classes: BTreeMap::from([(class(2), cluster)]), ..endpoints(&["z"]) };
         assert_eq!(concerned(&mut following, &mut state, own), is(&[2], "c z"));
         assert_eq!(concerned(&mut following, &mut state, endpoints(&["y"])), is(&[0, 1], "y"));
@@ -281,7 +282,10 @@ mod tests {
     fn a_change_of_a_class_concerns_its_streams() {
         let mut state = state();
         let mut following = following(&state);
-        let route = names(&[(ResourceType::Route, "r")]);
+        let route = ChangedNames {
+            shared: Arc::new(names(&[(ResourceType::Route, "r")])),
+            ..ChangedNames::default()
+        };
         let changed =
             || Changes { classes: BTreeMap::from([(class(1), route.clone())]), ..Changes::default() };
         assert_eq!(concerned(&mut following, &mut state, changed()), is(&[0, 1], "r"));

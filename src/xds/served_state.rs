@@ -54,12 +54,21 @@ impl Snapshot {
     }
 }
 
+/// Names of resources of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChangedNames {
+    /// Those that it shares with other classes: thousands of classes may have thousands of them in common.
+    pub shared: Arc<BTreeSet<(ResourceType, Arc<str>)>>,
+    /// Those that it has alone.
+    pub own: Arc<BTreeSet<(ResourceType, Arc<str>)>>,
+}
+
 /// The resources that one recomputation added, changed or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Names of changed resources other than endpoints, by class. None where only the objects differ that
     /// a resource is made of.
-    pub classes: BTreeMap<Arc<ProxyClass>, BTreeSet<(ResourceType, Arc<str>)>>,
+    pub classes: BTreeMap<Arc<ProxyClass>, ChangedNames>,
     /// Names of changed endpoint resources.
     pub endpoints: BTreeSet<Arc<str>>,
     /// Classes whose snapshot was added or removed as a whole. Their resources are not listed.
@@ -144,8 +153,8 @@ impl ServedState {
                 return Changed::Everything;
             }
             names.extend(changes.endpoints.iter().map(|name| (ResourceType::Endpoint, Arc::clone(name))));
-            if let Some(own) = changes.classes.get(class) {
-                names.extend(own.iter().cloned());
+            if let Some(changed) = changes.classes.get(class) {
+                names.extend(changed.shared.iter().chain(&*changed.own).cloned());
             }
         }
         Changed::Names(names)

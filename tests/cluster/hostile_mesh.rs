@@ -13,17 +13,14 @@ use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
 use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, timeout};
 
-use crate::hostile_objects::{SHAPES, Shape, files};
+use crate::hostile_objects::{SHAPES, files};
 use crate::replicas::{PODS, Random, Replicas, eventually};
 use crate::setting;
 
 /// How long a run in CI draws meshes.
 const SECONDS: u64 = 60;
 
-/// How long meshes that fill the budget of selections are drawn: two, as a rule.
-const SECONDS_OF_SELECTORS: u64 = 4;
-
-/// Changes of the neighbour while the controller has each of them.
+/// Changes of the neighbour while the controller has each of them, at least.
 const CHANGES: usize = 4;
 
 /// How long a change of the neighbour may take: on a quiet machine it is a fiftieth of that.
@@ -102,19 +99,8 @@ impl Caller {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_namespace_costs_its_neighbour_little() {
-    beside(&SHAPES, SECONDS).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn selectors_of_many_pods_cost_a_neighbour_little() {
-    // Beside no other shape (docs/known-gaps.md).
-    beside(&[Shape::Selectors], SECONDS_OF_SELECTORS).await;
-}
-
-/// Draws meshes of these shapes in turn, for so many seconds.
-async fn beside(shapes: &[Shape], seconds: u64) {
     let seed = setting("SMC_SEED").unwrap_or_else(|| Random::seed() >> 32);
-    let limit = Duration::from_secs(setting("SMC_SECONDS").unwrap_or(seconds));
+    let limit = Duration::from_secs(setting("SMC_SECONDS").unwrap_or(SECONDS));
     let replicas = Replicas::start(1, Random::seed() & 0xffff).await;
     let directory = replicas.directory().to_owned();
     write(&directory, "neighbour.yaml", &neighbour(false));
@@ -123,8 +109,8 @@ async fn beside(shapes: &[Shape], seconds: u64) {
     let mut most_printed = 0;
     let mut drawn = 0;
     // The seed names the shape as well, so that one mesh is drawn again alone.
-    let skip = usize::try_from(seed % shapes.len() as u64).unwrap();
-    for (seed, shape) in (seed..).zip(shapes.iter().copied().cycle().skip(skip)) {
+    let skip = usize::try_from(seed % SHAPES.len() as u64).unwrap();
+    for (seed, shape) in (seed..).zip(SHAPES.iter().copied().cycle().skip(skip)) {
         if begun.elapsed() > limit {
             break;
         }
@@ -132,11 +118,12 @@ async fn beside(shapes: &[Shape], seconds: u64) {
         let mut random = Random::new(seed);
         let files = files(shape, &mut random);
         let bytes: usize = files.iter().map(String::len).sum();
-        for (number, file) in files.iter().enumerate() {
-            write(&directory, &format!("evil-{number}.yaml"), file);
-        }
         let mut times = Vec::new();
-        for _ in 0..CHANGES {
+        // The mesh comes in parts, with changes of the neighbour in between.
+        for number in 0..CHANGES.max(files.len()) {
+            if let Some(file) = files.get(number) {
+                write(&directory, &format!("evil-{number}.yaml"), file);
+            }
             let granted = !caller.granted;
             let asked = Instant::now();
             write(&directory, "neighbour.yaml", &neighbour(granted));

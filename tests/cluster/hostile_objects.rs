@@ -28,6 +28,8 @@ pub(crate) enum Shape {
     Selectors,
     /// EndpointSlices × endpoints × ports.
     Slices,
+    /// Pods × slices × endpoints at few addresses, as pods in the network of their node have them.
+    Addresses,
     /// Targets × sources × rules × matches.
     Targets,
     /// Roots × backends × matches.
@@ -42,9 +44,11 @@ pub(crate) enum Shape {
     Broken,
 }
 
-pub(crate) const SHAPES: [Shape; 8] = [
+pub(crate) const SHAPES: [Shape; 10] = [
     Shape::Workloads,
+    Shape::Selectors,
     Shape::Slices,
+    Shape::Addresses,
     Shape::Targets,
     Shape::Splits,
     Shape::Expressions,
@@ -53,7 +57,8 @@ pub(crate) const SHAPES: [Shape; 8] = [
     Shape::Broken,
 ];
 
-/// The files of a hostile mesh.
+/// The files of a hostile mesh, in the order in which they are written. Its objects come in the order of
+/// their kinds or in any other, and all at once or in parts.
 pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
     let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": EVIL, "labels": {"openservicemesh.io/monitored-by": "smc"}}})];
@@ -61,6 +66,7 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Workloads => workloads(random, &mut objects),
         Shape::Selectors => selectors(random, &mut objects),
         Shape::Slices => slices(random, &mut objects),
+        Shape::Addresses => addresses(random, &mut objects),
         Shape::Targets => targets(random, &mut objects),
         Shape::Splits => splits(random, &mut objects),
         Shape::Expressions => expressions(random, &mut objects),
@@ -68,6 +74,13 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Long => long(random, &mut objects),
         Shape::Broken => return broken(random),
     }
+    if random.below(2) == 0 {
+        // The namespace stays the first.
+        for last in (2..objects.len()).rev() {
+            objects.swap(last, 1 + usize::try_from(random.below(last as u64)).unwrap());
+        }
+    }
+    let part = objects.len().div_ceil(1 + usize::try_from(random.below(3)).unwrap()).min(FILE_OBJECTS);
     let mut files = vec![(0, String::new())];
     let mut left = MESH_BYTES;
     for object in objects {
@@ -75,7 +88,7 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         let Some(rest) = left.checked_sub(object.len()) else { break };
         left = rest;
         let (count, file) = files.last_mut().unwrap();
-        if *count == FILE_OBJECTS || file.len() + object.len() > FILE_BYTES {
+        if *count == part || file.len() + object.len() > FILE_BYTES {
             files.push((1, format!("{object}\n")));
         } else {
             *count += 1;
@@ -192,28 +205,48 @@ fn selectors(random: &mut Random, objects: &mut Vec<Value>) {
 fn slices(random: &mut Random, objects: &mut Vec<Value>) {
     let (count, endpoints) = (up_to(40, random), up_to(1_000, random));
     let ports = ports(up_to(100, random));
-    let of_slice: Vec<_> =
-        ports.iter().map(|p| json!({"name": p["name"], "port": p["targetPort"]})).collect();
     for number in 0..count {
-        let mut service = service(number, &ports);
-        service["spec"].as_object_mut().unwrap().remove("selector");
-        objects.push(service);
         let endpoint = |n: u64| {
             json!({"addresses": [format!("10.{}.{}.{}", number, n / 250, n % 250)],
             "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": EVIL, "name": format!("pod-{n}")}})
         };
-        let endpoints: Vec<_> = (0..endpoints).map(endpoint).collect();
-        let mut slice = object(
-            "discovery.k8s.io/v1",
-            "EndpointSlice",
-            &format!("slice-{number}"),
-            &json!({"addressType": "IPv4", "ports": of_slice, "endpoints": endpoints}),
-        );
-        slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": format!("service-{number}")});
-        objects.push(slice);
+        objects.extend(service_of_a_slice(number, &ports, (0..endpoints).map(endpoint)));
     }
     objects.push(pod(0, &account(0)));
     grants(1, objects);
+}
+
+fn addresses(random: &mut Random, objects: &mut Vec<Value>) {
+    let (count, endpoints) = (up_to(100, random), up_to(1_000, random));
+    let (addresses, accounts) = (1 + random.below(4), up_to(20, random));
+    let address = |n: u64| format!("10.9.9.{}", 1 + n % addresses);
+    for number in 0..up_to(5_000, random) {
+        let mut pod = pod(number, &account(number % accounts));
+        pod["status"]["podIP"] = json!(address(number));
+        objects.push(pod);
+    }
+    let ports = ports(up_to(4, random));
+    for number in 0..count {
+        let endpoint = |n: u64| json!({"addresses": [address(n)], "conditions": {"ready": true}});
+        objects.extend(service_of_a_slice(number, &ports, (0..endpoints).map(endpoint)));
+    }
+    grants(accounts, objects);
+}
+
+/// A service without a selector, and what stands behind it.
+fn service_of_a_slice(number: u64, ports: &[Value], endpoints: impl Iterator<Item = Value>) -> [Value; 2] {
+    let mut service = service(number, ports);
+    service["spec"].as_object_mut().unwrap().remove("selector");
+    let ports: Vec<_> = ports.iter().map(|p| json!({"name": p["name"], "port": p["targetPort"]})).collect();
+    let endpoints: Vec<_> = endpoints.collect();
+    let mut slice = object(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        &format!("slice-{number}"),
+        &json!({"addressType": "IPv4", "ports": ports, "endpoints": endpoints}),
+    );
+    slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": format!("service-{number}")});
+    [service, slice]
 }
 
 fn targets(random: &mut Random, objects: &mut Vec<Value>) {

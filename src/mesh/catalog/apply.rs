@@ -108,13 +108,12 @@ impl Catalog {
             self.index.permissive.remove(name);
         }
         let workloads = self.index.workloads_in.get(name).cloned().unwrap_or_default();
-        let services = workloads
-            .iter()
-            .filter_map(|id| self.workloads.get(id))
-            .flat_map(|workload| self.services_holding(workload))
-            .chain(workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten())
-            .cloned()
-            .collect::<BTreeSet<_>>();
+        let ips = workloads.iter().filter_map(|id| self.workloads.get(id)).flat_map(|workload| &workload.ips);
+        let ips: BTreeSet<_> = ips.copied().collect();
+        let holding =
+            ips.into_iter().flat_map(|ip| self.slices_holding(name, ip)).map(|slice| &slice.service);
+        let selecting = workloads.iter().filter_map(|id| self.index.selecting.get(id)).flatten();
+        let services: BTreeSet<_> = holding.chain(selecting).cloned().collect();
         if was_open != opens {
             self.pending.opened.insert(name.to_owned());
         }
@@ -143,11 +142,18 @@ impl Catalog {
             self.pending.relabelled.insert(id.clone());
         }
         let mut due: Vec<_> = Vec::from_iter(id.is_machine().then(|| Check::Machine(id.clone())));
-        due.extend(old.into_iter().chain(&new).flat_map(|state| &state.ips).copied().map(Check::Address));
-        for (slice, ip) in old.into_iter().chain(&new).flat_map(|state| self.slices_holding(state)) {
-            let source = Source::Slice(slice.id.clone(), Some(ip));
-            due.push(Check::Slice(slice.id.clone()));
-            sources.entry(slice.service.clone()).or_default().insert(source);
+        let ips: BTreeSet<_> = old.into_iter().chain(&new).flat_map(|state| &state.ips).copied().collect();
+        due.extend(ips.iter().copied().map(Check::Address));
+        for ip in ips {
+            // Pods that share an address would each note all slices that hold it.
+            if !self.pending.moved.insert((id.namespace().to_owned(), ip)) {
+                continue;
+            }
+            for slice in self.slices_holding(id.namespace(), ip) {
+                let source = Source::Slice(slice.id.clone(), Some(ip));
+                due.push(Check::Slice(slice.id.clone()));
+                sources.entry(slice.service.clone()).or_default().insert(source);
+            }
         }
         self.found.all_of(due);
         for (service, sources) in sources {
@@ -387,17 +393,9 @@ impl Catalog {
         }
     }
 
-    /// The services with a slice that holds an address of the workload.
-    fn services_holding(&self, workload: &Workload) -> impl Iterator<Item = &ServiceId> {
-        self.slices_holding(workload).map(|(slice, _)| &slice.service)
-    }
-
-    /// The slices that hold an address of the workload, with the address.
-    fn slices_holding(&self, workload: &Workload) -> impl Iterator<Item = (&EndpointSlice, IpAddr)> {
-        let namespace = workload.id.namespace();
-        let at = move |ip: IpAddr| self.index.slices_at(namespace, ip).map(move |slice| (slice, ip));
-        let slices = workload.ips.iter().flat_map(move |&ip| at(ip));
-        slices.filter_map(|(slice, ip)| Some((self.slices.get(slice)?, ip)))
+    /// The slices of a namespace that hold the address.
+    fn slices_holding(&self, namespace: &str, ip: IpAddr) -> impl Iterator<Item = &EndpointSlice> {
+        self.index.slices_at(namespace, ip).filter_map(|slice| self.slices.get(slice))
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Pending {
     pub(super) relabelled: BTreeSet<WorkloadId>,
     /// The labels of selectors that more, or fewer, workloads may have.
     pub(super) labels: BTreeSet<Label>,
+    /// The addresses whose pods differ, in each namespace: what the slices that hold one contribute is noted.
+    pub(super) moved: BTreeSet<(String, IpAddr)>,
     /// The services whose callers may have another configuration.
     pub(super) rewired: BTreeSet<ServiceId>,
     /// The addresses that a service began, or ceased, to claim.

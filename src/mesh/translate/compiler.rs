@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::allotment::Allotments;
+use super::differences::Differences;
 use super::draft::{self, Draft, Part};
 use super::endpoint::EndpointSet;
 use super::endpoints::EndpointTable;
@@ -25,7 +26,7 @@ use smc_types::problem::Problem;
 use smc_types::proxy_class::ProxyClass;
 use smc_xds::resource::{Resource, ResourceType};
 use smc_xds::revision::Revision;
-use smc_xds::served_state::{Changes, KnownProxy, ServedState, Snapshot};
+use smc_xds::served_state::{ChangedNames, Changes, KnownProxy, ServedState, Snapshot};
 
 /// An input of the compiler.
 #[derive(Debug, Clone)]
@@ -108,6 +109,18 @@ struct OutboundHalf {
 struct Round {
     intents: OutboundIntents,
     halves: BTreeMap<(OutboundIntent, Families), Arc<OutboundHalf>>,
+    /// What differs between two of them, by their numbers: classes that share them share this as well.
+    differences: BTreeMap<(u64, u64), Differences>,
+}
+
+/// What a class is served from now on.
+struct Compiled {
+    snapshot: Snapshot,
+    /// The resources that are the class's own, now and before.
+    own: BTreeSet<(ResourceType, Arc<str>)>,
+    /// The outbound halves, before and now.
+    replaced: Option<Arc<OutboundHalf>>,
+    outbound: Arc<OutboundHalf>,
 }
 
 impl Compiler {
@@ -222,21 +235,24 @@ impl Compiler {
         let keeping = kept.into_iter().map(|class| (class, true));
         let mut round = Round::default();
         for (class, keep) in classes.into_iter().map(|class| (class, false)).chain(keeping) {
-            let Some(snapshot) = self.compile(&class, &mut round, keep) else { continue };
+            let Some(compiled) = self.compile(&class, &mut round, keep) else { continue };
             let Some(before) = served.snapshots.get(&class) else {
                 changes.whole.insert(Arc::clone(&class));
-                served.snapshots.insert(class, Arc::new(snapshot));
+                served.snapshots.insert(class, Arc::new(compiled.snapshot));
                 continue;
             };
-            let Differences { names, provenance } = differences(before, &snapshot);
-            for (kind, name) in &names {
-                if let Some(old) = before.get(*kind, name) {
-                    self.interner.released(old);
-                }
-            }
-            if provenance || !names.is_empty() {
+            let Compiled { snapshot, own, replaced, outbound } = compiled;
+            let numbers = (replaced.as_ref().map_or(u64::MAX, |half| half.number), outbound.number);
+            let shared = round.differences.entry(numbers).or_insert_with(|| {
+                let before = replaced.map(|half| half.snapshot.clone()).unwrap_or_default();
+                Differences::between(&before, &outbound.snapshot, &mut self.interner)
+            });
+            let own = Differences::of(own, before, &snapshot, &mut self.interner);
+            if !shared.is_empty() || !own.is_empty() {
                 served.snapshots.insert(Arc::clone(&class), Arc::new(snapshot));
-                changes.classes.insert(class, names);
+                changes
+                    .classes
+                    .insert(class, ChangedNames { shared: Arc::clone(&shared.names), own: own.names });
             }
         }
         if affected.everything {
@@ -308,11 +324,14 @@ impl Compiler {
         for class in left {
             if self.classes.get(&class).is_some_and(|class| class.members == 0) {
                 fresh.remove(&class);
-                let gone = self.classes.remove(&class);
-                self.release(gone.and_then(|gone| gone.outbound));
+                let gone = self.classes.remove(&class).unwrap_or_default();
+                let own = gone.inbound.iter().flat_map(|half| &half.resources);
+                own.for_each(|resource| self.interner.released(resource));
+                if let Some(unused) = self.release(gone.outbound) {
+                    unused.snapshot.resources().for_each(|resource| self.interner.released(resource));
+                }
                 self.allotments.set(&class, None);
-                if let Some(old) = served.snapshots.remove(&class) {
-                    old.resources().for_each(|resource| self.interner.released(resource));
+                if served.snapshots.remove(&class).is_some() {
                     changes.whole.insert(class);
                 }
             }
@@ -329,7 +348,7 @@ impl Compiler {
 
     /// Makes the snapshot of a class from the newest halves that pass the lint. `None` if it cannot
     /// be made; then the old snapshot stays. With `keep`, the outbound half is not made again.
-    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round, keep: bool) -> Option<Snapshot> {
+    fn compile(&mut self, class: &Arc<ProxyClass>, round: &mut Round, keep: bool) -> Option<Compiled> {
         let certificate = self.certificate(class)?;
         let kept = self.classes.get(class).and_then(|state| state.outbound.clone()).filter(|_| keep);
         let outbound = match kept {
@@ -357,12 +376,15 @@ impl Compiler {
             state.faults.push(lint::duplicate(class, clash));
             return None;
         }
-        state.inbound = Some(inbound);
-        let old = state.outbound.replace(Arc::clone(&outbound));
+        let key = |resource: &Arc<Resource>| (resource.kind, Arc::clone(&resource.name));
+        let replaced = state.inbound.replace(inbound);
+        let inbound = state.inbound.iter().chain(&replaced).flat_map(|half| &half.resources);
+        let own = inbound.chain(certificate.resources()).map(key).collect();
+        let replaced = state.outbound.replace(Arc::clone(&outbound));
         // Acquired before the old half is released, so that endpoints of both are not encoded again.
         self.acquire(&outbound);
-        self.release(old);
-        Some(snapshot)
+        self.release(replaced.clone());
+        Some(Compiled { snapshot, own, replaced, outbound })
     }
 
     /// The certificate of a class, to which both halves refer.
@@ -409,59 +431,18 @@ impl Compiler {
         }
     }
 
-    fn release(&mut self, half: Option<Arc<OutboundHalf>>) {
-        let Some(half) = half else { return };
-        let Some(users) = self.halves.get_mut(&half.number) else { return };
+    /// Returns the half if no other class is served with it.
+    fn release(&mut self, half: Option<Arc<OutboundHalf>>) -> Option<Arc<OutboundHalf>> {
+        let half = half?;
+        let users = self.halves.get_mut(&half.number)?;
         *users -= 1;
-        if *users == 0 {
-            self.halves.remove(&half.number);
-            self.endpoints.release(&half.sets);
+        if *users > 0 {
+            return None;
         }
+        self.halves.remove(&half.number);
+        self.endpoints.release(&half.sets);
+        Some(half)
     }
-}
-
-/// The differences between two snapshots.
-#[derive(Default)]
-struct Differences {
-    /// The resources whose content differs, or that only one of them has.
-    names: BTreeSet<(ResourceType, Arc<str>)>,
-    /// Whether a resource of equal content is made of other objects.
-    provenance: bool,
-}
-
-fn differences(before: &Snapshot, after: &Snapshot) -> Differences {
-    use imbl::ordmap::DiffItem;
-    let tables = [
-        (ResourceType::Secret, &before.secrets, &after.secrets),
-        (ResourceType::Cluster, &before.clusters, &after.clusters),
-        (ResourceType::Listener, &before.listeners, &after.listeners),
-        (ResourceType::Route, &before.routes, &after.routes),
-    ];
-    let Differences { mut names, mut provenance } = Differences::default();
-    for (kind, before, after) in tables {
-        for item in before.diff(after) {
-            match item {
-                DiffItem::Add(name, _) | DiffItem::Remove(name, _) => {
-                    names.insert((kind, Arc::clone(name)));
-                }
-                DiffItem::Update { old, new } => {
-                    if old.1.version == new.1.version {
-                        provenance |= old.1.made_of != new.1.made_of;
-                    } else {
-                        names.insert((kind, Arc::clone(new.0)));
-                    }
-                }
-            }
-        }
-    }
-    for item in before.endpoints.diff(&after.endpoints) {
-        match item {
-            imbl::ordset::DiffItem::Add(name) | imbl::ordset::DiffItem::Remove(name) => {
-                names.insert((ResourceType::Endpoint, Arc::clone(name)));
-            }
-        }
-    }
-    Differences { names, provenance }
 }
 
 #[cfg(test)]

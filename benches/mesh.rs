@@ -8,7 +8,9 @@ use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::Input;
 use smc_model::http_match::{HttpMatch, MethodSet};
-use smc_model::topology::{Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
+use smc_model::topology::{
+    Namespace, Readiness, Service, ServicePort, SessionAffinity, TargetPort, Workload,
+};
 use smc_types::ids::{InvalidName, NamespacedName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::AppProtocol;
 
@@ -127,6 +129,7 @@ impl Mesh {
                     target: TargetPort::Number(PORT),
                     protocol: AppProtocol::Http,
                 }],
+                affinity: SessionAffinity::None,
             })));
             events.push(SourceEvent::Upsert(Object::from(self.target(i)?)));
         }

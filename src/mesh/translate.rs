@@ -16,6 +16,7 @@
 //! - A connection without a matching rule is closed or refused. It passes through only if egress is on.
 
 mod access_log;
+mod affinity;
 mod allotment;
 mod cluster;
 mod compiler;

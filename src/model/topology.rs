@@ -47,6 +47,18 @@ pub struct Service {
     /// Its TCP ports in declared order, one entry per port number. UDP and SCTP ports are reported by the
     /// source and left out, since the mesh does not carry them.
     pub ports: Vec<ServicePort>,
+    /// Whether what a caller sends to it stays at one pod.
+    pub affinity: SessionAffinity,
+}
+
+/// `spec.sessionAffinity` of a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SessionAffinity {
+    /// Any pod gets the next connection or request of a caller.
+    #[default]
+    None,
+    /// A caller's connections and requests stay at one pod, as long as that pod gets traffic.
+    ClientIp,
 }
 
 /// One port of a Service.

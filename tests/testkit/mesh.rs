@@ -16,7 +16,9 @@ use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::translate::{Compiler, Input, Settings};
 use smc_model::sidecar_settings::LocalProxyMode;
-use smc_model::topology::{Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
+use smc_model::topology::{
+    Namespace, Readiness, Service, ServicePort, SessionAffinity, TargetPort, Workload,
+};
 use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, TrustDomain, WorkloadId};
 use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::AppProtocol;
@@ -103,7 +105,20 @@ pub fn service(name: &str, app: &str, ips: &[&str], ports: &[(u16, u16, AppProto
                 protocol,
             })
             .collect(),
+        affinity: SessionAffinity::None,
     }))
+}
+
+/// The service of an input, which keeps each caller at one of its pods.
+///
+/// # Panics
+///
+/// If the input is no service.
+pub fn keeping_callers(service: Input) -> Input {
+    let Input::Source(SourceEvent::Upsert(Object::Service(service))) = service else {
+        panic!("not a service")
+    };
+    upsert(Object::from(Service { affinity: SessionAffinity::ClientIp, ..(*service).clone() }))
 }
 
 /// A TrafficTarget: `rules` are `(kind, name)`.

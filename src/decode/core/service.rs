@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use smc_api::address::check_port_name;
-use smc_model::topology::{Service, ServicePort, TargetPort};
+use smc_model::topology::{Service, ServicePort, SessionAffinity, TargetPort};
 use smc_types::ids::check_label;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Reading};
@@ -44,7 +44,42 @@ pub fn read_service(service: &core::Service) -> Reading<Service> {
     let (cluster_ips, headless) = read_cluster_ips(&subject, spec, &mut problems);
     let ports = read_ports(&subject, spec.ports.as_deref().unwrap_or_default(), headless, &mut problems);
     let selector = spec.selector.clone().unwrap_or_default();
-    Reading { object: Some(Service { id: id.into(), cluster_ips, headless, selector, ports }), problems }
+    let affinity = read_affinity(&subject, spec, &mut problems);
+    let service = Service { id: id.into(), cluster_ips, headless, selector, ports, affinity };
+    Reading { object: Some(service), problems }
+}
+
+/// How long, in seconds, Kubernetes keeps a silent caller's pod by default (Service API).
+const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
+
+fn read_affinity(
+    subject: &ObjectRef,
+    spec: &core::ServiceSpec,
+    problems: &mut Vec<Problem>,
+) -> SessionAffinity {
+    match spec.session_affinity.as_deref() {
+        None | Some("" | "None") => return SessionAffinity::None,
+        Some("ClientIP") => {}
+        Some(other) => {
+            let message = format!(
+                "{:?} is none of None, ClientIP; callers are spread over all pods",
+                truncated(other, 40)
+            );
+            problems.push(Problem::error(subject, "spec.sessionAffinity", message));
+            return SessionAffinity::None;
+        }
+    }
+    let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    if let Some(seconds) = config.and_then(|config| config.timeout_seconds)
+        && seconds != DEFAULT_AFFINITY_SECONDS
+    {
+        let message = format!(
+            "{seconds} s has no effect: a caller in the mesh stays at its pod however long it is silent"
+        );
+        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+        problems.push(Problem::warning(subject, field, message));
+    }
+    SessionAffinity::ClientIp
 }
 
 /// The virtual addresses, and whether the service asks to have none.
@@ -329,6 +364,35 @@ mod tests {
         for same in [json!(80), json!("web"), json!(null)] {
             let spec = json!({"clusterIP": "None", "ports": [{"port": 80, "targetPort": same}]});
             assert_eq!(read(spec).problems, []);
+        }
+    }
+
+    #[test]
+    fn a_service_keeps_its_callers_at_a_pod_only_if_it_says_so() {
+        use SessionAffinity::{ClientIp, None as Spread};
+        let timeout = |seconds: i32| json!({"clientIP": {"timeoutSeconds": seconds}});
+        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+        for (spec, affinity, problems) in [
+            (json!({}), Spread, vec![]),
+            (json!({"sessionAffinity": ""}), Spread, vec![]),
+            (json!({"sessionAffinity": "None"}), Spread, vec![]),
+            (json!({"sessionAffinity": "ClientIP"}), ClientIp, vec![]),
+            (
+                json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": timeout(10_800)}),
+                ClientIp,
+                vec![],
+            ),
+            (
+                json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": timeout(60)}),
+                ClientIp,
+                vec![(Warning, field)],
+            ),
+            (json!({"sessionAffinityConfig": timeout(60)}), Spread, vec![]),
+            (json!({"sessionAffinity": "clientip"}), Spread, vec![(Error, "spec.sessionAffinity")]),
+        ] {
+            let reading = read(spec.clone());
+            assert_eq!(fields(&reading.problems), problems, "{spec}");
+            assert_eq!(reading.object.unwrap().affinity, affinity, "{spec}");
         }
     }
 

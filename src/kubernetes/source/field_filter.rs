@@ -43,7 +43,15 @@ static SERVICE: FieldFilter = Fields(&[
     ("metadata", Fields(&[("name", All), ("namespace", All), VERSION])),
     (
         "spec",
-        Fields(&[("type", All), ("clusterIP", All), ("clusterIPs", All), ("selector", All), ("ports", All)]),
+        Fields(&[
+            ("type", All),
+            ("clusterIP", All),
+            ("clusterIPs", All),
+            ("selector", All),
+            ("ports", All),
+            ("sessionAffinity", All),
+            ("sessionAffinityConfig", All),
+        ]),
     ),
 ]);
 
@@ -181,6 +189,13 @@ mod tests {
                     "conditions": [{"type": "Ready", "status": "True"}]},
             })
         );
+        let spec = json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+            "selector": {"app": "a"}, "ports": [{"port": 80}], "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
+        let mut service = json!({"metadata": {"name": "a"}, "spec": spec});
+        let expected = service.clone();
+        service["status"] = json!({"loadBalancer": {}});
+        assert_eq!(kept(Kind::Service, &service), expected);
         let target = json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {"any": [1, 2.5, null, true]},
             "status": {"conditions": []}});
         let expected = json!({"metadata": {"name": "a"}, "spec": {"any": [1, 2.5, null, true]}});

@@ -12,7 +12,8 @@ pub(crate) use crate::policy::fixtures::{
 use smc_api::osm::MeshConfig;
 use smc_api::smi::{Backend, Rule, TrafficSplit};
 use smc_model::topology::{
-    EndpointSlice, Namespace, Readiness, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, SliceEndpoint, SlicePort,
+    TargetPort, Workload,
 };
 use smc_types::ids::ProxyUuid;
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -94,6 +95,7 @@ pub(crate) fn service(id: &str, app: &str, ports: &[ServicePort]) -> Service {
         headless: false,
         selector: BTreeMap::from([("app".to_owned(), app.to_owned())]),
         ports: ports.to_vec(),
+        affinity: SessionAffinity::None,
     }
 }
 

@@ -14,7 +14,9 @@ use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
 use smc_api::osm::MeshConfig;
 use smc_api::smi::{Rule, UdpRoute};
-use smc_model::topology::{EndpointSlice, Namespace, Readiness, Service, ServicePort, TargetPort, Workload};
+use smc_model::topology::{
+    EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, TargetPort, Workload,
+};
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::AppProtocol;
@@ -46,12 +48,13 @@ fn ports() -> impl Strategy<Value = Vec<ServicePort>> {
 }
 
 fn a_service() -> impl Strategy<Value = Object> {
-    (select(&SERVICES[..]), select(&APPS[..]), ports(), 0..4).prop_map(|(id, app, ports, shape)| {
+    (select(&SERVICES[..]), select(&APPS[..]), ports(), 0..5).prop_map(|(id, app, ports, shape)| {
         let service = service(id, app, &ports);
         Object::from(match shape {
             0 => Service { headless: true, cluster_ips: vec![], ..service },
             1 => Service { selector: BTreeMap::new(), ..service },
             2 => Service { cluster_ips: vec![ip("fd01::1")], ..service },
+            3 => Service { affinity: SessionAffinity::ClientIp, ..service },
             _ => service,
         })
     })

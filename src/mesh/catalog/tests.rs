@@ -388,6 +388,21 @@ fn an_address_behind_a_headless_service_touches_its_callers_too() {
 }
 
 #[test]
+fn a_service_that_begins_to_keep_its_callers_touches_them_alone() {
+    let keeping = |id: &str, app: &str| {
+        let affinity = smc_model::topology::SessionAffinity::ClientIp;
+        Object::from(super::Service { affinity, ..service(id, app, &[port(80, Http)]) })
+    };
+    let mut catalog = Catalog::of(shop());
+    assert_eq!(catalog.declare(keeping("shop/web", "web")), accounts_only(&["shop/client"]));
+    // As a backend of a split, too, of which its callers dial the root alone.
+    let mut catalog = Catalog::of(shop());
+    catalog.declare(Object::from(service("shop/root", "none", &[port(80, Http)])));
+    catalog.declare(split("shop/s", "shop/root", &[("shop/web", 1)], &[]));
+    assert_eq!(catalog.declare(keeping("shop/web", "web")), accounts_only(&["shop/client"]));
+}
+
+#[test]
 fn a_target_touches_its_destination_and_the_sources_it_had_and_has() {
     let mut catalog = Catalog::of(shop());
     let affected = catalog.declare(target("shop/t", "shop/web", &["shop/other"], &[tcp_rule("shop/any")]));

@@ -12,7 +12,8 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{messages, proto, tls};
+use super::{affinity, messages, proto, tls};
+use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
 use smc_types::proxy_class::AppProtocol;
@@ -28,14 +29,17 @@ pub(super) fn service(
     port: u16,
     protocol: AppProtocol,
     endpoints: &str,
+    affinity: SessionAffinity,
 ) -> cluster::Cluster {
+    let (lb_policy, lb_config) = affinity::balancer(affinity);
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         eds_cluster_config: Some(EdsClusterConfig {
             eds_config: Some(proto::ads_for_endpoints()),
             service_name: endpoints.to_owned(),
         }),
-        lb_policy: LbPolicy::RoundRobin.into(),
+        lb_policy: lb_policy.into(),
+        lb_config,
         transport_socket: Some(tls::upstream(service)),
         ..base(names::cluster(service, port), protocol)
     }
@@ -209,7 +213,8 @@ mod tests {
 
     #[test]
     fn no_cluster_waits_for_its_endpoints_for_ever() {
-        let cluster = service(&"shop/b".parse().unwrap(), 80, AppProtocol::Http, "shop/b|80");
+        let cluster =
+            service(&"shop/b".parse().unwrap(), 80, AppProtocol::Http, "shop/b|80", SessionAffinity::None);
         let source = cluster.eds_cluster_config.unwrap().eds_config.unwrap();
         assert_eq!(source.initial_fetch_timeout, Some(proto::seconds(15)));
     }

@@ -47,7 +47,7 @@ fn listener_filter(name: &str, config: Any) -> listener::ListenerFilter {
     }
 }
 
-fn filter(name: &str, config: Any) -> listener::Filter {
+pub(super) fn filter(name: &str, config: Any) -> listener::Filter {
     listener::Filter {
         name: name.to_owned(),
         config_type: Some(listener::filter::ConfigType::TypedConfig(config)),

@@ -19,7 +19,7 @@ use super::{cluster, secret};
 use crate::catalog::Topology;
 use smc_authority::pki::TrustBundle;
 use smc_model::outbound_intent::{CallableServices, OutboundIntent, PortRoutes, Route};
-use smc_model::topology::{Service, ServicePort};
+use smc_model::topology::{Service, ServicePort, SessionAffinity};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
@@ -90,7 +90,7 @@ impl Walk<'_> {
         self.identities(&service.id, accounts);
         let only = self.restriction(&service.id, accounts);
         for port in &service.ports {
-            self.cluster(&service.id, port, only.clone());
+            self.cluster(service, port, only.clone());
             let routes = routes(port.port);
             let leaves = routes.iter().flat_map(|port| &port.routes).flat_map(|route| &route.backends);
             self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
@@ -108,17 +108,13 @@ impl Walk<'_> {
         let no_accounts = BTreeSet::new();
         let mut seen = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
-            let service = self.topology.service(&id);
-            let Some(port) =
-                service.and_then(|service| service.ports.iter().find(|port| port.port == number))
-            else {
-                continue;
-            };
+            let Some(service) = self.topology.service(&id) else { continue };
+            let Some(port) = service.ports.iter().find(|port| port.port == number) else { continue };
             if !services.contains_key(&id) {
                 if seen.insert(id.clone()) {
                     self.identities(&id, &no_accounts);
                 }
-                self.cluster(&id, port, self.restriction(&id, &no_accounts));
+                self.cluster(service, port, self.restriction(&id, &no_accounts));
             }
         }
     }
@@ -141,13 +137,13 @@ impl Walk<'_> {
 
     fn cluster(
         &mut self,
-        service: &ServiceId,
+        service: &Service,
         port: &ServicePort,
         only: Option<Arc<BTreeSet<ServiceAccountId>>>,
     ) {
-        let endpoints = names::endpoints(service, port.port, only.as_deref());
-        let message = cluster::service(service, port.port, port.protocol, &endpoints);
-        let set = EndpointSet { service: service.clone(), port: port.port, only };
+        let endpoints = names::endpoints(&service.id, port.port, only.as_deref());
+        let message = cluster::service(&service.id, port.port, port.protocol, &endpoints, service.affinity);
+        let set = EndpointSet { service: service.id.clone(), port: port.port, only };
         self.draft.add_eds_cluster(&message, &endpoints, set);
     }
 
@@ -176,7 +172,7 @@ impl Walk<'_> {
     ) {
         let arms = match routes {
             Some(routes) => self.split_arms(&routes.routes, service, port),
-            None => vec![Arm { matches: None, destination: Destination::One(self.whole(service, port)) }],
+            None => vec![self.unsplit(service, port)],
         };
         let mut objects = provenance::service(&service.id);
         // Not `append`, which makes the whole set again.
@@ -186,12 +182,18 @@ impl Walk<'_> {
             let route = names::outbound_route(&service.id, port.port);
             let message = route::outbound(&route, &arms, self.settings.request_retries);
             self.draft.add(ResourceType::Route, &route, &message, &objects);
-            Carriage::Http { route, host: service.id.fqdn() }
+            let by_caller = arms.iter().any(|arm| arm.by_caller);
+            Carriage::Http { route, host: service.id.fqdn(), by_caller }
         } else {
             self.listener_objects.extend(objects);
             // There are no requests to match, so only the arm that takes everything applies.
-            let rest = arms.into_iter().find(|arm| arm.matches.is_none()).map(|arm| arm.destination);
-            Carriage::Tcp(rest.unwrap_or_else(|| Destination::One(names::cluster(&service.id, port.port))))
+            let rest = arms.into_iter().find(|arm| arm.matches.is_none());
+            let by_caller = rest.as_ref().map_or_else(|| keeps(service), |arm| arm.by_caller);
+            let destination = rest.map_or_else(
+                || Destination::One(names::cluster(&service.id, port.port)),
+                |arm| arm.destination,
+            );
+            Carriage::Tcp { destination, by_caller }
         };
         let own = names::outbound_chain(&service.id, port.port, port.protocol);
         for (number, mut addresses) in dialled {
@@ -199,6 +201,12 @@ impl Walk<'_> {
             let name = if service.headless { names::headless_chain(&own, number) } else { own.clone() };
             self.chains.push(Chain { name, addresses, port: number, carriage: carriage.clone() });
         }
+    }
+
+    /// The only arm of a service that has no split.
+    fn unsplit(&mut self, service: &Service, port: &ServicePort) -> Arm {
+        let destination = Destination::One(self.whole(service, port));
+        Arm { matches: None, destination, by_caller: keeps(service) }
     }
 
     /// The arms of a split, with clusters for services. Backends are called on the root's port. What
@@ -212,7 +220,18 @@ impl Walk<'_> {
         };
         let arms = routes.iter().filter_map(|arm| {
             let weights = arm.backends.iter().map(|(leaf, weight)| (cluster(leaf), *weight));
-            Some(Arm { matches: arm.matches.clone(), destination: Destination::weighted(weights)? })
+            let by_caller = arm.backends.iter().any(|(leaf, _)| {
+                if *leaf == service.id {
+                    keeps(service)
+                } else {
+                    self.topology.service(leaf).is_some_and(balanced_by_caller)
+                }
+            });
+            Some(Arm {
+                matches: arm.matches.clone(),
+                destination: Destination::weighted(weights)?,
+                by_caller,
+            })
         });
         arms.collect()
     }
@@ -227,6 +246,17 @@ impl Walk<'_> {
         self.draft.add(ResourceType::Cluster, &name, &message, &provenance::service(&service.id));
         name
     }
+}
+
+/// Whether the cluster of what goes to the service itself picks its pod by the caller. That of a headless
+/// service goes where its caller dialled.
+fn keeps(service: &Service) -> bool {
+    !service.headless && balanced_by_caller(service)
+}
+
+/// Whether the cluster of its endpoints picks one by the caller.
+fn balanced_by_caller(service: &Service) -> bool {
+    service.affinity == SessionAffinity::ClientIp
 }
 
 #[cfg(test)]

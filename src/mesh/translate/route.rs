@@ -10,7 +10,7 @@ use route::route_action::ClusterSpecifier;
 use route::route_match::PathSpecifier;
 
 use super::rbac::Rules;
-use super::{http_match, proto, retry};
+use super::{affinity, http_match, proto, retry};
 use smc_model::http_match::HttpMatch;
 use smc_xds::names;
 
@@ -47,6 +47,8 @@ pub(super) struct Arm {
     pub(super) matches: Option<Vec<HttpMatch>>,
     /// The clusters that it goes to.
     pub(super) destination: Destination,
+    /// Whether one of these clusters picks its pod by the caller.
+    pub(super) by_caller: bool,
 }
 
 /// The route configuration of a service port. The first arm that matches takes a request, which is sent up to
@@ -57,7 +59,15 @@ pub(super) fn outbound(name: &str, arms: &[Arm], retries: u32) -> route::RouteCo
             None => vec![everything()],
             Some(matches) => matches.iter().map(one).collect(),
         };
-        matches.into_iter().map(|matched| to(matched, &arm.destination))
+        matches.into_iter().map(|matched| {
+            let mut route = to(matched, &arm.destination);
+            if let Some(route::route::Action::Route(action)) = &mut route.action
+                && arm.by_caller
+            {
+                action.hash_policy = vec![affinity::of_request()];
+            }
+            route
+        })
     });
     configuration(
         name,

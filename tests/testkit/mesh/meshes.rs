@@ -8,8 +8,8 @@ use smc_mesh::translate::{Compiler, Input};
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, group, mesh_config, namespace, pod, pod_ip_mode, pod_that,
-    service, split, target, tcp,
+    Object, SourceEvent, certify, compiler, group, keeping_callers, mesh_config, namespace, pod, pod_ip_mode,
+    pod_that, service, split, target, tcp,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -46,6 +46,7 @@ pub fn all() -> Vec<Mesh> {
         several_protocols_on_one_port_and_shared_addresses(),
         the_longest_names(),
         applications_at_the_address_of_their_pod(),
+        services_that_keep_their_callers(),
     ]
 }
 
@@ -193,6 +194,20 @@ fn several_protocols_on_one_port_and_shared_addresses() -> Mesh {
             service("shop/b-tcp", "b", &["10.9.0.3"], &[(80, 8080, Tcp)]),
             service("shop/b-same", "b", &["10.9.0.3"], &[(80, 8080, Http)]),
             mesh_config(true, true),
+        ],
+    )
+}
+
+fn services_that_keep_their_callers() -> Mesh {
+    let ports = [(80, 8080, Http), (81, 8081, Http2), (90, 9090, Tcp)];
+    shop(
+        "services_that_keep_their_callers",
+        vec![
+            keeping_callers(service("shop/b", "b", &["10.9.0.1", "fd00:9::1"], &ports)),
+            keeping_callers(service("shop/b-pods", "b", &[], &[(8080, 8080, Http), (9090, 9090, Tcp)])),
+            service("shop/db", "db", &["10.9.0.2"], &ports),
+            split("shop/s", "db", &[("db", 1), ("b", 1)], &[]),
+            mesh_config(true, false),
         ],
     )
 }

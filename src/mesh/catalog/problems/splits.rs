@@ -3,7 +3,7 @@
 use super::named;
 use crate::catalog::Catalog;
 use smc_api::smi::TrafficSplit;
-use smc_model::topology::Service;
+use smc_model::topology::{Service, SessionAffinity};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
@@ -83,6 +83,15 @@ fn check_backends(
             problems.push(Problem::warning(object, field, message));
             continue;
         };
+        let keeps = |service: &Service| service.affinity == SessionAffinity::ClientIp;
+        if backend.weight > 0 && keeps(root) && !keeps(service) {
+            let message = format!(
+                "is {leaf}, which has no sessionAffinity, and {} has: its share of a caller's requests goes to any \
+                 of its pods",
+                root.id
+            );
+            problems.push(Problem::warning(object, field.clone(), message));
+        }
         for port in &root.ports {
             let message = match service.ports.iter().find(|own| own.port == port.port) {
                 None => {

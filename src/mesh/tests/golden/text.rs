@@ -27,6 +27,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as direct_response;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
+use envoy_types::pb::envoy::extensions::filters::network::set_filter_state::v3 as set_filter_state;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
@@ -64,6 +65,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<network_rbac::Rbac>(),
         reader::<TcpProxy>(),
         reader::<direct_response::Config>(),
+        reader::<set_filter_state::Config>(),
         reader::<OriginalDst>(),
         reader::<TlsInspector>(),
         reader::<PreviousHostsPredicate>(),

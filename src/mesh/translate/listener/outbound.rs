@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, original_destination, tcp};
+use crate::translate::affinity;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
 use smc_xds::names;
@@ -24,9 +25,16 @@ pub(in crate::translate) enum Carriage {
         route: String,
         /// The host of requests in HTTP/1.0 that name none.
         host: String,
+        /// Whether a route hashes the caller.
+        by_caller: bool,
     },
-    /// TCP, to these clusters.
-    Tcp(Destination),
+    /// TCP.
+    Tcp {
+        /// The clusters that it goes to.
+        destination: Destination,
+        /// Whether one of them picks its pod by the caller.
+        by_caller: bool,
+    },
 }
 
 /// A service port, or the pods of a headless service that listen on one port.
@@ -67,9 +75,15 @@ pub(in crate::translate) fn listener(
 }
 
 fn chain(chain: Chain) -> listener::FilterChain {
-    let filter = match &chain.carriage {
-        Carriage::Http { route, host } => http::outbound(&chain.name, route, host),
-        Carriage::Tcp(destination) => tcp::proxy(&chain.name, destination),
+    let filters = match &chain.carriage {
+        Carriage::Http { route, host, by_caller } => {
+            let noted = by_caller.then(affinity::noted_caller);
+            noted.into_iter().chain([http::outbound(&chain.name, route, host)]).collect()
+        }
+        Carriage::Tcp { destination, by_caller: false } => vec![tcp::proxy(&chain.name, destination)],
+        Carriage::Tcp { destination, by_caller: true } => {
+            vec![tcp::proxy_by_caller(&chain.name, destination)]
+        }
     };
     listener::FilterChain {
         filter_chain_match: Some(listener::FilterChainMatch {
@@ -77,7 +91,7 @@ fn chain(chain: Chain) -> listener::FilterChain {
             prefix_ranges: chain.addresses.into_iter().map(proto::host_prefix).collect(),
             ..listener::FilterChainMatch::default()
         }),
-        filters: vec![filter],
+        filters,
         name: chain.name,
         ..listener::FilterChain::default()
     }

@@ -7,11 +7,19 @@ use tcp_proxy::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::
 
 use super::filter;
 use crate::translate::route::Destination;
-use crate::translate::{access_log, proto};
+use crate::translate::{access_log, affinity, proto};
 
 /// Connects to `destination` as soon as a client has connected.
 pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::Filter {
     pack(base(stat_prefix, destination))
+}
+
+/// As [`proxy`], to the pod that a cluster picks by the caller.
+pub(super) fn proxy_by_caller(stat_prefix: &str, destination: &Destination) -> listener::Filter {
+    pack(tcp_proxy::TcpProxy {
+        hash_policy: vec![affinity::of_connection()],
+        ..base(stat_prefix, destination)
+    })
 }
 
 /// Connects to `destination` only after the TLS handshake, so that an application gets no

@@ -1,12 +1,15 @@
-//! Headless services: clients dial a pod, and Kubernetes translates no port.
+//! Headless services, whose clients dial a pod at its own port; services that keep their callers.
 
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
@@ -14,7 +17,7 @@ use crate::catalog::fixtures::{group, namespace, permissive, pod, port, service,
 use crate::catalog::{Object, SourceEvent};
 use crate::translate::{Compiler, Input, Settings};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_model::topology::{Service, ServicePort, TargetPort, Workload};
+use smc_model::topology::{Service, ServicePort, SessionAffinity, TargetPort, Workload};
 use smc_types::ids::TrustDomain;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
@@ -182,4 +185,69 @@ fn a_callers_connections_stay_with_the_service_that_has_the_address() {
     let problems = compiler.problems();
     let report = problems.iter().find(|problem| problem.subject.to_string() == "Service aaa/evil").unwrap();
     assert!(report.message.contains("10.96.0.1") && report.message.contains("shop/web"), "{report}");
+}
+
+/// The balancer of `shop/pods:8080`, the hashes of its routes, and whether chains note the caller or hash it.
+fn kept(compiler: &Compiler, protocol: AppProtocol) -> (LbPolicy, Vec<usize>, bool) {
+    let view = view(compiler);
+    let cluster: Cluster = get(&view, ResourceType::Cluster, "shop/pods|8080");
+    let mut hashes = Vec::new();
+    if protocol == AppProtocol::Http {
+        let name = names::outbound_route(&"shop/pods".parse().unwrap(), 8080);
+        let routes: RouteConfiguration = get(&view, ResourceType::Route, &name);
+        for route in routes.virtual_hosts.into_iter().flat_map(|host| host.routes) {
+            let Some(Action::Route(action)) = route.action else { panic!("a route leads to clusters") };
+            hashes.push(action.hash_policy.len());
+        }
+    }
+    let listener: Listener = get(&view, ResourceType::Listener, names::OUTBOUND_LISTENER);
+    let mut filters = listener.filter_chains.into_iter().flat_map(|chain| chain.filters);
+    let by_caller = filters.any(|filter| {
+        let Some(ConfigType::TypedConfig(any)) = filter.config_type else { panic!("no configuration") };
+        filter.name == "envoy.filters.network.set_filter_state"
+            || filter.name == "envoy.filters.network.tcp_proxy"
+                && !TcpProxy::decode(&*any.value).unwrap().hash_policy.is_empty()
+    });
+    (cluster.lb_policy(), hashes, by_caller)
+}
+
+#[test]
+fn a_caller_stays_at_one_pod_where_a_service_that_is_balanced_says_so() {
+    use AppProtocol::{Http, Tcp};
+    use LbPolicy::{Maglev, RoundRobin};
+    // Whether the service keeps its callers, is headless, and whether a backend of its split keeps them.
+    for (sentence, keeps, headless, leaf, expected) in [
+        ("any pod is picked by default", false, false, None, (RoundRobin, vec![0], false)),
+        ("the caller decides if the service says so", true, false, None, (Maglev, vec![1], true)),
+        ("a pod that is dialled is meant", true, true, None, (Maglev, vec![0], false)),
+        ("a backend keeps its share of the callers", false, false, Some(true), (RoundRobin, vec![1], true)),
+        ("a split of others has no affinity", true, false, Some(false), (Maglev, vec![0], false)),
+    ] {
+        for protocol in [Http, Tcp] {
+            let affinity = |keeps| if keeps { SessionAffinity::ClientIp } else { SessionAffinity::None };
+            let ports = [port(8080, protocol)];
+            let root = service("shop/pods", "pods", &ports);
+            let cluster_ips = if headless { Vec::new() } else { root.cluster_ips.clone() };
+            let mut compiler = mesh(Vec::new());
+            let root = Service { affinity: affinity(keeps), headless, cluster_ips, ..root };
+            compiler.apply([upsert(Object::from(root))]);
+            if let Some(leaf_keeps) = leaf {
+                let other = service("shop/z-leaf", "pods", &ports);
+                let other = Service {
+                    affinity: affinity(leaf_keeps),
+                    cluster_ips: vec!["10.96.0.2".parse().unwrap()],
+                    ..other
+                };
+                let split = split("shop/s", "shop/pods", &[("shop/z-leaf", 1)], &[]);
+                compiler.apply([Object::from(other), split].map(upsert));
+            }
+            let (balancer, hashes, by_caller) = expected.clone();
+            let hashes = if protocol == Http { hashes } else { Vec::new() };
+            // The chain of the leaf itself notes its callers as well.
+            let by_caller = by_caller || leaf == Some(true);
+            assert_eq!(kept(&compiler, protocol), (balancer, hashes, by_caller), "{sentence} {protocol:?}");
+            let lost = compiler.problems().iter().any(|problem| problem.message.contains("sessionAffinity"));
+            assert_eq!(lost, leaf == Some(false), "{sentence}: of a split that loses it a problem says so");
+        }
+    }
 }

@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod affinity;
 mod attackers;
 mod closing;
 mod continuity;

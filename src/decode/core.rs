@@ -8,6 +8,7 @@
 //! left out and reported, never guessed.
 
 mod address;
+pub mod coverage;
 mod endpoint_slice;
 mod meta;
 mod namespace;

@@ -13,7 +13,7 @@ use smc_types::problem::{Problem, Reading};
 use smc_types::text::truncated;
 
 use super::address::one_per_family;
-use super::{namespaced, port, protocol};
+use super::{coverage, namespaced, port, protocol};
 
 /// Ports of one service. Each becomes a listener and a cluster in every sidecar that may reach it; the API
 /// sets no limit, and ordinary services stay far below this one.
@@ -45,12 +45,10 @@ pub fn read_service(service: &core::Service) -> Reading<Service> {
     let ports = read_ports(&subject, spec.ports.as_deref().unwrap_or_default(), headless, &mut problems);
     let selector = spec.selector.clone().unwrap_or_default();
     let affinity = read_affinity(&subject, spec, &mut problems);
+    coverage::report(&subject, spec, &mut problems);
     let service = Service { id: id.into(), cluster_ips, headless, selector, ports, affinity };
     Reading { object: Some(service), problems }
 }
-
-/// How long, in seconds, Kubernetes keeps a silent caller's pod by default (Service API).
-const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 
 fn read_affinity(
     subject: &ObjectRef,
@@ -58,28 +56,15 @@ fn read_affinity(
     problems: &mut Vec<Problem>,
 ) -> SessionAffinity {
     match spec.session_affinity.as_deref() {
-        None | Some("" | "None") => return SessionAffinity::None,
-        Some("ClientIP") => {}
+        None | Some("" | "None") => SessionAffinity::None,
+        Some("ClientIP") => SessionAffinity::ClientIp,
         Some(other) => {
-            let message = format!(
-                "{:?} is none of None, ClientIP; callers are spread over all pods",
-                truncated(other, 40)
-            );
+            let shown = truncated(other, 40);
+            let message = format!("{shown:?} is none of None, ClientIP; callers are spread over all pods");
             problems.push(Problem::error(subject, "spec.sessionAffinity", message));
-            return SessionAffinity::None;
+            SessionAffinity::None
         }
     }
-    let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
-    if let Some(seconds) = config.and_then(|config| config.timeout_seconds)
-        && seconds != DEFAULT_AFFINITY_SECONDS
-    {
-        let message = format!(
-            "{seconds} s has no effect: a caller in the mesh stays at its pod however long it is silent"
-        );
-        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
-        problems.push(Problem::warning(subject, field, message));
-    }
-    SessionAffinity::ClientIp
 }
 
 /// The virtual addresses, and whether the service asks to have none.
@@ -370,24 +355,11 @@ mod tests {
     #[test]
     fn a_service_keeps_its_callers_at_a_pod_only_if_it_says_so() {
         use SessionAffinity::{ClientIp, None as Spread};
-        let timeout = |seconds: i32| json!({"clientIP": {"timeoutSeconds": seconds}});
-        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
         for (spec, affinity, problems) in [
             (json!({}), Spread, vec![]),
             (json!({"sessionAffinity": ""}), Spread, vec![]),
             (json!({"sessionAffinity": "None"}), Spread, vec![]),
             (json!({"sessionAffinity": "ClientIP"}), ClientIp, vec![]),
-            (
-                json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": timeout(10_800)}),
-                ClientIp,
-                vec![],
-            ),
-            (
-                json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": timeout(60)}),
-                ClientIp,
-                vec![(Warning, field)],
-            ),
-            (json!({"sessionAffinityConfig": timeout(60)}), Spread, vec![]),
             (json!({"sessionAffinity": "clientip"}), Spread, vec![(Error, "spec.sessionAffinity")]),
         ] {
             let reading = read(spec.clone());

@@ -51,6 +51,10 @@ static SERVICE: FieldFilter = Fields(&[
             ("ports", All),
             ("sessionAffinity", All),
             ("sessionAffinityConfig", All),
+            // They have no effect, which is reported.
+            ("internalTrafficPolicy", All),
+            ("trafficDistribution", All),
+            ("externalIPs", All),
         ]),
     ),
 ]);
@@ -158,6 +162,8 @@ impl FieldFilter {
 mod tests {
     use serde_json::{Value, json};
 
+    use smc_decode::core::coverage::{self, Treatment};
+
     use super::super::kept::read;
     use super::*;
 
@@ -191,7 +197,8 @@ mod tests {
         );
         let spec = json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
             "selector": {"app": "a"}, "ports": [{"port": 80}], "sessionAffinity": "ClientIP",
-            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}, "internalTrafficPolicy": "Local",
+            "trafficDistribution": "PreferClose", "externalIPs": ["192.0.2.1"]});
         let mut service = json!({"metadata": {"name": "a"}, "spec": spec});
         let expected = service.clone();
         service["status"] = json!({"loadBalancer": {}});
@@ -212,6 +219,37 @@ mod tests {
         expected.as_object_mut().unwrap().remove("status");
         expected["metadata"]["labels"].as_object_mut().unwrap().remove("app");
         assert_eq!(kept(Kind::MeshWorkload, &machine), expected);
+    }
+
+    /// Whether a field's value passes, whole.
+    fn passes(keep: &FieldFilter, path: &str) -> bool {
+        let mut steps = path.split('.').flat_map(|step| {
+            let name = step.trim_end_matches("[]");
+            [Some(name), (name != step).then_some("")].into_iter().flatten()
+        });
+        let last = steps.try_fold(keep, |keep, step| {
+            if step.is_empty() { Some(keep.item()) } else { keep.field(step.as_bytes()) }
+        });
+        last.is_some()
+    }
+
+    #[test]
+    fn every_field_that_has_an_effect_or_is_reported_is_kept() {
+        for (kind, rows) in
+            [(Kind::Service, coverage::SERVICE), (Kind::EndpointSlice, coverage::ENDPOINT_SLICE)]
+        {
+            for (path, treatment) in rows {
+                // The list that an object came in says what it is.
+                let wanted =
+                    !matches!(treatment, Treatment::Meaningless(_)) && !["apiVersion", "kind"].contains(path);
+                assert!(!wanted || passes(of(kind), path), "{kind:?} {path}");
+            }
+        }
+        for (path, treatment) in coverage::POD_SPEC {
+            let wanted = !matches!(treatment, Treatment::Meaningless(_));
+            assert!(!wanted || passes(of(Kind::Pod), &format!("spec.{path}")), "{path}");
+        }
+        assert!(!passes(of(Kind::Service), "spec.externalName"));
     }
 
     #[test]

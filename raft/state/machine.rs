@@ -37,8 +37,7 @@ pub(crate) struct StateMachine {
     waiters: Waiters,
     sessions: Sessions,
     applied: Option<LogId>,
-    membership: StoredMembership,
-    applied_membership: AppliedMembership,
+    membership: AppliedMembership,
     log_growth: LogGrowth,
 }
 
@@ -95,8 +94,7 @@ impl StateMachine {
             waiters,
             sessions: Sessions::default(),
             applied: None,
-            membership: StoredMembership::default(),
-            applied_membership: AppliedMembership::default(),
+            membership: AppliedMembership::default(),
             log_growth: LogGrowth::default(),
         };
         if let Some(snapshot) = machine.snapshots.current()? {
@@ -116,7 +114,7 @@ impl StateMachine {
     }
 
     pub(crate) fn applied_membership(&self) -> AppliedMembership {
-        self.applied_membership.clone()
+        self.membership.clone()
     }
 
     fn read(&self, snapshot: &StoredSnapshot) -> io::Result<Image> {
@@ -130,7 +128,7 @@ impl StateMachine {
         self.ledger.replace(ledger);
         self.sessions = sessions;
         self.applied = meta.last_log_id;
-        self.set_membership(meta.last_membership.clone());
+        self.membership.set(meta.last_membership.clone());
         self.log_growth.reset(bytes);
     }
 
@@ -141,12 +139,7 @@ impl StateMachine {
 
     /// The sessions and the membership.
     pub(crate) fn into_parts(self) -> (Sessions, Membership) {
-        (self.sessions, self.membership.membership().clone())
-    }
-
-    fn set_membership(&mut self, membership: StoredMembership) {
-        self.applied_membership.set(membership.clone());
-        self.membership = membership;
+        (self.sessions, self.membership.get().membership().clone())
     }
 
     pub(crate) fn apply_entry(&mut self, entry: Entry) -> io::Result<()> {
@@ -154,7 +147,7 @@ impl StateMachine {
             EntryPayload::Blank => {}
             EntryPayload::Normal(Proposal(bytes)) => self.apply_proposal(entry.log_id.index, bytes)?,
             EntryPayload::Membership(membership) => {
-                self.set_membership(StoredMembership::new(Some(entry.log_id), membership));
+                self.membership.set(StoredMembership::new(Some(entry.log_id), membership));
             }
         }
         self.applied = Some(entry.log_id);
@@ -207,7 +200,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
-        Ok((self.applied, self.membership.clone()))
+        Ok((self.applied, self.membership.get()))
     }
 
     async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
@@ -230,7 +223,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             snapshots: self.snapshots.clone(),
             ledger: self.ledger.read(Ledger::clone),
             sessions: self.sessions.clone(),
-            meta: SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() },
+            meta: SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.get() },
             log_growth: self.log_growth.clone(),
         }
     }

@@ -86,6 +86,10 @@ impl AppliedMembership {
         all.into_iter().filter(|id| configs.iter().all(|voters| voters.contains(id))).collect()
     }
 
+    pub(crate) fn get(&self) -> StoredMembership {
+        read(&self.0).clone()
+    }
+
     pub(crate) fn set(&self, membership: StoredMembership) {
         *write(&self.0) = membership;
     }

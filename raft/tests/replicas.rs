@@ -384,13 +384,13 @@ async fn a_new_replica_that_the_leader_cannot_reach_does_not_vote() {
     eventually("one member", async || (group.status().members.len() == 1).then_some(())).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
+/// A group of replica 0 that has begun to admit replica 1, which is not running, and what 1 is in it.
+async fn interrupted_admission() -> (Cluster, Replica) {
     let mut cluster = Cluster::found(&[0]).await;
     let disk = cluster.disks.entry(1).or_default().clone();
     let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), &*entropy()).await.unwrap();
     let replica = Replica { address: address(1), incarnation: identity.incarnation };
-    cluster.group(0).raft.add_learner(ReplicaId(1), replica, false).await.unwrap();
+    cluster.group(0).raft.add_learner(ReplicaId(1), replica.clone(), false).await.unwrap();
     // It knows no initial member to ask, and still learns from the leader.
     let initial_members = std::mem::take(&mut cluster.initial_members);
     let learner = cluster.start(1).await;
@@ -398,6 +398,12 @@ async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
     drop(learner);
     cluster.crash(1).await;
     cluster.initial_members = initial_members;
+    (cluster, replica)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
+    let (mut cluster, _) = interrupted_admission().await;
     cluster.start(1).await;
     let voters = || voters(cluster.group(0));
     eventually("two voters", async || (voters() == [0, 1]).then_some(())).await;
@@ -406,21 +412,10 @@ async fn a_new_replica_whose_admission_was_interrupted_is_admitted() {
 /// A follower that lacks the admission yet answers in the same way as a group that has removed the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_no_member_by_one_answer_is_admitted_by_a_later_one() {
-    let mut cluster = Cluster::found(&[0]).await;
+    let (mut cluster, replica) = interrupted_admission().await;
     let leader = cluster.group(0).raft.clone();
-    let initial_members = std::mem::take(&mut cluster.initial_members);
-    let disk = cluster.disks.entry(1).or_default().clone();
-    let identity = Identity::open(Disk::new(Arc::new(disk)), ReplicaId(1), &*entropy()).await.unwrap();
-    let replica = Replica { address: address(1), incarnation: identity.incarnation };
-    leader.add_learner(ReplicaId(1), replica.clone(), false).await.unwrap();
-    let learner = cluster.start(1).await;
-    eventually("a log", async || (learner.status().last > 0).then_some(())).await;
-    drop(learner);
-    cluster.crash(1).await;
     let removal = ChangeMembers::RemoveNodes([ReplicaId(1)].into());
     leader.change_membership(removal, false).await.unwrap();
-
-    cluster.initial_members = initial_members;
     let outside = cluster.start(1).await;
     let waits = async || outside.waits_for().filter(|what| what.contains("it was removed"));
     eventually("the reason", waits).await;

@@ -172,7 +172,7 @@ impl Walk<'_> {
     ) {
         let arms = match routes {
             Some(routes) => self.split_arms(&routes.routes, service, port),
-            None => vec![self.unsplit(service, port)],
+            None => vec![unsplit(service, self.whole(service, port))],
         };
         let mut objects = provenance::service(&service.id);
         // Not `append`, which makes the whole set again.
@@ -188,11 +188,8 @@ impl Walk<'_> {
             self.listener_objects.extend(objects);
             // There are no requests to match, so only the arm that takes everything applies.
             let rest = arms.into_iter().find(|arm| arm.matches.is_none());
-            let by_caller = rest.as_ref().map_or_else(|| keeps(service), |arm| arm.by_caller);
-            let destination = rest.map_or_else(
-                || Destination::One(names::cluster(&service.id, port.port)),
-                |arm| arm.destination,
-            );
+            let Arm { destination, by_caller, .. } =
+                rest.unwrap_or_else(|| unsplit(service, names::cluster(&service.id, port.port)));
             Carriage::Tcp { destination, by_caller }
         };
         let own = names::outbound_chain(&service.id, port.port, port.protocol);
@@ -201,12 +198,6 @@ impl Walk<'_> {
             let name = if service.headless { names::headless_chain(&own, number) } else { own.clone() };
             self.chains.push(Chain { name, addresses, port: number, carriage: carriage.clone() });
         }
-    }
-
-    /// The only arm of a service that has no split.
-    fn unsplit(&mut self, service: &Service, port: &ServicePort) -> Arm {
-        let destination = Destination::One(self.whole(service, port));
-        Arm { matches: None, destination, by_caller: keeps(service) }
     }
 
     /// The arms of a split, with clusters for services. Backends are called on the root's port. What
@@ -246,6 +237,11 @@ impl Walk<'_> {
         self.draft.add(ResourceType::Cluster, &name, &message, &provenance::service(&service.id));
         name
     }
+}
+
+/// Everything goes to this cluster of the service.
+fn unsplit(service: &Service, cluster: String) -> Arm {
+    Arm { matches: None, destination: Destination::One(cluster), by_caller: keeps(service) }
 }
 
 /// Whether the cluster of what goes to the service itself picks its pod by the caller. That of a headless

@@ -66,6 +66,7 @@ pub(in crate::translate) fn listener(
             filters: vec![tcp::proxy(
                 names::PASSTHROUGH_CLUSTER,
                 &Destination::One(names::PASSTHROUGH_CLUSTER.to_owned()),
+                false,
             )],
             ..listener::FilterChain::default()
         }),
@@ -80,9 +81,8 @@ fn chain(chain: Chain) -> listener::FilterChain {
             let noted = by_caller.then(affinity::noted_caller);
             noted.into_iter().chain([http::outbound(&chain.name, route, host)]).collect()
         }
-        Carriage::Tcp { destination, by_caller: false } => vec![tcp::proxy(&chain.name, destination)],
-        Carriage::Tcp { destination, by_caller: true } => {
-            vec![tcp::proxy_by_caller(&chain.name, destination)]
+        Carriage::Tcp { destination, by_caller } => {
+            vec![tcp::proxy(&chain.name, destination, *by_caller)]
         }
     };
     listener::FilterChain {

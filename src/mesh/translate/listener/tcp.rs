@@ -9,15 +9,11 @@ use super::filter;
 use crate::translate::route::Destination;
 use crate::translate::{access_log, affinity, proto};
 
-/// Connects to `destination` as soon as a client has connected.
-pub(super) fn proxy(stat_prefix: &str, destination: &Destination) -> listener::Filter {
-    pack(base(stat_prefix, destination))
-}
-
-/// As [`proxy`], to the pod that a cluster picks by the caller.
-pub(super) fn proxy_by_caller(stat_prefix: &str, destination: &Destination) -> listener::Filter {
+/// Connects to `destination` as soon as a client has connected. `by_caller` says whether one of its clusters
+/// picks its pod by the caller.
+pub(super) fn proxy(stat_prefix: &str, destination: &Destination, by_caller: bool) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
-        hash_policy: vec![affinity::of_connection()],
+        hash_policy: by_caller.then(affinity::of_connection).into_iter().collect(),
         ..base(stat_prefix, destination)
     })
 }

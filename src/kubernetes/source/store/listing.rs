@@ -182,6 +182,8 @@ impl Store {
         if ended.complete {
             self.forget_unnamed(kind, |namespace| listed(&namespaces, namespace));
         }
+        let moves = self.share.end();
+        self.follow(moves);
         self.missing.listed(kind, |namespace| listed(&namespaces, namespace));
         let Some(collection) = self.kinds.get_mut(&kind) else { return false };
         let skipped = std::mem::take(&mut collection.skipped);

@@ -158,6 +158,11 @@ impl Share {
         }
     }
 
+    /// A list has ended: what it did not name is not there. No change says so of what was not remembered.
+    pub(super) fn end(&mut self) -> Moves {
+        self.settle_all(Moves::default())
+    }
+
     /// Whether an object is held.
     pub(super) fn holds(&self, reference: &ObjectRef) -> bool {
         let ObjectRef::Namespaced(kind, name) = reference else { return true };
@@ -202,10 +207,15 @@ impl Share {
     /// Makes the rule hold again after a change of a namespace.
     fn settle(&mut self, changed: &str) -> Moves {
         let mut moves = Moves::default();
-        while self.members.get(changed).is_some_and(|member| member.is_unfair() == Some(true)) {
+        while self.members.get(changed).is_some_and(Member::is_unfair) {
             let given_up = self.change(changed, Member::give_up);
             moves.give_up(given_up);
         }
+        self.settle_all(moves)
+    }
+
+    /// Makes the rule hold between namespaces, each of which is fair and stays it.
+    fn settle_all(&mut self, mut moves: Moves) -> Moves {
         loop {
             let largest = self.most.last().cloned();
             if let Some((_, largest)) = &largest
@@ -260,7 +270,7 @@ impl Share {
         if let Some(next) = member.next() {
             self.next.insert((next.level, Arc::clone(&name)));
         }
-        if *name != *self.own && member.is_unfair().is_none() {
+        if *name != *self.own && member.is_blind() {
             self.blind.insert(Arc::clone(&name));
         }
         if member.itself > 0 || !member.groups.is_empty() {
@@ -323,14 +333,23 @@ impl Member {
         Some(Next { kind, within, level: self.held + u64::from(weight), place })
     }
 
-    /// Whether the first object that is not held comes before one that is; `None` if that is not known.
-    fn is_unfair(&self) -> Option<bool> {
-        if self.groups.values().any(|group| group.stale) {
-            return None;
-        }
-        let (Some(next), Some(largest)) = (self.next(), self.largest()) else { return Some(false) };
-        let is_unfair = (next.within, next.kind) < largest;
-        if is_unfair && next.place.is_none() { None } else { Some(is_unfair) }
+    /// Whether an object that is known and not held comes before one that is held. To give up the last object
+    /// of a fair namespace, or to take in its first, keeps it fair.
+    fn is_unfair(&self) -> bool {
+        let known = self.groups.iter().filter_map(|(kind, group)| {
+            let first = group.out.first()?;
+            Some((group.weight + u64::from(first.0), *kind))
+        });
+        known.min().zip(self.largest()).is_some_and(|(next, largest)| next < largest)
+    }
+
+    /// Whether an object that is not known may come before one that is held, or before one that is next.
+    fn is_blind(&self) -> bool {
+        let may_come_first = |next: Next<'_>| {
+            let largest = self.largest();
+            next.place.is_none() && largest.is_some_and(|largest| (next.within, next.kind) < largest)
+        };
+        self.groups.values().any(|group| group.stale) || self.next().is_some_and(may_come_first)
     }
 
     /// Gives up the last object of the kind that holds the most.

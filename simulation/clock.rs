@@ -11,7 +11,7 @@ use smc_host::sync::lock;
 use smc_types::time::Timestamp;
 
 /// The start of every simulation: 2026-01-01, 00:00 UTC.
-const START: Timestamp = Timestamp(1_767_225_600);
+pub(crate) const START: Timestamp = Timestamp(1_767_225_600);
 
 /// [`START`] plus the simulated time, the same on every host.
 #[derive(Debug, Clone, Copy)]

@@ -6,6 +6,7 @@ use turmoil::{LinkIter, Sim};
 
 use crate::replica::{Replica, host};
 use crate::trace::Trace;
+use crate::world::step;
 
 /// A partition of the network that isolates one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Power {
     pub fn cut(&mut self, sim: &mut Sim<'_>, id: u64) -> turmoil::Result<bool> {
         // What has left the machine arrives, acknowledgements above all; what is not sent yet is lost.
         sim.links(|links| links.for_each(LinkIter::deliver_all));
-        if sim.step()? {
+        if step(sim)? {
             return Ok(true);
         }
         self.trace.note_at(sim.elapsed(), host(id), "loses its power");

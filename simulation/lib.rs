@@ -6,8 +6,9 @@
 //! [`api_server`]s, each a [`model_api`], and the [`trace`] of a run, down to its [`packets`]. The
 //! [`workload`] and the [`faults`] act on it; the [`oracle`] says what must hold.
 //!
-//! Private keys and signatures do not follow from the seed: the cryptographic library uses its own
-//! randomness. Nothing in a trace may depend on them.
+//! What TLS draws for itself does not follow from the seed: the cryptographic library uses its own
+//! randomness. It has the same length in each run, and so has each packet. The keys of certificates follow
+//! from the seed.
 
 #![expect(
     clippy::expect_used,
@@ -22,6 +23,7 @@ compile_error!(
 
 pub mod api_server;
 pub mod clock;
+mod entropy;
 pub mod envoy;
 pub mod faults;
 pub mod mesh;
@@ -30,6 +32,7 @@ pub mod network;
 pub mod oracle;
 pub mod packets;
 pub mod replica;
+mod system_clock;
 pub mod trace;
 pub mod workload;
 pub mod world;

@@ -1,6 +1,6 @@
 //! The packets of a simulation.
 //!
-//! Owns what is noted of a packet: source, destination, kind and sequence number. Not its contents or length,
+//! Owns what is noted of a packet: source, destination, kind, sequence number and length. Not its contents,
 //! which TLS makes differ from run to run.
 
 use turmoil::{Protocol, Segment, Sim};
@@ -14,7 +14,9 @@ pub fn note(sim: &Sim<'_>, trace: &Trace) {
         for packet in links.flatten() {
             let (from, to) = packet.pair();
             let what = match packet.protocol() {
-                Protocol::Tcp(Segment::Data(number, _)) => format!("data {number}"),
+                Protocol::Tcp(Segment::Data(number, bytes)) => {
+                    format!("data {number} of {} bytes", bytes.len())
+                }
                 Protocol::Tcp(Segment::Syn(_)) => "SYN".to_owned(),
                 Protocol::Tcp(Segment::Fin(_)) => "FIN".to_owned(),
                 Protocol::Tcp(Segment::Rst) => "RST".to_owned(),

@@ -29,6 +29,7 @@ use tonic::Status;
 
 use crate::api_server::ApiServer;
 use crate::clock::HostClock;
+use crate::entropy::ReplicaEntropy;
 use crate::mesh::DeclaredMesh;
 use crate::network::SimulatedNetwork;
 use crate::trace::Trace;
@@ -330,7 +331,7 @@ impl Replica {
         let seed = self.0.seed.wrapping_mul(1_000_003).wrapping_add(self.0.id << 32).wrapping_add(start);
         Env {
             clock: Arc::new(self.0.clock.clone()),
-            entropy: Arc::new(SeededEntropy::new(seed)),
+            entropy: Arc::new(ReplicaEntropy::new(seed)),
             network: Arc::new(SimulatedNetwork),
         }
     }

@@ -8,6 +8,7 @@ use turmoil::{Builder, Sim};
 use crate::api_server::ApiServer;
 use crate::envoy::Envoy;
 use crate::replica::{MeshOf, Replica, Size, host};
+use crate::system_clock;
 use crate::trace::Trace;
 
 const REPLICAS: u64 = 3;
@@ -36,6 +37,15 @@ pub fn network(seed: u64) -> Sim<'static> {
         .max_message_latency(Duration::from_millis(4))
         .enable_random_order()
         .build()
+}
+
+/// Takes a step of the simulation. Returns whether all clients have ended.
+///
+/// # Errors
+///
+/// If a client or a host has ended with an error.
+pub fn step(sim: &mut Sim<'_>) -> turmoil::Result<bool> {
+    system_clock::at(sim.elapsed(), || sim.step())
 }
 
 /// The hosts of one simulation, and the mesh that is declared in it.

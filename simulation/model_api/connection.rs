@@ -139,10 +139,11 @@ async fn serve(server: Server, io: impl AsyncRead + AsyncWrite + Unpin + Send + 
     });
     // An error is the client's end, or a body that was broken off on purpose.
     if http2 {
-        let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        let _ = builder.serve_connection(io, service).await;
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let _ = builder.auto_date_header(false).serve_connection(io, service).await;
     } else {
-        let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        let _ = builder.auto_date_header(false).serve_connection(io, service).await;
     }
 }
 

@@ -8,7 +8,7 @@ use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
 use smc_simulation::workload;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::{World, network, step};
 use tokio::time::sleep;
 
 use crate::seeds::{PrintOnPanic, seeds};
@@ -63,7 +63,7 @@ fn run_all(fault: Fault) {
         let world = World::new(&mut sim, seed, &trace);
         let print_on_panic = PrintOnPanic { seed, trace };
         sim.client("operator", story(world, fault, seed));
-        sim.run().unwrap();
+        while !step(&mut sim).unwrap() {}
         drop(print_on_panic);
     }
 }

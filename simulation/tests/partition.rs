@@ -9,7 +9,7 @@ use smc_simulation::oracle::{
 };
 use smc_simulation::replica::{Replica, host};
 use smc_simulation::trace::Trace;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::{World, network, step};
 use smc_simulation::{packets, workload};
 use tokio::time::{Instant, sleep};
 use turmoil::Sim;
@@ -73,7 +73,7 @@ fn run(seed: u64, partition: Partition, trace: &Trace, watch: impl Fn(&Sim<'_>))
     let world = World::new(&mut sim, seed, trace);
     let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
     sim.client("operator", story(world, partition));
-    while !sim.step().unwrap() {
+    while !step(&mut sim).unwrap() {
         watch(&sim);
     }
     drop(print_on_panic);

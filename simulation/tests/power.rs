@@ -11,7 +11,7 @@ use smc_simulation::packets;
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
 use smc_simulation::workload;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::{World, network, step};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use turmoil::Sim;
@@ -53,7 +53,7 @@ fn run(seed: u64, trace: &Trace, each_step: impl Fn(&Sim<'_>)) {
     let mut power = Power::new(world.replicas.clone(), trace.clone());
     let (orders, mut ordered) = mpsc::channel(1);
     sim.client("operator", story(world, seed, orders));
-    while !sim.step().unwrap() {
+    while !step(&mut sim).unwrap() {
         each_step(&sim);
         match ordered.try_recv() {
             Ok(Order::Cut(id)) => {

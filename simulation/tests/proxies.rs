@@ -8,7 +8,7 @@ use smc_simulation::oracle::{SOON, all_have_certificate, eventually, nothing_is_
 use smc_simulation::replica::Replica;
 use smc_simulation::trace::Trace;
 use smc_simulation::workload;
-use smc_simulation::world::{World, network};
+use smc_simulation::world::{World, network, step};
 use turmoil::Sim;
 
 use crate::failing::{HEALED, SETTLED};
@@ -51,7 +51,7 @@ pub(crate) fn run<F: Future<Output = turmoil::Result> + 'static>(
     let proxies = world.buyers.clone();
     sim.client("operator", story(world));
     let print_on_panic = PrintOnPanic { seed, trace: trace.clone() };
-    while !sim.step().unwrap() {
+    while !step(&mut sim).unwrap() {
         for proxy in &proxies {
             assert_eq!(proxy.wronged(), None);
         }

@@ -10,8 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::network::{Network, Tcp};
 use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use smc_types::time::Timestamp;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 /// The time of day. It may jump in both directions.
 pub trait Clock: Send + Sync {
@@ -29,6 +31,14 @@ pub trait Entropy: Send + Sync {
         let mut bytes = [0; 8];
         self.fill(&mut bytes)?;
         Ok(u64::from_be_bytes(bytes))
+    }
+
+    /// A new private key in PKCS#8, of ECDSA P-256. It comes from the system's generator in any case: ring
+    /// takes no other. Signatures with it have no fixed length, so a simulation makes keys of another kind.
+    #[expect(clippy::disallowed_methods, reason = "ring seals its generators")]
+    fn private_key(&self) -> Result<Zeroizing<Vec<u8>>, NoEntropy> {
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
+        Ok(Zeroizing::new(key.map_err(|_| NoEntropy)?.as_ref().to_vec()))
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rcgen::KeyPair;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use smc_authority::ledger::{
     AgreeOnTime, Authority, ForgetService, ForgetServices, Ledger, LedgerOperation, Prune, Rules, SignedFor,
 };
@@ -174,10 +175,10 @@ impl BuiltinCa {
     }
 }
 
-/// A new ECDSA P-256 key. All keys of the mesh are made here.
-#[expect(clippy::disallowed_methods, reason = "rcgen takes no other source; see docs/known-gaps.md")]
-fn new_key() -> Result<Zeroizing<KeyPair>, rcgen::Error> {
-    KeyPair::generate().map(Zeroizing::new)
+/// A new key. All keys of the mesh are made here.
+fn new_key(env: &Env) -> Result<Zeroizing<KeyPair>, rcgen::Error> {
+    let pkcs8 = env.entropy.private_key().map_err(|_| rcgen::Error::RingUnspecified)?;
+    KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8.as_slice())).map(Zeroizing::new)
 }
 
 /// The unsealed text, without a copy left behind in memory.

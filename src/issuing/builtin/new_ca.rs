@@ -25,7 +25,7 @@ pub(super) fn root(
     let serial = SerialNumber::draw(env.random()?);
     let validity = settings.lifetimes.root_validity(env.now());
     let made = || {
-        let key = new_key()?;
+        let key = new_key(env)?;
         let certificate = profile::root(serial, &validity)?.self_signed(&*key)?;
         Ok((key, certificate.pem()))
     };
@@ -49,7 +49,7 @@ pub(super) fn issuing(
         .issuing_validity(env.now(), &root.validity)
         .map_err(|source| CaError::IssuerEnding { operation: operation.clone(), source })?;
     let made = || {
-        let key = new_key()?;
+        let key = new_key(env)?;
         let issuer = Issuer::from_ca_cert_der(&root_certificate, &*root_key)?;
         let certificate = profile::issuing(serial, &validity)?.signed_by(&*key, &issuer)?;
         Ok((key, certificate.pem()))

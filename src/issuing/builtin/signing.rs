@@ -73,7 +73,7 @@ impl IssuingCa {
         let validity = lifetime(issued_at, &self.validity)
             .map_err(|source| CaError::IssuerEnding { operation: operation.clone(), source })?;
         let signed = || {
-            let key = new_key()?;
+            let key = new_key(env)?;
             let issuer = Issuer::from_ca_cert_der(&self.certificate, &*self.key)?;
             let certificate = profile(serial, &validity)?.signed_by(&*key, &issuer)?;
             Ok((certificate, Zeroizing::new(key.serialize_pem())))

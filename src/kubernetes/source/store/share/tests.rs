@@ -371,7 +371,7 @@ fn the_first_that_is_forgotten_is_asked_about_when_it_changes() {
 /// Pods take the place of a Service that comes before them, while it is not known which Pod is the first of
 /// those that are forgotten. Once it is known, nothing changes, and nothing asks.
 #[test]
-fn a_namespace_is_fair_also_while_the_first_that_is_forgotten_is_not_known() {
+fn a_namespace_is_fair_while_the_first_forgotten_is_not_known() {
     let mut replica = Replica::new(4, 1);
     let mut objects = Objects::new();
     for (kind, name, weight) in [
@@ -392,7 +392,7 @@ fn a_namespace_is_fair_also_while_the_first_that_is_forgotten_is_not_known() {
 }
 
 #[test]
-fn a_list_that_names_nothing_of_what_was_forgotten_is_no_reason_to_read_again() {
+fn a_list_that_names_nothing_forgotten_is_no_reason_to_read_again() {
     let [keeper, first, second] =
         [object(Kind::Pod, OWN, "k"), object(Kind::Pod, "a", "x0"), object(Kind::Pod, "a", "x1")];
     let mut replica = Replica::new(1, 1);

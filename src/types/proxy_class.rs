@@ -33,7 +33,7 @@ pub struct InboundPort {
     pub services: BTreeSet<ServiceId>,
 }
 
-/// The protocol of a port: from `appProtocol`, else from the prefix of the port's name, else HTTP.
+/// The protocol of a port: from `appProtocol`, the port's name or its number, else HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {

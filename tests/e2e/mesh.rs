@@ -12,10 +12,10 @@ pub(crate) struct Mesh {
 impl Mesh {
     /// Two clients, `clients/alice` and `clients/bob`; a server in two versions, `servers/web-v1`
     /// and `servers/web-v2`, behind the services `web` (both), `web-v1`, `web-v2`, on the ports 80
-    /// (HTTP), 90 (gRPC), 443 (the application's own TLS), 7000 (TCP) and 7001 (TCP, the server
-    /// speaks first); a headless service `peers` for the same servers, which clients reach at the
-    /// pods' own ports 8080 and 7000; a pod outside the mesh, `outside/stranger`. No policy: every
-    /// call is denied.
+    /// (HTTP), 90 (gRPC), 443 and 444 (the application's own TLS), 7000 (TCP), 7001, 7002 and 3306
+    /// (TCP, the server speaks first; one says so, one has the name of such a protocol, one its
+    /// number); a headless service `peers` for the same servers, which clients reach at the pods' own
+    /// ports 8080 and 7000; a pod outside the mesh, `outside/stranger`. No policy: every call is denied.
     pub(crate) fn web() -> Self {
         let mut mesh = Self::default();
         for (namespace, monitored) in [("clients", true), ("servers", true), ("outside", false)] {
@@ -102,8 +102,11 @@ spec:
     - {{name: http, port: 80, targetPort: web}}
     - {{name: grpc, port: 90, targetPort: 9090}}
     - {{name: https-own, port: 443, targetPort: 8443}}
+    - {{name: tls, port: 444, targetPort: 8443}}
     - {{name: tcp-lines, port: 7000}}
     - {{name: greeting, port: 7001, appProtocol: tcp-server-first}}
+    - {{name: mysql, port: 7002, targetPort: 7001}}
+    - {{name: db, port: 3306, targetPort: 7001}}
 "
     )
 }

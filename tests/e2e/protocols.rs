@@ -43,13 +43,20 @@ async fn every_protocol_works_over_both_xds_variants() {
         let lines = lab.tcp("clients/alice", &["web.servers:7000", "--send", "hello"]).await.unwrap();
         assert!(lines.reply.as_deref().is_some_and(|reply| reply.contains("hello")), "{variant:?} {lines:?}");
         // The application's own TLS, inside the mesh's mTLS.
-        let own = own_tls(&lab, "clients/alice", "web.servers:443").await;
-        assert!(own.reply.as_deref().is_some_and(|reply| reply.contains("/own")), "{variant:?} {own:?}");
+        for address in ["web.servers:443", "web.servers:444"] {
+            let own = own_tls(&lab, "clients/alice", address).await;
+            assert!(own.reply.as_deref().is_some_and(|reply| reply.contains("/own")), "{variant:?} {own:?}");
+        }
         let refused = own_tls(&lab, "clients/bob", "web.servers:443").await;
         assert_eq!(tcp_outcome(&refused), DENIED, "{variant:?}");
-        let greeted = ["web.servers:7001", "--read-first", "--send", "hello"];
-        let greeted = lab.tcp("clients/alice", &greeted).await.unwrap();
-        assert!(greeted.greeting.is_some() && greeted.reply.is_some(), "{variant:?} {greeted:?}");
+        for address in ["web.servers:7001", "web.servers:7002", "web.servers:3306"] {
+            let greeted = [address, "--read-first", "--send", "hello"];
+            let greeted = lab.tcp("clients/alice", &greeted).await.unwrap();
+            assert!(
+                greeted.greeting.is_some() && greeted.reply.is_some(),
+                "{variant:?} {address} {greeted:?}"
+            );
+        }
 
         lab.stop().await.unwrap();
     }

@@ -162,7 +162,10 @@ fn ports(random: &mut Random) -> Vec<Value> {
     }
     if random.one_in(4) {
         let target = [8080, 8081, 7000][random.below(3)];
-        ports.push(json!({"name": random.pick(&["http-e", "tcp-e"]), "port": 82, "targetPort": target}));
+        let (name, port) =
+            (random.pick(&["http-e", "tcp-e", "mysql-e", "redis", "e"]), [82, 3306, 5432, 443]);
+        let port = port[random.below(port.len())];
+        ports.push(json!({"name": name, "port": port, "targetPort": target}));
     }
     for port in &mut ports {
         if random.one_in(6) {

@@ -257,15 +257,22 @@ fn port(value: &Value) -> Option<Port> {
     };
     let stated = value["appProtocol"].as_str().and_then(protocol);
     let named = value["name"].as_str().and_then(|name| protocol(name.split('-').next()?));
-    Some(Port { port, target, protocol: stated.or(named).unwrap_or(Protocol::Http) })
+    let numbered = || match port {
+        3306 => Protocol::TcpServerFirst,
+        5432 => Protocol::Tcp,
+        443 => Protocol::Https,
+        _ => Protocol::Http,
+    };
+    Some(Port { port, target, protocol: stated.or(named).unwrap_or_else(numbered) })
 }
 
+/// By `appProtocol`, or the beginning of a name. Of the protocols that are no HTTP, those that are drawn.
 fn protocol(text: &str) -> Option<Protocol> {
     Some(match text {
         "http" => Protocol::Http,
         "http2" | "grpc" | "kubernetes.io/h2c" => Protocol::Http2,
-        "tcp" => Protocol::Tcp,
-        "tcp-server-first" => Protocol::TcpServerFirst,
+        "tcp" | "redis" => Protocol::Tcp,
+        "tcp-server-first" | "mysql" => Protocol::TcpServerFirst,
         "https" => Protocol::Https,
         _ => return None,
     })

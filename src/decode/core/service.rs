@@ -185,10 +185,10 @@ impl PortReader<'_> {
             );
             self.warning("targetPort", message);
         }
-        let (protocol, known) = protocol::of_port(declared.app_protocol.as_deref(), name);
+        let (protocol, known) = protocol::of_port(declared.app_protocol.as_deref(), name, port);
         if !known {
             let shown: String = declared.app_protocol.iter().flat_map(|text| text.chars()).take(60).collect();
-            let message = format!("{shown:?} is unknown; by the port's name it is {protocol:?}");
+            let message = format!("{shown:?} is unknown; by the port's name and number it is {protocol:?}");
             self.warning("appProtocol", message);
         }
         Some(ServicePort { name: name.map(str::to_owned), port, target, protocol })
@@ -337,7 +337,8 @@ mod tests {
 
     #[test]
     fn an_unknown_app_protocol_is_a_warning_and_the_name_decides() {
-        let reading = read(json!({"ports": [{"name": "tcp-db", "port": 5432, "appProtocol": "postgresql"}]}));
+        let reading =
+            read(json!({"ports": [{"name": "tcp-db", "port": 80, "appProtocol": "example.com/x"}]}));
         assert_eq!(fields(&reading.problems), [(Warning, "spec.ports[0].appProtocol")]);
         assert_eq!(reading.object.unwrap().ports[0].protocol, AppProtocol::Tcp);
     }

@@ -28,6 +28,7 @@ mod http_match;
 mod inbound;
 mod intern;
 mod listener;
+mod liveness;
 mod messages;
 mod outbound;
 mod proto;

@@ -20,6 +20,7 @@ mod egress;
 mod eventually;
 mod leaving;
 mod live;
+mod lost_nodes;
 mod machines;
 mod mesh;
 mod metrics;

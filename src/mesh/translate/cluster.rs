@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{affinity, messages, proto, tls};
+use super::{affinity, liveness, messages, proto, tls};
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
@@ -40,17 +40,27 @@ pub(super) fn service(
         }),
         lb_policy: lb_policy.into(),
         lb_config,
-        transport_socket: Some(tls::upstream(service)),
-        ..base(names::cluster(service, port), protocol)
+        common_lb_config: Some(liveness::balanced()),
+        outlier_detection: Some(liveness::ejection()),
+        ..to_sidecars(service, protocol, base(names::cluster(service, port), protocol))
     }
 }
 
 /// A port of a headless service: mutual TLS to the address and port that the client dialled,
 /// because a client that dials a pod's address means that pod, and Kubernetes translates no port.
 pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
+    to_sidecars(service, protocol, original_destination(names::pod_cluster(service, port), protocol))
+}
+
+/// Mutual TLS with the pods of a service, whose nodes may be gone without a word.
+fn to_sidecars(service: &ServiceId, protocol: AppProtocol, cluster: cluster::Cluster) -> cluster::Cluster {
     cluster::Cluster {
         transport_socket: Some(tls::upstream(service)),
-        ..original_destination(names::pod_cluster(service, port), protocol)
+        upstream_connection_options: Some(liveness::of_connections()),
+        typed_extension_protocol_options: http_options(protocol, None, &liveness::http2())
+            .into_iter()
+            .collect(),
+        ..cluster
     }
 }
 
@@ -60,10 +70,15 @@ pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> clus
 /// µs.
 const IDLE_SECONDS: i64 = 1;
 
+/// HTTP to the application beside the proxy.
+fn beside(protocol: AppProtocol) -> Option<(String, Any)> {
+    http_options(protocol, Some(IDLE_SECONDS), &core::Http2ProtocolOptions::default())
+}
+
 /// A port of the application beside the proxy, in clear text over the loopback interface.
 pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> cluster::Cluster {
     cluster::Cluster {
-        typed_extension_protocol_options: http_options(protocol, Some(IDLE_SECONDS)).into_iter().collect(),
+        typed_extension_protocol_options: beside(protocol).into_iter().collect(),
         ..fixed(names::local_cluster(port, protocol), protocol, loopback, port)
     }
 }
@@ -86,14 +101,17 @@ pub(super) fn own_address(port: u16, protocol: AppProtocol) -> cluster::Cluster 
             ..core::BindConfig::default()
         }),
         circuit_breakers: Some(limits(0)),
-        typed_extension_protocol_options: http_options(protocol, Some(IDLE_SECONDS)).into_iter().collect(),
+        typed_extension_protocol_options: beside(protocol).into_iter().collect(),
         ..original_destination(names::local_cluster(port, protocol), protocol)
     }
 }
 
 /// The original destination, in the application's own protocol. Only with egress on.
 pub(super) fn passthrough() -> cluster::Cluster {
-    original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
+    cluster::Cluster {
+        upstream_connection_options: Some(liveness::of_connections()),
+        ..original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
+    }
 }
 
 /// How many readers of the statistics Envoy's admin server has at a time, and how many wait for their turn.
@@ -152,7 +170,13 @@ fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
         circuit_breakers: Some(limits(u32::MAX)),
-        typed_extension_protocol_options: http_options(protocol, None).into_iter().collect(),
+        typed_extension_protocol_options: http_options(
+            protocol,
+            None,
+            &core::Http2ProtocolOptions::default(),
+        )
+        .into_iter()
+        .collect(),
         ..cluster::Cluster::default()
     }
 }
@@ -177,20 +201,24 @@ fn limits(max_retries: u32) -> cluster::CircuitBreakers {
 /// The HTTP protocol of a cluster. `http` uses the version of the downstream connection, `http2` is always
 /// HTTP/2. `idle_seconds` is how long a connection is kept without a request, by default an hour. The
 /// result is at most one entry of the map, so the order of the map cannot matter.
-fn http_options(protocol: AppProtocol, idle_seconds: Option<i64>) -> Option<(String, Any)> {
+fn http_options(
+    protocol: AppProtocol,
+    idle_seconds: Option<i64>,
+    http2: &core::Http2ProtocolOptions,
+) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
     let choice = match protocol {
         AppProtocol::Http => {
             options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
                 http_protocol_options: Some(messages::http1()),
-                http2_protocol_options: Some(core::Http2ProtocolOptions::default()),
+                http2_protocol_options: Some(http2.clone()),
                 ..options::UseDownstreamHttpConfig::default()
             })
         }
         AppProtocol::Http2 => {
             options::UpstreamProtocolOptions::ExplicitHttpConfig(options::ExplicitHttpConfig {
                 protocol_config: Some(options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
-                    core::Http2ProtocolOptions::default(),
+                    http2.clone(),
                 )),
             })
         }
@@ -210,6 +238,28 @@ fn http_options(protocol: AppProtocol, idle_seconds: Option<i64>) -> Option<(Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_node_is_noticed_by_every_cluster_that_leads_to_others() {
+        use AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
+        let id: ServiceId = "shop/b".parse().unwrap();
+        let loopback = Ipv4Addr::LOCALHOST.into();
+        for protocol in [Http, Http2, Https, Tcp, TcpServerFirst] {
+            for affinity in [SessionAffinity::None, SessionAffinity::ClientIp] {
+                let balanced = service(&id, 80, protocol, "shop/b|80", affinity);
+                let ejection = balanced.outlier_detection.clone().unwrap();
+                assert!(ejection.split_external_local_origin_errors, "answers do not count");
+                assert_eq!(ejection.enforcing_consecutive_5xx, Some(proto::number(0_u32)));
+                for cluster in [balanced, pod(&id, 80, protocol), passthrough()] {
+                    let probed = cluster.upstream_connection_options.unwrap().tcp_keepalive;
+                    assert_eq!(probed, Some(liveness::tcp_keepalive()), "{}", cluster.name);
+                }
+            }
+            for beside in [local(80, protocol, loopback), own_address(80, protocol)] {
+                assert_eq!((beside.upstream_connection_options, beside.outlier_detection), (None, None));
+            }
+        }
+    }
 
     #[test]
     fn no_cluster_waits_for_its_endpoints_for_ever() {

@@ -13,6 +13,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
+use crate::translate::liveness;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
@@ -50,6 +51,7 @@ pub(in crate::translate) fn listener(
     Some(listener::Listener {
         filter_chains: chains.into_iter().map(|one| chain(one, settings)).collect(),
         listener_filters: vec![original_destination(), inspector],
+        tcp_keepalive: Some(liveness::tcp_keepalive()),
         ..listen(names::INBOUND_LISTENER, families, settings.inbound_port, TrafficDirection::Inbound)
     })
 }

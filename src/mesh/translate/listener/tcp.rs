@@ -9,10 +9,14 @@ use super::filter;
 use crate::translate::route::Destination;
 use crate::translate::{access_log, affinity, proto};
 
+/// How often a connection is tried, each time at another pod where there is one. Nothing was sent yet.
+const CONNECT_ATTEMPTS: u32 = 2;
+
 /// Connects to `destination` as soon as a client has connected. `by_caller` says whether one of its clusters
 /// picks its pod by the caller.
 pub(super) fn proxy(stat_prefix: &str, destination: &Destination, by_caller: bool) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
+        max_connect_attempts: Some(proto::number(CONNECT_ATTEMPTS)),
         hash_policy: by_caller.then(affinity::of_connection).into_iter().collect(),
         ..base(stat_prefix, destination)
     })
@@ -47,6 +51,9 @@ fn base(stat_prefix: &str, destination: &Destination) -> tcp_proxy::TcpProxy {
         stat_prefix: stat_prefix.to_owned(),
         cluster_specifier: Some(specifier),
         access_log: vec![access_log::tcp()],
+        // A pool, a listener for events or a broker's client may be silent for days. Envoy's default is an
+        // hour. What is gone is noticed by probes.
+        idle_timeout: Some(proto::seconds(0)),
         ..tcp_proxy::TcpProxy::default()
     }
 }

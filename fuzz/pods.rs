@@ -27,7 +27,11 @@ pub(crate) fn run(input: &[u8]) {
         local_proxy_mode: if choice & 2 == 0 { LocalProxyMode::Localhost } else { LocalProxyMode::PodIp },
         sidecar: Arc::new(SidecarSettings::default()),
     };
-    let site = Site { drawn: Drawn::from_random([1; 16], [2; 16]), metrics: choice & 4 != 0 };
+    let site = Site {
+        drawn: Drawn::from_random([1; 16], [2; 16]),
+        metrics: choice & 4 != 0,
+        reinvoked: choice & 8 != 0,
+    };
     let injected = match injection::inject(&pod, site, &settings) {
         Ok(injected) => injected,
         Err(refused) => {

@@ -238,7 +238,7 @@ fn envoy_takes_the_configuration_of_every_kind_of_probe() {
             local_proxy_mode,
             sidecar: Arc::default(),
         };
-        let site = Site { drawn: Drawn::from_random([1; 16], [2; 16]), metrics: false };
+        let site = Site { drawn: Drawn::from_random([1; 16], [2; 16]), metrics: false, reinvoked: false };
         let pod = injection::inject(&pod, site, &settings).unwrap();
         let arguments = pod["spec"]["initContainers"][1]["args"].as_array().unwrap();
         let named = arguments.iter().position(|argument| argument == "--config-yaml").unwrap();

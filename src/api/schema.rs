@@ -5,9 +5,7 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
-
-/// The longest text of a quantity. The API server writes quantities in at most 20 characters.
-pub(crate) const MAX_QUANTITY: usize = 64;
+use smc_model::quantity::MAX_QUANTITY;
 
 /// The most resources of a container. Kubernetes has a handful, devices some more.
 pub(crate) const MAX_RESOURCES: usize = 64;

@@ -9,6 +9,7 @@ pub mod cidr;
 pub mod http_match;
 pub mod inbound_intent;
 pub mod outbound_intent;
+pub mod quantity;
 pub mod regex;
 pub mod shared;
 pub mod sidecar_settings;

@@ -15,6 +15,7 @@ mod probe_config;
 mod probe_headers;
 mod probe_target;
 mod probes;
+mod resources;
 mod settings;
 mod sidecar;
 #[cfg(test)]

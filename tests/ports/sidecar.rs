@@ -58,7 +58,7 @@ impl Sidecar {
             local_proxy_mode: LocalProxyMode::Localhost,
             sidecar: Arc::default(),
         };
-        let site = Site { drawn: Drawn::from_random([1; 16], [0xa7; 16]), metrics: false };
+        let site = Site { drawn: Drawn::from_random([1; 16], [0xa7; 16]), metrics: false, reinvoked: false };
         let pod = inject(pod, site, &settings).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let (address, admin) = (own_address(), free_port());

@@ -26,8 +26,11 @@ const CONCURRENCY: &str = "2";
 const START_PERIOD: u32 = 1;
 const START_ATTEMPTS: u32 = 120;
 
+/// The argument of Envoy that the probes of the pod come after.
+pub(super) const PROBES: &str = "--config-yaml";
+
 /// The init container that sets up interception.
-pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
+pub(super) fn init(exclusions: &Exclusions, resources: &Value, settings: &Settings) -> Value {
     let security = if settings.sidecar.privileged_init {
         json!({ "privileged": true, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false })
     } else {
@@ -46,14 +49,14 @@ pub(super) fn init(exclusions: &Exclusions, settings: &Settings) -> Value {
         "name": INIT,
         "image": settings.init_image(),
         "args": exclusions.arguments,
-        "resources": resources(settings),
+        "resources": resources,
         "securityContext": security,
     })
 }
 
 /// The sidecar: an init container that always restarts, which Kubernetes calls a sidecar container. `probes`
 /// is its argument for the probes of the pod.
-pub(super) fn envoy(targets: &Targets, probes: &str, settings: &Settings) -> Value {
+pub(super) fn envoy(targets: &Targets, probes: &str, resources: &Value, settings: &Settings) -> Value {
     let get = json!({ "path": targets.token.path(READY_PATH), "port": PROBE_PORT, "scheme": "HTTP" });
     let log_level = settings.sidecar.log_level.as_deref().unwrap_or(LOG_LEVEL);
     json!({
@@ -63,7 +66,7 @@ pub(super) fn envoy(targets: &Targets, probes: &str, settings: &Settings) -> Val
         "command": ["envoy"],
         "args": [
             "--config-path", format!("{MOUNT}/{BOOTSTRAP_KEY}"),
-            "--config-yaml", probes,
+            PROBES, probes,
             "--log-level", log_level,
             "--concurrency", CONCURRENCY,
             // A hot restart would need shared memory, and there is never a second Envoy in the pod.
@@ -73,7 +76,7 @@ pub(super) fn envoy(targets: &Targets, probes: &str, settings: &Settings) -> Val
             "apiVersion": "v1", "fieldPath": "status.podIP",
         } } }],
         "ports": [{ "name": "smc-metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
-        "resources": resources(settings),
+        "resources": resources,
         "startupProbe": {
             "httpGet": get,
             "periodSeconds": START_PERIOD, "failureThreshold": START_ATTEMPTS, "timeoutSeconds": 1,
@@ -93,11 +96,4 @@ pub(super) fn envoy(targets: &Targets, probes: &str, settings: &Settings) -> Val
         },
         "volumeMounts": [{ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }],
     })
-}
-
-/// The same for both, so that a pod whose containers have limits that equal their requests stays in the class
-/// Guaranteed where MeshConfig gives such, too.
-fn resources(settings: &Settings) -> Value {
-    let preset = || json!({ "requests": { "cpu": "10m", "memory": "64Mi" } });
-    settings.sidecar.resources.clone().unwrap_or_else(preset)
 }

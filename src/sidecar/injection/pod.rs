@@ -15,7 +15,7 @@ use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PRE
 use super::probe_config::{self, MAX_ARGUMENT, READY_PATH};
 use super::probes::{self, Targets};
 use super::settings::Settings;
-use super::{containers, exclusions};
+use super::{containers, exclusions, resources};
 use crate::interception::PROXY_UID;
 
 /// Where Kubernetes mounts the token of the pod's service account.
@@ -29,6 +29,8 @@ pub struct Site {
     pub drawn: Drawn,
     /// Whether the namespace asks for scraped sidecars.
     pub metrics: bool,
+    /// Whether the API server asks once more, after other webhooks. What they changed of the sidecar stays.
+    pub reinvoked: bool,
 }
 
 /// The proxy of a Pod that has been injected before. A Pod with such a proxy may be a copy of another one, so
@@ -56,8 +58,9 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     check_names(pod)?;
     check_users(pod)?;
     let exclusions = exclusions::read(pod, &settings.sidecar)?;
+    let resources = resources::read(pod, settings.sidecar.resources.as_ref())?;
     let mut pod = pod.clone();
-    let metrics = wants_metrics(&pod, site);
+    let metrics = wants_metrics(&pod, site) && !is_scraped(&pod);
     let root = pod.as_object_mut().ok_or(InjectionError::NotAPod)?;
     let meta = object(root, "metadata")?;
     object(meta, "labels")?.insert(PROXY_UUID_LABEL.to_owned(), json!(site.drawn.uuid.to_string()));
@@ -86,10 +89,10 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     }
     let argument = probe_config::argument(&targets, settings.local_proxy_mode);
     let argument = argument.ok_or_else(|| too_many(&targets))?;
-    put(array(spec, "volumes")?, usize::MAX, volume(site.drawn.uuid));
+    put(array(spec, "volumes")?, usize::MAX, volume(site.drawn.uuid), false);
     let first = array(spec, "initContainers")?;
-    put(first, 0, containers::init(&exclusions, settings));
-    put(first, 1, containers::envoy(&targets, &argument, settings));
+    put(first, 0, containers::init(&exclusions, &resources, settings), site.reinvoked);
+    put(first, 1, containers::envoy(&targets, &argument, &resources, settings), site.reinvoked);
     Ok(pod)
 }
 
@@ -159,6 +162,12 @@ fn wants_metrics(pod: &Value, site: Site) -> bool {
     own.unwrap_or(site.metrics)
 }
 
+/// Whether its author has it scraped at a port of its own. Prometheus reads one port of a pod, by convention.
+fn is_scraped(pod: &Value) -> bool {
+    let annotation = |name: &str| pod["metadata"]["annotations"][format!("prometheus.io/{name}")].as_str();
+    annotation("scrape") == Some("true") && annotation("port") != Some(&METRICS_PORT.to_string())
+}
+
 fn object<'a>(
     parent: &'a mut Map<String, Value>,
     key: &str,
@@ -180,12 +189,45 @@ fn array<'a>(parent: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Ve
 
 /// Puts a named entry into a list: in the place of the one of that name, or at `place`. An entry that says
 /// the same and more stays, since the API server fills in defaults, and other webhooks add to ours.
-fn put(list: &mut Vec<Value>, place: usize, wanted: Value) {
+fn put(list: &mut Vec<Value>, place: usize, mut wanted: Value, reinvoked: bool) {
     match list.iter_mut().find(|entry| entry["name"] == wanted["name"]) {
-        Some(existing) if covers(existing, &wanted) => drop_token(existing),
-        Some(existing) => *existing = wanted,
+        Some(existing) => {
+            if reinvoked {
+                keep_of_others(existing, &mut wanted);
+            }
+            if !covers(existing, &wanted) {
+                *existing = wanted;
+            }
+            drop_token(existing);
+        }
         None => list.insert(place.min(list.len()), wanted),
     }
+}
+
+/// Keeps what other webhooks change of a container of the sidecar between two questions about one Pod, and
+/// what they add: a mirror the image, an autoscaler the resources, some the arguments. Its probes follow from
+/// the containers that are there now, and its rights are ours.
+fn keep_of_others(existing: &Value, wanted: &mut Value) {
+    let probes = probes_at(&wanted["args"]).map(|at| wanted["args"][at].clone());
+    let (Some(existing), Some(wanted)) = (existing.as_object(), wanted.as_object_mut()) else { return };
+    for (key, value) in existing {
+        let is_theirs = ["image", "resources"].contains(&key.as_str());
+        if is_theirs || wanted.get(key).is_none_or(|ours| covers(value, ours)) {
+            wanted.insert(key.clone(), value.clone());
+        }
+    }
+    if let (Some(probes), Some(at)) = (probes, existing.get("args").and_then(probes_at)) {
+        let mut arguments = existing["args"].clone();
+        arguments[at] = probes;
+        wanted.insert("args".to_owned(), arguments);
+    }
+}
+
+/// Where in Envoy's arguments the probes stand.
+fn probes_at(arguments: &Value) -> Option<usize> {
+    let arguments = arguments.as_array()?;
+    let at = arguments.iter().position(|argument| argument == containers::PROBES)? + 1;
+    (at < arguments.len()).then_some(at)
 }
 
 /// Takes the token of the pod's service account from a container of the sidecar, which needs none.

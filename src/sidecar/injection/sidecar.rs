@@ -45,6 +45,6 @@ pub fn sidecar(
     let known = carried.filter(|(proxy, _)| expects(proxy, &account));
     let is_new = known.is_none();
     let (proxy, drawn) = known.map_or_else(|| named(fresh), Ok)?;
-    let site = Site { drawn, metrics: namespace.metrics };
+    let site = Site { drawn, metrics: namespace.metrics, reinvoked: !is_new };
     Ok(Sidecar { pod: inject(pod, site, settings)?, proxy, account, is_new })
 }

@@ -29,7 +29,7 @@ fn settings() -> Settings {
 }
 
 fn site(metrics: bool) -> Site {
-    Site { drawn: drawn(UUID, TOKEN), metrics }
+    Site { drawn: drawn(UUID, TOKEN), metrics, reinvoked: false }
 }
 
 fn drawn(uuid: &str, token: &str) -> Drawn {
@@ -96,7 +96,7 @@ fn a_copy_of_an_injected_pod_gets_the_sidecar_of_another_proxy() {
     assert_eq!(proxy_of(&pod), None);
     assert_eq!(proxy_of(&first), Some(UUID.parse().unwrap()));
     let token = "f".repeat(32);
-    let other = Site { drawn: drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", &token), metrics: false };
+    let other = Site { drawn: drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", &token), ..site(false) };
     let second = inject(&first, other, &settings()).unwrap();
     assert_eq!(second, inject(&pod, other, &settings()).unwrap());
     let replaced = first.to_string().replace(UUID, &other.drawn.uuid.to_string()).replace(TOKEN, &token);
@@ -114,7 +114,7 @@ fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
     };
     let pod = |account: &str, carried: Option<&str>| {
         let pod = json!({"spec": {"serviceAccountName": account, "containers": [{"name": "app"}]}});
-        let site = |uuid: &str| Site { drawn: drawn(uuid, TOKEN), metrics: false };
+        let site = |uuid: &str| Site { drawn: drawn(uuid, TOKEN), ..site(false) };
         carried.map_or_else(|| pod.clone(), |uuid| inject(&pod, site(uuid), &settings()).unwrap())
     };
     let fresh = drawn("6d0e1a52-7c2b-4c57-9b2b-0b3f6f1f1a02", &"f".repeat(32));
@@ -231,6 +231,62 @@ fn what_the_api_server_and_other_webhooks_add_to_the_sidecar_stays() {
         .unwrap()
         .insert(0, json!({"name": "first", "image": "x"}));
     assert_eq!(inject(&injected, site(false), &settings()).unwrap(), injected);
+}
+
+/// A mirror of images, an autoscaler, and a webhook that adds a container with a probe.
+#[test]
+fn what_other_webhooks_change_of_the_sidecar_stays_when_asked_again() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let injected = inject(&pod, site(false), &settings()).unwrap();
+    let mut changed = injected.clone();
+    let more =
+        json!({"name": "more", "image": "more", "livenessProbe": {"httpGet": {"port": 81, "path": "/"}}});
+    changed["spec"]["containers"].as_array_mut().unwrap().push(more);
+    let resources = json!({"requests": {"cpu": "1"}});
+    for container in changed["spec"]["initContainers"].as_array_mut().unwrap() {
+        container["image"] = json!(format!("mirror.example/{}", container["image"].as_str().unwrap()));
+        container["resources"] = resources.clone();
+        container["imagePullPolicy"] = json!("Always");
+        container["securityContext"]["privileged"] = json!(true);
+    }
+    let envoy = &mut changed["spec"]["initContainers"][1];
+    envoy["args"][5] = json!("debug");
+    envoy["env"].as_array_mut().unwrap().push(json!({"name": "TZ", "value": "UTC"}));
+
+    let again = inject(&changed, Site { reinvoked: true, ..site(false) }, &settings()).unwrap();
+    let containers = |pod: &Value| pod["spec"]["initContainers"].as_array().unwrap().clone();
+    for (container, theirs) in containers(&again).iter().zip(containers(&changed)) {
+        for field in ["image", "resources", "imagePullPolicy"] {
+            assert_eq!(container[field], theirs[field], "{field}");
+        }
+        assert_eq!(container["securityContext"]["privileged"], false, "rights are the sidecar's");
+    }
+    let envoy = &again["spec"]["initContainers"][1];
+    assert_eq!((&envoy["args"][5], &envoy["env"][1]["name"]), (&json!("debug"), &json!("TZ")));
+    assert!(envoy["args"][3].as_str().unwrap().contains("81"), "the new probe is answered");
+    assert_eq!(inject(&again, Site { reinvoked: true, ..site(false) }, &settings()).unwrap(), again);
+
+    let copy = inject(&changed, site(false), &settings()).unwrap();
+    for (container, ours) in containers(&copy).iter().zip(containers(&injected)) {
+        assert_eq!((&container["image"], &container["resources"]), (&ours["image"], &ours["resources"]));
+    }
+}
+
+#[test]
+fn a_pod_that_is_scraped_at_a_port_of_its_own_stays_so() {
+    for (annotations, port) in [
+        (json!({}), json!("15010")),
+        (json!({"prometheus.io/scrape": "false", "prometheus.io/port": "8080"}), json!("15010")),
+        (json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}), json!("8080")),
+        (json!({"prometheus.io/scrape": "true"}), json!(null)),
+        (json!({"prometheus.io/scrape": "true", "prometheus.io/port": "15010"}), json!("15010")),
+    ] {
+        let pod =
+            json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}});
+        let injected = inject(&pod, site(true), &settings()).unwrap();
+        assert_eq!(injected["metadata"]["annotations"]["prometheus.io/port"], port, "{annotations}");
+        assert_eq!(inject(&injected, site(true), &settings()).unwrap(), injected);
+    }
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn injected(
         }
         let fresh = Drawn::from_random(random()?, random()?);
         let drawn = drawn_for(&value, fresh).unwrap_or(fresh);
-        let pod = inject(&value, Site { drawn, metrics: false }, settings);
+        let pod = inject(&value, Site { drawn, metrics: false, reinvoked: false }, settings);
         let pod = pod.map_err(|source| InjectError::Injection { line, source })?;
         // Writing to a string cannot fail.
         let _ = write!(result.yaml, "---\n{}", serde_saphyr::to_string(&pod)?);

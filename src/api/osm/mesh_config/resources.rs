@@ -4,10 +4,11 @@
 //! that it cannot read, so such resources are left out whole.
 
 use serde_json::{Map, Value};
+use smc_model::quantity::is_quantity;
 use smc_types::text::truncated;
 
 use crate::reading::{Findings, Node};
-use crate::schema::{MAX_QUANTITY, MAX_RESOURCES};
+use crate::schema::MAX_RESOURCES;
 
 /// The resources, in the form of Kubernetes' `ResourceRequirements`. `None` if there are none, or if any
 /// cannot be read.
@@ -36,7 +37,7 @@ fn amounts(node: Node, findings: &mut Findings) -> Option<Map<String, Value>> {
     let mut amounts = Map::new();
     let mut readable = true;
     for (name, node) in fields {
-        if is_quantity(&node.value) {
+        if is_amount(&node.value) {
             amounts.insert(name, node.value);
         } else {
             let shown = truncated(&node.value.to_string(), 40);
@@ -47,22 +48,13 @@ fn amounts(node: Node, findings: &mut Findings) -> Option<Map<String, Value>> {
     readable.then_some(amounts)
 }
 
-/// Whether Kubernetes reads this as a quantity that is not negative: a number, or digits with a suffix.
-fn is_quantity(value: &Value) -> bool {
-    const SUFFIXES: [&str; 15] =
-        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let text = match value {
-        Value::Number(number) => return number.as_f64().is_some_and(|number| number >= 0.0),
-        Value::String(text) if text.len() <= MAX_QUANTITY => text.strip_prefix('+').unwrap_or(text),
-        _ => return false,
-    };
-    let end = text.find(|next: char| !next.is_ascii_digit() && next != '.').unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(end);
-    let exponent = suffix.strip_prefix(['e', 'E']).map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
-    let exponent =
-        exponent.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()));
-    let number = digits.matches('.').count() <= 1 && digits.bytes().any(|byte| byte.is_ascii_digit());
-    number && (exponent || suffix == "Ei" || SUFFIXES.contains(&suffix))
+/// A number, or text that is a quantity.
+fn is_amount(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(|number| number >= 0.0),
+        Value::String(text) => is_quantity(text),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -72,42 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantity_is_what_kubernetes_reads_as_one() {
-        for good in [
-            json!("500m"),
-            json!("64Mi"),
-            json!("1"),
-            json!("+1.5Gi"),
-            json!(".5"),
-            json!("1."),
-            json!("1e3"),
-            json!("1E-3"),
-            json!("2E"),
-            json!("2Ei"),
-            json!(1),
-            json!(0.5),
-            json!(0),
-        ] {
-            assert!(is_quantity(&good), "{good}");
+    fn an_amount_is_a_number_or_a_quantity() {
+        for good in [json!("64Mi"), json!(1), json!(0.5), json!(0)] {
+            assert!(is_amount(&good), "{good}");
         }
-        for bad in [
-            json!(""),
-            json!("lots"),
-            json!("-1"),
-            json!(-1),
-            json!("1 Gi"),
-            json!("1.2.3"),
-            json!("."),
-            json!("1KB"),
-            json!("1e"),
-            json!("m"),
-            json!(null),
-            json!(true),
-            json!([1]),
-            json!({}),
-            json!("9".repeat(65)),
-        ] {
-            assert!(!is_quantity(&bad), "{bad}");
+        for bad in [json!("lots"), json!(-1), json!(null), json!(true), json!([1]), json!({})] {
+            assert!(!is_amount(&bad), "{bad}");
         }
     }
 }

@@ -10,6 +10,9 @@ use crate::eventually::{eventually, eventually_by, eventually_get};
 use crate::mesh::{Mesh, mesh_config};
 use crate::{start, tcp_outcome};
 
+/// The pods of the service, of which the first is lost.
+const PODS: [&str; 2] = ["web-v1", "web-v2"];
+
 /// In which a request is answered, or fails.
 const ANSWERED: Duration = Duration::from_secs(7);
 
@@ -44,8 +47,8 @@ fn took(result: &FetchResult) -> Duration {
     Duration::from_millis(result.millis)
 }
 
-/// The pods that answer.
-async fn answering(lab: &LabHandle, call: &[&str]) -> Result<Vec<String>, String> {
+/// Whether both pods answer, and nothing fails.
+async fn both_answer(lab: &LabHandle, call: &[&str]) -> Result<(), String> {
     let results = calls(lab, call, "20").await;
     let pods = results.iter().map(|result| match (result.status, result.pod()) {
         (Some(200), Some(pod)) => Ok(pod.to_owned()),
@@ -54,7 +57,7 @@ async fn answering(lab: &LabHandle, call: &[&str]) -> Result<Vec<String>, String
     let mut pods = pods.collect::<Result<Vec<_>, _>>()?;
     pods.sort();
     pods.dedup();
-    Ok(pods)
+    if pods == PODS { Ok(()) } else { Err(format!("{pods:?}")) }
 }
 
 /// Loses (`-I`) or finds (`-D`) the node of a pod.
@@ -71,13 +74,8 @@ async fn change(lab: &LabHandle, action: &str, pod: &str) {
 async fn a_node_that_is_lost_without_a_word_is_avoided_until_it_is_back() {
     let lab = start(&Mesh::web().with("mesh-config.yaml", &mesh_config(true))).await;
     eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
-    let all = ["web-v1", "web-v2"];
     for call in [&GRPC[..], &HTTP] {
-        eventually("both pods answer", async || {
-            let pods = answering(&lab, call).await?;
-            if pods == all { Ok(()) } else { Err(format!("{pods:?}")) }
-        })
-        .await;
+        eventually("both pods answer", async || both_answer(&lab, call).await).await;
     }
     let mut silent = lab.connect_tcp("clients/alice", "web-v1.servers:7000");
     assert!(silent.send_line("hello").await.unwrap().reply.is_some());
@@ -93,7 +91,7 @@ async fn a_node_that_is_lost_without_a_word_is_avoided_until_it_is_back() {
         // The first ones over HTTP/1.1 find no connection that lives, and try to make one.
         for (count, limit) in [("6", ANSWERED), ("40", PROMPT)] {
             for result in calls(&lab, call, count).await {
-                assert_eq!((result.status, result.pod()), (Some(200), Some(all[1])), "{result:?}");
+                assert_eq!((result.status, result.pod()), (Some(200), Some(PODS[1])), "{result:?}");
                 assert!(took(&result) < limit, "{result:?}");
             }
         }
@@ -113,11 +111,7 @@ async fn a_node_that_is_lost_without_a_word_is_avoided_until_it_is_back() {
     change(&lab, "-D", "servers/web-v1").await;
     let back = Instant::now() + LEFT_OUT;
     for call in [&GRPC[..], &HTTP] {
-        eventually_by(back, "both pods answer again", async || {
-            let pods = answering(&lab, call).await?;
-            if pods == all { Ok(()) } else { Err(format!("{pods:?}")) }
-        })
-        .await;
+        eventually_by(back, "both pods answer again", async || both_answer(&lab, call).await).await;
     }
     lab.stop().await.unwrap();
 }

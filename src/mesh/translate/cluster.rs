@@ -42,14 +42,14 @@ pub(super) fn service(
         lb_config,
         common_lb_config: Some(liveness::balanced()),
         outlier_detection: Some(liveness::ejection()),
-        ..to_sidecars(service, protocol, base(names::cluster(service, port), protocol))
+        ..to_sidecars(service, protocol, base(names::cluster(service, port)))
     }
 }
 
 /// A port of a headless service: mutual TLS to the address and port that the client dialled,
 /// because a client that dials a pod's address means that pod, and Kubernetes translates no port.
 pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
-    to_sidecars(service, protocol, original_destination(names::pod_cluster(service, port), protocol))
+    to_sidecars(service, protocol, original_destination(names::pod_cluster(service, port)))
 }
 
 /// Mutual TLS with the pods of a service, whose nodes may be gone without a word.
@@ -57,7 +57,7 @@ fn to_sidecars(service: &ServiceId, protocol: AppProtocol, cluster: cluster::Clu
     cluster::Cluster {
         transport_socket: Some(tls::upstream(service)),
         upstream_connection_options: Some(liveness::of_connections()),
-        typed_extension_protocol_options: http_options(protocol, None, &liveness::http2())
+        typed_extension_protocol_options: http_options(protocol, None, liveness::http2())
             .into_iter()
             .collect(),
         ..cluster
@@ -72,14 +72,14 @@ const IDLE_SECONDS: i64 = 1;
 
 /// HTTP to the application beside the proxy.
 fn beside(protocol: AppProtocol) -> Option<(String, Any)> {
-    http_options(protocol, Some(IDLE_SECONDS), &core::Http2ProtocolOptions::default())
+    http_options(protocol, Some(IDLE_SECONDS), core::Http2ProtocolOptions::default())
 }
 
 /// A port of the application beside the proxy, in clear text over the loopback interface.
 pub(super) fn local(port: u16, protocol: AppProtocol, loopback: IpAddr) -> cluster::Cluster {
     cluster::Cluster {
         typed_extension_protocol_options: beside(protocol).into_iter().collect(),
-        ..fixed(names::local_cluster(port, protocol), protocol, loopback, port)
+        ..fixed(names::local_cluster(port, protocol), loopback, port)
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn own_address(port: u16, protocol: AppProtocol) -> cluster::Cluster 
         }),
         circuit_breakers: Some(limits(0)),
         typed_extension_protocol_options: beside(protocol).into_iter().collect(),
-        ..original_destination(names::local_cluster(port, protocol), protocol)
+        ..original_destination(names::local_cluster(port, protocol))
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) fn own_address(port: u16, protocol: AppProtocol) -> cluster::Cluster 
 pub(super) fn passthrough() -> cluster::Cluster {
     cluster::Cluster {
         upstream_connection_options: Some(liveness::of_connections()),
-        ..original_destination(names::PASSTHROUGH_CLUSTER.to_owned(), AppProtocol::Tcp)
+        ..original_destination(names::PASSTHROUGH_CLUSTER.to_owned())
     }
 }
 
@@ -129,11 +129,18 @@ pub(super) fn admin() -> cluster::Cluster {
     }
     cluster::Cluster {
         circuit_breakers: Some(limits),
-        ..fixed(names::ADMIN_CLUSTER.to_owned(), AppProtocol::Http, Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
+        typed_extension_protocol_options: http_options(
+            AppProtocol::Http,
+            None,
+            core::Http2ProtocolOptions::default(),
+        )
+        .into_iter()
+        .collect(),
+        ..fixed(names::ADMIN_CLUSTER.to_owned(), Ipv4Addr::LOCALHOST.into(), ADMIN_PORT)
     }
 }
 
-fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster::Cluster {
+fn fixed(name: String, ip: IpAddr, port: u16) -> cluster::Cluster {
     let host = endpoint::LbEndpoint {
         host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint::Endpoint {
             address: Some(proto::address(ip, port)),
@@ -152,31 +159,24 @@ fn fixed(name: String, protocol: AppProtocol, ip: IpAddr, port: u16) -> cluster:
             ..endpoint::ClusterLoadAssignment::default()
         }),
         circuit_breakers: Some(limits(0)),
-        ..base(name, protocol)
+        ..base(name)
     }
 }
 
-fn original_destination(name: String, protocol: AppProtocol) -> cluster::Cluster {
+fn original_destination(name: String) -> cluster::Cluster {
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
         lb_policy: LbPolicy::ClusterProvided.into(),
-        ..base(name, protocol)
+        ..base(name)
     }
 }
 
-/// The fields of all clusters.
-fn base(name: String, protocol: AppProtocol) -> cluster::Cluster {
+/// The fields of all clusters; without HTTP, which each says for itself.
+fn base(name: String) -> cluster::Cluster {
     cluster::Cluster {
         name,
         connect_timeout: Some(proto::seconds(CONNECT_TIMEOUT_SECONDS)),
         circuit_breakers: Some(limits(u32::MAX)),
-        typed_extension_protocol_options: http_options(
-            protocol,
-            None,
-            &core::Http2ProtocolOptions::default(),
-        )
-        .into_iter()
-        .collect(),
         ..cluster::Cluster::default()
     }
 }
@@ -204,21 +204,21 @@ fn limits(max_retries: u32) -> cluster::CircuitBreakers {
 fn http_options(
     protocol: AppProtocol,
     idle_seconds: Option<i64>,
-    http2: &core::Http2ProtocolOptions,
+    http2: core::Http2ProtocolOptions,
 ) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
     let choice = match protocol {
         AppProtocol::Http => {
             options::UpstreamProtocolOptions::UseDownstreamProtocolConfig(options::UseDownstreamHttpConfig {
                 http_protocol_options: Some(messages::http1()),
-                http2_protocol_options: Some(http2.clone()),
+                http2_protocol_options: Some(http2),
                 ..options::UseDownstreamHttpConfig::default()
             })
         }
         AppProtocol::Http2 => {
             options::UpstreamProtocolOptions::ExplicitHttpConfig(options::ExplicitHttpConfig {
                 protocol_config: Some(options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
-                    http2.clone(),
+                    http2,
                 )),
             })
         }

@@ -17,6 +17,7 @@ mod commit;
 mod error;
 pub mod group_time;
 pub mod issuer;
+mod patience;
 mod profile;
 mod proxy_certificates;
 mod pruning;
@@ -34,6 +35,7 @@ pub use clock::ClockError;
 pub use commit::timed;
 pub use error::{CaError, CaOperation};
 pub use issuer::{Announcement, ControllerNames, IssuedController, IssuedProxy, IssuedService, Issuer};
+pub use patience::until_available;
 pub use proxy_certificates::ProxyCertificates;
 pub use status::{AuthorityStatus, CaState, CaStatus, Introduction, Issued, IssuedKind, RootRotation};
 

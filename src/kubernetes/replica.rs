@@ -10,7 +10,7 @@ use smc_decode::Rules;
 use smc_host::log_limit::LogLimits;
 use smc_host::tasks::Tasks;
 use smc_issuing::tls::{Clients, ServerTls};
-use smc_issuing::{CaError, ControllerNames};
+use smc_issuing::{CaError, ControllerNames, until_available};
 use smc_server::Parts;
 use smc_types::host_port::Host;
 use smc_types::ids::{MeshName, MeshNamespace};
@@ -73,12 +73,13 @@ pub async fn start(webhooks: Webhooks, parts: Parts, tasks: &mut Tasks) -> Resul
         webhooks;
     let Parts { env, group, issuer, certificates, enroller, metrics, mesh, problems, served, draining } =
         parts;
+    let names = certificate_names(&namespace, reached_at);
+    let start = || ServerTls::start_for(clients.clone(), Arc::clone(&issuer), env.clone(), names.clone());
+    let tls = Arc::new(until_available(&env, start).await.map_err(WebhookError::Certificate)?);
+    // After the certificate, for which the group may keep it waiting: an API server that connects is answered.
     let listening = env.network.listen(listen).await;
     let listener = listening.map_err(|source| WebhookError::Listen { address: listen, source })?;
     let address = listener.address();
-    let names = certificate_names(&namespace, reached_at);
-    let tls = ServerTls::start_for(clients, Arc::clone(&issuer), env.clone(), names).await;
-    let tls = Arc::new(tls.map_err(WebhookError::Certificate)?);
     tls.start_renewal("webhooks' certificate", tasks);
     let injector = Injector {
         images,

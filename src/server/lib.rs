@@ -36,7 +36,7 @@ mod trust;
 pub mod xds;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use smc_authority::pki::InvalidLifetime;
@@ -54,7 +54,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminService, AdminSocket, Administration, SocketError};
+use crate::admin::{AdminService, AdminSocket, Administration, SocketError, StartingAdmin};
 use crate::certificate_metrics::CertificateMetrics;
 use crate::clock_watch::ClockWatch;
 use crate::config::{Config, SidecarLimits};
@@ -227,7 +227,7 @@ impl Handle {
 pub struct Opened {
     xds: SocketAddr,
     metrics_listen: Option<SocketAddr>,
-    socket: Option<AdminSocket>,
+    socket: Option<PathBuf>,
     replica: Replica,
     mesh: Published,
     sidecars: Sidecars,
@@ -251,9 +251,14 @@ impl Opened {
     }
 
     /// Starts what makes the replica known: its phase in the group, upon which others hand sidecars over to
-    /// it, the administration, and the port of metrics, which says that it is ready.
-    pub async fn announce(self) -> Result<Handle, StartError> {
+    /// it, the administration in place of that of the start, and the port of metrics, which says that it is
+    /// ready.
+    pub async fn announce(self, starting: Option<StartingAdmin>) -> Result<Handle, StartError> {
         let Self { xds, metrics_listen, socket, replica, mesh, sidecars, mut tasks, stages } = self;
+        let socket = match starting {
+            Some(starting) => Some(starting.end().await),
+            None => bind_admin(socket.as_deref()).await?,
+        };
         let copy = LastKnownAge::watch(&replica.group, &mesh.served, &mut tasks);
         let ready = replica.readiness(stages.draining.clone());
         let ready = move || ready() && copy.may_serve();
@@ -286,7 +291,7 @@ impl Server {
         storage: Storage,
         shutdown: CancellationToken,
     ) -> Result<Handle, StartError> {
-        Self::open(config, env, storage, shutdown).await?.announce().await
+        Self::open(config, env, storage, shutdown).await?.announce(None).await
     }
 
     /// Starts a replica as [`Server::start`] does, up to where it is made known.
@@ -299,7 +304,6 @@ impl Server {
         let Storage { group, keys, mesh: source } = storage;
         let port = bind(&*env.network, config.xds_listen).await?;
         let xds = port.address();
-        let socket = bind_admin(config.admin_socket.as_deref()).await?;
         let replica = Replica::open(&config, env, group, keys, xds).await?;
         let stages = Stages::new(shutdown);
         let mut tasks = Tasks::new(stages.stopping.clone());
@@ -321,7 +325,7 @@ impl Server {
         .start(&mut tasks);
         health::start(group.failure(), proxies.clone(), xds, &mut tasks);
         let sidecars = start_sidecars(&config, &replica, &mesh, &mut tasks);
-        let metrics_listen = config.metrics_listen;
+        let Config { metrics_listen, admin_socket: socket, .. } = config;
         Ok(Opened { xds, metrics_listen, socket, replica, mesh, sidecars, tasks, stages })
     }
 }

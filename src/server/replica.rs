@@ -11,7 +11,7 @@ use smc_host::env::Env;
 use smc_issuing::group_time::corrected;
 use smc_issuing::seal::KeyEncryption;
 use smc_issuing::tls::ServerTls;
-use smc_issuing::{BuiltinCa, CaSettings, ClockError, Issuer, ProxyCertificates};
+use smc_issuing::{BuiltinCa, CaSettings, ClockError, Issuer, ProxyCertificates, until_available};
 use smc_raft::{Group, ReplicatedLedger};
 use smc_sidecar::bootstrap::Controllers;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +49,8 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Opens the CA, and issues the controller's own certificate. Proxies reach the replica at `xds`.
+    /// Opens the CA, and issues the controller's own certificate, as soon as the group commits both. Proxies
+    /// reach the replica at `xds`.
     pub(super) async fn open(
         config: &Config,
         env: Env,
@@ -65,12 +66,12 @@ impl Replica {
         let ledger: Arc<dyn ReplicatedLedger> = Arc::<Group>::clone(&group);
         let certificates = ProxyCertificates::new(Arc::clone(&ledger), env.clone());
         let settings = CaSettings { trust_domain: config.trust_domain.clone(), lifetimes };
-        let ca = BuiltinCa::open(ledger, keys, env.clone(), settings).await.map_err(StartError::Authority)?;
-        let ca = Arc::new(ca);
+        let open = || BuiltinCa::open(Arc::clone(&ledger), Arc::clone(&keys), env.clone(), settings.clone());
+        let ca = Arc::new(until_available(&env, open).await.map_err(StartError::Authority)?);
         let issuer: Arc<dyn Issuer> = Arc::<BuiltinCa>::clone(&ca);
         let names = certificate_names(addresses.values());
-        let tls = ServerTls::start(Arc::clone(&issuer), env.clone(), names).await;
-        let tls = Arc::new(tls.map_err(StartError::OwnCertificate)?);
+        let start = || ServerTls::start(Arc::clone(&issuer), env.clone(), names.clone());
+        let tls = Arc::new(until_available(&env, start).await.map_err(StartError::OwnCertificate)?);
 
         let controllers = Arc::new(Controllers::new(addresses));
         let connections = config.sidecars.inbound_connections;

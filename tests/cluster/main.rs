@@ -24,6 +24,7 @@ mod relay;
 mod replicas;
 mod shards;
 mod small_disk;
+mod starting;
 mod unwritable_disk;
 mod webhooks;
 mod wrong_clock;

@@ -450,9 +450,13 @@ impl Replicas {
 
     /// The state of the group, as a replica that serves sees it.
     pub(crate) async fn status(&self, replica: u64) -> Option<pb::GetClusterStatusResponse> {
+        self.status_at_start(replica).await.filter(|status| status.waits_for.is_empty())
+    }
+
+    /// The state of the group, as any replica sees it.
+    pub(crate) async fn status_at_start(&self, replica: u64) -> Option<pb::GetClusterStatusResponse> {
         let request = pb::GetClusterStatusRequest {};
-        let status = self.call(replica, async |mut client| client.get_cluster_status(request).await).await;
-        status.filter(|status| status.waits_for.is_empty())
+        self.call(replica, async |mut client| client.get_cluster_status(request).await).await
     }
 
     /// Transfers leadership; returns the new leader.

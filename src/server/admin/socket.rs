@@ -8,10 +8,12 @@ use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Poll, ready};
 
+use futures_util::stream::poll_fn;
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -47,11 +49,12 @@ pub enum SocketError {
     },
 }
 
-/// A bound socket, removed when dropped.
-#[derive(Debug)]
+/// A bound socket, removed with its last copy. Servers may take turns at it: a client that connects in
+/// between waits.
+#[derive(Debug, Clone)]
 pub(crate) struct AdminSocket {
-    listener: UnixListener,
-    file: SocketFile,
+    listener: Arc<UnixListener>,
+    file: Arc<SocketFile>,
 }
 
 #[derive(Debug)]
@@ -92,7 +95,7 @@ impl AdminSocket {
         let listener = UnixListener::bind(&hidden).map_err(failed("bind"))?;
         std::fs::set_permissions(&hidden, Permissions::from_mode(0o600)).map_err(failed("restrict"))?;
         std::fs::rename(&hidden, path).map_err(failed("place"))?;
-        Ok(Self { listener, file: SocketFile(path.to_owned()) })
+        Ok(Self { listener: Arc::new(listener), file: Arc::new(SocketFile(path.to_owned())) })
     }
 }
 
@@ -126,7 +129,7 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// Serves until `shutdown`; the file is removed when this returns.
+/// Serves until `shutdown`. The file is removed when this returns, unless there is a copy of the socket.
 pub(crate) async fn serve<S>(
     socket: AdminSocket,
     service: S,
@@ -138,9 +141,13 @@ where
     S::Future: Send,
 {
     let AdminSocket { listener, file } = socket;
+    let connections = poll_fn(move |context| {
+        let accepted = ready!(listener.poll_accept(context));
+        Poll::Ready(Some(accepted.map(|(connection, _)| connection)))
+    });
     let served = Server::builder()
         .add_service(service)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown.cancelled_owned())
+        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
         .await;
     drop(file);
     served

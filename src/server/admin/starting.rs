@@ -40,6 +40,7 @@ const END: Duration = Duration::from_secs(2);
 pub struct StartingAdmin {
     /// What the replica waits for beside its group; empty if that is nothing.
     waits: watch::Sender<String>,
+    socket: AdminSocket,
     ending: DropGuard,
     task: JoinHandle<Result<(), tonic::transport::Error>>,
 }
@@ -54,8 +55,9 @@ impl StartingAdmin {
         let socket = AdminSocket::bind(path).await?;
         let ending = CancellationToken::new();
         let (waits, waiting) = watch::channel(String::new());
-        let task = tokio::spawn(socket::serve(socket, Starting { group, waits: waiting }, ending.clone()));
-        Ok(Self { waits, ending: ending.drop_guard(), task })
+        let service = Starting { group, waits: waiting };
+        let task = tokio::spawn(socket::serve(socket.clone(), service, ending.clone()));
+        Ok(Self { waits, socket, ending: ending.drop_guard(), task })
     }
 
     /// Says what the replica waits for from now on, once its group does not.
@@ -63,15 +65,16 @@ impl StartingAdmin {
         self.waits.send_replace(what);
     }
 
-    /// Ends it, and waits until the socket is gone.
-    pub async fn end(self) {
-        drop(self.ending);
-        let mut task = self.task;
+    /// Ends it. A client that connects to the socket that is returned waits for the next server at it.
+    pub(crate) async fn end(self) -> AdminSocket {
+        let Self { socket, ending, mut task, .. } = self;
+        drop(ending);
         // What it failed with, the next server at this socket reports.
         if timeout(END, &mut task).await.is_err() {
             task.abort();
             let _ = task.await;
         }
+        socket
     }
 }
 
@@ -156,7 +159,11 @@ mod tests {
         assert_eq!(waits_for().await, "a person");
         let refused = client.list_proxies(pb::ListProxiesRequest::default()).await.unwrap_err();
         assert!(refused.message().ends_with("it waits for a person"), "{refused}");
-        starting.end().await;
+        let handed_over = starting.end().await;
+        let connected = tokio::net::UnixStream::connect(&socket).await;
+        assert!(connected.is_ok(), "there is no moment without the socket");
+        drop(handed_over);
+        assert!(!socket.exists());
         group.stop().await;
     }
 }

@@ -1,6 +1,7 @@
 //! `smc controller`: runs a replica until SIGTERM or SIGINT.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use smc_server::admin::StartingAdmin;
 use smc_server::config::{ANSWER_LIMIT, Config, IDLE_LIMIT, SidecarLimits, TIME_TO_CONNECT};
 use smc_server::probes::{self, Probes};
 use smc_server::source::Source;
-use smc_server::{Server, Storage};
+use smc_server::{Opened, Server, StartError, Storage};
 use smc_sidecar::bootstrap::INBOUND_CONNECTIONS;
 use smc_types::host_port::{HostPort, ReplicaAddress};
 use smc_types::ids::{ReplicaId, TrustDomain};
@@ -389,18 +390,14 @@ async fn serve(
         replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     }
-    if let Some(starting) = starting {
-        starting.end().await;
-    }
     let shutdown = CancellationToken::new();
-    let mut opened = Server::open(config, env, storage, shutdown.clone()).await?;
-    if let Some(webhooks) = webhooks {
-        smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
-    }
-    if let Some(record) = record {
-        opened.tasks().spawn_fallible("group record", |stopping| record.run(stopping));
-    }
-    let handle = opened.announce().await?;
+    let opened = Server::open(config, env, storage, shutdown.clone());
+    // Some of it waits for the group, which may have lost its majority again.
+    let handle = tokio::select! {
+        announced = announced(opened, webhooks, record, starting) => announced?,
+        replaced = &mut replaced => return Err(replaced),
+        () = signals.any() => return Ok(depart().await),
+    };
     probes.decide_by(handle.readiness());
     let drain = handle.drain();
     let joined = handle.join();
@@ -433,6 +430,23 @@ async fn serve(
             Ok(departure)
         }
     }
+}
+
+/// Opens a replica, with what belongs to its platform, and makes it known.
+async fn announced(
+    opened: impl Future<Output = Result<Opened, StartError>>,
+    webhooks: Option<Webhooks>,
+    record: Option<GroupRecord>,
+    starting: Option<StartingAdmin>,
+) -> Result<smc_server::Handle, Failure> {
+    let mut opened = opened.await?;
+    if let Some(webhooks) = webhooks {
+        smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
+    }
+    if let Some(record) = record {
+        opened.tasks().spawn_fallible("group record", |stopping| record.run(stopping));
+    }
+    Ok(opened.announce(starting).await?)
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

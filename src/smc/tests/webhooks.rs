@@ -74,7 +74,7 @@ impl Served {
         let shutdown = CancellationToken::new();
         let mut opened = Server::open(config, env, storage, shutdown.clone()).await.unwrap();
         let address = start(webhooks, opened.parts(), opened.tasks()).await.unwrap();
-        let handle = opened.announce().await.unwrap();
+        let handle = opened.announce(None).await.unwrap();
         let (administration, metrics) = (handle.administration(), handle.metrics().clone());
         let ended = tokio::spawn(async move {
             let ended = handle.join().await;

@@ -325,7 +325,7 @@ impl Supervisor {
     fn must_wait(&self, name: &NamespacedName) -> bool {
         let Some(owner) = self.mesh.owners.get(name) else { return false };
         let serves = |name: &NamespacedName| {
-            self.pods.get(name).is_some_and(|pod| pod.ready && !pod.cancel.is_cancelled())
+            self.pods.get(name).is_some_and(|pod| pod.ready && pod.settled && !pod.cancel.is_cancelled())
         };
         let mut others = self.mesh.owners.iter().filter(|(other, of)| *of == owner && *other != name);
         serves(name) && others.any(|(other, _)| !serves(other))
@@ -395,7 +395,6 @@ impl Supervisor {
                 pod.ready = ready;
                 if ready {
                     pod.problem = None;
-                    // The next Pod of its Deployment may be replaced now.
                     self.reconcile();
                 }
             }
@@ -411,6 +410,8 @@ impl Supervisor {
                     print_line(&format!("{name} is ready"));
                 }
                 pod.settled = true;
+                // The next Pod of its Deployment may be replaced now.
+                self.reconcile();
             }
             Change::Problem(problem) => {
                 if pod.problem.as_ref() != Some(&problem) {

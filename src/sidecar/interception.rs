@@ -13,18 +13,25 @@
 //!   the caller's exclusions by network and by port, then the inclusions; all other connections go
 //!   to the outbound listener. If any network is included, only included networks are intercepted.
 //!
+//! The workload's resolvers are asked directly, over TCP as over UDP. A segment that belongs to no connection
+//! the kernel knows (late, repeated, outside the window) would not be redirected but reach the application's
+//! own port, which answers it with a reset of the connection; it is dropped.
+//!
 //! Other protocols than TCP are not intercepted. Connections from outside to the proxy's own
 //! listener ports are *not* exempt: they arrive at the inbound listener, where no filter chain
 //! matches them, so no other workload can reach the outbound listener or the admin port.
 
 mod nftables;
+mod resolvers;
 mod rules;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-pub use nftables::{nft_input, nft_removal};
-pub use rules::{Jumps, removal_input, restore_input};
+pub use nftables::{nft_input, nft_removal, nft_stray_input};
+pub use resolvers::resolvers;
+pub use rules::{Jumps, removal_input, restore_input, stray_input, stray_removal_input};
 use smc_model::sidecar_settings::MAX_LIST_LEN;
 use smc_types::ports::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT, PROBE_PORTS};
 use smc_types::text::truncated;
@@ -52,6 +59,7 @@ pub struct Interception {
     exclude_outbound_cidrs: BTreeSet<IpNet>,
     include_outbound_cidrs: BTreeSet<IpNet>,
     exclude_interfaces: BTreeSet<String>,
+    resolvers: BTreeSet<IpAddr>,
 }
 
 /// The unchecked parameters of [`Interception::new`], as flags or annotations give them. The flags are a
@@ -75,6 +83,8 @@ pub struct Parameters {
     /// Network interfaces whose traffic, both ways, is not intercepted: those of other networks that the pod
     /// is attached to.
     pub exclude_interfaces: Vec<String>,
+    /// The resolvers, which the application reaches directly at the port of DNS.
+    pub resolvers: BTreeSet<IpAddr>,
 }
 
 impl Default for Parameters {
@@ -88,6 +98,7 @@ impl Default for Parameters {
             exclude_outbound_cidrs: Vec::new(),
             include_outbound_cidrs: Vec::new(),
             exclude_interfaces: Vec::new(),
+            resolvers: BTreeSet::new(),
         }
     }
 }
@@ -144,6 +155,7 @@ impl Interception {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             exclude_interfaces,
+            resolvers,
         } = parameters;
         if proxy_uid == 0 {
             return Err(InterceptionError::ProxyIsRoot);
@@ -162,7 +174,9 @@ impl Interception {
         {
             return Err(InterceptionError::ReservedPort { port });
         }
+        bounded("resolvers", resolvers.len())?;
         Ok(Self {
+            resolvers,
             proxy_uid,
             outbound_port,
             inbound_port,
@@ -172,6 +186,12 @@ impl Interception {
             include_outbound_cidrs: cidrs("include-outbound-cidr", include_outbound_cidrs)?,
             exclude_interfaces: interfaces(exclude_interfaces)?,
         })
+    }
+}
+
+impl Interception {
+    fn resolvers_of(&self, family: Family) -> impl Iterator<Item = &IpAddr> {
+        self.resolvers.iter().filter(move |address| address.is_ipv6() == (family == Family::V6))
     }
 }
 

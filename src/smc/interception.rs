@@ -1,20 +1,24 @@
 //! `smc init`: programs traffic interception in the current network namespace.
 //!
 //! Runs `iptables-save`, computes the rules with [`smc_sidecar::interception`], and runs `iptables-restore
-//! --noflush`; then the same for IPv6 if the kernel has it. Where no iptables is installed, it runs `nft -f
-//! -` for both at once. If IPv6 exists and cannot be programmed, the command fails, since traffic could
-//! otherwise bypass the proxy.
+//! --noflush`; then the same for IPv6 if the kernel has it. Where that fails, as where iptables or a module
+//! of the kernel is missing, it runs `nft -f -` for both at once. If IPv6 exists and cannot be programmed,
+//! the command fails, since traffic could otherwise bypass the proxy.
 
-use std::io::{self, Write};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use clap::{Args, ValueEnum};
 use smc_model::cidr::{IpNet, parse_cidr};
 use smc_sidecar::interception::{
     Family, Interception, InterceptionError, Jumps, PROXY_UID, Parameters, nft_input, nft_removal,
-    removal_input, restore_input,
+    nft_stray_input, removal_input, resolvers, restore_input, stray_input, stray_removal_input,
 };
+use smc_types::causes::causes;
 use smc_types::ports::{INBOUND_PORT, OUTBOUND_PORT};
 
 use crate::log_args::LogArgs;
@@ -26,10 +30,13 @@ const IPV6_STACK: &str = "/proc/net/if_inet6";
 /// before anything else runs in the namespace, so the lock is never held for long.
 const LOCK_WAIT_SECONDS: &str = "5";
 
+/// The most that is read of a `resolv.conf`: many times what resolvers themselves take.
+const MAX_RESOLV_CONF: u64 = 64 << 10;
+
 /// What programs the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// iptables where it is installed, else nftables.
+    /// iptables where it works, else nftables.
     #[default]
     Auto,
     /// `iptables-restore` and `ip6tables-restore`, of either kind (legacy or nft).
@@ -65,6 +72,9 @@ pub struct InitArgs {
     /// Network interface whose traffic is not intercepted (repeatable).
     #[arg(long = "exclude-interface", value_name = "NAME")]
     pub exclude_interfaces: Vec<String>,
+    /// The file that names the resolvers, which are reached directly at port 53.
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
     /// The program that writes the rules.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub backend: Backend,
@@ -103,6 +113,15 @@ pub enum InitError {
         /// The standard error output, on one line.
         stderr: String,
     },
+    /// iptables does not work here, and nftables neither.
+    #[error("neither iptables nor nftables works here; iptables: {iptables}")]
+    Neither {
+        /// What iptables said, on one line.
+        iptables: String,
+        /// What nftables said.
+        #[source]
+        nftables: Box<Self>,
+    },
     /// The rules could not be printed.
     #[error("cannot write the rules to standard output")]
     Print(#[source] io::Error),
@@ -119,6 +138,7 @@ impl From<InitArgs> for Parameters {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             exclude_interfaces,
+            resolv_conf,
             backend: _,
             dry_run: _,
             remove: _,
@@ -133,6 +153,24 @@ impl From<InitArgs> for Parameters {
             exclude_outbound_cidrs,
             include_outbound_cidrs,
             exclude_interfaces,
+            resolvers: named_in(&resolv_conf),
+        }
+    }
+}
+
+/// The resolvers that a file names; none if it cannot be read.
+fn named_in(resolv_conf: &Path) -> BTreeSet<IpAddr> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(resolv_conf)?.take(MAX_RESOLV_CONF).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    };
+    match read() {
+        Ok(bytes) => resolvers(&String::from_utf8_lossy(&bytes)),
+        Err(error) => {
+            let file = resolv_conf.display();
+            tracing::info!(%file, %error, "no resolvers are known: DNS over TCP is intercepted like the rest");
+            BTreeSet::new()
         }
     }
 }
@@ -144,46 +182,95 @@ pub fn run(parameters: Parameters, backend: Backend, dry_run: bool) -> Result<()
     if dry_run {
         return print(&interception, backend).map_err(InitError::Print);
     }
-    let restore = |family, existing| restore_input(&interception, family, existing);
-    program(backend, restore, |families| nft_input(&interception, families))
+    let families = families();
+    let iptables = || set_iptables(&interception, &families);
+    let nftables = || set_nftables(&interception, &families);
+    match backend {
+        Backend::Iptables => return iptables(),
+        Backend::Nftables => return nftables(),
+        Backend::Auto => {}
+    }
+    let Err(refused) = iptables() else {
+        // Those of an earlier run, at which iptables did not work.
+        tidy(capture("nft", &["-f", "-"], &nft_removal(&families)).map(drop));
+        return Ok(());
+    };
+    let refused = causes(&refused);
+    tracing::info!(iptables = refused, "the rules are those of nftables");
+    nftables().map_err(|error| InitError::Neither { iptables: refused, nftables: Box::new(error) })?;
+    // Those of the family for which it worked.
+    tidy(remove_iptables(&families));
+    Ok(())
 }
 
 /// Takes interception away. Repeating it changes nothing.
 pub fn remove(backend: Backend) -> Result<(), InitError> {
-    program(backend, |_, existing| removal_input(existing), nft_removal)
-}
-
-/// Applies the rules of both address families.
-fn program(
-    backend: Backend,
-    restore: impl Fn(Family, Jumps) -> String,
-    nft: impl Fn(&[Family]) -> String,
-) -> Result<(), InitError> {
-    let mut families = vec![Family::V4];
-    if Path::new(IPV6_STACK).exists() {
-        families.push(Family::V6);
-    } else {
-        tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
+    let families = families();
+    let nftables = || capture("nft", &["-f", "-"], &nft_removal(&families)).map(drop);
+    match backend {
+        Backend::Iptables => return remove_iptables(&families),
+        Backend::Nftables => return nftables(),
+        Backend::Auto => {}
     }
-    if backend != Backend::Nftables {
-        match program_iptables(&families, restore) {
-            // Nothing was applied: the program that is missing is the one that reads the tables.
-            Err(InitError::Spawn { program: "iptables-save", source })
-                if backend == Backend::Auto && source.kind() == io::ErrorKind::NotFound => {}
-            outcome => return outcome,
-        }
-    }
-    tracing::info!("the rules are those of nftables");
-    capture("nft", &["-f", "-"], &nft(&families)).map(drop)
-}
-
-fn program_iptables(families: &[Family], rules: impl Fn(Family, Jumps) -> String) -> Result<(), InitError> {
-    for family in families {
-        let (save, restore) = programs(*family);
-        let existing = Jumps::found_in(&capture(save, &["-t", "nat"], "")?);
-        capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], &rules(*family, existing))?;
+    match remove_iptables(&families) {
+        // A program that is missing has written no rules, nor has one that does not work here.
+        Ok(()) => tidy(nftables()),
+        Err(InitError::Spawn { source, .. }) if source.kind() == io::ErrorKind::NotFound => nftables()?,
+        Err(error) => return Err(error),
     }
     Ok(())
+}
+
+/// The address families that the kernel has.
+fn families() -> Vec<Family> {
+    if Path::new(IPV6_STACK).exists() {
+        return vec![Family::V4, Family::V6];
+    }
+    tracing::info!("the kernel has no IPv6: only IPv4 is intercepted");
+    vec![Family::V4]
+}
+
+fn set_iptables(interception: &Interception, families: &[Family]) -> Result<(), InitError> {
+    for family in families {
+        let (save, restore) = programs(*family);
+        let existing = Jumps::found_in(&capture(save, &[], "")?);
+        let apply = |input: &str| capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], input);
+        apply(&restore_input(interception, *family, existing))?;
+        without_stray_segments(apply(&stray_input(interception, existing)));
+    }
+    Ok(())
+}
+
+fn remove_iptables(families: &[Family]) -> Result<(), InitError> {
+    for family in families {
+        let (save, restore) = programs(*family);
+        let existing = Jumps::found_in(&capture(save, &[], "")?);
+        let apply = |input: &str| capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], input);
+        apply(&removal_input(existing))?;
+        stray_removal_input(existing).map_or(Ok(String::new()), |input| apply(&input))?;
+    }
+    Ok(())
+}
+
+fn set_nftables(interception: &Interception, families: &[Family]) -> Result<(), InitError> {
+    capture("nft", &["-f", "-"], &nft_input(interception, families))?;
+    without_stray_segments(capture("nft", &["-f", "-"], &nft_stray_input(interception, families)));
+    Ok(())
+}
+
+/// Notes that a kernel cannot drop stray segments. Interception works all the same.
+fn without_stray_segments(outcome: Result<String, InitError>) {
+    if let Err(error) = outcome {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "segments outside of a connection's window are not dropped, and may reset it");
+    }
+}
+
+/// Notes that rules of the other program were not taken away, most often because it does not work here.
+fn tidy(outcome: Result<(), InitError>) {
+    if let Err(error) = outcome {
+        tracing::debug!(error = &error as &dyn std::error::Error, "no rules of the other program to remove");
+    }
 }
 
 fn programs(family: Family) -> (&'static str, &'static str) {
@@ -196,14 +283,20 @@ fn programs(family: Family) -> (&'static str, &'static str) {
 fn print(interception: &Interception, backend: Backend) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if backend == Backend::Nftables {
-        writeln!(out, "# nft -f -")?;
-        out.write_all(nft_input(interception, &[Family::V4, Family::V6]).as_bytes())?;
+        let families = [Family::V4, Family::V6];
+        for input in [nft_input(interception, &families), nft_stray_input(interception, &families)] {
+            writeln!(out, "# nft -f -")?;
+            out.write_all(input.as_bytes())?;
+        }
         return out.flush();
     }
     for family in [Family::V4, Family::V6] {
         let (_, restore) = programs(family);
-        writeln!(out, "# {restore} --noflush")?;
-        out.write_all(restore_input(interception, family, Jumps::default()).as_bytes())?;
+        let none = Jumps::default();
+        for input in [restore_input(interception, family, none), stray_input(interception, none)] {
+            writeln!(out, "# {restore} --noflush")?;
+            out.write_all(input.as_bytes())?;
+        }
     }
     out.flush()
 }

@@ -1,4 +1,5 @@
-//! What is excluded from interception: the flags of `smc init`, from MeshConfig and a pod's annotations.
+//! What is excluded from interception, and which program sets it up: the flags of `smc init`, from MeshConfig
+//! and a pod's annotations.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,10 @@ const OUTBOUND_CIDRS: &str = "openservicemesh.io/outbound-ip-range-exclusion-lis
 const INCLUDED_CIDRS: &str = "openservicemesh.io/outbound-ip-range-inclusion-list";
 /// SMC's own: OSM has this list in MeshConfig only.
 const INTERFACES: &str = "openservicemesh.io/network-interface-exclusion-list";
+/// SMC's own: OSM has iptables only.
+const BACKEND: &str = "openservicemesh.io/interception-backend";
+/// What `smc init --backend` takes. The first is the default, and is not written.
+const BACKENDS: [&str; 3] = ["auto", "iptables", "nftables"];
 
 /// The arguments of `smc init`, and the ports at which anything reaches the application without the mesh.
 pub(super) struct Exclusions {
@@ -51,7 +56,19 @@ pub(super) fn read(pod: &Value, mesh: &SidecarSettings) -> Result<Exclusions, In
     add("exclude-outbound-cidr", strings(&excluded));
     add("include-outbound-cidr", strings(&included));
     add("exclude-interface", strings(&interfaces));
+    add("backend", backend(pod)?.into_iter().collect());
     Ok(Exclusions { arguments, inbound_ports })
+}
+
+/// The program that the pod asks for, unless it is the default.
+fn backend(pod: &Value) -> Result<Option<String>, InjectionError> {
+    let Some(text) = pod["metadata"]["annotations"][BACKEND].as_str() else { return Ok(None) };
+    let [default, ..] = BACKENDS;
+    if !BACKENDS.contains(&text) {
+        let reason = format!("it is one of {}", BACKENDS.join(", "));
+        return Err(InjectionError::Annotation { annotation: BACKEND, text: truncated(text, 60), reason });
+    }
+    Ok(Some(text.to_owned()).filter(|text| text != default))
 }
 
 fn strings<T: ToString>(values: &BTreeSet<T>) -> Vec<String> {
@@ -130,6 +147,14 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_chooses_the_program_that_sets_interception_up() {
+        for (text, expected) in [("auto", &["init"][..]), ("nftables", &["init", "--backend=nftables"])] {
+            let read = read(&annotated(BACKEND, text), &SidecarSettings::default()).ok().unwrap();
+            assert_eq!(read.arguments, expected);
+        }
+    }
+
+    #[test]
     fn a_list_that_cannot_be_read_refuses_the_pod_and_is_named() {
         for (annotation, text, said) in [
             (OUTBOUND_PORTS, "80,http", "outbound-port-exclusion-list"),
@@ -138,6 +163,8 @@ mod tests {
             (OUTBOUND_CIDRS, "10.0.0.0/33", "10.0.0.0/33"),
             (INTERFACES, "a b", "interface"),
             (INTERFACES, "-j", "interface"),
+            (BACKEND, "nft", "auto, iptables, nftables"),
+            (BACKEND, "", "auto, iptables, nftables"),
         ] {
             let error = read(&annotated(annotation, text), &SidecarSettings::default()).err().unwrap();
             let error = smc_types::causes::causes(&error);

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::resolvers::DNS_PORT;
 use super::rules::family_of;
 use super::{Family, Interception, METRICS_PORT, PROBE_PORTS};
 
@@ -21,7 +22,23 @@ pub fn nft_input(interception: &Interception, families: &[Family]) -> String {
     text
 }
 
-/// The input that takes the rules away. Where there are none, it changes nothing.
+/// The input that drops stray segments, once [`nft_input`] is in. It is apart from it, since a kernel may
+/// lack what it takes.
+pub fn nft_stray_input(interception: &Interception, families: &[Family]) -> String {
+    let mut text = String::new();
+    for family in families {
+        line(&mut text, format_args!("table {} {TABLE} {{", keyword(*family)));
+        line(&mut text, format_args!("chain stray {{"));
+        line(&mut text, format_args!("type filter hook prerouting priority -150; policy accept;"));
+        not_intercepted(&mut text, interception);
+        line(&mut text, format_args!("ct state invalid drop"));
+        line(&mut text, format_args!("}}"));
+        line(&mut text, format_args!("}}"));
+    }
+    text
+}
+
+/// The input that takes all rules away. Where there are none, it changes nothing.
 pub fn nft_removal(families: &[Family]) -> String {
     let mut text = String::new();
     for family in families {
@@ -52,6 +69,12 @@ fn table(text: &mut String, interception: &Interception, family: Family) {
 fn inbound(text: &mut String, interception: &Interception) {
     line(text, format_args!("chain inbound {{"));
     line(text, format_args!("type nat hook prerouting priority -100; policy accept;"));
+    not_intercepted(text, interception);
+    line(text, format_args!("meta l4proto tcp redirect to :{}", interception.inbound_port));
+    line(text, format_args!("}}"));
+}
+
+fn not_intercepted(text: &mut String, interception: &Interception) {
     line(text, format_args!("meta l4proto != tcp return"));
     for interface in &interception.exclude_interfaces {
         line(text, format_args!("iifname \"{interface}\" return"));
@@ -62,8 +85,6 @@ fn inbound(text: &mut String, interception: &Interception) {
     for port in &interception.exclude_inbound_ports {
         line(text, format_args!("tcp dport {port} return"));
     }
-    line(text, format_args!("meta l4proto tcp redirect to :{}", interception.inbound_port));
-    line(text, format_args!("}}"));
 }
 
 fn outbound(text: &mut String, interception: &Interception, family: Family) {
@@ -84,6 +105,9 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     line(text, format_args!("{ip} daddr {loopback} return"));
     for interface in &interception.exclude_interfaces {
         line(text, format_args!("oifname \"{interface}\" return"));
+    }
+    for resolver in interception.resolvers_of(family) {
+        line(text, format_args!("{ip} daddr {resolver} tcp dport {DNS_PORT} return"));
     }
     for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| family_of(cidr) == family) {
         line(text, format_args!("{ip} daddr {cidr} return"));
@@ -144,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn stray_segments_have_a_chain_of_their_own() {
+        let parameters = Parameters { exclude_inbound_ports: vec![9090], ..Parameters::default() };
+        assert_eq!(
+            nft_stray_input(&Interception::new(parameters).unwrap(), &[Family::V6]),
+            "table ip6 smc_proxy {\n\
+             chain stray {\n\
+             type filter hook prerouting priority -150; policy accept;\n\
+             meta l4proto != tcp return\n\
+             tcp dport 15010 return\n\
+             tcp dport 15901-15904 return\n\
+             tcp dport 9090 return\n\
+             ct state invalid drop\n\
+             }\n\
+             }\n"
+        );
+    }
+
+    #[test]
     fn both_families_are_one_transaction_and_take_their_own_networks() {
         let parameters = Parameters {
             exclude_outbound_ports: vec![25],
@@ -151,15 +193,19 @@ mod tests {
             exclude_outbound_cidrs: ["10.0.0.0/8", "fd00::/8"].map(|text| parse_cidr(text).unwrap()).into(),
             include_outbound_cidrs: vec![parse_cidr("10.96.0.0/16").unwrap()],
             exclude_interfaces: vec!["net1".to_owned()],
+            resolvers: ["10.96.0.10", "fd00::a"].map(|text| text.parse().unwrap()).into(),
             ..Parameters::default()
         };
         let text = rules(parameters, &[Family::V4, Family::V6]);
         let (v4, v6) = text.split_once("table ip6 smc_proxy {").unwrap();
-        for rule in
-            ["ip daddr 10.0.0.0/8 return\n", "ip daddr 10.96.0.0/16 meta l4proto tcp redirect to :15001\n"]
-        {
+        for rule in [
+            "ip daddr 10.96.0.10 tcp dport 53 return\n",
+            "ip daddr 10.0.0.0/8 return\n",
+            "ip daddr 10.96.0.0/16 meta l4proto tcp redirect to :15001\n",
+        ] {
             assert!(v4.contains(rule) && !v6.contains(rule), "{rule}{text}");
         }
+        assert!(v6.contains("ip6 daddr fd00::a tcp dport 53 return\n"), "{text}");
         assert!(v6.contains("ip6 daddr fd00::/8 return\n") && !v6.contains(":15001"), "{text}");
         for rule in ["iifname \"net1\" return\n", "oifname \"net1\" return\n", "tcp dport 25 return\n"] {
             assert!(v4.contains(rule) && v6.contains(rule), "{rule}{text}");

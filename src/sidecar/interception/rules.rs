@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
+use super::resolvers::DNS_PORT;
 use super::{Family, Interception, IpNet, METRICS_PORT, PROBE_PORTS};
 
 const INBOUND: &str = "SMC_PROXY_INBOUND";
 const IN_REDIRECT: &str = "SMC_PROXY_IN_REDIRECT";
 const OUTBOUND: &str = "SMC_PROXY_OUTBOUND";
 const OUT_REDIRECT: &str = "SMC_PROXY_OUT_REDIRECT";
+const STRAY: &str = "SMC_PROXY_STRAY";
 
 /// `iptables-save` prints the jumps exactly as written here, so a second run recognises them.
 const INBOUND_JUMP: &str = "-A PREROUTING -p tcp -j SMC_PROXY_INBOUND";
 const OUTBOUND_JUMP: &str = "-A OUTPUT -p tcp -j SMC_PROXY_OUTBOUND";
+const STRAY_JUMP: &str = "-A PREROUTING -p tcp -m conntrack --ctstate INVALID -j SMC_PROXY_STRAY";
 
 /// The jumps from the built-in chains into SMC's chains that exist already.
 ///
@@ -22,13 +25,14 @@ const OUTBOUND_JUMP: &str = "-A OUTPUT -p tcp -j SMC_PROXY_OUTBOUND";
 pub struct Jumps {
     inbound: bool,
     outbound: bool,
+    stray: bool,
 }
 
 impl Jumps {
-    /// Reads the output of `iptables-save -t nat`.
+    /// Reads the output of `iptables-save`.
     pub fn found_in(saved: &str) -> Self {
         let has = |jump| saved.lines().any(|line| line.trim_end() == jump);
-        Self { inbound: has(INBOUND_JUMP), outbound: has(OUTBOUND_JUMP) }
+        Self { inbound: has(INBOUND_JUMP), outbound: has(OUTBOUND_JUMP), stray: has(STRAY_JUMP) }
     }
 }
 
@@ -55,8 +59,28 @@ pub fn restore_input(interception: &Interception, family: Family, existing: Jump
     text
 }
 
-/// The input that takes all of it away again: the jumps in `existing`, and then SMC's chains. Where there are
-/// none, it changes nothing.
+/// The input that drops stray segments on their way to the inbound listener. It is apart from
+/// [`restore_input`], since a kernel may lack what it takes: interception works without it. Idempotent in the
+/// same way.
+pub fn stray_input(interception: &Interception, existing: Jumps) -> String {
+    let mut text = format!("*mangle\n:{STRAY} - [0:0]\n");
+    not_intercepted(&mut text, interception, STRAY);
+    line(&mut text, format_args!("-A {STRAY} -j DROP"));
+    if !existing.stray {
+        line(&mut text, format_args!("{STRAY_JUMP}"));
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+/// The input that takes the rules of [`stray_input`] away; none where there are none.
+pub fn stray_removal_input(existing: Jumps) -> Option<String> {
+    let jump = STRAY_JUMP.replacen("-A ", "-D ", 1);
+    existing.stray.then(|| format!("*mangle\n:{STRAY} - [0:0]\n{jump}\n-X {STRAY}\nCOMMIT\n"))
+}
+
+/// The input that takes all of [`restore_input`] away again: the jumps in `existing`, and then SMC's chains.
+/// Where there are none, it changes nothing.
 pub fn removal_input(existing: Jumps) -> String {
     let mut text = String::from("*nat\n");
     let chains = [INBOUND, IN_REDIRECT, OUTBOUND, OUT_REDIRECT];
@@ -79,16 +103,21 @@ pub fn removal_input(existing: Jumps) -> String {
 fn inbound(text: &mut String, interception: &Interception) {
     let port = interception.inbound_port;
     line(text, format_args!("-A {IN_REDIRECT} -p tcp -j REDIRECT --to-ports {port}"));
-    for interface in &interception.exclude_interfaces {
-        line(text, format_args!("-A {INBOUND} -i {interface} -p tcp -j RETURN"));
-    }
-    line(text, format_args!("-A {INBOUND} -p tcp --dport {METRICS_PORT} -j RETURN"));
-    let (first, last) = (PROBE_PORTS.start(), PROBE_PORTS.end());
-    line(text, format_args!("-A {INBOUND} -p tcp --dport {first}:{last} -j RETURN"));
-    for port in &interception.exclude_inbound_ports {
-        line(text, format_args!("-A {INBOUND} -p tcp --dport {port} -j RETURN"));
-    }
+    not_intercepted(text, interception, INBOUND);
     line(text, format_args!("-A {INBOUND} -p tcp -j {IN_REDIRECT}"));
+}
+
+/// What comes in and is not for the proxy returns from the chain.
+fn not_intercepted(text: &mut String, interception: &Interception, chain: &str) {
+    for interface in &interception.exclude_interfaces {
+        line(text, format_args!("-A {chain} -i {interface} -p tcp -j RETURN"));
+    }
+    line(text, format_args!("-A {chain} -p tcp --dport {METRICS_PORT} -j RETURN"));
+    let (first, last) = (PROBE_PORTS.start(), PROBE_PORTS.end());
+    line(text, format_args!("-A {chain} -p tcp --dport {first}:{last} -j RETURN"));
+    for port in &interception.exclude_inbound_ports {
+        line(text, format_args!("-A {chain} -p tcp --dport {port} -j RETURN"));
+    }
 }
 
 fn outbound(text: &mut String, interception: &Interception, family: Family) {
@@ -117,6 +146,9 @@ fn outbound(text: &mut String, interception: &Interception, family: Family) {
     line(text, format_args!("-A {OUTBOUND} -d {loopback} -p tcp -j RETURN"));
     for interface in &interception.exclude_interfaces {
         line(text, format_args!("-A {OUTBOUND} -o {interface} -p tcp -j RETURN"));
+    }
+    for resolver in interception.resolvers_of(family) {
+        line(text, format_args!("-A {OUTBOUND} -d {resolver} -p tcp --dport {DNS_PORT} -j RETURN"));
     }
     for cidr in interception.exclude_outbound_cidrs.iter().filter(|cidr| family_of(cidr) == family) {
         line(text, format_args!("-A {OUTBOUND} -d {cidr} -p tcp -j RETURN"));
@@ -292,6 +324,52 @@ mod tests {
         let parameters = Parameters { exclude_interfaces: vec!["net1".to_owned()], ..Parameters::default() };
         assert_eq!(rules(parameters.clone(), Family::V4, INBOUND)[0], "-i net1 -p tcp -j RETURN");
         assert_eq!(rules(parameters, Family::V4, OUTBOUND)[5], "-o net1 -p tcp -j RETURN");
+    }
+
+    #[test]
+    fn a_resolver_is_reached_at_the_port_of_dns_alone_whatever_is_included() {
+        let resolvers = ["10.96.0.10", "fd00::a"].map(|text| text.parse().unwrap()).into();
+        let include_outbound_cidrs = vec![parse_cidr("10.96.0.0/16").unwrap()];
+        let parameters = Parameters { include_outbound_cidrs, resolvers, ..Parameters::default() };
+        let v4 = rules(parameters.clone(), Family::V4, OUTBOUND);
+        assert_eq!(v4[5], "-d 10.96.0.10 -p tcp --dport 53 -j RETURN");
+        assert!(v4[6].ends_with("-j SMC_PROXY_OUT_REDIRECT"), "{v4:?}");
+        let v6 = rules(parameters, Family::V6, OUTBOUND);
+        assert_eq!(v6[5..], ["-d fd00::a -p tcp --dport 53 -j RETURN", "-p tcp -j RETURN"]);
+    }
+
+    #[test]
+    fn stray_segments_are_dropped_where_they_would_be_intercepted() {
+        let parameters = Parameters {
+            exclude_inbound_ports: vec![9090],
+            exclude_interfaces: vec!["net1".to_owned()],
+            ..Parameters::default()
+        };
+        let interception = Interception::new(parameters).unwrap();
+        let first = stray_input(&interception, Jumps::default());
+        assert_eq!(
+            first,
+            "*mangle\n\
+             :SMC_PROXY_STRAY - [0:0]\n\
+             -A SMC_PROXY_STRAY -i net1 -p tcp -j RETURN\n\
+             -A SMC_PROXY_STRAY -p tcp --dport 15010 -j RETURN\n\
+             -A SMC_PROXY_STRAY -p tcp --dport 15901:15904 -j RETURN\n\
+             -A SMC_PROXY_STRAY -p tcp --dport 9090 -j RETURN\n\
+             -A SMC_PROXY_STRAY -j DROP\n\
+             -A PREROUTING -p tcp -m conntrack --ctstate INVALID -j SMC_PROXY_STRAY\n\
+             COMMIT\n"
+        );
+        let existing = Jumps::found_in(&first);
+        assert!(!stray_input(&interception, existing).contains("PREROUTING"), "appended once");
+        assert_eq!(
+            stray_removal_input(existing).unwrap(),
+            "*mangle\n\
+             :SMC_PROXY_STRAY - [0:0]\n\
+             -D PREROUTING -p tcp -m conntrack --ctstate INVALID -j SMC_PROXY_STRAY\n\
+             -X SMC_PROXY_STRAY\n\
+             COMMIT\n"
+        );
+        assert_eq!(stray_removal_input(Jumps::default()), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(crate) fn run(input: &[u8]) {
     let settings = Settings {
         envoy_image: "envoy:1".to_owned(),
         init_image: "smc:1".to_owned(),
+        pull_secrets: Vec::new(),
         local_proxy_mode: if choice & 2 == 0 { LocalProxyMode::Localhost } else { LocalProxyMode::PodIp },
         sidecar: Arc::new(SidecarSettings::default()),
     };

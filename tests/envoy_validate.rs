@@ -235,6 +235,7 @@ fn envoy_takes_the_configuration_of_every_kind_of_probe() {
         let settings = Settings {
             envoy_image: "envoy:1".to_owned(),
             init_image: "smc:1".to_owned(),
+            pull_secrets: Vec::new(),
             local_proxy_mode,
             sidecar: Arc::default(),
         };

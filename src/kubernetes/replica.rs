@@ -76,7 +76,8 @@ pub async fn start(webhooks: Webhooks, parts: Parts, tasks: &mut Tasks) -> Resul
     let names = certificate_names(&namespace, reached_at);
     let start = || ServerTls::start_for(clients.clone(), Arc::clone(&issuer), env.clone(), names.clone());
     let tls = Arc::new(until_available(&env, start).await.map_err(WebhookError::Certificate)?);
-    // After the certificate, for which the group may keep it waiting: an API server that connects is answered.
+    // After the certificate, for which the group may keep it waiting: an API server that connects is
+    // answered.
     let listening = env.network.listen(listen).await;
     let listener = listening.map_err(|source| WebhookError::Listen { address: listen, source })?;
     let address = listener.address();

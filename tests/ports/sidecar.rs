@@ -55,6 +55,7 @@ impl Sidecar {
         let settings = Settings {
             envoy_image: "envoy:1".to_owned(),
             init_image: "smc:1".to_owned(),
+            pull_secrets: Vec::new(),
             local_proxy_mode: LocalProxyMode::Localhost,
             sidecar: Arc::default(),
         };

@@ -55,6 +55,8 @@ pub struct SidecarImages {
     pub envoy: String,
     /// The image with `smc`.
     pub init: String,
+    /// The Secrets in each pod's namespace with which they are pulled.
+    pub pull_secrets: Vec<String>,
 }
 
 /// The mutating webhook.
@@ -194,6 +196,7 @@ impl Injector {
         let settings = Settings {
             envoy_image: self.images.envoy.clone(),
             init_image: self.images.init.clone(),
+            pull_secrets: self.images.pull_secrets.clone(),
             local_proxy_mode: config.local_proxy_mode,
             sidecar: config.injected,
         };

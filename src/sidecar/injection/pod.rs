@@ -89,6 +89,12 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     }
     let argument = probe_config::argument(&targets, settings.local_proxy_mode);
     let argument = argument.ok_or_else(|| too_many(&targets))?;
+    for secret in &settings.pull_secrets {
+        let listed = array(spec, "imagePullSecrets")?;
+        if !listed.iter().any(|known| known["name"] == secret.as_str()) {
+            listed.push(json!({"name": secret}));
+        }
+    }
     put(array(spec, "volumes")?, usize::MAX, volume(site.drawn.uuid), false);
     let first = array(spec, "initContainers")?;
     put(first, 0, containers::init(&exclusions, &resources, settings), site.reinvoked);

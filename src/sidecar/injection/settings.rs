@@ -11,6 +11,9 @@ pub struct Settings {
     pub envoy_image: String,
     /// The image with `smc`, for the init container.
     pub init_image: String,
+    /// The Secrets, in the pod's namespace, with which both images are pulled. The kubelet goes on without
+    /// one that does not exist.
+    pub pull_secrets: Vec<String>,
     /// Where the sidecar reaches its application.
     pub local_proxy_mode: LocalProxyMode,
     /// What MeshConfig says.

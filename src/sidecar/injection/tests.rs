@@ -23,6 +23,7 @@ fn settings() -> Settings {
     Settings {
         envoy_image: "envoy:test".to_owned(),
         init_image: "smc:test".to_owned(),
+        pull_secrets: Vec::new(),
         local_proxy_mode: LocalProxyMode::Localhost,
         sidecar: Arc::default(),
     }
@@ -369,6 +370,24 @@ fn probes_of_ports_that_are_left_out_do_not_count() {
     pod["metadata"]["annotations"] = json!({"openservicemesh.io/inbound-port-exclusion-list": "80"});
     let injected = inject(&pod, site(false), &settings()).unwrap();
     assert_eq!(injected["spec"]["containers"], pod["spec"]["containers"]);
+}
+
+#[test]
+fn secrets_to_pull_with_are_added_once_and_the_pods_own_stay() {
+    let pull_secrets = vec!["own".to_owned(), "mirror".to_owned()];
+    let settings = Settings { pull_secrets, ..settings() };
+    for (own, expected) in [
+        (json!([]), ["own", "mirror"].as_slice()),
+        (json!([{"name": "mine"}, {"name": "own"}]), &["mine", "own", "mirror"]),
+    ] {
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}], "imagePullSecrets": own}});
+        let once = inject(&pod, site(false), &settings).unwrap();
+        let twice = inject(&once, Site { reinvoked: true, ..site(false) }, &settings).unwrap();
+        let expected: Vec<_> = expected.iter().map(|name| json!({"name": name})).collect();
+        for injected in [once, twice] {
+            assert_eq!(injected["spec"]["imagePullSecrets"], json!(expected));
+        }
+    }
 }
 
 #[test]

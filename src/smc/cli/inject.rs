@@ -42,6 +42,9 @@ pub(super) struct InjectArgs {
     /// The image with smc, for the init container
     #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
     init_image: String,
+    /// A Secret with which both are pulled (repeatable)
+    #[arg(long = "image-pull-secret", value_name = "NAME")]
+    image_pull_secrets: Vec<String>,
 }
 
 /// The input cannot be injected.
@@ -84,6 +87,7 @@ pub(super) fn run(args: InjectArgs) -> Outcome {
     let settings = Settings {
         envoy_image: args.envoy_image,
         init_image: args.init_image,
+        pull_secrets: args.image_pull_secrets,
         local_proxy_mode: LocalProxyMode::default(),
         sidecar: std::sync::Arc::default(),
     };
@@ -148,6 +152,7 @@ mod tests {
         let settings = Settings {
             envoy_image: "envoy:x".to_owned(),
             init_image: "smc:x".to_owned(),
+            pull_secrets: Vec::new(),
             local_proxy_mode: LocalProxyMode::default(),
             sidecar: std::sync::Arc::default(),
         };

@@ -43,6 +43,11 @@ pub(super) struct WebhookArgs {
     /// The image with smc in sidecars' init containers, unless MeshConfig names one
     #[arg(long, value_name = "IMAGE", default_value_t = default_image())]
     init_image: String,
+    /// A Secret, in the namespace of each pod, with which the images of sidecars are pulled (repeatable)
+    ///
+    /// Pods get it in their imagePullSecrets. The kubelet goes on without a Secret that does not exist.
+    #[arg(long = "image-pull-secret", value_name = "NAME")]
+    image_pull_secrets: Vec<String>,
 }
 
 /// The webhooks cannot be served.
@@ -81,8 +86,9 @@ impl WebhookArgs {
                 Err(source) => return Err(WebhookError::ClientCa { path, source }),
             },
         };
-        let images = SidecarImages { envoy: self.envoy_image, init: self.init_image };
         let address = self.webhook_address.map(|address| address.host);
+        let Self { envoy_image: envoy, init_image: init, image_pull_secrets: pull_secrets, .. } = self;
+        let images = SidecarImages { envoy, init, pull_secrets };
         Ok(Some(Webhooks { client, listen, address, clients, mesh, namespace, images, custom }))
     }
 }

@@ -59,7 +59,8 @@ impl Served {
         let directory = declared();
         let (config, env, storage) = parts(directory.path(), Limits::default()).await;
         let api = Api::default();
-        let images = SidecarImages { envoy: "envoy:1".to_owned(), init: "smc:1".to_owned() };
+        let (envoy, init, pull_secrets) = ("envoy:1".to_owned(), "smc:1".to_owned(), Vec::new());
+        let images = SidecarImages { envoy, init, pull_secrets };
         let webhooks = Webhooks {
             client: api.client(),
             listen: "127.0.0.1:0".parse().unwrap(),

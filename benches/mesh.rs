@@ -113,6 +113,7 @@ impl Mesh {
                 injection: None,
                 metrics: false,
                 permissive: false,
+                access_log: None,
             };
             events.push(SourceEvent::Upsert(Object::Namespace(namespace)));
             events.push(self.route_group(n, MethodSet::Any)?);

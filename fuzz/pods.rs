@@ -19,6 +19,7 @@ pub(crate) fn run(input: &[u8]) {
         injection: None,
         metrics: false,
         permissive: false,
+        access_log: None,
     };
     let _ = (injection::decide(&namespace, &pod), injection::proxy_of(&pod));
     let settings = Settings {

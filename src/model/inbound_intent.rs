@@ -11,7 +11,7 @@ use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
 use crate::http_match::HttpMatch;
-use crate::sidecar_settings::LocalProxyMode;
+use crate::sidecar_settings::{AccessLog, LocalProxyMode};
 
 /// What may reach the workloads of a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,8 @@ pub struct InboundIntent {
     pub left_out: BTreeSet<ObjectRef>,
     /// Where the sidecar reaches its application.
     pub local_proxy_mode: LocalProxyMode,
+    /// What of it the sidecar logs.
+    pub access_log: AccessLog,
 }
 
 /// The identities that may use one inbound port.

@@ -11,6 +11,7 @@ use smc_types::object_ref::ObjectRef;
 
 use crate::http_match::HttpMatch;
 use crate::shared::Shared;
+use crate::sidecar_settings::AccessLog;
 
 /// The services that an identity may call, each with the identities behind it that it may reach there. The
 /// set is empty for the root of a split of which it may reach a backend alone.
@@ -28,6 +29,8 @@ pub struct OutboundIntent {
     pub routes: Shared<ServiceRoutes>,
     /// Whether its calls to addresses that no service has go there as they are.
     pub passthrough: bool,
+    /// What of its calls the sidecar logs.
+    pub access_log: AccessLog,
 }
 
 /// Where the calls to one port of a service go.

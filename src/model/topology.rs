@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::AppProtocol;
 
+use crate::sidecar_settings::AccessLog;
+
 /// A namespace, and whether its pods are in the mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
@@ -23,6 +25,9 @@ pub struct Namespace {
     /// Whether its annotation `mesh.smc.dev/permissive` lets every identity of the mesh reach its workloads,
     /// as permissive mode does for all namespaces.
     pub permissive: bool,
+    /// What its annotation `mesh.smc.dev/access-log` says that its sidecars log; `None` leaves it to the
+    /// mesh.
+    pub access_log: Option<AccessLog>,
 }
 
 impl Namespace {
@@ -214,6 +219,7 @@ mod tests {
                 injection: namespace,
                 metrics: false,
                 permissive: false,
+                access_log: None,
             };
             assert_eq!(namespace.injects(pod), expected, "{sentence}");
         }

@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod access_log;
 mod affinity;
 mod attackers;
 mod closing;

@@ -50,6 +50,7 @@ pub fn namespace(name: &str) -> Input {
         injection: None,
         metrics: false,
         permissive: false,
+        access_log: None,
     }))
 }
 

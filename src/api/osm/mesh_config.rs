@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use smc_authority::pki::Lifetimes;
 use smc_model::cidr::parse_cidr;
-use smc_model::sidecar_settings::{LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
+use smc_model::sidecar_settings::{AccessLog, LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
 use smc_types::duration;
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
@@ -58,6 +58,8 @@ pub struct MeshConfig {
     pub service_cert_validity: Option<Duration>,
     /// `sidecar.localProxyMode`.
     pub local_proxy_mode: LocalProxyMode,
+    /// `observability.accessLog`, SMC's own: what sidecars log where their namespace does not say.
+    pub access_log: AccessLog,
     /// What the injector obeys, for pods that are made afterwards. Shared, since every query copies this.
     pub injected: Arc<SidecarSettings>,
 }
@@ -136,6 +138,7 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
                 config.local_proxy_mode = local_proxy_mode(&mut fields, findings);
                 read_sidecar(&mut fields, &mut injected, findings);
             }
+            "observability" => config.access_log = access_log(&mut fields, findings),
             _ => {}
         }
         for &(name, quiet) in not_obeyed {
@@ -248,6 +251,20 @@ fn local_proxy_mode(fields: &mut Fields, findings: &mut Findings) -> LocalProxyM
     }
 }
 
+fn access_log(fields: &mut Fields, findings: &mut Findings) -> AccessLog {
+    let Some(node) = fields.take("accessLog") else { return AccessLog::default() };
+    let path = node.path.clone();
+    let text = node.text(findings).unwrap_or_default();
+    AccessLog::parse(&text).unwrap_or_else(|| {
+        if !text.is_empty() {
+            let text = truncated(&text, 40);
+            findings
+                .error(&path, format!("is {text:?}, which is none of failures, all, none; failures holds"));
+        }
+        AccessLog::default()
+    })
+}
+
 fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -302,12 +319,14 @@ mod tests {
             "traffic": {"enablePermissiveTrafficPolicyMode": true, "enableEgress": true},
             "certificate": {"serviceCertValidityDuration": "24h"},
             "sidecar": {"localProxyMode": "PodIP"},
+            "observability": {"accessLog": "all"},
         }));
         let expected = MeshConfig {
             permissive: true,
             egress: true,
             service_cert_validity: Some(Duration::from_hours(24)),
             local_proxy_mode: LocalProxyMode::PodIp,
+            access_log: AccessLog::All,
             injected: Arc::default(),
         };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
@@ -327,6 +346,21 @@ mod tests {
             let reading = read(json!({"sidecar": {"localProxyMode": text}}));
             assert_eq!(reading.object, Some(MeshConfig::default()), "{text}");
             assert_eq!(fields(&reading), vec!["spec.sidecar.localProxyMode"; problems], "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_access_log_leaves_the_default_and_is_named() {
+        for (text, expected, problems) in [
+            ("failures", AccessLog::Failures, 0),
+            ("", AccessLog::Failures, 0),
+            ("none", AccessLog::Off, 0),
+            ("off", AccessLog::Failures, 1),
+            ("ALL", AccessLog::Failures, 1),
+        ] {
+            let reading = read(json!({"observability": {"accessLog": text}}));
+            assert_eq!(reading.object.as_ref().unwrap().access_log, expected, "{text}");
+            assert_eq!(fields(&reading), vec!["spec.observability.accessLog"; problems], "{text}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
+use smc_model::sidecar_settings::AccessLog;
 use smc_model::topology::Namespace;
 use smc_sidecar::injection::{self, METRICS_ANNOTATION};
 use smc_types::ids::check_label;
@@ -22,6 +23,9 @@ pub const IGNORE_LABEL: &str = "openservicemesh.io/ignore";
 /// A namespace whose workloads every identity of the mesh may reach has this annotation with the value
 /// `true`.
 pub const PERMISSIVE_ANNOTATION: &str = "mesh.smc.dev/permissive";
+
+/// What the sidecars of a namespace log: `failures`, `all` or `none`.
+pub(super) const ACCESS_LOG_ANNOTATION: &str = "mesh.smc.dev/access-log";
 
 pub use smc_sidecar::injection::INJECTION_ANNOTATION;
 
@@ -48,6 +52,12 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
         problems.push(Problem::error(&subject, field, message.clone()));
     }
     let permissive = permissive.unwrap_or(false);
+    let access_log = read_access_log(meta.annotations.as_ref());
+    if let Err(message) = &access_log {
+        let field = format!("metadata.annotations[{ACCESS_LOG_ANNOTATION}]");
+        problems.push(Problem::error(&subject, field, message.clone()));
+    }
+    let access_log = access_log.unwrap_or_default();
     if ours == Some(false) && rules.platform == Platform::Files {
         let message = format!(
             "names another mesh than {}, so no pod of the namespace is in this one; see --mesh-name",
@@ -56,7 +66,8 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
         problems.push(Problem::warning(subject, format!("metadata.labels[{MONITORED_BY_LABEL}]"), message));
     }
     let monitored = ours == Some(true) && label(IGNORE_LABEL).is_none();
-    Reading { object: Some(Namespace { name, monitored, injection, metrics, permissive }), problems }
+    let namespace = Namespace { name, monitored, injection, metrics, permissive, access_log };
+    Reading { object: Some(namespace), problems }
 }
 
 /// Reads the annotation that opens a namespace. Any other text than the known ones opens nothing.
@@ -66,6 +77,13 @@ fn read_permissive(annotations: Option<&BTreeMap<String, String>>) -> Result<boo
         let shown = truncated(value, 40);
         format!("{shown:?} is none of enabled, yes, true, disabled, no, false; it opens nothing")
     })
+}
+
+/// Reads what the sidecars log. Any other text than the known ones leaves it to the mesh.
+fn read_access_log(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<AccessLog>, String> {
+    let Some(value) = annotations.and_then(|all| all.get(ACCESS_LOG_ANNOTATION)) else { return Ok(None) };
+    let read = AccessLog::parse(value).map(Some);
+    read.ok_or_else(|| format!("{:?} is none of failures, all, none; the mesh's holds", truncated(value, 40)))
 }
 
 /// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known
@@ -98,6 +116,25 @@ mod tests {
 
     use super::super::testing::{fields, object};
     use super::*;
+
+    #[test]
+    fn what_sidecars_log_is_one_of_three_words() {
+        for (text, expected, reported) in [
+            (None, None, false),
+            (Some("failures"), Some(AccessLog::Failures), false),
+            (Some("all"), Some(AccessLog::All), false),
+            (Some("none"), Some(AccessLog::Off), false),
+            (Some("off"), None, true),
+            (Some("All"), None, true),
+            (Some("true"), None, true),
+        ] {
+            let annotations = text.map(|text| json!({ACCESS_LOG_ANNOTATION: text}));
+            let namespace = object(json!({"metadata": {"name": "shop", "annotations": annotations}}));
+            let reading = read_namespace(&namespace, &Rules::files(MeshName::default()));
+            assert_eq!(reading.object.unwrap().access_log, expected, "{text:?}");
+            assert_eq!(!reading.problems.is_empty(), reported, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_namespace_is_monitored_by_its_label_unless_it_is_to_be_ignored() {

@@ -502,6 +502,7 @@ mod tests {
                     injection: Some(false),
                     metrics: false,
                     permissive: false,
+                    access_log: None,
                 };
                 let mut catalog = Catalog::default();
                 catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));

@@ -96,6 +96,8 @@ impl Catalog {
         }
         let is_mesh = |namespace: &Namespace| (namespace.monitored, namespace.injection);
         let same_mesh = old.map(is_mesh) == new.as_ref().map(is_mesh);
+        let logs = |namespace: &Namespace| namespace.access_log;
+        let same_log = old.and_then(logs) == new.as_ref().and_then(logs);
         let is_open = |namespace: &Namespace| namespace.permissive;
         let (was_open, opens) = (old.is_some_and(is_open), new.as_ref().is_some_and(is_open));
         match new {
@@ -119,6 +121,10 @@ impl Catalog {
         }
         if !same_mesh {
             self.due_in_namespace(name);
+        }
+        if !same_log {
+            let accounts: Vec<_> = self.accounts_in(name).cloned().collect();
+            self.pending.affected.accounts.extend(accounts);
         }
         self.touch_all(services);
         self.pending.workloads.extend(workloads);
@@ -387,7 +393,8 @@ impl Catalog {
         // The lifetime of certificates is no part of any answer about policy or endpoints.
         self.pending.affected.everything |= before.permissive != after.permissive
             || before.egress != after.egress
-            || before.local_proxy_mode != after.local_proxy_mode;
+            || before.local_proxy_mode != after.local_proxy_mode
+            || before.access_log != after.access_log;
         if before.egress != after.egress {
             self.found.all_due();
         }

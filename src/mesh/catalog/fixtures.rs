@@ -73,6 +73,7 @@ pub(crate) fn namespace(name: &str) -> Object {
         injection: None,
         metrics: false,
         permissive: false,
+        access_log: None,
     })
 }
 

@@ -62,7 +62,7 @@ impl OutboundIntents {
         // it.
         #[cfg(test)]
         let passthrough = passthrough || catalog.passing_through.contains(account);
-        OutboundIntent { services, routes, passthrough }
+        OutboundIntent { services, routes, passthrough, access_log: catalog.access_log(account) }
     }
 }
 

@@ -14,6 +14,7 @@ use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
 use smc_api::osm::MeshConfig;
 use smc_api::smi::{Rule, UdpRoute};
+use smc_model::sidecar_settings::AccessLog;
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, TargetPort, Workload,
 };
@@ -179,18 +180,27 @@ fn an_object() -> impl Strategy<Value = Object> {
         proptest::bool::weighted(0.8),
         proptest::option::weighted(0.2, any::<bool>()),
         proptest::bool::weighted(0.3),
+        proptest::option::weighted(0.3, select(AccessLog::WORDS.map(|(_, log)| log).to_vec())),
     )
-        .prop_map(|(name, monitored, injection, permissive)| {
+        .prop_map(|(name, monitored, injection, permissive, access_log)| {
             let name = name.to_owned();
-            Object::Namespace(Namespace { name, monitored, injection, metrics: false, permissive })
+            Object::Namespace(Namespace {
+                name,
+                monitored,
+                injection,
+                metrics: false,
+                permissive,
+                access_log,
+            })
         });
     let group = (select(vec!["a/g1", "a/g2", "b/g1"]), subsequence(&PATHS[..], 0..3))
         .prop_map(|(id, paths)| group(id, &paths));
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>(), any::<bool>());
-    let config = config.prop_map(|(namespace, permissive, egress)| {
-        let config = MeshConfig { permissive, egress, ..MeshConfig::default() };
+    let log = select(AccessLog::WORDS.map(|(_, log)| log).to_vec());
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>(), any::<bool>(), log);
+    let config = config.prop_map(|(namespace, permissive, egress, access_log)| {
+        let config = MeshConfig { permissive, egress, access_log, ..MeshConfig::default() };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)
     });
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
@@ -233,6 +243,7 @@ pub(crate) fn furnished() -> Vec<Object> {
             injection: None,
             metrics: false,
             permissive: false,
+            access_log: None,
         }),
         Object::Namespace(Namespace {
             name: "b".to_owned(),
@@ -240,6 +251,7 @@ pub(crate) fn furnished() -> Vec<Object> {
             injection: None,
             metrics: false,
             permissive: false,
+            access_log: None,
         }),
         web("a/s1", "one"),
         web("a/s2", "two"),

@@ -116,6 +116,7 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         injection: None,
         metrics: false,
         permissive: false,
+        access_log: None,
     }));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]));
     assert_eq!(catalog.accounts().count(), 0);
@@ -130,6 +131,7 @@ fn a_monitored_namespace_and_an_annotation_put_a_pod_into_the_mesh() {
         injection: Some(false),
         metrics: false,
         permissive: false,
+        access_log: None,
     };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]), "its own annotation wins");

@@ -11,6 +11,7 @@ use smc_authority::pki::TrustBundle;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::lint;
 use smc_mesh::translate::{Compiler, Input};
+use smc_model::sidecar_settings::AccessLog;
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
@@ -225,12 +226,17 @@ fn inputs() -> impl Strategy<Value = Input> {
         1 => (any::<bool>(), any::<bool>()).prop_map(|(permissive, egress)| mesh_config(permissive, egress)),
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
         1 => (0..2_u8).prop_map(|i| Input::Bundle(TrustBundle { pem: format!("roots {i}") })),
-        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections(), any::<bool>())
-            .prop_map(|(name, monitored, injection, permissive)| {
+        1 => (prop::sample::select(&NAMESPACES[..]), any::<bool>(), injections(), any::<bool>(), logs())
+            .prop_map(|(name, monitored, injection, permissive, access_log)| {
                 let name = name.to_owned();
-                upsert(Object::Namespace(Namespace { name, monitored, injection, metrics: false, permissive }))
+                upsert(Object::Namespace(Namespace { name, monitored, injection, metrics: false, permissive, access_log }))
             }),
     ]
+}
+
+/// What a namespace may say that its sidecars log.
+fn logs() -> impl Strategy<Value = Option<AccessLog>> {
+    prop::option::of(prop::sample::select(AccessLog::WORDS.map(|(_, log)| log).to_vec()))
 }
 
 /// The inputs of a controller before the mesh: namespaces and certificates.

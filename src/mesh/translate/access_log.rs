@@ -1,14 +1,25 @@
 //! The access log: one line of JSON for each request or connection, on Envoy's standard output.
 //!
-//! Owns the fields. The generated `google.protobuf.Struct` holds a hash map, whose order would
-//! change the bytes, so an equivalent message with an ordered map is encoded instead.
+//! Owns the fields, and what counts as a failure: by default nothing else is logged. The generated
+//! `google.protobuf.Struct` holds a hash map, whose order would change the bytes, so an equivalent message
+//! with an ordered map is encoded instead.
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::accesslog::v3::{AccessLog, access_log::ConfigType};
+use envoy_types::pb::envoy::config::accesslog::v3 as log;
+use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
+use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use envoy_types::pb::google::protobuf::{Any, Value, value};
+use envoy_types::util::pack_any;
+use log::access_log::ConfigType;
+use log::access_log_filter::FilterSpecifier;
+use log::comparison_filter::Op;
+use log::grpc_status_filter::Status as Grpc;
 use prost::{Message, Name};
+use smc_model::sidecar_settings::AccessLog;
 
 /// The fields of an HTTP request.
 const HTTP: &[(&str, &str)] = &[
@@ -50,14 +61,101 @@ const TCP: &[(&str, &str)] = &[
     ("upstream_peer", "%UPSTREAM_PEER_URI_SAN%"),
 ];
 
+/// The statuses of gRPC by which a server, or a sidecar, says that it failed or refused. The others tell a
+/// caller about its request, as 404 does.
+const GRPC_FAILURES: [Grpc; 9] = [
+    Grpc::Unknown,
+    Grpc::DeadlineExceeded,
+    Grpc::PermissionDenied,
+    Grpc::ResourceExhausted,
+    Grpc::Unimplemented,
+    Grpc::Internal,
+    Grpc::Unavailable,
+    Grpc::DataLoss,
+    Grpc::Unauthenticated,
+];
+
+/// When a connection failed or was refused, as an expression of CEL: no native filter knows it.
+const TCP_FAILURES: &str = "response.flags != 0 || connection.transport_failure_reason != '' || connection.termination_details != ''";
+
 /// Logs HTTP requests.
-pub(super) fn http() -> AccessLog {
-    stdout(HTTP)
+pub(super) fn http(log: AccessLog) -> Vec<log::AccessLog> {
+    logged(log, HTTP, http_failures)
 }
 
 /// Logs connections.
-pub(super) fn tcp() -> AccessLog {
-    stdout(TCP)
+pub(super) fn tcp(log: AccessLog) -> Vec<log::AccessLog> {
+    logged(log, TCP, tcp_failures)
+}
+
+fn logged(
+    log: AccessLog,
+    fields: &[(&str, &str)],
+    failures: impl FnOnce() -> FilterSpecifier,
+) -> Vec<log::AccessLog> {
+    let filter = match log {
+        AccessLog::Off => return Vec::new(),
+        AccessLog::All => None,
+        AccessLog::Failures => Some(filter(failures())),
+    };
+    vec![log::AccessLog { filter, ..stdout(fields) }]
+}
+
+/// What Envoy has a flag for, 403, 5xx, and what gRPC has in their place. An application's answers of these
+/// kinds are logged with the sidecar's own: a reader asks who gave them.
+fn http_failures() -> FilterSpecifier {
+    any(vec![
+        FilterSpecifier::ResponseFlagFilter(log::ResponseFlagFilter::default()),
+        status(Op::Eq, 403),
+        status(Op::Ge, 500),
+        // Of a request that is none of gRPC, Envoy would make a status of the one of HTTP.
+        FilterSpecifier::AndFilter(log::AndFilter {
+            filters: vec![
+                filter(is_grpc()),
+                filter(FilterSpecifier::GrpcStatusFilter(log::GrpcStatusFilter {
+                    statuses: GRPC_FAILURES.map(Into::into).to_vec(),
+                    exclude: false,
+                })),
+            ],
+        }),
+    ])
+}
+
+fn tcp_failures() -> FilterSpecifier {
+    FilterSpecifier::ExtensionFilter(log::ExtensionFilter {
+        name: "envoy.access_loggers.extension_filters.cel".to_owned(),
+        config_type: Some(log::extension_filter::ConfigType::TypedConfig(pack_any(ExpressionFilter {
+            expression: TCP_FAILURES.to_owned(),
+            ..ExpressionFilter::default()
+        }))),
+    })
+}
+
+fn filter(specifier: FilterSpecifier) -> log::AccessLogFilter {
+    log::AccessLogFilter { filter_specifier: Some(specifier) }
+}
+
+fn any(filters: Vec<FilterSpecifier>) -> FilterSpecifier {
+    FilterSpecifier::OrFilter(log::OrFilter { filters: filters.into_iter().map(filter).collect() })
+}
+
+fn status(op: Op, value: u32) -> FilterSpecifier {
+    // Envoy wants the key of a runtime value that could replace this one. None is set.
+    let value = RuntimeUInt32 { default_value: value, runtime_key: "smc".to_owned() };
+    let comparison = Some(log::ComparisonFilter { op: op.into(), value: Some(value) });
+    FilterSpecifier::StatusCodeFilter(log::StatusCodeFilter { comparison })
+}
+
+fn is_grpc() -> FilterSpecifier {
+    let prefix = MatchPattern::Prefix("application/grpc".to_owned());
+    let matcher = StringMatcher { match_pattern: Some(prefix), ..StringMatcher::default() };
+    FilterSpecifier::HeaderFilter(log::HeaderFilter {
+        header: Some(HeaderMatcher {
+            name: "content-type".to_owned(),
+            header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(matcher)),
+            ..HeaderMatcher::default()
+        }),
+    })
 }
 
 /// `StdoutAccessLog` with the fields set here.
@@ -81,19 +179,19 @@ struct OrderedStruct {
     fields: BTreeMap<String, Value>,
 }
 
-fn stdout(fields: &[(&str, &str)]) -> AccessLog {
+fn stdout(fields: &[(&str, &str)]) -> log::AccessLog {
     let fields = fields.iter().map(|&(key, format)| {
         (key.to_owned(), Value { kind: Some(value::Kind::StringValue(format.to_owned())) })
     });
     let config =
         Stdout { log_format: Some(Format { json_format: Some(OrderedStruct { fields: fields.collect() }) }) };
-    AccessLog {
+    log::AccessLog {
         name: "envoy.access_loggers.stdout".to_owned(),
         config_type: Some(ConfigType::TypedConfig(Any {
             type_url: StdoutAccessLog::type_url(),
             value: config.encode_to_vec(),
         })),
-        ..AccessLog::default()
+        ..log::AccessLog::default()
     }
 }
 
@@ -106,7 +204,9 @@ mod tests {
 
     #[test]
     fn the_ordered_message_reads_back_as_envoys_own() {
-        for (log, expected) in [(http(), HTTP), (tcp(), TCP)] {
+        for (logs, expected) in [(http(AccessLog::All), HTTP), (tcp(AccessLog::All), TCP)] {
+            let [log] = logs.try_into().unwrap();
+            assert_eq!(log.filter, None);
             let Some(ConfigType::TypedConfig(any)) = log.config_type else { panic!("no config") };
             let decoded = StdoutAccessLog::decode(&*any.value).unwrap();
             let Some(AccessLogFormat::LogFormat(format)) = decoded.access_log_format else {
@@ -117,6 +217,15 @@ mod tests {
             for (key, text) in expected {
                 assert_eq!(json.fields[*key].kind, Some(value::Kind::StringValue((*text).to_owned())));
             }
+        }
+    }
+
+    #[test]
+    fn nothing_is_logged_where_the_log_is_off_and_failures_have_a_filter() {
+        assert!(http(AccessLog::Off).is_empty() && tcp(AccessLog::Off).is_empty());
+        for logs in [http(AccessLog::Failures), tcp(AccessLog::Failures)] {
+            let [log] = logs.try_into().unwrap();
+            assert!(log.filter.is_some());
         }
     }
 }

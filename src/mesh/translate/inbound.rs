@@ -76,7 +76,7 @@ pub(super) fn translate(
         let rules = Rules::connection(access, settings);
         chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });
     }
-    if let Some(listener) = listener::listener(chains, families, settings) {
+    if let Some(listener) = listener::listener(chains, families, settings, intent.access_log) {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }
     if let Some(port) = settings.prometheus_port {

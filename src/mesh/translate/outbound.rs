@@ -59,7 +59,8 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let listener = listener::listener(chains, intent.passthrough, families, settings.outbound_port);
+    let (passthrough, log) = (intent.passthrough, intent.access_log);
+    let listener = listener::listener(chains, passthrough, families, settings.outbound_port, log);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
     draft.finish()
 }

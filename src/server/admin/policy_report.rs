@@ -162,7 +162,8 @@ mod tests {
             [("open", true, true), ("closed", true, false), ("outside", false, true)]
         {
             let name = name.to_owned();
-            let namespace = Namespace { name, monitored, injection: None, metrics: false, permissive };
+            let namespace =
+                Namespace { name, monitored, injection: None, metrics: false, permissive, access_log: None };
             catalog.apply(SourceEvent::Upsert(Object::Namespace(namespace)));
         }
         assert_eq!(policy(&catalog).permissive_namespaces, ["open"]);

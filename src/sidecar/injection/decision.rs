@@ -139,6 +139,7 @@ mod tests {
                 injection,
                 metrics: false,
                 permissive: false,
+                access_log: None,
             };
             assert_eq!(decide(&namespace, &pod), expected, "{sentence}");
         }

@@ -112,6 +112,7 @@ fn a_pod_keeps_the_proxy_that_is_on_its_way_for_its_account() {
         injection: None,
         metrics: false,
         permissive: false,
+        access_log: None,
     };
     let pod = |account: &str, carried: Option<&str>| {
         let pod = json!({"spec": {"serviceAccountName": account, "containers": [{"name": "app"}]}});
@@ -507,7 +508,7 @@ proptest! {
             4 => pod["spec"]["containers"][0] = value,
             _ => pod["spec"]["volumes"] = value,
         }
-        let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None , metrics: false, permissive: false};
+        let namespace = Namespace { name: "shop".to_owned(), monitored: true, injection: None , metrics: false, permissive: false, access_log: None};
         let _ = (decide(&namespace, &pod), proxy_of(&pod), inject(&pod, site(true), &settings()));
     }
 }

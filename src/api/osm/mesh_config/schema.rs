@@ -99,6 +99,11 @@ pub struct Observability {
     pub enable_debug_server: Option<bool>,
     /// Not obeyed.
     pub tracing: Option<Tracing>,
+    /// SMC's own: which requests and connections sidecars log, where the annotation
+    /// `mesh.smc.dev/access-log` of their namespace does not say. `failures` (the default): those that fail
+    /// or are refused; `all`; or `none`.
+    #[schemars(extend("enum" = ["failures", "all", "none"]))]
+    pub access_log: Option<String>,
 }
 
 /// Service certificates.

@@ -177,6 +177,7 @@ async fn without_sidecar(pods: &Api<Pod>, name: &str, metadata: &ObjectMeta) -> 
         injection: injects(metadata),
         metrics: false,
         permissive: false,
+        access_log: None,
     };
     let mut found = Vec::new();
     let mut page = ListParams::default().labels(&format!("!{PROXY_UUID_LABEL}")).limit(PAGE);
@@ -329,6 +330,7 @@ mod tests {
                 injection,
                 metrics: false,
                 permissive: false,
+                access_log: None,
             };
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(lacks_sidecar(&pod, &namespace), expected, "{when}");

@@ -165,6 +165,7 @@ fn a_machine_is_in_the_mesh_with_its_namespace_alone() {
         injection: Some(false),
         metrics: false,
         permissive: false,
+        access_log: None,
     };
     catalog.declare(Object::Namespace(refusing));
     assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("192.0.2.1", 80)]));

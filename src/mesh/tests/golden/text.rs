@@ -18,6 +18,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3 as http_rbac;
@@ -58,6 +59,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<HttpConnectionManager>(),
         reader::<HttpProtocolOptions>(),
         reader::<StdoutAccessLog>(),
+        reader::<ExpressionFilter>(),
         reader::<Router>(),
         reader::<http_rbac::Rbac>(),
         reader::<http_rbac::RbacPerRoute>(),

@@ -22,6 +22,7 @@ fn shop_is(monitored: bool, injection: Option<bool>) -> Input {
         injection,
         metrics: false,
         permissive: false,
+        access_log: None,
     }))
 }
 

@@ -18,6 +18,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use hcm::http_connection_manager as manager;
 use manager::RouteSpecifier;
+use smc_model::sidecar_settings::AccessLog;
 
 use super::filter;
 use crate::translate::rbac::{self, Rules};
@@ -25,9 +26,9 @@ use crate::translate::{access_log, messages, proto, retry};
 
 /// Requests of the application. They pass unchanged, as far as HTTP/1.1 with a `Host` can say the same:
 /// `host` where HTTP/1.0 has none.
-pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str) -> listener::Filter {
+pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: AccessLog) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
-        access_log: vec![access_log::http()],
+        access_log: access_log::http(log),
         http_protocol_options: Some(messages::http1_of_clients(host)),
         ..application(stat_prefix, route, vec![router()])
     })
@@ -37,11 +38,16 @@ pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str) -> listener::
 /// `x-forwarded-client-cert`, which a caller cannot forge. A request that takes longer than `longest` is
 /// ended: RBAC judges a request when it begins, and never again, so nothing else would end one that is no
 /// longer allowed. An answer that the sidecar gives because the application took no connection says so.
-pub(super) fn inbound(stat_prefix: &str, route: &str, longest: Option<Duration>) -> listener::Filter {
+pub(super) fn inbound(
+    stat_prefix: &str,
+    route: &str,
+    longest: Option<Duration>,
+    log: AccessLog,
+) -> listener::Filter {
     // Denies every request, unless the rules of the route replace these.
     let authorise = http_filter(rbac::HTTP_FILTER, Rules::none().http_filter());
     pack(hcm::HttpConnectionManager {
-        access_log: vec![access_log::http()],
+        access_log: access_log::http(log),
         forward_client_cert_details: manager::ForwardClientCertDetails::SanitizeSet.into(),
         set_current_client_cert_details: Some(manager::SetCurrentClientCertDetails {
             uri: true,

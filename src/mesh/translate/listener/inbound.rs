@@ -19,6 +19,7 @@ use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
 use crate::translate::tls;
+use smc_model::sidecar_settings::AccessLog;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 
@@ -42,6 +43,7 @@ pub(in crate::translate) fn listener(
     chains: Vec<Chain>,
     families: Families,
     settings: &Settings,
+    log: AccessLog,
 ) -> Option<listener::Listener> {
     if chains.is_empty() {
         return None;
@@ -49,23 +51,24 @@ pub(in crate::translate) fn listener(
     let inspector =
         listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
-        filter_chains: chains.into_iter().map(|one| chain(one, settings)).collect(),
+        filter_chains: chains.into_iter().map(|one| chain(one, settings, log)).collect(),
         listener_filters: vec![original_destination(), inspector],
         tcp_keepalive: Some(liveness::tcp_keepalive()),
         ..listen(names::INBOUND_LISTENER, families, settings.inbound_port, TrafficDirection::Inbound)
     })
 }
 
-fn chain(chain: Chain, settings: &Settings) -> listener::FilterChain {
+fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
-        (vec![http::inbound(&name, &name, settings.longest_stream())], names::INBOUND_VALIDATION.to_owned())
+        let requests = http::inbound(&name, &name, settings.longest_stream(), log);
+        (vec![requests], names::INBOUND_VALIDATION.to_owned())
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
         (
-            vec![authorise, tcp::proxy_after_handshake(&name, &local)],
+            vec![authorise, tcp::proxy_after_handshake(&name, &local, log)],
             names::inbound_port_validation(chain.port, chain.protocol),
         )
     };

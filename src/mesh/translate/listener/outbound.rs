@@ -15,6 +15,7 @@ use super::{filter, http, listen, original_destination, tcp};
 use crate::translate::affinity;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
+use smc_model::sidecar_settings::AccessLog;
 use smc_xds::names;
 
 /// What a chain does with its connections.
@@ -57,16 +58,18 @@ pub(in crate::translate) fn listener(
     egress: bool,
     families: Families,
     port: u16,
+    log: AccessLog,
 ) -> listener::Listener {
     let guard = loop_guard(port);
     listener::Listener {
-        filter_chains: chains.into_iter().map(chain).chain([guard]).collect(),
+        filter_chains: chains.into_iter().map(|each| chain(each, log)).chain([guard]).collect(),
         default_filter_chain: egress.then(|| listener::FilterChain {
             name: names::PASSTHROUGH_CLUSTER.to_owned(),
             filters: vec![tcp::proxy(
                 names::PASSTHROUGH_CLUSTER,
                 &Destination::One(names::PASSTHROUGH_CLUSTER.to_owned()),
                 false,
+                log,
             )],
             ..listener::FilterChain::default()
         }),
@@ -75,14 +78,14 @@ pub(in crate::translate) fn listener(
     }
 }
 
-fn chain(chain: Chain) -> listener::FilterChain {
+fn chain(chain: Chain, log: AccessLog) -> listener::FilterChain {
     let filters = match &chain.carriage {
         Carriage::Http { route, host, by_caller } => {
             let noted = by_caller.then(affinity::noted_caller);
-            noted.into_iter().chain([http::outbound(&chain.name, route, host)]).collect()
+            noted.into_iter().chain([http::outbound(&chain.name, route, host, log)]).collect()
         }
         Carriage::Tcp { destination, by_caller } => {
-            vec![tcp::proxy(&chain.name, destination, *by_caller)]
+            vec![tcp::proxy(&chain.name, destination, *by_caller, log)]
         }
     };
     listener::FilterChain {

@@ -1,0 +1,119 @@
+//! What sidecars log: real Envoys, for each of the three settings. The refusal of a connection without HTTP
+//! is in the tests of TCP.
+
+use smc_lab::LabHandle;
+
+use crate::eventually::{eventually, eventually_get};
+use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
+use crate::{fetch, get, hello, start};
+
+/// The mesh's settings with this log.
+fn logging(log: &str) -> String {
+    format!(
+        "apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
+metadata: {{name: osm-mesh-config, namespace: smc-system}}
+spec:
+  observability: {{accessLog: {log}}}
+"
+    )
+}
+
+/// The namespace of the servers with this log of its own.
+fn servers(log: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Namespace
+metadata:
+  name: servers
+  labels: {{openservicemesh.io/monitored-by: smc}}
+  annotations: {{mesh.smc.dev/access-log: {log}}}
+"
+    )
+}
+
+/// The lines of a log that are about requests and connections.
+fn lines(lab: &LabHandle, pod: &str) -> Vec<serde_json::Value> {
+    let log = lab.logs(pod, "envoy").unwrap();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines.filter(|line| line["start_time"].is_string()).collect()
+}
+
+/// The statuses, by path, of the requests in a log.
+fn requests(lab: &LabHandle, pod: &str, path: &str) -> Vec<u64> {
+    let all = lines(lab, pod);
+    all.iter().filter(|line| line["path"] == path).filter_map(|line| line["status"].as_u64()).collect()
+}
+
+/// Waits until a sidecar has logged this status for this path.
+async fn logged(lab: &LabHandle, pod: &str, path: &str, status: u64) {
+    eventually("the log has the request", async || {
+        let found = requests(lab, pod, path);
+        if found.contains(&status) { Ok(()) } else { Err(format!("{pod} {path}: {found:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_logged_and_all_where_a_person_wants_it() {
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("lines.yaml", &tcp_route("lines", &[7000]))
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("get.yaml", &routes("get", "    - {name: get, pathRegex: '.*', methods: [GET]}"))
+        .with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/get"]))
+        .with("alice-lines.yaml", &allow("alice-lines", "alice", &["TCPRoute/lines"]));
+    let lab = start(&mesh).await;
+    let url = "http://web-v1.servers/";
+    eventually_get(&lab, "clients/alice", url, "200").await;
+
+    // The default: what fails, at both ends, and nothing that works.
+    for path in ["works/1", "status/404", "status/503", "status/403"] {
+        get(&lab, "clients/alice", &format!("{url}{path}")).await;
+    }
+    assert_eq!(hello(&lab, "clients/alice", "web-v1.servers:7000").await, "answered");
+    // A call of gRPC is a POST, which bob may not send. Its status is 200 all the same.
+    for (pod, method) in [("clients/alice", "Works"), ("clients/bob", "Refused")] {
+        let url = format!("http://web-v1.servers:90/echo.Echo/{method}");
+        fetch(&lab, pod, &["--grpc", "--url", &url, "--body", "hello"]).await;
+    }
+    for pod in ["clients/bob", "servers/web-v1"] {
+        logged(&lab, pod, "/echo.Echo/Refused", 200).await;
+    }
+    for pod in ["clients/alice", "servers/web-v1"] {
+        assert_eq!(requests(&lab, pod, "/echo.Echo/Works"), [0_u64; 0], "{pod}");
+    }
+    for pod in ["clients/alice", "servers/web-v1"] {
+        logged(&lab, pod, "/status/503", 503).await;
+        logged(&lab, pod, "/status/403", 403).await;
+        assert_eq!(requests(&lab, pod, "/works/1"), [0_u64; 0], "{pod}");
+        assert_eq!(requests(&lab, pod, "/status/404"), [0_u64; 0], "{pod}");
+        assert!(lines(&lab, pod).iter().all(|line| line["status"].is_u64()), "{pod} has logged a connection");
+    }
+
+    // The namespace's own setting goes before that of the mesh.
+    lab.apply("mesh-config.yaml", &logging("all")).await.unwrap();
+    lab.apply("namespace-servers.yaml", &servers("none")).await.unwrap();
+    eventually("the caller logs all, and the server nothing", async || {
+        let before = requests(&lab, "servers/web-v1", "/status/500").len();
+        get(&lab, "clients/alice", &format!("{url}works/2")).await;
+        get(&lab, "clients/alice", &format!("{url}status/500")).await;
+        let caller = requests(&lab, "clients/alice", "/works/2");
+        let server = requests(&lab, "servers/web-v1", "/status/500").len();
+        if caller.contains(&200) && server == before { Ok(()) } else { Err(format!("{caller:?} {server}")) }
+    })
+    .await;
+    let answered = async || {
+        assert_eq!(hello(&lab, "clients/alice", "web-v1.servers:7000").await, "answered");
+        let is_one = |line: &serde_json::Value| {
+            line["upstream_cluster"].as_str().is_some_and(|name| name.contains("7000"))
+        };
+        lines(&lab, "clients/alice").iter().filter(|line| is_one(line)).count()
+    };
+    eventually("the caller logs connections", async || match answered().await {
+        0 => Err("none".to_owned()),
+        _ => Ok(()),
+    })
+    .await;
+    lab.stop().await.unwrap();
+}

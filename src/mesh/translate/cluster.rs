@@ -72,7 +72,7 @@ const IDLE_SECONDS: i64 = 1;
 
 /// HTTP to the application beside the proxy.
 fn beside(protocol: AppProtocol) -> Option<(String, Any)> {
-    http_options(protocol, Some(IDLE_SECONDS), core::Http2ProtocolOptions::default())
+    http_options(protocol, Some(IDLE_SECONDS), messages::http2())
 }
 
 /// A port of the application beside the proxy, in clear text over the loopback interface.
@@ -237,7 +237,36 @@ fn http_options(
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+    use upstreams::http_protocol_options::explicit_http_config::ProtocolConfig;
+
     use super::*;
+
+    #[test]
+    fn every_cluster_of_http_bounds_what_a_stream_keeps_for_a_slow_reader() {
+        use upstreams::http_protocol_options::UpstreamProtocolOptions::{
+            AutoConfig, ExplicitHttpConfig, UseDownstreamProtocolConfig,
+        };
+        let id: ServiceId = "shop/b".parse().unwrap();
+        for protocol in [AppProtocol::Http, AppProtocol::Http2] {
+            let balanced = service(&id, 80, protocol, "shop/b|80", SessionAffinity::None);
+            let beside = local(80, protocol, Ipv4Addr::LOCALHOST.into());
+            for cluster in [balanced, pod(&id, 80, protocol), beside, own_address(80, protocol)] {
+                let options = cluster.typed_extension_protocol_options.into_values().next().unwrap();
+                let options = upstreams::HttpProtocolOptions::decode(&*options.value).unwrap();
+                let http2 = match options.upstream_protocol_options.unwrap() {
+                    UseDownstreamProtocolConfig(config) => config.http2_protocol_options,
+                    ExplicitHttpConfig(config) => match config.protocol_config {
+                        Some(ProtocolConfig::Http2ProtocolOptions(http2)) => Some(http2),
+                        _ => None,
+                    },
+                    AutoConfig(_) => None,
+                };
+                let window = http2.unwrap().initial_stream_window_size.unwrap().value;
+                assert!(window <= 1 << 20, "{}: {window}", cluster.name);
+            }
+        }
+    }
 
     #[test]
     fn a_lost_node_is_noticed_by_every_cluster_that_leads_to_others() {

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::config::cluster::v3::{OutlierDetection, UpstreamConn
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::r#type::v3::Percent;
 
-use super::proto;
+use super::{messages, proto};
 
 /// How long nothing is sent before a connection is probed, and between two probes, in seconds; and after how
 /// many without an answer it is given up. Ten seconds in all; a link that loses one packet of ten loses five
@@ -59,7 +59,7 @@ pub(super) fn http2() -> core::Http2ProtocolOptions {
             timeout: Some(proto::seconds(PING_SECONDS)),
             ..core::KeepaliveSettings::default()
         }),
-        ..core::Http2ProtocolOptions::default()
+        ..messages::http2()
     }
 }
 

@@ -1,8 +1,8 @@
 //! How messages of HTTP pass a sidecar.
 //!
-//! Owns the bounds on headers, and which forms of HTTP/1 are taken. The sidecar of a caller takes what old
-//! and odd clients send, and writes HTTP/1.1 with a `Host`. The sidecar that judges requests takes no such
-//! form: what policy reads is what its application reads.
+//! Owns the bounds on headers and on what waits for a reader, and which forms of HTTP/1 are taken. The
+//! sidecar of a caller takes what old and odd clients send, and writes HTTP/1.1 with a `Host`. The sidecar
+//! that judges requests takes no such form: what policy reads is what its application reads.
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
@@ -17,6 +17,12 @@ const HEADER_KB: u32 = 256;
 /// The most lines that the header of a message may have. Envoy's default is 100; some servers take any
 /// number, and most of those that count take less than this.
 const HEADER_LINES: u32 = 1000;
+
+/// What a stream of HTTP/2 may send before its reader has taken it, in bytes. A sidecar keeps that much of
+/// each stream whose reader is slow. With Envoy's default of 16 MiB, forty slow readers of one caller took
+/// 750 MiB; this is what Envoy keeps of a connection of HTTP/1.1. Within a cluster a packet returns in a
+/// millisecond, so that a stream carries a gigabyte a second.
+const STREAM_WINDOW: u32 = 1 << 20;
 
 /// What a client may offer to change to by `Upgrade` and a sidecar does not carry, each name by itself: all
 /// but `websocket`. It has nine letters, and the first suffices here: an expression of all nine takes a
@@ -45,6 +51,16 @@ pub(super) fn answer_limits() -> core::HttpProtocolOptions {
 /// HTTP/1 between sidecars, and to applications.
 pub(super) fn http1() -> core::Http1ProtocolOptions {
     core::Http1ProtocolOptions { enable_trailers: true, ..core::Http1ProtocolOptions::default() }
+}
+
+/// HTTP/2 between sidecars, and to and from applications. A message that is no HTTP ends its stream, and not
+/// the connection with the streams of others.
+pub(super) fn http2() -> core::Http2ProtocolOptions {
+    core::Http2ProtocolOptions {
+        initial_stream_window_size: Some(proto::number(STREAM_WINDOW)),
+        override_stream_error_on_invalid_http_message: Some(proto::switch(true)),
+        ..core::Http2ProtocolOptions::default()
+    }
 }
 
 /// HTTP/1 of the application beside the sidecar of a caller: also HTTP/1.0, in which a request without

@@ -63,6 +63,21 @@ fn only_what_was_certainly_not_processed_is_sent_again() {
 }
 
 #[test]
+fn both_listeners_bound_what_a_stream_keeps_for_a_slow_reader() {
+    let compiler = shop([a_may_call("shop/b1")]);
+    for (account, listener, name) in [
+        ("shop/a", names::OUTBOUND_LISTENER, "outbound_shop/b_80_http"),
+        ("shop/b1", names::INBOUND_LISTENER, "inbound_8080_http"),
+    ] {
+        let view = view(&compiler, account).unwrap();
+        let manager: HttpConnectionManager = configured(&chain(&view, listener, name)).unwrap();
+        let http2 = manager.http2_protocol_options.unwrap();
+        assert_eq!(http2.initial_stream_window_size.unwrap().value, 1 << 20, "{name}");
+        assert!(http2.override_stream_error_on_invalid_http_message.unwrap().value, "{name}");
+    }
+}
+
+#[test]
 fn a_new_local_proxy_mode_changes_the_applications_clusters_alone() {
     let mut compiler = shop([a_may_call("shop/b1")]);
     let versions = |compiler: &Compiler| {

@@ -96,6 +96,7 @@ fn application(stat_prefix: &str, route: &str, filters: Vec<hcm::HttpFilter>) ->
     hcm::HttpConnectionManager {
         common_http_protocol_options: Some(messages::request_limits(core::HttpProtocolOptions::default())),
         http_protocol_options: Some(messages::http1()),
+        http2_protocol_options: Some(messages::http2()),
         max_request_headers_kb: Some(proto::number(messages::request_header_kb())),
         // Whether the body is wanted is the application's to say, and so is what it says before its answer.
         proxy_100_continue: true,

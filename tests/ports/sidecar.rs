@@ -11,12 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{Admin, Bootstrap};
-use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
+use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, ApiVersion, ConfigSource, Node, PathConfigSource, SocketAddress, address, socket_address,
+};
 use prost::Message;
-use serde_json::Value;
+use serde_json::{Value, json};
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_sidecar::injection::{Drawn, Settings, Site, inject};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_xds::names;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -50,8 +54,21 @@ impl Drop for Sidecar {
 pub(crate) type Make = fn(Ipv4Addr, u16, &Path) -> Bootstrap;
 
 impl Sidecar {
-    /// Injects `pod`, and starts its Envoy with what `make` puts beside the configuration of probes.
+    /// Injects `pod`, and starts its Envoy with what `make` puts beside the configuration of probes. It has
+    /// what a controller sends as far as readiness asks for it.
     pub(crate) async fn start(pod: &Value, make: Make) -> Self {
+        let sidecar = Self::start_without_controller(pod, make).await;
+        sidecar.configure();
+        eventually(START, "Envoy is ready", async || match &*sidecar.ready().await {
+            "200" => Ok(()),
+            answer => Err(answer.to_owned()),
+        })
+        .await;
+        sidecar
+    }
+
+    /// The same, up to where Envoy answers at the port of probes.
+    pub(crate) async fn start_without_controller(pod: &Value, make: Make) -> Self {
         let settings = Settings {
             envoy_image: "envoy:1".to_owned(),
             init_image: "smc:1".to_owned(),
@@ -71,6 +88,18 @@ impl Sidecar {
         let yaml =
             yaml.replace("$$", "$").replace("\"port_value\":15000", &format!("\"port_value\":{admin}"));
         let mut bootstrap = make(address, admin, directory.path());
+        let clusters = directory.path().join("clusters.json");
+        std::fs::write(&clusters, json!({"resources": []}).to_string()).unwrap();
+        let source = PathConfigSource { path: clusters.display().to_string(), ..PathConfigSource::default() };
+        let source = ConfigSource {
+            resource_api_version: ApiVersion::V3.into(),
+            config_source_specifier: Some(ConfigSourceSpecifier::PathConfigSource(source)),
+            ..ConfigSource::default()
+        };
+        bootstrap.dynamic_resources.get_or_insert_default().cds_config = Some(source);
+        // Envoy asks a file, too, in the name of a node.
+        let named = || Node { id: "a".to_owned(), cluster: "a".to_owned(), ..Node::default() };
+        bootstrap.node.get_or_insert_with(named);
         bootstrap.admin = Some(Admin { address: Some(at(Ipv4Addr::LOCALHOST, admin)), ..Admin::default() });
         let file = directory.path().join("bootstrap.pb");
         std::fs::write(&file, bootstrap.encode_to_vec()).unwrap();
@@ -83,9 +112,9 @@ impl Sidecar {
             .spawn()
             .unwrap();
         let sidecar = Self { process, directory, address, pod };
-        eventually(START, "Envoy is ready", async || {
+        eventually(START, "Envoy answers", async || {
             let answer = sidecar.ready().await;
-            if answer == "200" {
+            if answer == "200" || answer == "503" {
                 return Ok(());
             }
             let log = std::fs::read_to_string(sidecar.directory.path().join("log")).unwrap_or_default();
@@ -93,6 +122,19 @@ impl Sidecar {
         })
         .await;
         sidecar
+    }
+
+    /// Sends Envoy the cluster that every sidecar has.
+    pub(crate) fn configure(&self) {
+        let cluster = json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": names::ADMIN_CLUSTER,
+            "type": "STATIC",
+        });
+        let new = self.directory.path().join("new.json");
+        std::fs::write(&new, json!({"version_info": "1", "resources": [cluster]}).to_string()).unwrap();
+        // Envoy looks when a file is moved into the place.
+        std::fs::rename(&new, self.directory.path().join("clusters.json")).unwrap();
     }
 
     /// The answer to the readiness probe of the sidecar itself.

@@ -21,10 +21,12 @@ const LOG_LEVEL: &str = "warning";
 const CONCURRENCY: &str = "2";
 
 /// How often, in seconds, the kubelet asks whether the sidecar is ready while the containers wait for it, and
-/// how often in vain until it restarts the sidecar. Envoy waits for its configuration for half a minute at
-/// most, if no replica answers.
+/// how often in vain until it restarts the sidecar. One that no replica answers is not ready: what the
+/// containers of its pod would send, and what is sent to them, would be lost. A restart helps an Envoy that
+/// hangs, and no other. It comes later than the ten minutes after which the kubelet forgets its back-off: a
+/// sidecar must not wait for that once a controller is back.
 const START_PERIOD: u32 = 1;
-const START_ATTEMPTS: u32 = 120;
+const START_ATTEMPTS: u32 = 900;
 
 /// The argument of Envoy that the probes of the pod come after.
 pub(super) const PROBES: &str = "--config-yaml";

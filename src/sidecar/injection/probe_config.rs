@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use smc_model::sidecar_settings::LocalProxyMode;
-use smc_types::ports::ADMIN_PORT;
+use smc_xds::names;
 
 use super::probe_headers::Headers;
 use super::probe_target::Target;
@@ -17,8 +17,9 @@ use super::probes::{PROBE_PORT, Targets, Timing};
 use crate::bootstrap::connection_limit_key;
 use crate::json_object::{Fields, object};
 
-/// Where Envoy says that it has its configuration, at its own admin server and below the token at the probes'
-/// port.
+/// Where Envoy says that it has its configuration, below the token at the probes' port. What its admin server
+/// says at this path is something else: Envoy is live, with or without a configuration, half a minute after
+/// its start.
 pub(super) const READY_PATH: &str = "/ready";
 
 /// The name of the listener.
@@ -61,13 +62,8 @@ pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> Option<String
         LocalProxyMode::Localhost => "127.0.0.1",
         LocalProxyMode::PodIp => POD_ADDRESS,
     };
-    let admin = cluster("smc-admin".to_owned(), "127.0.0.1", ADMIN_PORT, None, mode);
-    let clusters: Vec<_> = std::iter::once(admin)
-        .chain(asked(targets).map(|(name, probed)| {
-            let port = probed.0.port();
-            cluster(name, address, port, Some(probed), mode)
-        }))
-        .collect();
+    let clusters: Vec<_> =
+        asked(targets).map(|(name, probed)| cluster(name, address, probed, mode)).collect();
     let config = object! {
         "static_resources": { "listeners": [listener(targets)], "clusters": clusters },
         "layered_runtime": {
@@ -98,26 +94,18 @@ fn asked<'a>(targets: &'a Targets) -> impl Iterator<Item = (String, Probed<'a>)>
 type Probed<'a> = (&'a Target, Timing);
 
 fn listener(targets: &Targets) -> impl Serialize {
-    let prefix = targets.prefix(0);
-    let preset = Headers::default();
-    let ready = route(
-        prefix.clone() + READY_PATH,
-        prefix.clone() + READY_PATH,
-        READY_PATH,
-        "smc-admin".to_owned(),
-        &preset,
-    );
     let passed_on = targets.requests().map(|(target, number, headers)| {
         let prefix = targets.prefix(number);
         let below = match target {
             Target::Https { port, .. } => format!("{prefix}/https/{port}/"),
             _ => format!("{prefix}/http/{}/", target.port()),
         };
-        route(prefix + &target.path(), below, "/", cluster_name(target), headers)
+        route(prefix + &target.path(), below, cluster_name(target), headers)
     });
-    let routes: Vec<_> = std::iter::once(ready).chain(passed_on).collect();
+    let routes: Vec<_> = passed_on.collect();
     let checks = targets.timings.keys().filter(|target| target.is_checked()).map(Filter::Answer);
-    let filters: Vec<_> = checks
+    let filters: Vec<_> = std::iter::once(Filter::Ready)
+        .chain(checks)
         .chain([Filter::Measure, Filter::Refuse, Filter::Strip, Filter::Route])
         .map(|which| filter(&which, targets))
         .collect();
@@ -160,6 +148,8 @@ fn listener(targets: &Targets) -> impl Serialize {
 
 /// The HTTP filters of the listener, in their order.
 enum Filter<'a> {
+    /// Answers whether the sidecar has its configuration: one of the clusters that all of them have.
+    Ready,
     /// Answers for a target by the health of its cluster.
     Answer(&'a Target),
     /// Waits for a body, of a byte at most, and adds its length where the request does not say it. What the
@@ -175,19 +165,24 @@ enum Filter<'a> {
 
 fn filter(which: &Filter<'_>, targets: &Targets) -> impl Serialize + use<> {
     let name = match which {
-        Filter::Answer(_) => "health_check",
+        Filter::Ready | Filter::Answer(_) => "health_check",
         Filter::Measure => "buffer",
         Filter::Refuse => "rbac",
         Filter::Strip => "header_mutation",
         Filter::Route => "router",
     };
-    let answer = if let Filter::Answer(target) = which { Some(target) } else { None };
-    let answer = answer.map(|target| {
+    let answer = match which {
+        // A cluster that does not exist is not healthy, and one that does is.
+        Filter::Ready => Some((names::ADMIN_CLUSTER.to_owned(), 0, READY_PATH.to_owned())),
+        Filter::Answer(target) => Some((cluster_name(target), 100, target.path())),
+        Filter::Measure | Filter::Refuse | Filter::Strip | Filter::Route => None,
+    };
+    let answer = answer.map(|(cluster, healthy, path)| {
         object! {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck",
             "pass_through_mode": false,
-            "cluster_min_healthy_percentages": { (cluster_name(target)): { "value": 100 } },
-            "headers": only(targets.prefix(0) + &target.path()),
+            "cluster_min_healthy_percentages": { (cluster): { "value": healthy } },
+            "headers": only(targets.prefix(0) + &path),
         }
     });
     let measure = matches!(which, Filter::Measure).then_some(object! {
@@ -225,14 +220,8 @@ fn filter(which: &Filter<'_>, targets: &Targets) -> impl Serialize + use<> {
     }
 }
 
-/// A route for the one request `GET path`, whose `prefix` is replaced, with these headers and no others.
-fn route(
-    path: String,
-    prefix: String,
-    replaced_by: &'static str,
-    cluster: String,
-    headers: &Headers,
-) -> impl Serialize + use<> {
+/// A route for the one request `GET path`, without its `prefix`, with these headers and no others.
+fn route(path: String, prefix: String, cluster: String, headers: &Headers) -> impl Serialize + use<> {
     let added = headers.others().map(|(name, value)| {
         object! {
             // Percent signs would begin a command.
@@ -249,7 +238,7 @@ fn route(
         // The kubelet waits no longer than its probe says.
         "route": {
             "cluster": cluster,
-            "prefix_rewrite": replaced_by,
+            "prefix_rewrite": "/",
             "timeout": "0s",
             "idle_timeout": "60s",
             ..declared,
@@ -273,25 +262,20 @@ fn cluster_name(target: &Target) -> String {
     }
 }
 
-/// One address: with something that is probed, a port of the application beside the sidecar.
-fn cluster(
-    name: String,
-    address: &str,
-    port: u16,
-    probed: Option<Probed<'_>>,
-    mode: LocalProxyMode,
-) -> impl Serialize {
+/// A port of the application beside the sidecar.
+fn cluster(name: String, address: &str, probed: Probed<'_>, mode: LocalProxyMode) -> impl Serialize {
+    let (target, timing) = probed;
+    let port = target.port();
     let endpoint = object! { "address": { "socket_address": { "address": address, "port_value": port } } };
     // From the loopback address, so that interception lets it pass (`crate::interception`).
-    let from = (probed.is_some() && mode == LocalProxyMode::PodIp).then_some(object! {
+    let from = (mode == LocalProxyMode::PodIp).then_some(object! {
         "upstream_bind_config": {
             "source_address": { "address": "127.0.0.1", "port_value": 0 },
             "extra_source_addresses": [{ "address": { "address": "::1", "port_value": 0 } }],
         },
     });
-    let target = probed.map(|(target, _)| target);
     // Nothing is verified, as by the kubelet: it is the same pod.
-    let tls = matches!(target, Some(Target::Https { .. })).then_some(object! {
+    let tls = matches!(target, Target::Https { .. }).then_some(object! {
         "transport_socket": {
             "name": "envoy.transport_sockets.tls",
             "typed_config": {
@@ -300,15 +284,14 @@ fn cluster(
             },
         },
     });
-    let http2 = matches!(target, Some(Target::Grpc { .. }))
+    let http2 = matches!(target, Target::Grpc { .. })
         .then_some(object! { "explicit_http_config": { "http2_protocol_options": {} } });
     // A request has a connection of its own, as if the kubelet had made it.
     let http1 = http2.is_none().then_some(object! {
         "common_http_protocol_options": { "max_requests_per_connection": 1 },
         "explicit_http_config": { "http_protocol_options": {} },
     });
-    let check =
-        probed.filter(|(target, _)| target.is_checked()).map(|(target, timing)| health_check(target, timing));
+    let check = target.is_checked().then(|| health_check(target, timing));
     object! {
         "name": name.clone(),
         "type": "STATIC",

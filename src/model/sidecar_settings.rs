@@ -60,6 +60,11 @@ impl AccessLog {
     pub const WORDS: [(&str, Self); 3] =
         [("failures", Self::Failures), ("all", Self::All), ("none", Self::Off)];
 
+    /// The words, with commas between them.
+    pub fn words() -> String {
+        Self::WORDS.map(|(word, _)| word).join(", ")
+    }
+
     /// Reads a word.
     pub fn parse(text: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(word, _)| *word == text).map(|(_, log)| *log)

@@ -176,7 +176,6 @@ impl Interception {
         }
         bounded("resolvers", resolvers.len())?;
         Ok(Self {
-            resolvers,
             proxy_uid,
             outbound_port,
             inbound_port,
@@ -185,11 +184,10 @@ impl Interception {
             exclude_outbound_cidrs: cidrs("exclude-outbound-cidr", exclude_outbound_cidrs)?,
             include_outbound_cidrs: cidrs("include-outbound-cidr", include_outbound_cidrs)?,
             exclude_interfaces: interfaces(exclude_interfaces)?,
+            resolvers,
         })
     }
-}
 
-impl Interception {
     fn resolvers_of(&self, family: Family) -> impl Iterator<Item = &IpAddr> {
         self.resolvers.iter().filter(move |address| address.is_ipv6() == (family == Family::V6))
     }

@@ -192,7 +192,7 @@ pub fn run(parameters: Parameters, backend: Backend, dry_run: bool) -> Result<()
     }
     let Err(refused) = iptables() else {
         // Those of an earlier run, at which iptables did not work.
-        tidy(capture("nft", &["-f", "-"], &nft_removal(&families)).map(drop));
+        tidy(remove_nftables(&families));
         return Ok(());
     };
     let refused = causes(&refused);
@@ -206,16 +206,17 @@ pub fn run(parameters: Parameters, backend: Backend, dry_run: bool) -> Result<()
 /// Takes interception away. Repeating it changes nothing.
 pub fn remove(backend: Backend) -> Result<(), InitError> {
     let families = families();
-    let nftables = || capture("nft", &["-f", "-"], &nft_removal(&families)).map(drop);
     match backend {
         Backend::Iptables => return remove_iptables(&families),
-        Backend::Nftables => return nftables(),
+        Backend::Nftables => return remove_nftables(&families),
         Backend::Auto => {}
     }
     match remove_iptables(&families) {
         // A program that is missing has written no rules, nor has one that does not work here.
-        Ok(()) => tidy(nftables()),
-        Err(InitError::Spawn { source, .. }) if source.kind() == io::ErrorKind::NotFound => nftables()?,
+        Ok(()) => tidy(remove_nftables(&families)),
+        Err(InitError::Spawn { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            remove_nftables(&families)?;
+        }
         Err(error) => return Err(error),
     }
     Ok(())
@@ -231,35 +232,54 @@ fn families() -> Vec<Family> {
 }
 
 fn set_iptables(interception: &Interception, families: &[Family]) -> Result<(), InitError> {
-    for family in families {
-        let (save, restore) = programs(*family);
-        let existing = Jumps::found_in(&capture(save, &[], "")?);
-        let apply = |input: &str| capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], input);
-        apply(&restore_input(interception, *family, existing))?;
-        without_stray_segments(apply(&stray_input(interception, existing)));
-    }
-    Ok(())
+    iptables(families, |family, existing, restore| {
+        restore(&restore_input(interception, family, existing))?;
+        without_stray_segments(restore(&stray_input(interception, existing)));
+        Ok(())
+    })
 }
 
 fn remove_iptables(families: &[Family]) -> Result<(), InitError> {
+    iptables(families, |_, existing, restore| {
+        restore(&removal_input(existing))?;
+        stray_removal_input(existing).map_or(Ok(()), |input| restore(&input))
+    })
+}
+
+/// Restores the tables of a family from an input.
+type Restore<'a> = &'a dyn Fn(&str) -> Result<(), InitError>;
+
+/// Programs each family, given the jumps that exist.
+fn iptables(
+    families: &[Family],
+    program: impl Fn(Family, Jumps, Restore<'_>) -> Result<(), InitError>,
+) -> Result<(), InitError> {
     for family in families {
         let (save, restore) = programs(*family);
         let existing = Jumps::found_in(&capture(save, &[], "")?);
-        let apply = |input: &str| capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], input);
-        apply(&removal_input(existing))?;
-        stray_removal_input(existing).map_or(Ok(String::new()), |input| apply(&input))?;
+        program(*family, existing, &|input| {
+            capture(restore, &["--noflush", "--wait", LOCK_WAIT_SECONDS], input).map(drop)
+        })?;
     }
     Ok(())
 }
 
 fn set_nftables(interception: &Interception, families: &[Family]) -> Result<(), InitError> {
-    capture("nft", &["-f", "-"], &nft_input(interception, families))?;
-    without_stray_segments(capture("nft", &["-f", "-"], &nft_stray_input(interception, families)));
+    nft(&nft_input(interception, families))?;
+    without_stray_segments(nft(&nft_stray_input(interception, families)));
     Ok(())
 }
 
+fn remove_nftables(families: &[Family]) -> Result<(), InitError> {
+    nft(&nft_removal(families))
+}
+
+fn nft(input: &str) -> Result<(), InitError> {
+    capture("nft", &["-f", "-"], input).map(drop)
+}
+
 /// Notes that a kernel cannot drop stray segments. Interception works all the same.
-fn without_stray_segments(outcome: Result<String, InitError>) {
+fn without_stray_segments(outcome: Result<(), InitError>) {
     if let Err(error) = outcome {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "segments outside of a connection's window are not dropped, and may reset it");

@@ -4,32 +4,17 @@
 use smc_lab::LabHandle;
 
 use crate::eventually::{eventually, eventually_get};
-use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
+use crate::mesh::{Mesh, allow, any_route, namespace, routes, settings, tcp_route};
 use crate::{fetch, get, hello, start};
 
 /// The mesh's settings with this log.
 fn logging(log: &str) -> String {
-    format!(
-        "apiVersion: config.openservicemesh.io/v1alpha2
-kind: MeshConfig
-metadata: {{name: osm-mesh-config, namespace: smc-system}}
-spec:
-  observability: {{accessLog: {log}}}
-"
-    )
+    settings(&format!("observability: {{accessLog: {log}}}"))
 }
 
 /// The namespace of the servers with this log of its own.
 fn servers(log: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Namespace
-metadata:
-  name: servers
-  labels: {{openservicemesh.io/monitored-by: smc}}
-  annotations: {{mesh.smc.dev/access-log: {log}}}
-"
-    )
+    format!("{}  annotations: {{mesh.smc.dev/access-log: {log}}}\n", namespace("servers", true))
 }
 
 /// The lines of a log that are about requests and connections.

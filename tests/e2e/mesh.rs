@@ -59,7 +59,7 @@ impl Mesh {
     }
 }
 
-fn namespace(name: &str, monitored: bool) -> String {
+pub(crate) fn namespace(name: &str, monitored: bool) -> String {
     let label = if monitored { "  labels:\n    openservicemesh.io/monitored-by: smc\n" } else { "" };
     format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n{label}")
 }
@@ -133,12 +133,17 @@ pub(crate) fn egress(enabled: bool) -> String {
 }
 
 fn traffic(field: &str) -> String {
+    settings(&format!("traffic: {{{field}}}"))
+}
+
+/// MeshConfig with this section.
+pub(crate) fn settings(section: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {{name: osm-mesh-config, namespace: smc-system}}
 spec:
-  traffic: {{{field}}}
+  {section}
 "
     )
 }

@@ -3,7 +3,7 @@
 use smc_lab::LabHandle;
 
 use crate::eventually::{eventually, eventually_get};
-use crate::mesh::{Mesh, allow, any_route, pod, tcp_route};
+use crate::mesh::{Mesh, allow, any_route, pod, settings, tcp_route};
 use crate::{hello, outcome, start_with};
 
 /// A pod whose application listens on the pod's own addresses only. It is ready as soon as it runs: the lab
@@ -19,14 +19,7 @@ fn at_its_own_address(name: &str) -> String {
 }
 
 fn local_proxy_mode(mode: &str) -> String {
-    format!(
-        "apiVersion: config.openservicemesh.io/v1alpha2
-kind: MeshConfig
-metadata: {{name: osm-mesh-config, namespace: smc-system}}
-spec:
-  sidecar: {{localProxyMode: {mode}}}
-"
-    )
+    settings(&format!("sidecar: {{localProxyMode: {mode}}}"))
 }
 
 /// Waits until alice reaches the application, or does not, in every protocol.

@@ -58,12 +58,7 @@ impl Sidecar {
     /// what a controller sends as far as readiness asks for it.
     pub(crate) async fn start(pod: &Value, make: Make) -> Self {
         let sidecar = Self::start_without_controller(pod, make).await;
-        sidecar.configure();
-        eventually(START, "Envoy is ready", async || match &*sidecar.ready().await {
-            "200" => Ok(()),
-            answer => Err(answer.to_owned()),
-        })
-        .await;
+        sidecar.configure().await;
         sidecar
     }
 
@@ -124,8 +119,8 @@ impl Sidecar {
         sidecar
     }
 
-    /// Sends Envoy the cluster that every sidecar has.
-    pub(crate) fn configure(&self) {
+    /// Sends Envoy the cluster that every sidecar has, and waits until it is ready.
+    pub(crate) async fn configure(&self) {
         let cluster = json!({
             "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
             "name": names::ADMIN_CLUSTER,
@@ -135,6 +130,11 @@ impl Sidecar {
         std::fs::write(&new, json!({"version_info": "1", "resources": [cluster]}).to_string()).unwrap();
         // Envoy looks when a file is moved into the place.
         std::fs::rename(&new, self.directory.path().join("clusters.json")).unwrap();
+        eventually(START, "Envoy is ready", async || match &*self.ready().await {
+            "200" => Ok(()),
+            answer => Err(answer.to_owned()),
+        })
+        .await;
     }
 
     /// The answer to the readiness probe of the sidecar itself.

@@ -257,9 +257,8 @@ fn access_log(fields: &mut Fields, findings: &mut Findings) -> AccessLog {
     let text = node.text(findings).unwrap_or_default();
     AccessLog::parse(&text).unwrap_or_else(|| {
         if !text.is_empty() {
-            let text = truncated(&text, 40);
-            findings
-                .error(&path, format!("is {text:?}, which is none of failures, all, none; failures holds"));
+            let (text, words) = (truncated(&text, 40), AccessLog::words());
+            findings.error(&path, format!("is {text:?}, which is none of {words}; failures holds"));
         }
         AccessLog::default()
     })

@@ -82,8 +82,10 @@ fn read_permissive(annotations: Option<&BTreeMap<String, String>>) -> Result<boo
 /// Reads what the sidecars log. Any other text than the known ones leaves it to the mesh.
 fn read_access_log(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<AccessLog>, String> {
     let Some(value) = annotations.and_then(|all| all.get(ACCESS_LOG_ANNOTATION)) else { return Ok(None) };
-    let read = AccessLog::parse(value).map(Some);
-    read.ok_or_else(|| format!("{:?} is none of failures, all, none; the mesh's holds", truncated(value, 40)))
+    AccessLog::parse(value).map(Some).ok_or_else(|| {
+        let (shown, words) = (truncated(value, 40), AccessLog::words());
+        format!("{shown:?} is none of {words}; the mesh's holds")
+    })
 }
 
 /// Reads the sidecar annotation: what it asks for, and what is wrong with it. Any other value than the known

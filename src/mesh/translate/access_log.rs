@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::accesslog::v3 as log;
 use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
-use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
-use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::{Any, Value, value};
 use envoy_types::util::pack_any;
 use log::access_log::ConfigType;
@@ -20,6 +19,8 @@ use log::comparison_filter::Op;
 use log::grpc_status_filter::Status as Grpc;
 use prost::{Message, Name};
 use smc_model::sidecar_settings::AccessLog;
+
+use super::http_match;
 
 /// The fields of an HTTP request.
 const HTTP: &[(&str, &str)] = &[
@@ -148,13 +149,8 @@ fn status(op: Op, value: u32) -> FilterSpecifier {
 
 fn is_grpc() -> FilterSpecifier {
     let prefix = MatchPattern::Prefix("application/grpc".to_owned());
-    let matcher = StringMatcher { match_pattern: Some(prefix), ..StringMatcher::default() };
     FilterSpecifier::HeaderFilter(log::HeaderFilter {
-        header: Some(HeaderMatcher {
-            name: "content-type".to_owned(),
-            header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(matcher)),
-            ..HeaderMatcher::default()
-        }),
+        header: Some(http_match::matcher("content-type", prefix)),
     })
 }
 

@@ -61,7 +61,8 @@ pub(super) fn exactly(name: &str, value: &str) -> HeaderMatcher {
     matcher(name, MatchPattern::Exact(value.to_owned()))
 }
 
-fn matcher(name: &str, pattern: MatchPattern) -> HeaderMatcher {
+/// Values of this pattern.
+pub(super) fn matcher(name: &str, pattern: MatchPattern) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {

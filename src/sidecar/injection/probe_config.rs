@@ -94,7 +94,7 @@ fn asked<'a>(targets: &'a Targets) -> impl Iterator<Item = (String, Probed<'a>)>
 type Probed<'a> = (&'a Target, Timing);
 
 fn listener(targets: &Targets) -> impl Serialize {
-    let passed_on = targets.requests().map(|(target, number, headers)| {
+    let routes = targets.requests().map(|(target, number, headers)| {
         let prefix = targets.prefix(number);
         let below = match target {
             Target::Https { port, .. } => format!("{prefix}/https/{port}/"),
@@ -102,7 +102,7 @@ fn listener(targets: &Targets) -> impl Serialize {
         };
         route(prefix + &target.path(), below, cluster_name(target), headers)
     });
-    let routes: Vec<_> = passed_on.collect();
+    let routes: Vec<_> = routes.collect();
     let checks = targets.timings.keys().filter(|target| target.is_checked()).map(Filter::Answer);
     let filters: Vec<_> = std::iter::once(Filter::Ready)
         .chain(checks)

@@ -20,13 +20,14 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use smc_proto::admin::v1 as pb;
 use smc_testkit::ads::{Credentials, ack, nack, subscribe};
+use smc_testkit::eventually::{Patience, eventually};
 use smc_xds::resource::ResourceType;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
 use client::Client;
-use replica::{Limits, Replica};
+use replica::{Limits, PATIENCE, Replica};
 
 const BUYER: &str = "shop/buyer";
 const STORE: &str = "shop/store";
@@ -220,25 +221,30 @@ async fn a_rejected_update_is_counted_and_shown_as_a_problem() {
     let mut client = Client::connect(&replica, &buyer).await;
     client.send(subscribe(&buyer, ResourceType::Listener, &[])).await;
     // The server bisects a rejected response until it finds the rejected resource.
-    let mut rejected = client.receive().await;
-    for _ in 0..8 {
-        client.send(nack(&rejected, "no\nthanks")).await;
-        match tokio::time::timeout(Duration::from_millis(300), client.try_receive()).await {
-            Ok(response) => rejected = response.unwrap().unwrap(),
-            Err(_) => break,
+    let rejecting = async {
+        while let Ok(Some(rejected)) = client.try_receive().await {
+            client.send(nack(&rejected, "no\nthanks")).await;
         }
-    }
+    };
     let mut admin = replica.admin().await;
-    let problems = admin.list_problems(pb::ListProblemsRequest {}).await.unwrap().into_inner().problems;
+    // The listener that leads to a service is reported on the service, too.
+    let service = |problem: &pb::Problem| {
+        let parts = [BUYER, "lds/outbound-listener", "thanks"];
+        problem.object == "Service shop/store" && parts.iter().all(|part| problem.message.contains(part))
+    };
+    let patience = Patience { limit: PATIENCE, pause: Duration::from_millis(20) };
+    let blamed = eventually(patience, "the rejected listener", async || {
+        let problems = admin.list_problems(pb::ListProblemsRequest {}).await.unwrap().into_inner().problems;
+        let found = problems.iter().any(service);
+        if found { Ok(problems) } else { Err(format!("{problems:?}")) }
+    });
+    let problems = tokio::select! {
+        problems = blamed => problems,
+        () = rejecting => panic!("the stream ended"),
+    };
     let found = problems.iter().find(|problem| problem.object == format!("Proxy {BUYER}"));
     let found = found.unwrap_or_else(|| panic!("{problems:?}"));
     assert!(found.field.starts_with("lds/") && found.message.contains("thanks"), "{found:?}");
-    // The listener that leads to a service is reported on the service.
-    let service = problems.iter().find(|problem| problem.object == "Service shop/store");
-    let service = service.unwrap_or_else(|| panic!("{problems:?}"));
-    for part in [BUYER, "lds/outbound-listener", "thanks"] {
-        assert!(service.message.contains(part), "{service:?}");
-    }
     let errors = problems.iter().filter(|problem| problem.severity() == pb::Severity::Error).count();
     replica.counts(&[&format!("smc_problems{{severity=\"error\"}} {errors}")]).await;
     let config =

@@ -307,30 +307,40 @@ mod tests {
         }
     }
 
-    /// One thread for all tasks, as if all others were busy: it goes on while an object is computed.
-    #[tokio::test]
+    /// One thread for all tasks, as if all others were busy: it goes on while an object is computed. Each
+    /// computation says that it has begun and ends when it is allowed to, and no time passes meanwhile, so
+    /// the machine's pace decides nothing.
+    #[tokio::test(start_paused = true)]
     async fn an_address_waits_for_one_turn_of_each_other_and_nothing_else_waits() {
         let bodies = Bodies::of_reviews();
-        let compute = async |peer, time: Duration| {
-            let text = bodies.read(peer, Body::from("{}"), MAX_REVIEW).await?;
-            let handle = tokio::runtime::Handle::current();
-            text.compute(move |_| handle.block_on(tokio::time::sleep(time))).await
+        let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (allow, allowed) = std::sync::mpsc::channel();
+        let allowed = Arc::new(std::sync::Mutex::new(allowed));
+        let compute = async |peer| {
+            let text = bodies.read(peer, Body::from("{}"), MAX_REVIEW).await.unwrap();
+            let (begin, allowed) = (begin.clone(), Arc::clone(&allowed));
+            text.compute(move |_| {
+                begin.send(peer).unwrap();
+                let allowed = allowed.try_lock().expect("one computation at a time");
+                allowed.recv_timeout(Duration::from_mins(1)).expect("the other tasks go on");
+            })
+            .await
         };
-        let started = Instant::now();
-        let flood = async {
-            let all = (0..20).map(|_| compute(STRANGER, Duration::from_millis(100)));
-            let all = futures_util::future::join_all(all).await;
-            assert!(all.iter().all(Result::is_ok));
+        let mut flood = Box::pin(futures_util::future::join_all((0..20).map(|_| compute(STRANGER))));
+        assert!(futures_util::poll!(&mut flood).is_pending());
+        let mut honest = Box::pin(compute(API_SERVER));
+        assert!(futures_util::poll!(&mut honest).is_pending());
+        let order = async {
+            let mut order = Vec::new();
+            while order.len() < 21 {
+                order.push(timeout(TURN_LIMIT, begun.recv()).await.expect("the next one begins").unwrap());
+                allow.send(()).unwrap();
+            }
+            order
         };
-        let honest = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            assert!(started.elapsed() < Duration::from_millis(90), "this thread was busy");
-            assert_eq!(compute(API_SERVER, Duration::ZERO).await, Ok(()));
-            started.elapsed()
-        };
-        let ((), took) = tokio::join!(flood, honest);
-        assert!(took < Duration::from_secs(1), "{took:?}");
-        assert!(started.elapsed() >= Duration::from_secs(2), "one at a time");
+        let (flood, honest, order) = tokio::join!(flood, honest, order);
+        assert!(flood.iter().all(Result::is_ok) && honest == Ok(()));
+        assert_eq!(order.iter().position(|peer| *peer == API_SERVER), Some(2), "{order:?}");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use smc_testkit::memory::memory_kib;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Result;
+use crate::{Result, processor_time};
 
 /// How long any step may take before the run fails.
 pub const PATIENCE: Duration = Duration::from_mins(2);
@@ -104,13 +104,8 @@ impl Controller {
     /// The processor time that it has used, of all threads, in steps of 10 ms.
     pub fn cpu(&self) -> Result<Duration> {
         let id = self.child.id().ok_or("the controller has ended")?;
-        let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-        // The name of the program, in parentheses, may hold spaces. After it come the fields from the third.
-        let (_, fields) = stat.rsplit_once(')').ok_or("no such field")?;
-        let fields = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        let ticks: u64 = fields.collect::<std::result::Result<Vec<_>, _>>()?.iter().sum();
-        // User space counts 100 ticks a second on every architecture that Rust's Linux targets have.
-        Ok(Duration::from_millis(10 * ticks))
+        let (user, system) = processor_time::of(id)?;
+        Ok(user + system)
     }
 
     /// The processor time of the threads that it has now, to the nanosecond.

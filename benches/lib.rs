@@ -8,6 +8,7 @@ pub mod bootstraps;
 pub mod controller;
 pub mod controllers;
 pub mod mesh;
+pub mod processor_time;
 pub mod program;
 pub mod proxies;
 pub mod sidecar;

@@ -22,8 +22,8 @@ pub(super) const BIN: &str = "/run/smc-lab/bin";
 pub(super) const LAB: &str = "/run/smc-lab/smc-lab";
 /// The program under test.
 pub(super) const SMC: &str = "/run/smc-lab/smc";
-/// Envoy.
-pub(super) const ENVOY: &str = "/run/smc-lab/envoy";
+/// Envoy, in every process of a lab.
+pub const ENVOY: &str = "/run/smc-lab/envoy";
 
 /// The admin socket of a replica, for `smc`.
 pub(super) fn admin_socket(replica: u16) -> String {

@@ -17,7 +17,7 @@ use super::control::Request;
 use super::log_file::read_log;
 use super::reports::{ExecOutput, FetchResult, HttpReply, PodInfo, TcpResult};
 use super::state_dir::StateDir;
-use super::tools::Exchange;
+use super::tools::{Exchange, LoadResult};
 use super::{LabError, config, cut_off, netns};
 
 /// Poll interval of every wait.
@@ -234,6 +234,11 @@ impl LabHandle {
     /// Runs `smc-lab tcp ARGS` in a Pod.
     pub async fn tcp(&self, pod: &str, args: &[&str]) -> Result<TcpResult, LabError> {
         self.tool(pod, "tcp", args).await
+    }
+
+    /// Runs `smc-lab load ARGS` in a Pod.
+    pub async fn load(&self, pod: &str, args: &[&str]) -> Result<LoadResult, LabError> {
+        self.tool(pod, "load", args).await
     }
 
     /// Runs `smc-lab dialogue ARGS` in a Pod; returns one exchange per dialogue.

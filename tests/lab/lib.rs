@@ -64,7 +64,7 @@ mod workload;
 
 pub use background::{Calls, TcpConnection};
 pub use client::Lab;
-pub use config::Variant;
+pub use config::{ENVOY, Variant};
 pub use enter::{EnterArgs, PauseArgs, enter, pause};
 pub use error::LabError;
 pub use handle::LabHandle;

@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 use smc::cli::parsed;
 use smc_lab::tools::{
-    ApplicationArgs, DialogueArgs, EchoArgs, FetchArgs, TcpArgs, TlsArgs, application, dialogue, echo, fetch,
-    tcp, tls,
+    ApplicationArgs, DialogueArgs, EchoArgs, FetchArgs, LoadArgs, TcpArgs, TlsArgs, application, dialogue,
+    echo, fetch, load, tcp, tls,
 };
 use smc_lab::{
     EnterArgs, Lab, LabError, LabHandle, LabOptions, PauseArgs, StateDir, Variant, enter, pause, run_pid1,
@@ -48,6 +48,8 @@ enum Command {
     Echo(EchoArgs),
     /// Send HTTP requests, and report the results as JSON.
     Fetch(FetchArgs),
+    /// Send requests over many connections for a while, and report what they took as JSON.
+    Load(LoadArgs),
     /// Send lines over TCP, and report the result as JSON.
     Tcp(TcpArgs),
     /// Connect with TLS and any client certificate, and report the result as JSON.
@@ -242,6 +244,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, LabError> {
                 print_json(&results);
             }
             Ok(success_if(succeeded))
+        }
+        Command::Load(args) => {
+            let result = load(&args).await?;
+            print_json(&result);
+            Ok(success_if(result.failures == 0))
         }
         Command::Tcp(args) => Ok(success_if(tcp(&args, print_json).await)),
         Command::Tls(args) => {

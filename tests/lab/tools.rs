@@ -5,6 +5,7 @@ mod dialogue;
 mod echo;
 mod fetch;
 mod grpc;
+mod load;
 mod tcp;
 mod tls;
 
@@ -12,7 +13,8 @@ pub use dialogue::{
     ApplicationArgs, Dialogue, DialogueArgs, End, Exchange, Heard, Step, application, dialogue,
 };
 pub use echo::{EchoArgs, echo};
-pub use fetch::{FetchArgs, fetch};
+pub use fetch::{FetchArgs, RequestArgs, fetch};
+pub use load::{LoadArgs, LoadResult, load};
 pub use tcp::{TcpArgs, tcp};
 pub use tls::{TlsArgs, tls};
 

@@ -54,8 +54,8 @@ const SERVING: [u8; 2] = [0x08, 0x01];
 pub struct EchoArgs {
     /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that
     /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long,
-    /// `/abort` not at all: the connection is closed; `/not-processed` with 503 and the header by
-    /// which sidecars say that. Every other path with 200.
+    /// `/abort` not at all: the connection is closed; `/ok` with three bytes; `/not-processed` with 503
+    /// and the header by which sidecars say that. Every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
@@ -139,6 +139,10 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String, endin
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, peer)) = accepted else { continue };
+                // Nagle's algorithm and delayed acknowledgements make 40 ms of a small answer in HTTP/2.
+                if stream.set_nodelay(true).is_err() {
+                    continue;
+                }
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let identity = Identity { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
                 let (kind, ending) = (kind.clone(), ending.clone());
@@ -217,6 +221,9 @@ async fn serve_http(
 }
 
 async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<BoxBody<Bytes, Infallible>> {
+    if request.uri().path() == "/ok" {
+        return Response::new(Full::new(Bytes::from_static(b"ok\n")).boxed());
+    }
     let (head, body) = request.into_parts();
     let mut headers = BTreeMap::<String, String>::new();
     for (name, value) in &head.headers {

@@ -23,13 +23,12 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 /// Limit of --count, so that a mistyped number does not fill the memory with results.
 const MAX_COUNT: u32 = 1_000_000;
 
-/// Flags of `smc-lab fetch`.
+/// What one request is, and how long it may take.
 #[derive(Args, Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on a command line")]
-pub struct FetchArgs {
-    /// The URL: http://HOST[:PORT]/PATH.
+pub struct RequestArgs {
+    /// The URL: http://HOST[:PORT]/PATH. For `load` also tcp://HOST:PORT: lines, each answered by a line.
     #[arg(long)]
-    url: Uri,
+    pub(super) url: Uri,
     /// The HTTP method; by default GET, or POST with --grpc.
     #[arg(long)]
     method: Option<String>,
@@ -38,25 +37,32 @@ pub struct FetchArgs {
     headers: Vec<String>,
     /// The request's body, or with --grpc its message.
     #[arg(long, default_value = "")]
-    body: String,
-    /// Number of requests, sent one after the other.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COUNT)))]
-    count: u32,
-    /// Pause between requests: 20ms, 1s.
-    #[arg(long, default_value = "0ms", value_parser = duration::parse)]
-    interval: Duration,
+    pub(super) body: String,
     /// Use HTTP/2 with prior knowledge.
     #[arg(long)]
     http2: bool,
     /// Make a unary gRPC call: HTTP/2, POST, one framed message.
     #[arg(long)]
     grpc: bool,
+    /// Time limit of each request, until the whole response has arrived.
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
+    pub(super) timeout: Duration,
+}
+
+/// Flags of `smc-lab fetch`.
+#[derive(Args, Clone, Debug)]
+pub struct FetchArgs {
+    #[command(flatten)]
+    request: RequestArgs,
+    /// Number of requests, sent one after the other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COUNT)))]
+    count: u32,
+    /// Pause between requests: 20ms, 1s.
+    #[arg(long, default_value = "0ms", value_parser = duration::parse)]
+    interval: Duration,
     /// Send all requests over one connection, as long as it lasts; by default each has its own.
     #[arg(long)]
     keep_alive: bool,
-    /// Time limit of each request, until the whole response has arrived.
-    #[arg(long, default_value = "5s", value_parser = duration::parse)]
-    timeout: Duration,
     /// Print each result when it arrives, on a line of its own, instead of one array at the end.
     #[arg(long)]
     pub lines: bool,
@@ -65,29 +71,13 @@ pub struct FetchArgs {
 /// Sends the requests, and reports each result. A failed request is a result with an error; only
 /// invalid arguments are an `Err`.
 pub async fn fetch(args: &FetchArgs, mut report: impl FnMut(FetchResult)) -> Result<(), LabError> {
-    let invalid = |text: String| LabError::Invalid { what: "request", text };
-    let authority = args.url.authority().ok_or_else(|| invalid(format!("{}: no host", args.url)))?.clone();
-    if args.url.scheme_str() != Some("http") {
-        return Err(invalid(format!("{}: only http:// is known", args.url)));
-    }
-    let address = (authority.host().trim_matches(['[', ']']).to_owned(), authority.port_u16().unwrap_or(80));
-    let http2 = args.http2 || args.grpc;
-    let template = request(args, http2).map_err(invalid)?;
-    let mut client = Client { address, http2, connection: None, connections: 0 };
+    let mut client = Client::new(&args.request)?;
     for number in 0..args.count {
         if number > 0 {
             tokio::time::sleep(args.interval).await;
         }
-        let started = Instant::now();
-        let sent = tokio::time::timeout(args.timeout, client.send(template.clone(), args.grpc)).await;
-        let mut result = sent.unwrap_or_else(|_| Err(super::timeout())).unwrap_or_else(|error| FetchResult {
-            failure: Some(Failure::of(&error)),
-            error: Some(causes(&error)),
-            ..FetchResult::default()
-        });
-        result.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        result.connection = client.connections;
-        if result.error.is_some() || !args.keep_alive {
+        let result = client.fetch().await;
+        if !args.keep_alive {
             client.connection = None;
         }
         report(result);
@@ -95,7 +85,7 @@ pub async fn fetch(args: &FetchArgs, mut report: impl FnMut(FetchResult)) -> Res
     Ok(())
 }
 
-fn request(args: &FetchArgs, http2: bool) -> Result<Request<Full<Bytes>>, String> {
+fn request(args: &RequestArgs, http2: bool) -> Result<Request<Full<Bytes>>, String> {
     let mut host = args.url.authority().map(ToString::to_string).unwrap_or_default();
     let default_method = if args.grpc { "POST" } else { "GET" };
     let mut builder = Request::builder().method(args.method.as_deref().unwrap_or(default_method));
@@ -121,9 +111,13 @@ fn request(args: &FetchArgs, http2: bool) -> Result<Request<Full<Bytes>>, String
     builder.body(Full::new(body)).map_err(|error| error.to_string())
 }
 
-struct Client {
+/// A client that sends the same request again and again, over one connection as long as it lasts.
+pub(super) struct Client {
     address: (String, u16),
     http2: bool,
+    grpc: bool,
+    timeout: Duration,
+    template: Request<Full<Bytes>>,
     connection: Option<Connection>,
     connections: u64,
 }
@@ -140,7 +134,43 @@ enum Sender {
 }
 
 impl Client {
-    async fn send(&mut self, request: Request<Full<Bytes>>, grpc: bool) -> io::Result<FetchResult> {
+    pub(super) fn new(args: &RequestArgs) -> Result<Self, LabError> {
+        let invalid = |text: String| LabError::Invalid { what: "request", text };
+        let authority = args.url.authority().ok_or_else(|| invalid(format!("{}: no host", args.url)))?;
+        if args.url.scheme_str() != Some("http") {
+            return Err(invalid(format!("{}: only http:// is known", args.url)));
+        }
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        let http2 = args.http2 || args.grpc;
+        Ok(Self {
+            address: (host, authority.port_u16().unwrap_or(80)),
+            http2,
+            grpc: args.grpc,
+            timeout: args.timeout,
+            template: request(args, http2).map_err(invalid)?,
+            connection: None,
+            connections: 0,
+        })
+    }
+
+    /// Sends the request. A connection on which it failed is not used again.
+    pub(super) async fn fetch(&mut self) -> FetchResult {
+        let started = Instant::now();
+        let sent = tokio::time::timeout(self.timeout, self.send()).await;
+        let mut result = sent.unwrap_or_else(|_| Err(super::timeout())).unwrap_or_else(|error| FetchResult {
+            failure: Some(Failure::of(&error)),
+            error: Some(causes(&error)),
+            ..FetchResult::default()
+        });
+        result.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        result.connection = self.connections;
+        if result.error.is_some() {
+            self.connection = None;
+        }
+        result
+    }
+
+    async fn send(&mut self) -> io::Result<FetchResult> {
         let usable = match self.connection.as_mut().map(|connection| &mut connection.sender) {
             Some(Sender::Http1(sender)) => sender.ready().await.is_ok(),
             Some(Sender::Http2(sender)) => sender.ready().await.is_ok(),
@@ -156,11 +186,12 @@ impl Client {
                 empty.insert(connect(&self.address, self.http2).await?)
             }
         };
+        let request = self.template.clone();
         let response = match &mut connection.sender {
             Sender::Http1(sender) => sender.send_request(request).await,
             Sender::Http2(sender) => sender.send_request(request).await,
         };
-        read(response.map_err(broken)?, grpc).await
+        read(response.map_err(broken)?, self.grpc).await
     }
 }
 

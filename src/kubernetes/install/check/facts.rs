@@ -15,7 +15,7 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use smc_proto::admin::v1::{
     GetCaStatusRequest, GetCaStatusResponse, GetClusterStatusRequest, ListPolicyRequest, ListProblemsRequest,
-    ListProxiesRequest,
+    ListProxiesRequest, ListServicesRequest, Service,
 };
 use smc_server::admin::client::{CALL_TIMEOUT, Client};
 use smc_types::causes::causes;
@@ -62,6 +62,16 @@ const INJECTOR_OF_OSM: &str = "osm-webhook-";
 /// An object, `None` if there is none, or why the person cannot see it.
 pub type Found = Result<Option<Value>, String>;
 
+/// What may be called within the mesh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Whether any identity may call another one.
+    pub any: bool,
+    /// Ports of services that every sidecar may call, and so holds: in permissive mode all that have pods of
+    /// the mesh, else those of permissive namespaces.
+    pub open_ports: usize,
+}
+
 /// What is known about a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
@@ -102,8 +112,8 @@ pub struct Facts {
     pub proxies: Result<BTreeMap<String, bool>, String>,
     /// The problems of the mesh, or why they are unknown.
     pub problems: Result<Vec<String>, String>,
-    /// Whether the controllers allow any call within the mesh, or why that is unknown.
-    pub granted: Result<bool, String>,
+    /// What the controllers allow within the mesh, or why that is unknown.
+    pub granted: Result<Granted, String>,
     /// The mesh's configuration.
     pub config: Found,
     /// The time, in seconds since 1970.
@@ -376,12 +386,23 @@ async fn problems(controllers: &mut [Client]) -> Result<Vec<String>, String> {
     Ok(found.into_iter().collect())
 }
 
-/// Whether any identity may call another one within the mesh. All controllers know that.
-async fn granted(controllers: &mut [Client]) -> Result<bool, String> {
+/// What identities may call within the mesh. All controllers know that.
+async fn granted(controllers: &mut [Client]) -> Result<Granted, String> {
     let Some(client) = controllers.first_mut() else { return Err("no controller was asked".to_owned()) };
-    let listed = client.list_policy(ListPolicyRequest {}).await;
-    let policy = listed.map_err(|status| status.message().to_owned())?.into_inner();
-    Ok(policy.permissive || !policy.rules.is_empty() || !policy.permissive_namespaces.is_empty())
+    let failed = |status: tonic::Status| status.message().to_owned();
+    let policy = client.list_policy(ListPolicyRequest {}).await.map_err(failed)?.into_inner();
+    let any = policy.permissive || !policy.rules.is_empty() || !policy.permissive_namespaces.is_empty();
+    if !policy.permissive && policy.permissive_namespaces.is_empty() {
+        return Ok(Granted { any, open_ports: 0 });
+    }
+    let services = client.list_services(ListServicesRequest {}).await.map_err(failed)?.into_inner().services;
+    let is_open = |service: &&Service| {
+        let namespace = service.name.split('/').next().unwrap_or_default();
+        let permissive =
+            policy.permissive || policy.permissive_namespaces.iter().any(|open| open == namespace);
+        permissive && !service.service_accounts.is_empty()
+    };
+    Ok(Granted { any, open_ports: services.iter().filter(is_open).map(|service| service.ports.len()).sum() })
 }
 
 /// The mesh's configuration, by its name.

@@ -8,6 +8,12 @@ use super::{Check, MESH, Verdict, caution, check, mesh_flag, unless};
 use crate::install::check::facts::{Facts, MONITORED_BY, permits_all};
 use crate::install::check::members::{Members, Stray, either, restart, some_of};
 
+/// What a sidecar holds for a port of a service that it may call, in KiB (`cargo bench --bench requests`).
+const KIB_OF_A_PORT: usize = 100;
+
+/// What the sidecars of a mesh may hold together before `smc check` mentions it, in KiB: 4 GiB.
+const WORTH_MENTIONING: usize = 4 << 20;
+
 /// The rules.
 pub(super) fn mesh(facts: &Facts) -> Vec<Check> {
     let Members {
@@ -83,15 +89,34 @@ pub(super) fn mesh(facts: &Facts) -> Vec<Check> {
             None => Verdict::Warning("unknown: neither the controllers nor the API server say".to_owned()),
         };
         checks.push(check(MESH, "some traffic is allowed", "allow-traffic-first-then-close", closed));
+        let held = caution(held_by_all(facts, &flag));
+        checks.push(check(MESH, "sidecars hold what their pods call", "what-permissive-mode-costs", held));
     }
     checks
+}
+
+/// What sidecars hold in permissive mode, whatever they call, where that is much together.
+fn held_by_all(facts: &Facts, flag: &str) -> Option<String> {
+    let (granted, proxies) = (facts.granted.as_ref().ok()?, facts.proxies.as_ref().ok()?);
+    let connected = proxies.values().filter(|connected| **connected).count();
+    let each = granted.open_ports.checked_mul(KIB_OF_A_PORT)?;
+    let all = each.checked_mul(connected)?;
+    (all >= WORTH_MENTIONING).then(|| {
+        format!(
+            "where all may be called, each of {connected} sidecars holds {} ports of services, some {} MiB, {} GiB \
+             in all. With policy it holds what its account may call: smc mesh policy --suggest{flag}",
+            granted.open_ports,
+            each >> 10,
+            all >> 20
+        )
+    })
 }
 
 /// Whether anything may be called. What the controllers obey counts, and else the objects that they would.
 /// It does not depend on pods: a mesh whose pods are about to start is as closed.
 fn allowed(facts: &Facts) -> Option<bool> {
     let declared = either(permits_all(&facts.config), facts.members.any_rule);
-    let granted = facts.granted.as_ref().ok().copied().or(declared);
+    let granted = facts.granted.as_ref().ok().map(|granted| granted.any).or(declared);
     either(granted, facts.members.any_ingress)
 }
 

@@ -3,7 +3,7 @@ use smc_types::ids::{MeshName, MeshNamespace};
 
 use super::mesh::connection;
 use super::*;
-use crate::install::check::facts::Found;
+use crate::install::check::facts::{Found, Granted};
 use crate::install::check::members::{Members, Stray};
 use crate::install::check::rights::{Right, expected};
 use crate::install::manifests::chart_objects;
@@ -59,7 +59,7 @@ fn healthy() -> Facts {
         },
         proxies: Ok([("u".to_owned(), true)].into()),
         problems: Ok(Vec::new()),
-        granted: Ok(true),
+        granted: Ok(Granted { any: true, open_ports: 0 }),
         config: Ok(Some(json!({ "spec": {} }))),
         now: 0,
     }
@@ -229,6 +229,7 @@ fn a_mesh_that_refuses_every_call_is_found() {
         ("a person sees one that allows", silent(), unseen(), yes, None, false),
     ] {
         let seen = config.is_ok();
+        let granted = granted.map(|any| Granted { any, open_ports: 0 });
         let mut facts = Facts { granted, config, ..healthy() };
         (facts.members.any_rule, facts.members.any_ingress) = (any_rule, any_ingress);
         // Before the pods have their sidecars, and in the first minute of these, nothing is allowed either.
@@ -239,11 +240,24 @@ fn a_mesh_that_refuses_every_call_is_found() {
             assert_eq!(findings, if finds { &found[..] } else { &[] }, "{when}");
         }
     }
-    let closed = Facts { granted: Ok(false), ..healthy() };
+    let closed = Facts { granted: Ok(Granted { any: false, open_ports: 0 }), ..healthy() };
     let said = problem(&closed, "some traffic is allowed");
     assert!(said.contains("smc namespace add bookstore --permissive opens"), "{said}");
     let none = Facts { config: Ok(None), ..closed };
     assert_eq!(findings(&after(&none)), ["‼ there is a MeshConfig", "‼ some traffic is allowed"]);
+}
+
+#[test]
+fn what_sidecars_hold_in_permissive_mode_is_mentioned_where_it_is_much() {
+    let sentence = "sidecars hold what their pods call";
+    let said = |sidecars: usize, open_ports: usize| {
+        let proxies = (0..sidecars).map(|number| (number.to_string(), true)).collect();
+        let granted = Ok(Granted { any: true, open_ports });
+        problem(&Facts { proxies: Ok(proxies), granted, ..healthy() }, sentence)
+    };
+    assert_eq!([said(1000, 0), said(10, 1000), said(1000, 40)], ["", "", ""]);
+    assert!(said(400, 900).contains("each of 400 sidecars holds 900 ports of services, some 87 MiB, 34 GiB"));
+    assert_eq!(said(10, usize::MAX), "", "more than can be counted is no figure");
 }
 
 #[test]

@@ -14,7 +14,7 @@ export ROCKSDB_LIB_DIR := $(SMC_CACHE)/rocksdb-$(ROCKSDB)
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := --release --locked
 
-.PHONY: help setup build dist demo cluster test test-static env quick tidy generate soak simulate simulate-source fuzz fuzz-policy fuzz-cost lint deny bench clean-cache restarts walk
+.PHONY: help setup build dist demo cluster test test-static env quick tidy generate soak simulate simulate-source fuzz fuzz-policy fuzz-traffic fuzz-cost lint deny bench clean-cache restarts walk
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -114,6 +114,10 @@ fuzz: setup ## Feeds TARGET (xds, manifests, expressions, names, pods, certifica
 fuzz-policy: setup ## Policy in 2,000 random meshes, real Envoys against the oracle; SMC_SEED, SMC_CASES name the first and how many
 	@SMC_CASES=$${SMC_CASES:-2000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \
 	  cargo test $(CARGO_FLAGS) --workspace --test oracle -- --nocapture envoys_decide
+
+fuzz-traffic: build ## 5,000 dialogues of HTTP that are drawn at random, through two real sidecars and directly; SMC_SEED, SMC_DIALOGUES name the first and how many
+	@SMC_DIALOGUES=$${SMC_DIALOGUES:-5000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \
+	  cargo test $(CARGO_FLAGS) --workspace --test e2e -- --nocapture dialogues_that_are_drawn
 
 fuzz-cost: build ## Hostile meshes beside a neighbour, in a real controller, for SMC_SECONDS (3600); SMC_SEED names the first
 	@SMC_SECONDS=$${SMC_SECONDS:-3600} \

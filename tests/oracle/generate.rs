@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 use smc_policy::{Request, Version};
 
-use crate::random::Random;
 use crate::requests::{self, PATHS, VALUES};
+use smc_testkit::random::Random;
 
 /// The namespaces and service accounts. The first two serve, and so does the last, elsewhere.
 pub(crate) const ACCOUNTS: [(&str, &str); 5] =

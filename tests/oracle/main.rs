@@ -25,7 +25,6 @@ mod http2;
 mod inbound;
 mod judge;
 mod outbound;
-mod random;
 mod requests;
 mod shrink;
 mod tally;

@@ -7,7 +7,7 @@ use http::uri::Authority;
 use serde_json::Value;
 use smc_policy::{AUTHORITY, Request, Version};
 
-use crate::random::Random;
+use smc_testkit::random::Random;
 
 /// Expressions of paths, each with paths that match it.
 pub(crate) const PATHS: &[(&str, &[&str])] = &[

@@ -7,6 +7,8 @@ use smc_lab::tools::{Dialogue, Step};
 pub(super) enum Expected {
     /// Both ends hear the same.
     Same,
+    /// The same, which is every request and an answer to each.
+    SameAndWhole,
     /// A row of `docs/traffic.md` says how it differs; the client gets answers of these statuses.
     Differs { row: &'static str, answers: &'static [&'static str] },
 }
@@ -153,6 +155,23 @@ fn old_clients() -> Vec<Case> {
                 Step::Listen(10_000),
             ],
         ),
+        case(
+            "HTTP/1.0 that would keep the connection, without content",
+            vec![
+                say("GET /a HTTP/1.0|host: a|connection: keep-alive||"),
+                Step::Listen(A_WHILE),
+                say("GET /b HTTP/1.0|host: a|connection: keep-alive||"),
+                Step::Listen(A_WHILE),
+            ],
+            vec![
+                hear("||"),
+                say("HTTP/1.1 204 No|connection: keep-alive||"),
+                hear("||"),
+                say("HTTP/1.1 204 No|connection: keep-alive||"),
+                Step::Listen(10_000),
+            ],
+        )
+        .but("HTTP/1.0 that keeps its connection after a 204", &["204"]),
         case("HTTP/1.0, answered in chunks", asks("GET /a HTTP/1.0|host: a||"), answers(chunks)),
         case(
             "an application of HTTP/1.0",
@@ -228,6 +247,18 @@ fn expectations() -> Vec<Case> {
             asks("GET / HTTP/1.1|host: a||"),
             answers("HTTP/1.1 103 Early Hints|link: </a>||HTTP/1.1 200 OK|content-length: 2||ok"),
         ),
+        case(
+            "early hints after another answer before the answer",
+            vec![say(put), hear("||"), say("hello"), Step::Listen(A_WHILE)],
+            vec![
+                hear("||"),
+                say("HTTP/1.1 100 Continue||HTTP/1.1 103 Early Hints|link: </a>||"),
+                hear("hello"),
+                say(OK),
+                Step::Listen(10_000),
+            ],
+        )
+        .but("More than one answer before the answer", &["100", "200"]),
     ]
 }
 
@@ -335,6 +366,8 @@ fn headers() -> Vec<Case> {
         ),
         case("cookies apart", get("cookie: a=1|cookie: b=2"), answers(OK)),
         case("a referer", get("referer: http://a/b?c"), answers(OK)),
+        case("a referer that is no URL", get("referer: a b"), answers(OK))
+            .but("A `referer` that is no URL", &["200"]),
         case("a header in two lines", get("accept: a|accept: b|x-c: 1"), answers(OK))
             .but("Some headers in more than one line", &["200"]),
         case("a line that is folded", get("x-a: 1| 2"), answers(OK)).but("A line that is folded", &["200"]),

@@ -17,6 +17,7 @@ use smc_xds::shard::ring::Ring;
 use smc_xds::shard::{CONNECT_TIMEOUT, EJECTION_SWEEP, ejection};
 
 use crate::json_object::object;
+use crate::omitted_statistics::stats_config;
 
 /// The name of the one static cluster: the controller.
 pub const CONTROLLER_CLUSTER: &str = "smc-controller";
@@ -125,6 +126,9 @@ impl Serialize for Bootstrap<'_> {
                     },
                 }],
             },
+            "stats_config": stats_config(),
+            // Most of the services that a sidecar may call are never called.
+            "deferred_stat_options": { "enable_deferred_creation_stats": true },
             "overload_manager": {
                 "resource_monitors": [{
                     "name": "envoy.resource_monitors.global_downstream_max_connections",

@@ -18,6 +18,7 @@ mod probes;
 mod resources;
 mod settings;
 mod sidecar;
+mod statistics;
 #[cfg(test)]
 mod tests;
 

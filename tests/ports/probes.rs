@@ -44,6 +44,21 @@ fn probes(sidecar: &Sidecar) -> [&Value; 3] {
     [&container["livenessProbe"], &container["readinessProbe"], &container["lifecycle"]["preStop"]]
 }
 
+/// The kubelet follows a redirect that has a target, and takes one without for an answer (`net/http`, and
+/// the kubelet's `pkg/probe/http`).
+#[tokio::test]
+async fn a_probe_that_is_redirected_is_answered_and_leads_nowhere() {
+    let app = App::start().await;
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{
+        "name": "a", "image": "a", "readinessProbe": {"httpGet": {"port": app.port, "path": "/moved"}},
+    }]}});
+    let sidecar = Sidecar::start(&pod, few_connections).await;
+    let get = &probes(&sidecar)[1]["httpGet"];
+    let answer = sidecar.answer(PROBES, &kubelets(sidecar.address, get)).await.unwrap().to_lowercase();
+    assert!(answer.starts_with("http/1.1 302 ") && !answer.contains("location"), "{answer}");
+    assert_eq!(app.heard().await.len(), 1);
+}
+
 /// Its static listeners are there after Envoy's own patience, and so are the probes of a pod that runs.
 #[tokio::test]
 async fn a_sidecar_is_ready_once_a_controller_has_answered_it() {

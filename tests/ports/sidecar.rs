@@ -154,6 +154,14 @@ impl Sidecar {
 
     /// Sends `request` and reads all that comes: the status, or what failed.
     pub(crate) async fn ask(&self, port: u16, request: &str) -> String {
+        match self.answer(port, request).await {
+            Ok(text) => text.split_whitespace().nth(1).map_or_else(|| "closed".to_owned(), str::to_owned),
+            Err(error) => error.kind().to_string(),
+        }
+    }
+
+    /// The whole answer.
+    pub(crate) async fn answer(&self, port: u16, request: &str) -> std::io::Result<String> {
         let answer: std::io::Result<Vec<u8>> = async {
             let mut stream = TcpStream::connect((self.address, port)).await?;
             stream.write_all(request.as_bytes()).await?;
@@ -163,13 +171,7 @@ impl Sidecar {
             if answer.is_empty() { read.map(|_| answer) } else { Ok(answer) }
         }
         .await;
-        match answer {
-            Ok(answer) => {
-                let text = String::from_utf8_lossy(&answer);
-                text.split_whitespace().nth(1).map_or_else(|| "closed".to_owned(), str::to_owned)
-            }
-            Err(error) => error.kind().to_string(),
-        }
+        Ok(String::from_utf8_lossy(&answer?).into_owned())
     }
 
     /// The paths that the kubelet asks for, of all probes and hooks.
@@ -233,7 +235,8 @@ fn envoy() -> PathBuf {
     std::env::var_os("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)").into()
 }
 
-/// An application that answers every request, and writes down each connection that says something.
+/// An application that answers every request, one for `/moved` with a redirect, and writes down each
+/// connection that says something.
 pub(crate) struct App {
     pub(crate) port: u16,
     heard: Arc<Mutex<Vec<String>>>,
@@ -274,7 +277,10 @@ async fn answer(mut stream: TcpStream, all: Arc<Mutex<Vec<String>>>) {
             return;
         }
     }
-    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    let head: &[u8] =
+        if said.starts_with(b"GET /moved") { b"302 Found\r\nLocation: /login" } else { b"200 OK" };
+    let answer = [b"HTTP/1.1 ", head, b"\r\nContent-Length: 2\r\n\r\nok"].concat();
+    let _ = stream.write_all(&answer).await;
     // What may follow: a body, another request.
     let _ = timeout(Duration::from_millis(20), stream.read_to_end(&mut said)).await;
     all.lock().unwrap().push(String::from_utf8_lossy(&said).into_owned());

@@ -15,6 +15,7 @@ use super::names::{ENVOY, INIT, METRICS_ANNOTATION, PROXY_UUID_LABEL, SECRET_PRE
 use super::probe_config::{self, MAX_ARGUMENT, READY_PATH};
 use super::probes::{self, Targets};
 use super::settings::Settings;
+use super::statistics::Statistics;
 use super::{containers, exclusions, resources};
 use crate::interception::PROXY_UID;
 
@@ -58,6 +59,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
     check_names(pod)?;
     check_users(pod)?;
     let exclusions = exclusions::read(pod, &settings.sidecar)?;
+    let statistics = Statistics::read(pod)?;
     let resources = resources::read(pod, settings.sidecar.resources.as_ref())?;
     let mut pod = pod.clone();
     let metrics = wants_metrics(&pod, site) && !is_scraped(&pod);
@@ -87,7 +89,7 @@ pub fn inject(pod: &Value, site: Site, settings: &Settings) -> Result<Value, Inj
             }
         }
     }
-    let argument = probe_config::argument(&targets, settings.local_proxy_mode);
+    let argument = probe_config::argument(&targets, settings.local_proxy_mode, statistics);
     let argument = argument.ok_or_else(|| too_many(&targets))?;
     for secret in &settings.pull_secrets {
         let listed = array(spec, "imagePullSecrets")?;

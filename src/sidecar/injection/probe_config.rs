@@ -14,8 +14,10 @@ use smc_xds::names;
 use super::probe_headers::Headers;
 use super::probe_target::Target;
 use super::probes::{PROBE_PORT, Targets, Timing};
+use super::statistics::Statistics;
 use crate::bootstrap::connection_limit_key;
 use crate::json_object::{Fields, object};
+use crate::omitted_statistics;
 
 /// Where Envoy says that it has its configuration, below the token at the probes' port. What its admin server
 /// says at this path is something else: Envoy is live, with or without a configuration, half a minute after
@@ -55,16 +57,19 @@ const POD_ADDRESS: &str = "\u{1}";
 /// The same, as it is within a text of JSON.
 const ESCAPED_ADDRESS: &str = "\\u0001";
 
-/// The text of the argument `--config-yaml`. The kubelet replaces `$(NAME)` in it and reads `$$` as `$`.
+/// The text of the argument `--config-yaml`, with what makes all statistics if they are wanted. The kubelet
+/// replaces `$(NAME)` in it and reads `$$` as `$`.
 /// `None` if a process might not start with it.
-pub(super) fn argument(targets: &Targets, mode: LocalProxyMode) -> Option<String> {
+pub(super) fn argument(targets: &Targets, mode: LocalProxyMode, statistics: Statistics) -> Option<String> {
     let address = match mode {
         LocalProxyMode::Localhost => "127.0.0.1",
         LocalProxyMode::PodIp => POD_ADDRESS,
     };
     let clusters: Vec<_> =
         asked(targets).map(|(name, probed)| cluster(name, address, probed, mode)).collect();
+    let all_statistics = (statistics == Statistics::All).then(omitted_statistics::all);
     let config = object! {
+        ..all_statistics,
         "static_resources": { "listeners": [listener(targets)], "clusters": clusters },
         "layered_runtime": {
             "layers": [{
@@ -138,6 +143,9 @@ fn listener(targets: &Targets) -> impl Serialize {
                     "route_config": {
                         "name": LISTENER,
                         "virtual_hosts": [{ "name": LISTENER, "domains": ["*"], "routes": routes }],
+                        // The kubelet would follow a redirect to a path that is no probe's, which nothing
+                        // answers here. Without a target, it takes a redirect for an answer.
+                        "response_headers_to_remove": ["location"],
                     },
                     "http_filters": filters,
                 },

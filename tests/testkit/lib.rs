@@ -4,8 +4,9 @@
 //! replicas ([`mod@loopback`]), a client of the discovery service ([`ads`]) and its [`subscriptions`],
 //! hostile ones ([`hostile`]), a [`relay`] to a server, the reading of Envoy's log ([`envoy_log`]), of the
 //! report about [`shards`] and of a process's [`memory`], an allocator that counts ([`allocations`]), a
-//! document as blocks of commands ([`page`]), choices from a seed ([`random`]), and the wait for what is to come ([`mod@eventually`]). Asserts
-//! nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
+//! document as blocks of commands ([`page`]), choices from a seed ([`random`]), the fields of a [`schema`],
+//! and the wait for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is
+//! wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -26,6 +27,7 @@ pub mod mesh;
 pub mod page;
 pub mod random;
 pub mod relay;
+pub mod schema;
 pub mod shards;
 pub mod shop;
 pub mod subscriptions;

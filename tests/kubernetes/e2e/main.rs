@@ -16,6 +16,7 @@ mod controller;
 mod documents;
 mod everywhere;
 mod faults;
+mod fields;
 mod injection;
 mod key_encryption_key;
 mod living;

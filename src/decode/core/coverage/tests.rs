@@ -1,57 +1,22 @@
 //! The table against the schemas, and what it reports.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::{PodSpec, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Value, json};
+use serde_json::json;
+use smc_testkit::schema;
 use smc_types::problem::Severity::Warning;
 
 use super::super::read_service;
 use super::super::testing::{fields, object};
 use super::*;
 
-/// The schema at `value`, which may be a reference, a list of one, or a list's elements.
-fn resolved<'a>(root: &'a Value, value: &'a Value) -> &'a Value {
-    let mut value = value;
-    while let Some(next) = value["$ref"]
-        .as_str()
-        .map(|pointer| root.pointer(pointer.trim_start_matches('#')).unwrap())
-        .or_else(|| value["allOf"].get(0))
-    {
-        value = next;
-    }
-    value
-}
-
-/// The fields of a schema that no row stands for, and the rows that stand for none.
-fn differences<T: JsonSchema>(rows: &[Row]) -> (Vec<String>, Vec<&'static str>) {
+/// The fields of a kind that no row stands for, and the rows that stand for none.
+fn differences<T: JsonSchema>(rows: &'static [Row]) -> (Vec<String>, Vec<&'static str>) {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     let root = serde_json::to_value(&schema).unwrap();
-    let (mut lacking, mut seen) = (Vec::new(), BTreeSet::new());
-    let mut open = vec![(String::new(), &root)];
-    while let Some((path, value)) = open.pop() {
-        let value = resolved(&root, value);
-        if value["type"] == "array" {
-            open.push((format!("{path}[]"), &value["items"]));
-            continue;
-        }
-        let properties = value["properties"].as_object().filter(|properties| !properties.is_empty());
-        let Some(properties) = properties else {
-            lacking.push(path);
-            continue;
-        };
-        for (name, below) in properties {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            match rows.iter().find(|(field, _)| *field == path) {
-                Some((field, _)) => _ = seen.insert(*field),
-                None => open.push((path, below)),
-            }
-        }
-    }
-    (lacking, rows.iter().map(|(field, _)| *field).filter(|field| !seen.contains(field)).collect())
+    schema::differences(&root, &root, rows.iter().map(|(field, _)| *field))
 }
 
 /// The schemas are those of the newest Kubernetes whose types are compiled in, and hold those of older ones.

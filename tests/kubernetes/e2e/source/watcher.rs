@@ -301,6 +301,15 @@ impl Watcher {
         value.map_or(0, |value| value.parse().unwrap())
     }
 
+    /// Waits until the source says that what it sent is the mesh.
+    pub(super) async fn is_current(&mut self, when: &str) {
+        let end = Instant::now() + LIMIT;
+        while self.metric("smc_source_stale") != 0 {
+            assert!(Instant::now() < end, "{when}: the mesh may be another; problems {:?}", self.problems());
+            self.watch_for(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until the last known mesh on disk has this text.
     pub(super) async fn saved(&self, text: &str) {
         let path = self.directory.path().join("last-known-mesh");

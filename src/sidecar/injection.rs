@@ -4,6 +4,7 @@
 //! makes to a Pod: a function from the Pod as JSON to the Pod as JSON. Issuing the proxy's certificate and
 //! writing its Secret is the webhook's task, and reading labels and annotations for the catalog the source's.
 
+mod annotation;
 mod containers;
 mod decision;
 mod drawn;

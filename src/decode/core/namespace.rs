@@ -47,17 +47,9 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
     let mut problems = Vec::new();
     problems.extend(refused.map(|message| injection_problem(&subject, message)));
     let permissive = read_permissive(meta.annotations.as_ref());
-    if let Err(message) = &permissive {
-        let field = format!("metadata.annotations[{PERMISSIVE_ANNOTATION}]");
-        problems.push(Problem::error(&subject, field, message.clone()));
-    }
-    let permissive = permissive.unwrap_or(false);
+    let permissive = or_problem(permissive, PERMISSIVE_ANNOTATION, &subject, &mut problems);
     let access_log = read_access_log(meta.annotations.as_ref());
-    if let Err(message) = &access_log {
-        let field = format!("metadata.annotations[{ACCESS_LOG_ANNOTATION}]");
-        problems.push(Problem::error(&subject, field, message.clone()));
-    }
-    let access_log = access_log.unwrap_or_default();
+    let access_log = or_problem(access_log, ACCESS_LOG_ANNOTATION, &subject, &mut problems);
     if ours == Some(false) && rules.platform == Platform::Files {
         let message = format!(
             "names another mesh than {}, so no pod of the namespace is in this one; see --mesh-name",
@@ -68,6 +60,19 @@ pub fn read_namespace(namespace: &core::Namespace, rules: &Rules) -> Reading<Nam
     let monitored = ours == Some(true) && label(IGNORE_LABEL).is_none();
     let namespace = Namespace { name, monitored, injection, metrics, permissive, access_log };
     Reading { object: Some(namespace), problems }
+}
+
+/// What an annotation says; its default with a problem, if that cannot be read.
+fn or_problem<T: Default>(
+    read: Result<T, String>,
+    annotation: &str,
+    subject: &ObjectRef,
+    problems: &mut Vec<Problem>,
+) -> T {
+    read.unwrap_or_else(|message| {
+        problems.push(Problem::error(subject, format!("metadata.annotations[{annotation}]"), message));
+        T::default()
+    })
 }
 
 /// Reads the annotation that opens a namespace. Any other text than the known ones opens nothing.

@@ -8,6 +8,7 @@ use smc_model::cidr::parse_cidr;
 use smc_model::sidecar_settings::SidecarSettings;
 use smc_types::text::truncated;
 
+use super::annotation;
 use super::error::InjectionError;
 use crate::interception::{Interception, Parameters};
 use ipnet::IpNet;
@@ -56,19 +57,9 @@ pub(super) fn read(pod: &Value, mesh: &SidecarSettings) -> Result<Exclusions, In
     add("exclude-outbound-cidr", strings(&excluded));
     add("include-outbound-cidr", strings(&included));
     add("exclude-interface", strings(&interfaces));
-    add("backend", backend(pod)?.into_iter().collect());
+    let backend = annotation::word(pod, BACKEND, &BACKENDS)?.filter(|word| *word != BACKENDS[0]);
+    add("backend", backend.into_iter().map(str::to_owned).collect());
     Ok(Exclusions { arguments, inbound_ports })
-}
-
-/// The program that the pod asks for, unless it is the default.
-fn backend(pod: &Value) -> Result<Option<String>, InjectionError> {
-    let Some(text) = pod["metadata"]["annotations"][BACKEND].as_str() else { return Ok(None) };
-    let [default, ..] = BACKENDS;
-    if !BACKENDS.contains(&text) {
-        let reason = format!("it is one of {}", BACKENDS.join(", "));
-        return Err(InjectionError::Annotation { annotation: BACKEND, text: truncated(text, 60), reason });
-    }
-    Ok(Some(text.to_owned()).filter(|text| text != default))
 }
 
 fn strings<T: ToString>(values: &BTreeSet<T>) -> Vec<String> {

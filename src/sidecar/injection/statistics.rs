@@ -1,12 +1,15 @@
 //! Which statistics the sidecar of a pod makes.
 
 use serde_json::Value;
-use smc_types::text::truncated;
 
+use super::annotation;
 use super::error::InjectionError;
 
 /// SMC's own: OSM's sidecars make all.
 const ANNOTATION: &str = "openservicemesh.io/sidecar-statistics";
+
+const USED: &str = "used";
+const ALL: &str = "all";
 
 /// The statistics of a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,17 +21,10 @@ pub(super) enum Statistics {
 }
 
 impl Statistics {
-    /// What the pod asks for. A text that means nothing refuses it, where its author sees that.
+    /// What the pod asks for.
     pub(super) fn read(pod: &Value) -> Result<Self, InjectionError> {
-        match pod["metadata"]["annotations"][ANNOTATION].as_str() {
-            None | Some("used") => Ok(Self::Used),
-            Some("all") => Ok(Self::All),
-            Some(text) => Err(InjectionError::Annotation {
-                annotation: ANNOTATION,
-                text: truncated(text, 60),
-                reason: "it is one of used, all".to_owned(),
-            }),
-        }
+        let word = annotation::word(pod, ANNOTATION, &[USED, ALL])?;
+        Ok(if word == Some(ALL) { Self::All } else { Self::Used })
     }
 }
 

@@ -104,8 +104,7 @@ impl Controller {
     /// The processor time that it has used, of all threads, in steps of 10 ms.
     pub fn cpu(&self) -> Result<Duration> {
         let id = self.child.id().ok_or("the controller has ended")?;
-        let (user, system) = processor_time::of(id)?;
-        Ok(user + system)
+        Ok(processor_time::of(id)?.total())
     }
 
     /// The processor time of the threads that it has now, to the nanosecond.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
-use smc_benches::Result;
+use smc_benches::processor_time::ProcessorTime;
+use smc_benches::{Result, percentile};
 use smc_lab::tools::LoadResult;
 use smc_lab::{Lab, LabHandle, LabOptions};
 use tokio::task::JoinSet;
 
 use crate::minimal;
-use crate::pair::{Pair, Used};
+use crate::pair::Pair;
 
 /// A caller and a server in the mesh, with a policy for each protocol, and another pair outside of it.
 const MESH: &str = include_str!("mesh.yaml");
@@ -49,9 +50,9 @@ struct Sum {
     requests: u64,
     failures: u64,
     seconds: f64,
-    used: [Used; 2],
-    p50_us: Vec<u64>,
-    p99_us: Vec<u64>,
+    used: [ProcessorTime; 2],
+    p50: Vec<Duration>,
+    p99: Vec<Duration>,
 }
 
 impl Protocol {
@@ -111,7 +112,7 @@ pub(crate) async fn measure(protocols: &[Protocol], connections: &[u16], turns: 
                 "sidecars": mesh.figures(),
                 "minimal": floor.figures(),
                 "cpu_ratio": ratio(mesh.cpu_us(), floor.cpu_us()),
-                "p50_ratio": ratio(float(median(&mesh.p50_us)), float(median(&floor.p50_us))),
+                "p50_ratio": ratio(percentile(&mesh.p50, 50).as_secs_f64(), percentile(&floor.p50, 50).as_secs_f64()),
             });
             figures.insert(format!("{}_{count}", protocol.name()), figure);
         }
@@ -153,19 +154,19 @@ impl Sum {
         let result = load(lab, way.pod, &way.args, connections, each).await?;
         let after = way.pair.used()?;
         for ((sum, after), before) in self.used.iter_mut().zip(after).zip(before) {
-            sum.add(after.since(before));
+            *sum += after.since(before);
         }
         self.requests += result.requests;
         self.failures += result.failures;
         self.seconds += each.as_secs_f64();
-        self.p50_us.push(result.p50_us);
-        self.p99_us.push(result.p99_us);
+        self.p50.push(Duration::from_micros(result.p50_us));
+        self.p99.push(Duration::from_micros(result.p99_us));
         Ok(())
     }
 
     /// The processor time of both for a request, in microseconds.
     fn cpu_us(&self) -> f64 {
-        self.used.iter().map(|used| self.each_us(used.user + used.system)).sum()
+        self.used.iter().map(|used| self.each_us(used.total())).sum()
     }
 
     fn each_us(&self, time: Duration) -> f64 {
@@ -173,26 +174,20 @@ impl Sum {
     }
 
     fn figures(&self) -> Value {
-        let envoy = |used: Used| json!({"user_us": rounded(self.each_us(used.user)), "system_us": rounded(self.each_us(used.system))});
+        let envoy = |used: ProcessorTime| json!({"user_us": rounded(self.each_us(used.user)), "system_us": rounded(self.each_us(used.system))});
         let [caller, server] = self.used;
         json!({
             "requests_per_second": rounded(float(self.requests) / self.seconds),
             "failures": self.failures,
-            "p50_us": median(&self.p50_us),
-            "p99_us": median(&self.p99_us),
+            "p50_us": percentile(&self.p50, 50).as_micros(),
+            "p99_us": percentile(&self.p99, 50).as_micros(),
             "caller": envoy(caller),
             "server": envoy(server),
         })
     }
 }
 
-fn median(values: &[u64]) -> u64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-}
-
-/// Turns last seconds, so counts and microseconds are far below the bound.
+/// Turns last seconds, so counts are far below the bound.
 fn float(value: u64) -> f64 {
     f64::from(u32::try_from(value).unwrap_or(u32::MAX))
 }

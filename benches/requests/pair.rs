@@ -1,22 +1,15 @@
 //! Owns the processes of the two Envoys that a request passes, and the processor time that they use.
 
 use std::fs;
-use std::time::Duration;
 
-use smc_benches::{Result, processor_time};
+use smc_benches::Result;
+use smc_benches::processor_time::{self, ProcessorTime};
 
 /// The Envoy of the caller, and that of the server.
 #[derive(Debug)]
 pub(crate) struct Pair {
     caller: u32,
     server: u32,
-}
-
-/// The processor time of one Envoy: in user space, and in the kernel.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Used {
-    pub(crate) user: Duration,
-    pub(crate) system: Duration,
 }
 
 impl Pair {
@@ -26,28 +19,9 @@ impl Pair {
     }
 
     /// What the caller's and the server's have used so far.
-    pub(crate) fn used(&self) -> Result<[Used; 2]> {
-        Ok([used(self.caller)?, used(self.server)?])
+    pub(crate) fn used(&self) -> Result<[ProcessorTime; 2]> {
+        Ok([processor_time::of(self.caller)?, processor_time::of(self.server)?])
     }
-}
-
-impl Used {
-    pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            user: self.user.saturating_sub(before.user),
-            system: self.system.saturating_sub(before.system),
-        }
-    }
-
-    pub(crate) fn add(&mut self, more: Self) {
-        self.user += more.user;
-        self.system += more.system;
-    }
-}
-
-fn used(pid: u32) -> Result<Used> {
-    let (user, system) = processor_time::of(pid)?;
-    Ok(Used { user, system })
 }
 
 /// The only Envoy that has this argument.

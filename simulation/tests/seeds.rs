@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use smc_simulation::trace::Trace;
+use smc_testkit::setting::setting;
 
 /// The seeds to run: 1 to 20, or as many as `SMC_SEEDS` says, from `SMC_SEED` on.
-#[expect(clippy::disallowed_methods, reason = "a test takes no arguments")]
 pub(crate) fn seeds() -> Range<u64> {
-    let setting = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
     let first = setting("SMC_SEED").unwrap_or(1_u64);
     first..first.saturating_add(setting("SMC_SEEDS").unwrap_or(20))
 }

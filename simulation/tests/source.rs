@@ -10,13 +10,14 @@ use smc_simulation::model_api::judge::Rule;
 use smc_simulation::model_api::shrink::shrink;
 use smc_simulation::model_api::story::Story;
 use smc_simulation::model_api::world::{Failed, describe, tell};
+use smc_testkit::setting::setting;
 
 /// As many seeds as take some twenty seconds.
 const SEEDS: u64 = 600;
 
 #[test]
 fn what_is_published_is_what_the_api_server_had() {
-    if setting("SMC_SURVEY").is_some() {
+    if setting::<u64>("SMC_SURVEY").is_some() {
         return survey();
     }
     for seed in seeds() {
@@ -66,9 +67,4 @@ fn survey() {
 fn seeds() -> Range<u64> {
     let first = setting("SMC_SEED").unwrap_or(1);
     first..first.saturating_add(setting("SMC_SEEDS").unwrap_or(SEEDS))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test takes no arguments")]
-fn setting(name: &str) -> Option<u64> {
-    Some(std::env::var(name).ok()?.parse().expect("a number"))
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smc_testkit::ads::{Credentials, DeltaStream, ack, subscribe};
+use smc_testkit::setting::setting;
 use smc_xds::resource::ResourceType;
 use tokio::time::{Instant, timeout};
 
 use crate::hostile_objects::{SHAPES, files};
 use crate::replicas::{PODS, Random, Replicas, eventually};
-use crate::setting;
 
 /// How long a run in CI draws meshes.
 const SECONDS: u64 = 60;

@@ -40,6 +40,7 @@ use linearizable::{Action, Operation, State, is_linearizable};
 use relay::Link;
 use replicas::{PODS, Random, Replicas, eventually};
 use smc_proto::admin::v1 as pb;
+use smc_testkit::setting::setting;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -49,11 +50,6 @@ const CLIENTS: u64 = 4;
 /// Defaults of a run.
 const ROUNDS: u64 = 6;
 const REPLICAS: u64 = 3;
-
-#[expect(clippy::disallowed_methods, reason = "how a person replays a schedule")]
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_under_kills_partitions_and_lost_disks() {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use smc_lab::{Calls, FetchResult, LabHandle, Variant};
+use smc_testkit::setting::setting;
 use tokio::time::Instant;
 
 use crate::eventually::{eventually, eventually_answering};
@@ -59,9 +60,7 @@ fn assert_none_failed(calls: Vec<Calls>, what: &str) {
 
 /// How many pods each variant's lab deletes.
 fn deletions() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
-    let stated = std::env::var("SMC_DELETIONS").ok().and_then(|text| text.parse().ok());
-    stated.unwrap_or(DELETIONS).div_ceil(2)
+    setting("SMC_DELETIONS").unwrap_or(DELETIONS).div_ceil(2)
 }
 
 #[tokio::test(flavor = "multi_thread")]

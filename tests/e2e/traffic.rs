@@ -11,6 +11,7 @@ mod messages;
 
 use smc_lab::tools::{Dialogue, End, Exchange};
 use smc_lab::{Lab, LabHandle};
+use smc_testkit::setting::setting;
 
 use crate::eventually::{eventually, eventually_get};
 use crate::mesh::{Mesh, mesh_config};
@@ -183,13 +184,6 @@ async fn differences(lab: &LabHandle, cases: &[Case]) -> Vec<Vec<String>> {
     all
 }
 
-/// A number from the environment.
-#[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
-fn setting(name: &str, otherwise: u64) -> u64 {
-    let stated = std::env::var(name).ok();
-    stated.map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
-}
-
 /// How often a dialogue that differs is tried with one thing less.
 const ATTEMPTS: usize = 200;
 
@@ -214,7 +208,8 @@ async fn shrunk(lab: &LabHandle, mut dialogue: Drawn, mut found: Vec<String>) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn dialogues_that_are_drawn_are_the_same_with_sidecars_as_without() {
     let lab = ready().await;
-    let (first, count) = (setting("SMC_SEED", 1), setting("SMC_DIALOGUES", 100));
+    let first: u64 = setting("SMC_SEED").unwrap_or(1);
+    let count: u64 = setting("SMC_DIALOGUES").unwrap_or(100);
     let seeds: Vec<u64> = (first..first + count).collect();
     let mut wrong = Vec::new();
     for seeds in seeds.chunks(20) {

@@ -31,16 +31,11 @@ mod tally;
 
 use judge::{Disagreement, Emission};
 use smc_policy::Version;
+use smc_testkit::setting::setting;
 use tally::Tally;
 
 /// Meshes in one Envoy.
 const BATCH: usize = 20;
-
-/// A number from the environment.
-#[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
-}
 
 /// Judges `cases` meshes from the seed on, until a disagreement.
 fn search(seed: u64, cases: u64, emission: Emission, tally: &mut Tally) -> Option<Disagreement> {

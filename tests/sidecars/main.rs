@@ -15,6 +15,7 @@ use serde_json::Value;
 use smc_lab::Lab;
 use smc_testkit::envoy_log::{Gap, line, percentiles, streams};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_testkit::setting::setting;
 use smc_testkit::shards::ShardsReport;
 
 use crowd::Traffic;
@@ -44,9 +45,7 @@ fn now() -> u64 {
 }
 
 fn number_of_sidecars() -> usize {
-    #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
-    let stated = std::env::var("SMC_SIDECARS").ok().and_then(|text| text.parse().ok());
-    stated.unwrap_or(SIDECARS)
+    setting("SMC_SIDECARS").unwrap_or(SIDECARS)
 }
 
 /// The lab, and what its sidecars have logged before the present step.

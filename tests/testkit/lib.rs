@@ -5,8 +5,8 @@
 //! hostile ones ([`hostile`]), a [`relay`] to a server, the reading of Envoy's log ([`envoy_log`]), of the
 //! report about [`shards`] and of a process's [`memory`], an allocator that counts ([`allocations`]), a
 //! document as blocks of commands ([`page`]), choices from a seed ([`random`]), the fields of a [`schema`],
-//! and the wait for what is to come ([`mod@eventually`]). Asserts nothing itself. Panics where a fixture is
-//! wrong: a test fails then, which is what it is for.
+//! a number from the environment ([`mod@setting`]), and the wait for what is to come ([`mod@eventually`]).
+//! Asserts nothing itself. Panics where a fixture is wrong: a test fails then, which is what it is for.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -28,6 +28,7 @@ pub mod page;
 pub mod random;
 pub mod relay;
 pub mod schema;
+pub mod setting;
 pub mod shards;
 pub mod shop;
 pub mod subscriptions;

@@ -200,7 +200,6 @@ fn body(random: &mut Random, number: usize) -> Body {
         _ => {
             let mut chunks: Vec<_> = (0..random.below(5)).map(|_| text(random)).collect();
             chunks.retain(|chunk| !chunk.is_empty());
-            chunks.push(LAST.to_owned());
             let trailer = random.one_in(3).then(|| ["x-sum: 7", "x-sum: 8", "x-sum: 9"][number % 3]);
             Body::Chunks(chunks, trailer)
         }
@@ -313,8 +312,8 @@ impl Half {
             }
             Body::Chunks(chunks, trailer) => {
                 pieces.push(head + "transfer-encoding: chunked\r\n\r\n");
-                pieces
-                    .extend(chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.chars().count())));
+                let chunks = chunks.iter().map(String::as_str).chain([LAST]);
+                pieces.extend(chunks.map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.chars().count())));
                 let trailer = trailer.map(|line| format!("{line}\r\n")).unwrap_or_default();
                 pieces.push(format!("0\r\n{trailer}\r\n"));
             }
@@ -355,7 +354,7 @@ impl Half {
             Body::Sized(text) if text.is_empty() => vec![Body::None],
             Body::Sized(_) => vec![Body::None, Body::Sized(String::new()), Body::Sized("a".to_owned())],
             Body::Chunks(chunks, trailer) => [
-                (chunks.len() > 1).then(|| Body::Chunks(chunks[1..].to_vec(), *trailer)),
+                (!chunks.is_empty()).then(|| Body::Chunks(chunks[1..].to_vec(), *trailer)),
                 trailer.map(|_| Body::Chunks(chunks.clone(), None)),
                 Some(Body::Sized("a".to_owned())),
             ]

@@ -16,6 +16,7 @@ use smc_lab::{Calls, FetchResult, Lab, LabOptions};
 use smc_test_kubernetes::{Cluster, ClusterOptions, Programs, create_all};
 use smc_testkit::envoy_log::{ENVOY_ARGS, line, streams};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_testkit::setting::setting;
 use smc_testkit::shards::ShardsReport;
 use tokio::time::Instant;
 
@@ -254,9 +255,9 @@ async fn api_server(programs: Programs) -> Cluster {
 #[tokio::test(flavor = "multi_thread")]
 async fn restarts_of_controllers_take_nothing_from_any_envoy() {
     let Some(programs) = shared::programs() else { return };
-    let rounds = shared::number("SMC_ROUNDS");
+    let rounds = setting("SMC_ROUNDS");
     let size = if rounds.is_some() { LONG } else { SHORT };
-    let replicas = shared::number("SMC_REPLICAS").unwrap_or(1);
+    let replicas = setting("SMC_REPLICAS").unwrap_or(1);
     let cluster = api_server(programs).await;
     let mut stage = Stage::start(&cluster, size, replicas).await;
     let rounds = rounds.unwrap_or(SHORT_ROUNDS);

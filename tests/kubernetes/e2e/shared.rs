@@ -107,12 +107,6 @@ pub(crate) fn images() -> Vec<Image> {
     ]
 }
 
-/// A number from the environment.
-pub(crate) fn number<N: std::str::FromStr>(name: &str) -> Option<N> {
-    let text = variable(name)?.into_string().unwrap();
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
-}
-
 #[expect(clippy::disallowed_methods, reason = "`cargo test` passes no flags")]
 pub(crate) fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)

@@ -12,6 +12,7 @@ mod ways;
 
 use serde_json::{Value, json};
 use smc_test_kubernetes::{Cluster, ClusterOptions, ENVOY_IMAGE, MESH_NAMESPACE, SMC_IMAGE};
+use smc_testkit::setting::setting;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -20,7 +21,7 @@ use self::steps::{Way, drawn};
 use self::ways::Chosen;
 use crate::mesh;
 use crate::program::Program;
-use crate::shared::{self, number, programs};
+use crate::shared::{self, programs};
 
 /// Other names of the two images, for upgrades.
 const OTHER_IMAGE: &str = "smc:next";
@@ -91,7 +92,7 @@ impl<'a> Walk<'a> {
 #[tokio::test]
 async fn after_each_step_of_a_walk_all_is_well_or_the_check_says_what_to_type() {
     let Some(programs) = programs() else { return };
-    let (seed, count) = (number("SMC_SEED").unwrap_or(SEED), number("SMC_STEPS").unwrap_or(STEPS));
+    let (seed, count) = (setting("SMC_SEED").unwrap_or(SEED), setting("SMC_STEPS").unwrap_or(STEPS));
     let (way, steps) = drawn(seed, count);
     eprintln!("SMC_SEED={seed}, installed by {way:?}: {steps:?}");
     let options = ClusterOptions::new(programs, shared::images());

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use smc_types::duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::fetch::{Client, RequestArgs};
+use super::tcp;
 use crate::LabError;
 
 /// The most connections of one client: each has a task and a socket.
@@ -138,10 +139,5 @@ async fn say(stream: &mut Option<BufReader<TcpStream>>, address: &str, line: &st
         }
     };
     stream.write_all(line.as_bytes()).await?;
-    // The server is `smc-lab echo`, whose lines are short.
-    let mut answer = String::new();
-    if stream.read_line(&mut answer).await? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(())
+    tcp::line(stream).await.map(drop)
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use smc_types::duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::TcpResult;
 
@@ -90,7 +89,8 @@ async fn step<T>(args: &TcpArgs, what: &str, future: impl Future<Output = io::Re
     outcome.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }
 
-async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<String> {
+/// The next line, without its end. One that is too long comes in parts.
+pub(super) async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = Vec::new();
     if reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await? == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));

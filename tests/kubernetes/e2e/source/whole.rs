@@ -6,6 +6,7 @@ use std::time::Duration;
 use smc_kubernetes::client::connect;
 use smc_test_kubernetes::Cluster;
 use smc_testkit::relay::Relay;
+use smc_testkit::setting::setting;
 use smc_types::object_ref::Kind;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -91,7 +92,7 @@ async fn the_first_batch_of_a_source_is_the_whole_mesh() {
     let Some(programs) = shared::api_programs() else { return };
     let cluster = alone(programs, &[]).await;
     let (client, road) = (cluster.client().await.unwrap(), Road::to(&cluster).await);
-    let mut world = World::new(&client, shared::number("SMC_SEED").unwrap_or(SEED)).await;
+    let mut world = World::new(&client, setting("SMC_SEED").unwrap_or(SEED)).await;
     for (namespaces, starts) in SIZES {
         world.grow(&client, namespaces).await;
         let (mut directory, mut most) = (tempfile::tempdir().unwrap(), Cost::default());

@@ -154,6 +154,9 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
         EffectiveKind::TrafficSplit => {
             format!(r#","spec":{{"service":"o1","backends":[{{"service":"o2","weight":{mark}}}]}}"#)
         }
+        EffectiveKind::IngressBackend => format!(
+            r#","spec":{{"backends":[{{"name":"o1","port":{{"number":{mark},"protocol":"http"}}}}],"sources":[{{"kind":"IPRange","name":"10.0.0.0/8"}}]}}"#
+        ),
         EffectiveKind::MeshConfig => {
             format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#)
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::osm::MeshConfig;
+use crate::osm::{IngressBackend, MeshConfig};
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
@@ -36,6 +36,8 @@ pub enum Object {
     TrafficSplit(TrafficSplit),
     /// An OSM MeshConfig, with the name of its object.
     MeshConfig(NamespacedName, MeshConfig),
+    /// An OSM IngressBackend.
+    IngressBackend(Arc<IngressBackend>),
 }
 
 impl Object {
@@ -53,6 +55,7 @@ impl Object {
             Self::UdpRoute(route) => (Kind::UdpRoute, &route.id),
             Self::TrafficSplit(split) => (Kind::TrafficSplit, &split.id),
             Self::MeshConfig(name, _) => (Kind::MeshConfig, name),
+            Self::IngressBackend(backend) => (Kind::IngressBackend, &backend.id),
         };
         ObjectRef::Namespaced(kind, name.clone())
     }
@@ -73,6 +76,12 @@ impl From<Workload> for Object {
 impl From<TrafficTarget> for Object {
     fn from(target: TrafficTarget) -> Self {
         Self::TrafficTarget(Arc::new(target))
+    }
+}
+
+impl From<IngressBackend> for Object {
+    fn from(backend: IngressBackend) -> Self {
+        Self::IngressBackend(Arc::new(backend))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod upstream_traffic_setting;
 
 use crate::kind::CustomKind;
 
+pub use ingress_backend::{IngressBackend, read_ingress_backend};
 pub use mesh_config::{MeshConfig, read_mesh_config};
 
 /// The kinds.

@@ -4,9 +4,9 @@
 //! Does not know Envoy, streams or time.
 //!
 //! `apply` takes events, and `settle` works out what several of them affect (`pending` and `mentions` are
-//! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects.
-//! The queries: `query` for what exists, `inbound` for who may connect, `outbound` for what an identity may
-//! call, `splits` for the weights, `problems` for what is wrong.
+//! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
+//! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
+//! may, `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -18,6 +18,7 @@ mod endpoint;
 mod endpoint_budget;
 mod inbound;
 mod index;
+mod ingress;
 mod intents;
 mod mentions;
 mod namespace_budgets;
@@ -47,7 +48,7 @@ pub use intents::OutboundIntents;
 pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
-use smc_api::osm::MeshConfig;
+use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
@@ -72,6 +73,7 @@ pub struct Catalog {
     udp_routes: BTreeMap<NamespacedName, UdpRoute>,
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
+    ingress_backends: BTreeMap<NamespacedName, Arc<IngressBackend>>,
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,

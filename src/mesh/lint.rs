@@ -4,9 +4,10 @@
 //! - every resource that another one refers to exists;
 //! - names are unique and agree with the content;
 //! - no two filter chains match the same connections;
-//! - no TLS context accepts every identity;
-//! - no traffic of the mesh leaves or enters the pod in clear text;
-//! - no request reaches the application without RBAC rules.
+//! - no TLS context accepts every identity, but for that of an ingress;
+//! - no traffic leaves or enters the pod in clear text, but for that of an ingress;
+//! - no request reaches the application without RBAC rules, which name identities, and for an ingress the
+//!   addresses of connections, or DNS names.
 //!
 //! The lint reads the encoded bytes and shares no code with [`crate::translate`], which made them: it spells
 //! the resource names that it knows itself. Equal content is read only once ([`Facts`]). It repairs nothing;

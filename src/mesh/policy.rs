@@ -1,7 +1,8 @@
-//! The semantics of SMI access policy: what a TrafficTarget grants.
+//! The semantics of access policy: what a TrafficTarget grants, and an IngressBackend.
 //!
-//! Owns the reading of access v1alpha3 as pure functions over the objects of [`smc_api`]. The catalog
-//! decides which targets count ([`crate::catalog`]); [`crate::translate`] writes the result for Envoy.
+//! Owns the reading of SMI's access v1alpha3, and of OSM's ingress, as pure functions over the objects of
+//! [`smc_api`]. The catalog decides which of them count ([`crate::catalog`]); [`crate::translate`] writes the
+//! result for Envoy.
 //!
 //! Three rules hold everywhere. Policy is additive: what any rule allows is allowed, and nothing else is.
 //! The destination enforces; a source is configured only with what it needs to connect. What cannot
@@ -11,9 +12,11 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod grants;
+mod ingress;
 mod suggestion;
 
 pub(crate) use bounds::match_bytes;
 pub use bounds::{Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
 pub use grants::{Routes, allows_something, grant, grants};
+pub use ingress::{Opening, bytes as opening_bytes, chains as ingress_chains};
 pub use suggestion::{Call, Destinations, PortServers, Suggestion};

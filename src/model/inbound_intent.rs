@@ -11,6 +11,7 @@ use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
 use crate::http_match::HttpMatch;
+use crate::ingress::IngressChain;
 use crate::sidecar_settings::{AccessLog, LocalProxyMode};
 
 /// What may reach the workloads of a class.
@@ -18,9 +19,11 @@ use crate::sidecar_settings::{AccessLog, LocalProxyMode};
 pub struct InboundIntent {
     /// The ports that are open to someone or closed by policy, in the order of the class.
     pub ports: Vec<(InboundPort, InboundAccess)>,
+    /// The ways from outside of the mesh to these ports, sorted.
+    pub ingress: Vec<IngressChain>,
     /// The ports of the class for which there is no room. They are closed.
     pub without_room: Vec<InboundPort>,
-    /// The rules for which there is no room. They allow nothing.
+    /// The TrafficTargets and IngressBackends for which there is no room. They allow nothing.
     pub left_out: BTreeSet<ObjectRef>,
     /// Where the sidecar reaches its application.
     pub local_proxy_mode: LocalProxyMode,

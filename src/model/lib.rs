@@ -8,6 +8,7 @@
 pub mod cidr;
 pub mod http_match;
 pub mod inbound_intent;
+pub mod ingress;
 pub mod outbound_intent;
 pub mod quantity;
 pub mod regex;

@@ -191,13 +191,13 @@ kinds! {
             advertised: "config.openservicemesh.io/v1alpha2", plural: "meshconfigs", extent: Extent::Own,
             letter: b'M', ..CUSTOM
         },
+        /// OSM's backends of an ingress.
+        IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
     }
     // They are checked, and nothing follows from them.
     checked {
         /// OSM's hosts outside of the mesh.
         Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
-        /// OSM's backends of an ingress.
-        IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
         /// OSM's retries.
         Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
         /// OSM's access logs and traces.

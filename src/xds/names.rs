@@ -55,6 +55,17 @@ pub fn outbound_validation(service: &ServiceId) -> String {
     format!("root-cert-for-mtls-outbound:{service}")
 }
 
+/// The validation context of connections from an ingress to a port: the names that it may have.
+pub fn ingress_validation(port: u16) -> String {
+    format!("root-cert-for-ingress:{port}")
+}
+
+/// The validation context of connections from an ingress to a port where not each client has a certificate:
+/// any of the mesh's CA.
+pub fn optional_ingress_validation(port: u16) -> String {
+    format!("root-cert-for-optional-ingress:{port}")
+}
+
 /// The cluster of a service port.
 pub fn cluster(service: &ServiceId, port: u16) -> String {
     format!("{service}|{port}")
@@ -114,6 +125,12 @@ pub fn headless_chain(own: &str, number: u16) -> String {
 /// The filter chain, and the route configuration, of a port of the application.
 pub fn inbound(port: u16, protocol: AppProtocol) -> String {
     format!("inbound_{port}_{}", protocol.as_str())
+}
+
+/// The filter chain, and the route configuration, of connections from an ingress to a port of the
+/// application.
+pub fn ingress(port: u16, transport: &str) -> String {
+    format!("ingress_{port}_{transport}")
 }
 
 #[cfg(test)]

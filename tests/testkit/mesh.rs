@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use smc_api::mesh_workload::{MeshWorkloadMeta, read_mesh_workload};
-use smc_api::osm::MeshConfig;
+use smc_api::osm::{self, MeshConfig};
 use smc_api::smi::{self, SplitVersion};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_mesh::catalog::{Object, SourceEvent};
@@ -162,6 +162,11 @@ pub fn split(name: &str, root: &str, backends: &[(&str, u32)], matches: &[&str])
     }
     let id: NamespacedName = name.parse().unwrap();
     upsert(Object::TrafficSplit(smi::read_traffic_split(id, SplitVersion::V1Alpha4, spec).object.unwrap()))
+}
+
+/// An IngressBackend from its `spec`.
+pub fn ingress(name: &str, spec: Value) -> Input {
+    upsert(Object::from(osm::read_ingress_backend(&name.parse().unwrap(), spec).object.unwrap()))
 }
 
 /// The MeshConfig.

@@ -34,6 +34,7 @@ pub(super) fn mark(object: &Object) -> Option<u32> {
         Object::TcpRoute(route) => route.ports.first().copied().map(u32::from),
         Object::UdpRoute(route) => route.ports.first().copied().map(u32::from),
         Object::TrafficSplit(split) => split.backends.first().map(|backend| backend.weight),
+        Object::IngressBackend(object) => object.backends.first().map(|opened| u32::from(opened.port)),
         Object::MeshConfig(_, config) => {
             config.injected.exclude_outbound_ports.first().copied().map(u32::from)
         }

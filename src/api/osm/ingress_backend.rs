@@ -1,20 +1,32 @@
-//! `policy.openservicemesh.io` IngressBackend.
+//! `policy.openservicemesh.io` IngressBackend: what of outside the mesh may reach ports of a service.
+//!
+//! Owns its fields. What cannot be read narrows: a backend, a name or a principal that cannot be read is left
+//! out, and of a source that cannot be read it is not known whether it was to restrict the addresses, so the
+//! others are taken as if it did. An empty list that is written down means none.
+
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
+use smc_model::cidr::{IpNet, parse_cidr};
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
+use smc_types::text::truncated;
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, entries,
-    matches, port, range, read, reference, section,
+    is_host_name, port, reference, typed_reference,
 };
-use crate::kind::{CustomKind, schema, without_effect};
+use crate::kind::{CustomKind, effective, schema};
+use crate::object::Object;
 use crate::reading::{Findings, Node};
 
 /// The protocols that an ingress may speak.
 const INGRESS_PROTOCOLS: [&str; 2] = ["http", "https"];
+
+/// How the names end by which sidecars ask for services. An ingress has no use of them.
+const OF_SERVICES: &str = ".svc.cluster.local";
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
@@ -25,11 +37,11 @@ pub const KIND: CustomKind = CustomKind {
             "sources": [{"kind": "Service", "namespace": "ingress", "name": "gateway"}],
         })
     },
-    read: |object| without_effect(read_ingress_backend(&object.id, object.spec)),
+    read: |object| effective(read_ingress_backend(&object.id, object.spec), Object::from),
     ..CustomKind::new(Kind::IngressBackend)
 };
 
-/// Services that an ingress outside the mesh may reach. Not enforced yet.
+/// Ports of services that an ingress outside of the mesh may reach.
 #[derive(Debug, JsonSchema)]
 pub struct IngressBackendSpec {
     /// The services, of the object's namespace.
@@ -38,7 +50,7 @@ pub struct IngressBackendSpec {
     /// What may reach them: a Service, an IPRange or an AuthenticatedPrincipal.
     #[schemars(length(max = MAX_ENTRIES))]
     pub sources: Vec<Reference>,
-    /// HTTPRouteGroups that restrict the requests.
+    /// HTTPRouteGroups of the object's namespace that restrict the requests.
     #[schemars(length(max = MAX_MATCHES))]
     pub matches: Option<Vec<TypedReference>>,
 }
@@ -49,7 +61,7 @@ pub struct IngressPort {
     /// The name of the service.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its port, and the protocol that the ingress speaks: `http` or `https`.
+    /// The port of its pods, and the protocol that the ingress speaks: `http` or `https`.
     pub port: Port,
     /// How TLS is checked.
     pub tls: Option<IngressTls>,
@@ -66,62 +78,236 @@ pub struct IngressTls {
     pub sni_hosts: Option<Vec<String>>,
 }
 
-/// Reads the `spec` of an IngressBackend.
-pub fn read_ingress_backend(id: &NamespacedName, spec: Value) -> Reading<()> {
-    read(Kind::IngressBackend, id, spec, |id, spec, findings| {
-        let mut principals = false;
-        for node in entries(spec, "sources", MAX_ENTRIES, true, findings) {
-            principals |= ingress_source(node, findings);
-        }
-        for node in entries(spec, "backends", MAX_SETTINGS, true, findings) {
-            ingress_port(id, node, principals, findings);
-        }
-        matches(spec, &[HTTP_ROUTE_GROUP], findings);
-    })
+/// An object as the mesh reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressBackend {
+    /// Its own name. Its services and HTTPRouteGroups are of its namespace.
+    pub id: NamespacedName,
+    /// The ports that it opens.
+    pub backends: BTreeSet<BackendPort>,
+    /// What it opens them to.
+    pub sources: IngressSources,
+    /// The HTTPRouteGroups that requests have to match; `None` (the field is absent) means all requests.
+    pub matches: Option<BTreeSet<NamespacedName>>,
 }
 
-/// Whether the source is an identity in a client's certificate.
-fn ingress_source(node: Node, findings: &mut Findings) -> bool {
+/// A port that an IngressBackend opens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BackendPort {
+    /// The service.
+    pub service: ServiceId,
+    /// The port of its pods.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: IngressProtocol,
+}
+
+/// What an ingress speaks to a backend.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IngressProtocol {
+    /// HTTP in clear text.
+    Http,
+    /// HTTP over TLS, with the certificate of the backend's identity.
+    Https {
+        /// Whether the client has to show a certificate of one of the principals.
+        checks_client: bool,
+        /// The names that the client may ask for, in lower case, also `*.example.com`; `None` means any, and
+        /// none. Never empty.
+        server_names: Option<BTreeSet<String>>,
+    },
+}
+
+/// What an IngressBackend opens its ports to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IngressSources {
+    /// Where connections may come from; `None` if the sources name no address at all.
+    pub addresses: Option<IngressAddresses>,
+    /// The DNS names in certificates of clients, one of which has to be there.
+    pub principals: BTreeSet<String>,
+}
+
+/// Where connections may come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IngressAddresses {
+    /// The services whose endpoints may connect.
+    pub services: BTreeSet<ServiceId>,
+    /// The networks whose addresses may connect.
+    pub ranges: BTreeSet<IpNet>,
+}
+
+/// Reads the `spec` of an IngressBackend.
+pub fn read_ingress_backend(id: &NamespacedName, spec: Value) -> Reading<IngressBackend> {
+    let mut findings = Findings::new(Kind::IngressBackend, id.clone());
+    let object = read(id, Node::spec(spec), &mut findings);
+    findings.into_reading(object)
+}
+
+fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<IngressBackend> {
+    let mut spec = spec.object(findings)?;
+    let mut sources = IngressSources::default();
+    for node in entries(&mut spec, "sources", MAX_ENTRIES, true, findings) {
+        read_source(node, &mut sources, findings);
+    }
+    let ports = entries(&mut spec, "backends", MAX_SETTINGS, true, findings);
+    let ports = ports.into_iter().filter_map(|node| read_port(id, node, &sources, findings));
+    let backends: BTreeSet<_> = ports.collect();
+    let matches = read_matches(id, spec.take("matches"), findings);
+    spec.finish(findings);
+    (!backends.is_empty()).then(|| IngressBackend { id: id.clone(), backends, sources, matches })
+}
+
+/// Adds a source. Whatever is no principal that can be read restricts the addresses.
+fn read_source(node: Node, sources: &mut IngressSources, findings: &mut Findings) {
     let path = node.path.clone();
     let kinds = ["Service", "IPRange", "AuthenticatedPrincipal"];
-    let Some((kind, name, namespace)) = reference(node, &kinds, findings) else { return false };
-    match kind.as_str() {
-        "Service" => match namespace {
-            None => findings.error(&format!("{path}.namespace"), "is missing, which a Service needs"),
-            Some(namespace) => {
-                if let Err(error) = ServiceId::new(&namespace, &name) {
-                    findings.error(&path, error.to_string());
-                }
-            }
-        },
-        "IPRange" => range(Node { path: format!("{path}.name"), value: name.into() }, findings),
-        _ => return true,
+    let source = reference(node, &kinds, findings);
+    if let Some((kind, name, _)) = &source
+        && kind == "AuthenticatedPrincipal"
+    {
+        if is_host_name(name) {
+            sources.principals.insert(name.clone());
+        } else {
+            let name = truncated(name, 60);
+            findings.error(&format!("{path}.name"), format!("is {name:?}, which is no DNS name; left out"));
+        }
+        return;
     }
-    false
+    let addresses = sources.addresses.get_or_insert_default();
+    let Some((kind, name, namespace)) = source else { return };
+    if kind == "IPRange" {
+        let path = format!("{path}.name");
+        match parse_cidr(&name) {
+            // A connection over IPv4 has an address of IPv4.
+            Ok(IpNet::V6(range)) if range.addr().to_ipv4_mapped().is_some() && range.prefix_len() >= 96 => {
+                findings.error(&path, "is a range of IPv4 mapped into IPv6; left out");
+            }
+            Ok(range) => {
+                addresses.ranges.insert(range);
+            }
+            Err(error) => findings.error(&path, error.to_string()),
+        }
+        return;
+    }
+    let Some(namespace) = namespace else {
+        findings.error(&format!("{path}.namespace"), "is missing, which a Service needs");
+        return;
+    };
+    match ServiceId::new(&namespace, &name) {
+        Ok(service) => {
+            addresses.services.insert(service);
+        }
+        Err(error) => findings.error(&path, error.to_string()),
+    }
 }
 
-fn ingress_port(id: &NamespacedName, node: Node, principals: bool, findings: &mut Findings) {
-    let Some(mut fields) = node.object(findings) else { return };
-    let path = fields.path("name");
-    if let Some(name) = fields.require("name", findings).and_then(|node| node.text(findings))
-        && let Err(error) = ServiceId::new(id.namespace(), &name)
-    {
-        findings.error(&path, error.to_string());
-    }
+fn read_port(
+    id: &NamespacedName,
+    node: Node,
+    sources: &IngressSources,
+    findings: &mut Findings,
+) -> Option<BackendPort> {
+    let path = node.path.clone();
+    let mut fields = node.object(findings)?;
+    let name_path = fields.path("name");
+    let name = fields.require("name", findings).and_then(|node| node.text(findings));
+    let service = name.and_then(|name| {
+        let service = ServiceId::new(id.namespace(), &name);
+        service.map_err(|error| findings.error(&name_path, error.to_string())).ok()
+    });
     let node = fields.require("port", findings);
-    let protocol = node.and_then(|node| port(node, &INGRESS_PROTOCOLS, findings));
-    let mut any_client = false;
-    if let Some(mut tls) = section(&mut fields, "tls", findings) {
-        let skip = tls.require("skipClientCertValidation", findings);
-        any_client = skip.and_then(|node| node.boolean(findings)).unwrap_or_default();
-        for node in entries(&mut tls, "sniHosts", MAX_SETTINGS, false, findings) {
-            node.text(findings);
-        }
-        tls.finish(findings);
-    }
-    if protocol.as_deref() == Some("https") && !any_client && !principals {
-        let message = "checks the certificates of clients, and no source is an AuthenticatedPrincipal: none could connect";
-        findings.error(&fields.path("tls"), message);
-    }
+    let port = node.and_then(|node| port(node, &INGRESS_PROTOCOLS, findings));
+    let tls = fields.take("tls").map(|node| read_tls(node, findings));
     fields.finish(findings);
+    let (service, (port, protocol)) = (service?, port?);
+    let protocol = if protocol == "http" {
+        if tls.is_some() {
+            findings
+                .warning(&format!("{path}.tls"), "has no meaning for a port that is reached in clear text");
+        }
+        IngressProtocol::Http
+    } else {
+        let (checks_client, server_names) = tls.unwrap_or(Some((true, None)))?;
+        IngressProtocol::Https { checks_client, server_names }
+    };
+    let checks_client = matches!(protocol, IngressProtocol::Https { checks_client: true, .. });
+    if checks_client && sources.principals.is_empty() {
+        let message = "checks the certificates of clients, and no source is an AuthenticatedPrincipal: none could connect";
+        findings.error(&format!("{path}.tls"), message);
+        return None;
+    }
+    if !checks_client && !sources.principals.is_empty() && sources.addresses.is_some() {
+        let message =
+            "asks for no certificate, so the AuthenticatedPrincipals restrict nothing here: the addresses do";
+        findings.warning(&path, message);
+    }
+    if !checks_client && sources.addresses.is_none() {
+        let message = "checks no certificates of clients, and no source names an address: anybody could connect, so \
+                       the port stays closed";
+        findings.error(&path, message);
+        return None;
+    }
+    Some(BackendPort { service, port, protocol })
 }
+
+/// Whether clients are checked, and the names that they may ask for. `None` if the names mean none.
+fn read_tls(node: Node, findings: &mut Findings) -> Option<(bool, Option<BTreeSet<String>>)> {
+    let mut tls = node.object(findings)?;
+    let skip = tls.require("skipClientCertValidation", findings).and_then(|node| node.boolean(findings));
+    let path = tls.path("sniHosts");
+    let restricts = tls.has("sniHosts");
+    let mut names = BTreeSet::new();
+    for node in entries(&mut tls, "sniHosts", MAX_SETTINGS, false, findings) {
+        let path = node.path.clone();
+        let Some(name) = node.text(findings) else { continue };
+        let name = name.to_ascii_lowercase();
+        if name.ends_with(OF_SERVICES) {
+            let message = format!(
+                "is {:?}, by which sidecars ask: a client that does has to be one; left out",
+                truncated(&name, 60)
+            );
+            findings.error(&path, message);
+        } else if is_host_name(name.strip_prefix("*.").unwrap_or(&name)) {
+            names.insert(name);
+        } else {
+            let name = truncated(&name, 60);
+            let message = format!("is {name:?}, which is neither a name nor *. and a name; left out");
+            findings.error(&path, message);
+        }
+    }
+    tls.finish(findings);
+    if restricts && names.is_empty() {
+        findings.error(&path, "names no host that a client could ask for: none could connect");
+        return None;
+    }
+    Some((!skip.unwrap_or(false), restricts.then_some(names)))
+}
+
+/// The groups, of which those that cannot be read are left out: they would only add requests.
+fn read_matches(
+    id: &NamespacedName,
+    node: Option<Node>,
+    findings: &mut Findings,
+) -> Option<BTreeSet<NamespacedName>> {
+    let node = node?;
+    let mut names = BTreeSet::new();
+    for node in node.list(MAX_MATCHES, findings).unwrap_or_default() {
+        let path = format!("{}.name", node.path);
+        let Some((_, name)) = typed_reference(node, &[HTTP_ROUTE_GROUP], findings) else { continue };
+        match NamespacedName::new(id.namespace(), &name) {
+            Ok(name) => {
+                names.insert(name);
+            }
+            Err(error) => findings.error(&path, error.to_string()),
+        }
+    }
+    if names.is_empty() {
+        findings.error(
+            "spec.matches",
+            "names no HTTPRouteGroup: no request gets in. Leave the field out for all",
+        );
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests;

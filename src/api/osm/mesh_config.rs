@@ -45,7 +45,7 @@ pub const KIND: CustomKind = CustomKind {
 /// The name of the one MeshConfig that counts.
 const SINGLETON: &str = "osm-mesh-config";
 
-/// Mesh-wide settings. The default holds while there is no MeshConfig: deny.
+/// Mesh-wide settings. The default holds while there is no MeshConfig: deny what no policy allows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MeshConfig {
     /// `traffic.enablePermissiveTrafficPolicyMode`: every identity in the mesh may call every other. SMI
@@ -53,6 +53,9 @@ pub struct MeshConfig {
     pub permissive: bool,
     /// `traffic.enableEgress`: connections to addresses that are no service of the mesh pass through.
     pub egress: bool,
+    /// `featureFlags.enableIngressBackendPolicy` is there and false: no IngressBackend has effect. OSM's own
+    /// default is true.
+    pub ignores_ingress: bool,
     /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None`
     /// means the controller's flag.
     pub service_cert_validity: Option<Duration>,
@@ -93,7 +96,6 @@ const NOT_OBEYED: &[(&str, Section)] = &[
             ("enableMulticlusterMode", &[]),
             ("enableSnapshotCacheMode", &[]),
             ("enableAsyncProxyServiceMapping", &[]),
-            ("enableIngressBackendPolicy", &["true"]),
             ("enableEnvoyActiveHealthChecks", &[]),
             ("enableRetryPolicy", &[]),
             // Of OSM's main branch after 1.2.
@@ -139,6 +141,11 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
                 read_sidecar(&mut fields, &mut injected, findings);
             }
             "observability" => config.access_log = access_log(&mut fields, findings),
+            "featureFlags" => {
+                // What cannot be read narrows.
+                let flag = fields.take("enableIngressBackendPolicy");
+                config.ignores_ingress = flag.is_some_and(|node| node.boolean(findings) != Some(true));
+            }
             _ => {}
         }
         for &(name, quiet) in not_obeyed {
@@ -319,16 +326,34 @@ mod tests {
             "certificate": {"serviceCertValidityDuration": "24h"},
             "sidecar": {"localProxyMode": "PodIP"},
             "observability": {"accessLog": "all"},
+            "featureFlags": {"enableIngressBackendPolicy": false},
         }));
         let expected = MeshConfig {
             permissive: true,
             egress: true,
+            ignores_ingress: true,
             service_cert_validity: Some(Duration::from_hours(24)),
             local_proxy_mode: LocalProxyMode::PodIp,
             access_log: AccessLog::All,
             injected: Arc::default(),
         };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
+    }
+
+    /// It is the one switch that is on where it is left out.
+    #[test]
+    fn ingress_is_ignored_where_its_flag_is_there_and_not_true() {
+        for (flags, ignored, problems) in [
+            (json!({}), false, 0),
+            (json!({"enableIngressBackendPolicy": true}), false, 0),
+            (json!({"enableIngressBackendPolicy": false}), true, 0),
+            (json!({"enableIngressBackendPolicy": "true"}), true, 1),
+            (json!({"enableIngressBackendPolicy": null}), true, 1),
+        ] {
+            let reading = read(json!({"featureFlags": flags}));
+            assert_eq!(reading.object.unwrap().ignores_ingress, ignored, "{flags}");
+            assert_eq!(reading.problems.len(), problems, "{flags}");
+        }
     }
 
     #[test]

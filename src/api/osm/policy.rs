@@ -1,12 +1,13 @@
 //! What the kinds of `policy.openservicemesh.io/v1alpha1` have in common.
 //!
-//! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce these
-//! kinds yet, so a reader returns only what is wrong, and that the object has no effect.
+//! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce all of
+//! these kinds yet; the reader of one that it does not returns only what is wrong, and that the object has no
+//! effect ([`read`]).
 
 use schemars::JsonSchema;
 use serde_json::Value;
 use smc_types::duration;
-use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, check_subdomain};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
@@ -20,7 +21,7 @@ pub(super) const MAX_SETTINGS: usize = 256;
 pub(super) const MAX_MATCHES: usize = 32;
 pub(super) const MAX_HEADERS: usize = 32;
 
-/// The message of every such object.
+/// The message of every object of a kind that is not enforced.
 pub const NOT_ENFORCED: &str = "is checked, and not enforced yet: it has no effect";
 
 pub(super) const HTTP_ROUTE_GROUP: &str = Kind::HttpRouteGroup.as_str();
@@ -149,15 +150,18 @@ pub(super) fn account(node: Node, own: Option<&str>, findings: &mut Findings) {
     }
 }
 
-/// The protocol of a port.
-pub(super) fn port(node: Node, protocols: &[&str], findings: &mut Findings) -> Option<String> {
+/// A port and its protocol.
+pub(super) fn port(node: Node, protocols: &[&str], findings: &mut Findings) -> Option<(u16, String)> {
     let mut fields = node.object(findings)?;
-    if let Some(node) = fields.require("number", findings) {
-        node.port(findings);
-    }
+    let number = fields.require("number", findings).and_then(|node| node.port(findings));
     let protocol = one_of(&mut fields, "protocol", protocols, findings);
     fields.finish(findings);
-    protocol
+    Some((number?, protocol?))
+}
+
+/// Whether a text is a DNS name in lower case.
+pub(super) fn is_host_name(text: &str) -> bool {
+    check_subdomain("host", text).is_ok()
 }
 
 pub(super) fn range(node: Node, findings: &mut Findings) {
@@ -172,19 +176,27 @@ pub(super) fn range(node: Node, findings: &mut Findings) {
 /// The kinds that `matches` refers to.
 pub(super) fn matches(spec: &mut Fields, kinds: &[&str], findings: &mut Findings) -> Vec<String> {
     let nodes = entries(spec, "matches", MAX_MATCHES, false, findings);
-    let read = |node: Node| {
-        let mut fields = node.object(findings)?;
-        if let Some(node) = fields.take("apiGroup") {
-            node.text(findings);
-        }
-        let kind = one_of(&mut fields, "kind", kinds, findings);
-        if let Some(node) = fields.require("name", findings) {
-            node.text(findings);
-        }
-        fields.finish(findings);
-        kind
-    };
-    nodes.into_iter().filter_map(read).collect()
+    nodes
+        .into_iter()
+        .filter_map(|node| typed_reference(node, kinds, findings))
+        .map(|(kind, _)| kind)
+        .collect()
+}
+
+/// The kind and name of a [`TypedReference`] to one of these kinds.
+pub(super) fn typed_reference(
+    node: Node,
+    kinds: &[&str],
+    findings: &mut Findings,
+) -> Option<(String, String)> {
+    let mut fields = node.object(findings)?;
+    if let Some(node) = fields.take("apiGroup") {
+        node.text(findings);
+    }
+    let kind = one_of(&mut fields, "kind", kinds, findings);
+    let name = fields.require("name", findings).and_then(|node| node.text(findings));
+    fields.finish(findings);
+    Some((kind?, name?))
 }
 
 pub(super) fn duration_of(fields: &mut Fields, name: &str, findings: &mut Findings) {

@@ -12,7 +12,7 @@ use super::backends::{Backends, Source};
 use super::problems::check::Check;
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
-use smc_api::osm::MeshConfig;
+use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{HttpRouteGroup, RouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
@@ -56,6 +56,7 @@ impl Catalog {
             }
             Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
             Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
+            Object::IngressBackend(new) => self.set_ingress_backend(&new.id.clone(), Some(new)),
         }
     }
 
@@ -86,6 +87,7 @@ impl Catalog {
             }
             EffectiveKind::TrafficSplit => self.set_split(name, None),
             EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
+            EffectiveKind::IngressBackend => self.set_ingress_backend(name, None),
         }
     }
 
@@ -121,6 +123,11 @@ impl Catalog {
         }
         if !same_mesh {
             self.due_in_namespace(name);
+            let sources =
+                || self.index.ingress_from.iter().filter(|(service, _)| service.namespace() == name);
+            self.pending.sources.extend(sources().map(|(service, _)| service.clone()));
+            let naming = sources().flat_map(|(_, objects)| objects).cloned();
+            self.found.all_of(naming.map(Check::IngressBackend));
         }
         if !same_log {
             let accounts: Vec<_> = self.accounts_in(name).cloned().collect();
@@ -299,6 +306,8 @@ impl Catalog {
         let splits = splits.filter_map(|split| self.traffic_splits.get(split));
         let roots: Vec<_> = splits.map(|split| split.root.clone()).collect();
         self.rewire(roots);
+        let ingress = self.index.ingress_using.get(id).into_iter().flatten().cloned();
+        self.pending.reopened.extend(ingress);
         self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
             catalog.route_groups.set((id.clone(), new));
         });
@@ -382,6 +391,28 @@ impl Catalog {
         }
     }
 
+    fn set_ingress_backend(&mut self, id: &NamespacedName, new: Option<Arc<IngressBackend>>) {
+        if self.ingress_backends.get(id) == new.as_ref() {
+            return;
+        }
+        self.found.due(Check::IngressBackend(id.clone()));
+        let before = self.accounts_opened_by([id]);
+        let old = self.ingress_backends.remove(id);
+        for object in old.iter().chain(&new) {
+            let services = object.sources.addresses.iter().flat_map(|addresses| &addresses.services);
+            self.pending.sources.extend(services.cloned());
+        }
+        if let Some(old) = old {
+            self.index.file_ingress_backend(&old, false);
+        }
+        if let Some(new) = new {
+            self.index.file_ingress_backend(&new, true);
+            self.ingress_backends.insert(id.clone(), new);
+        }
+        self.pending.affected.inbound.extend(before);
+        self.pending.reopened.insert(id.clone());
+    }
+
     fn set_mesh_config(&mut self, name: &NamespacedName, new: Option<MeshConfig>) {
         let before = self.mesh_config();
         self.found.due(Check::MeshConfig(name.clone()));
@@ -394,8 +425,9 @@ impl Catalog {
         self.pending.affected.everything |= before.permissive != after.permissive
             || before.egress != after.egress
             || before.local_proxy_mode != after.local_proxy_mode
-            || before.access_log != after.access_log;
-        if before.egress != after.egress {
+            || before.access_log != after.access_log
+            || before.ignores_ingress != after.ignores_ingress;
+        if before.egress != after.egress || before.ignores_ingress != after.ignores_ingress {
             self.found.all_due();
         }
     }

@@ -3,11 +3,11 @@
 //! Owns which grants count at a destination, and permissive mode. What one TrafficTarget grants is decided
 //! by [`crate::policy`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, Estimate, Fit, Routes};
+use crate::policy::{self, Estimate, Fit, Opening, Routes};
 use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
 use smc_model::sidecar_settings::AccessLog;
@@ -46,25 +46,45 @@ impl Catalog {
     }
 
     /// What the configuration of the inbound ports of a class takes, before it is made.
-    pub fn inbound_estimate(&self, class: &ProxyClass) -> Estimate<'_> {
-        if self.accepts_anyone(&class.account) {
-            return Estimate::of_ports(&class.inbound);
+    pub fn inbound_estimate<'a>(&'a self, class: &'a ProxyClass) -> Estimate<'a> {
+        self.estimate(class, &self.openings(class))
+    }
+
+    fn estimate<'a>(&'a self, class: &ProxyClass, openings: &[Opening<'a>]) -> Estimate<'a> {
+        let mut estimate = if self.accepts_anyone(&class.account) {
+            Estimate::of_ports(&class.inbound)
+        } else {
+            Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
+        };
+        let mut groups = BTreeMap::new();
+        for opening in openings {
+            let addresses = self.count_ingress_addresses(opening.object);
+            let bytes = policy::opening_bytes(self, opening, addresses, &mut groups);
+            estimate.add_ingress(&opening.object.id, bytes);
         }
-        Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
+        estimate
     }
 
     /// What may reach the workloads of a class, without what does not fit into `allowance` bytes.
     pub fn inbound_intent(&self, class: &ProxyClass, allowance: u64) -> InboundIntent {
         let config = self.mesh_config();
-        let Fit { left_out, ports } = self.inbound_estimate(class).fit(allowance);
+        let mut openings = self.openings(class);
+        let Fit { left_out, ingress_left_out, ports } = self.estimate(class, &openings).fit(allowance);
         let kept = || self.traffic_targets_for(&class.account).filter(|t| !left_out.contains(&t.id));
         let grants = (!self.accepts_anyone(&class.account))
             .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect::<Vec<_>>());
         let (open, without_room) = class.inbound.split_at(ports.min(class.inbound.len()));
+        openings.retain(|opening| !ingress_left_out.contains(&opening.object.id));
+        for opening in &mut openings {
+            opening.ports.retain(|(_, inbound)| open.contains(inbound));
+        }
+        let named = |kind, names: BTreeSet<_>| names.into_iter().map(move |n| ObjectRef::Namespaced(kind, n));
+        let left_out = named(Kind::TrafficTarget, left_out);
         InboundIntent {
             ports: open.iter().map(|port| (port.clone(), access(grants.as_deref(), port))).collect(),
+            ingress: policy::ingress_chains(self, &openings, |object| self.ingress_addresses(object)),
             without_room: without_room.to_vec(),
-            left_out: left_out.into_iter().map(|t| ObjectRef::Namespaced(Kind::TrafficTarget, t)).collect(),
+            left_out: left_out.chain(named(Kind::IngressBackend, ingress_left_out)).collect(),
             local_proxy_mode: config.local_proxy_mode,
             access_log: self.access_log(&class.account),
         }

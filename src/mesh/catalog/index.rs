@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::backends::Backends;
 use super::endpoint_budget::EndpointBudgets;
 use super::selection::SelectionBudgets;
+use smc_api::osm::IngressBackend;
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -107,6 +108,14 @@ pub(super) struct Index {
     pub(super) roots_in: BTreeMap<String, BTreeSet<ServiceId>>,
     pub(super) splits_into: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) splits_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+
+    /// IngressBackends by the services that they open, by those that they name as sources, and by the
+    /// HTTPRouteGroups they refer to.
+    pub(super) ingress_to: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    pub(super) ingress_from: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    pub(super) ingress_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    /// The addresses of what stands behind each service that is named as a source, as many as are heeded.
+    pub(super) source_addresses: BTreeMap<ServiceId, BTreeSet<IpAddr>>,
 }
 
 /// The labels of a pod, or of a selector, in a namespace.
@@ -209,6 +218,19 @@ impl Index {
         }
         for group in &split.matches {
             set(&mut self.splits_using, group.clone(), split.id.clone(), present);
+        }
+    }
+
+    /// Adds or removes an IngressBackend under its backends, sources and HTTPRouteGroups.
+    pub(super) fn file_ingress_backend(&mut self, object: &IngressBackend, present: bool) {
+        for opened in &object.backends {
+            set(&mut self.ingress_to, opened.service.clone(), object.id.clone(), present);
+        }
+        for service in object.sources.addresses.iter().flat_map(|addresses| &addresses.services) {
+            set(&mut self.ingress_from, service.clone(), object.id.clone(), present);
+        }
+        for group in object.matches.iter().flatten() {
+            set(&mut self.ingress_using, group.clone(), object.id.clone(), present);
         }
     }
 

@@ -11,7 +11,7 @@ use super::backends::{Backends, Source};
 use super::index::Label;
 use super::mentions::Mentions;
 use super::{Affected, Catalog};
-use smc_types::ids::{ServiceId, WorkloadId};
+use smc_types::ids::{NamespacedName, ServiceId, WorkloadId};
 
 /// Up to so many sources of a service, the difference that they make is worked out, also where nothing stands
 /// behind the service yet.
@@ -35,6 +35,10 @@ pub(super) struct Pending {
     pub(super) moved: BTreeSet<(String, IpAddr)>,
     /// The services whose callers may have another configuration.
     pub(super) rewired: BTreeSet<ServiceId>,
+    /// The IngressBackends that may open other ports than before, or to others.
+    pub(super) reopened: BTreeSet<NamespacedName>,
+    /// The services whose addresses as a source may differ, beside those whose backends may.
+    pub(super) sources: BTreeSet<ServiceId>,
     /// The addresses that a service began, or ceased, to claim.
     pub(super) disputed: BTreeSet<IpAddr>,
     /// The namespaces that began, or ceased, to accept every identity.

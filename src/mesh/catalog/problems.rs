@@ -11,6 +11,7 @@ pub(super) mod check;
 mod endpoints;
 pub(super) mod found;
 mod identities;
+mod ingress;
 mod machines;
 mod outside;
 mod services;

@@ -12,7 +12,8 @@ use super::fixtures::{
 };
 use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
-use smc_api::osm::MeshConfig;
+use crate::policy::fixtures::ingress;
+use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{Rule, UdpRoute};
 use smc_model::sidecar_settings::AccessLog;
 use smc_model::topology::{
@@ -174,6 +175,19 @@ fn a_split() -> impl Strategy<Value = Object> {
     )
 }
 
+fn an_ingress_backend() -> impl Strategy<Value = Object> {
+    let which = (select(vec!["a/i1", "a/i2", "b/i1"]), select(vec!["s1", "s2", "s3"]));
+    let port = select(vec![8080_u16, 9090, 7070]);
+    let from = (subsequence(&SERVICES[..], 0..3), subsequence(vec!["10.0.0.0/8", "fd00::/8"], 0..2));
+    let groups = proptest::option::of(subsequence(vec!["g1", "g2"], 0..3));
+    (which, port, from, groups).prop_map(|((id, service), port, (services, ranges), groups)| {
+        let full = |name: &str| format!("{}/{name}", namespace_of(id));
+        let object = ingress(id, &full(service), port, &services, &ranges);
+        let matches = groups.map(|groups| groups.iter().map(|group| name(&full(group))).collect());
+        Object::from(IngressBackend { matches, ..object })
+    })
+}
+
 fn an_object() -> impl Strategy<Value = Object> {
     let namespace = (
         select(&NAMESPACES[..]),
@@ -198,9 +212,10 @@ fn an_object() -> impl Strategy<Value = Object> {
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
     let log = select(AccessLog::WORDS.map(|(_, log)| log).to_vec());
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), any::<bool>(), any::<bool>(), log);
-    let config = config.prop_map(|(namespace, permissive, egress, access_log)| {
-        let config = MeshConfig { permissive, egress, access_log, ..MeshConfig::default() };
+    let switches = [any::<bool>(), any::<bool>(), any::<bool>()];
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log);
+    let config = config.prop_map(|(namespace, [permissive, egress, ignores_ingress], access_log)| {
+        let config = MeshConfig { permissive, egress, ignores_ingress, access_log, ..MeshConfig::default() };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)
     });
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
@@ -215,6 +230,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         4 => group,
         3 => tcp,
         6 => a_split(),
+        5 => an_ingress_backend(),
         1 => config,
         1 => udp,
         1 => identity,
@@ -267,14 +283,14 @@ pub(crate) fn furnished() -> Vec<Object> {
         target("a/k2", "a/y", &["b/x"], &[http_rule("a/g1", None)]),
         split("a/d1", "a/s3", &[("a/s1", 1), ("a/s2", 1)], &[]),
         split("a/d2", "a/s3", &[("a/s2", 1)], &["a/g1"]),
+        Object::from(ingress("a/i1", "a/s1", 80, &["b/s1", "a/s2"], &[])),
     ]
 }
 
-/// Everything an identity is served, except for endpoints, put into words.
-fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
+/// What may reach an identity, put into words.
+fn reached_by(catalog: &Catalog, id: &ServiceAccountId) -> String {
     use std::fmt::Write;
     let mut text = String::new();
-    writeln!(text, "{:?}", OutboundIntents::default().of(catalog, id)).unwrap();
     for class in catalog.classes(id) {
         writeln!(text, "{class:?} {}", catalog.inbound_estimate(class).demand()).unwrap();
         writeln!(text, "  {:?}", catalog.inbound_intent(class, MAX_IDENTITY)).unwrap();
@@ -282,6 +298,14 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
             writeln!(text, "  {:?}", catalog.inbound_access(id, inbound)).unwrap();
         }
     }
+    text
+}
+
+/// Everything else that an identity is served, except for endpoints.
+fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    writeln!(text, "{:?}", OutboundIntents::default().of(catalog, id)).unwrap();
     let look = |text: &mut String, service: &ServiceId| {
         let declared = catalog.service(service);
         let behind = catalog.accounts_behind(service);
@@ -308,14 +332,15 @@ fn answers(catalog: &Catalog, id: &ServiceAccountId) -> String {
 
 /// What is promised of every account, service and sidecar by name.
 struct Observed {
-    accounts: BTreeMap<ServiceAccountId, (bool, String)>,
+    accounts: BTreeMap<ServiceAccountId, (bool, String, String)>,
     endpoints: BTreeMap<ServiceId, String>,
     proxies: BTreeMap<ProxyName, String>,
 }
 
 fn observe(catalog: &Catalog) -> Observed {
     let accounts = ACCOUNTS.iter().map(|text| account(text));
-    let accounts = accounts.map(|id| (id.clone(), (catalog.runs_in_mesh(&id), answers(catalog, &id))));
+    let accounts = accounts
+        .map(|id| (id.clone(), (catalog.runs_in_mesh(&id), answers(catalog, &id), reached_by(catalog, &id))));
     let endpoints = SERVICES.iter().map(|text| service_id(text)).map(|id| {
         let ports = catalog.service(&id).into_iter().flat_map(|service| &service.ports);
         let of = |port: &ServicePort| (port.port, catalog.endpoints(&id, port).collect::<Vec<_>>());
@@ -367,11 +392,14 @@ proptest! {
             let shown = format!("{events:?}");
             let affected = catalog.apply_all(events);
             let after = observe(&catalog);
-            for (id, (ran, answers)) in &before.accounts {
-                let (runs, now) = &after.accounts[id];
+            for (id, (ran, answers, reached_by)) in &before.accounts {
+                let (runs, now, reached_now) = &after.accounts[id];
                 // An account that runs nothing in the mesh is served nothing.
                 if (*ran || *runs) && !affected.everything && !affected.accounts.contains(id) {
                     prop_assert_eq!(answers, now, "{} after {}", id, &shown);
+                    if !affected.inbound.contains(id) {
+                        prop_assert_eq!(reached_by, reached_now, "{} after {}", id, &shown);
+                    }
                 }
             }
             for (id, endpoints) in &before.endpoints {

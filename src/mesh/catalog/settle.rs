@@ -27,6 +27,8 @@ impl Catalog {
             mut workloads,
             mut rewired,
             mut disputed,
+            mut reopened,
+            mut sources,
             opened,
             mut before,
             ..
@@ -34,6 +36,10 @@ impl Catalog {
         // Those that run in the mesh may call what is open, before or after.
         let is_home = |catalog: &Self| opened.iter().any(|name| catalog.accounts_in(name).next().is_some());
         let was_home = is_home(self);
+        let named = backends.keys().filter(|service| self.index.ingress_from.contains_key(service));
+        sources.extend(named.cloned());
+        reopened.extend(self.turned_sources(sources));
+        affected.inbound.extend(self.accounts_opened_by(&reopened));
         let mut differing = Vec::new();
         let none = Backends::default();
         for (id, change) in self.within_budget(backends) {
@@ -70,6 +76,8 @@ impl Catalog {
         for id in &workloads {
             self.refresh_sidecar(id, &mut affected);
         }
+        affected.inbound.extend(self.accounts_opened_by(&reopened));
+        self.found.all_of(reopened.into_iter().map(Check::IngressBackend));
         rewired.extend(self.claiming(&disputed));
         let mut after = Mentions::default();
         after.visit_all(self, &rewired);

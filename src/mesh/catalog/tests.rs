@@ -1,6 +1,7 @@
 //! What the catalog answers and what events affect, rule by rule.
 
 mod batches;
+mod ingress;
 mod machines;
 
 use std::collections::BTreeSet;

@@ -12,10 +12,13 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message, Name};
 
-use super::reader::{Client, Reader, names_identities, wrapped};
+use super::reader::{
+    Client, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader, names_identities, wrapped,
+};
 use super::{Facts, requests};
 use smc_xds::resource::{ResourceType, Version};
 
@@ -79,8 +82,18 @@ impl Reader {
                     self.fault("has no trusted root certificate");
                 }
                 let names = &context.match_typed_subject_alt_names;
+                // The rules of the routes decide by the names.
+                if secret.name.starts_with(OPTIONAL_INGRESS_VALIDATION) && names.is_empty() {
+                    return secret.name;
+                }
                 if names.is_empty() {
                     self.fault("accepts every identity");
+                }
+                if secret.name.starts_with(INGRESS_VALIDATION) {
+                    if !names.iter().all(is_host_name) {
+                        self.fault("accepts more than DNS names of an ingress");
+                    }
+                    return secret.name;
                 }
                 let by_uri = |name: &tls::SubjectAltNameMatcher| {
                     name.san_type() == tls::subject_alt_name_matcher::SanType::Uri
@@ -160,6 +173,9 @@ impl Reader {
     }
 
     fn chain(&mut self, chain: &FilterChain, client: Client) -> Result<(), DecodeError> {
+        if client == Client::Others && chain.name.starts_with(INGRESS) {
+            return self.ingress_chain(chain);
+        }
         if let Some(context) = unpack::<tls::DownstreamTlsContext>(chain.transport_socket.as_ref())? {
             if !context.require_client_certificate.is_some_and(|required| required.value) {
                 self.fault(format!("filter chain {} accepts clients without a certificate", chain.name));
@@ -193,6 +209,46 @@ impl Reader {
         Ok(())
     }
 
+    /// A chain of an ingress: a connection manager whose requests pass RBAC rules, on one port, for what does
+    /// not begin as TLS of the mesh.
+    fn ingress_chain(&mut self, chain: &FilterChain) -> Result<(), DecodeError> {
+        let matched = chain.filter_chain_match.clone().unwrap_or_default();
+        let context = unpack::<tls::DownstreamTlsContext>(chain.transport_socket.as_ref())?;
+        let transport = if context.is_some() { "tls" } else { "raw_buffer" };
+        if matched.destination_port.is_none() || matched.transport_protocol != transport {
+            self.fault(format!("filter chain {} takes connections of others than an ingress", chain.name));
+        }
+        if let Some(context) = context {
+            let common = context.common_tls_context.unwrap_or_default();
+            let required = context.require_client_certificate.is_some_and(|required| required.value);
+            let wanted = if required { INGRESS_VALIDATION } else { OPTIONAL_INGRESS_VALIDATION };
+            let checked = validation(&common).map(|name| name.starts_with(wanted));
+            if checked == Some(false) || (checked.is_none() && required) {
+                self.fault(format!("filter chain {} wants certificates that it does not check", chain.name));
+            }
+            if checked.is_some() {
+                self.tls_of(&common);
+            } else {
+                self.certificates(&common);
+            }
+        }
+        let [filter] = &chain.filters[..] else {
+            self.fault(format!("filter chain {} has other filters than one for HTTP", chain.name));
+            return Ok(());
+        };
+        match &filter.config_type {
+            Some(filter::ConfigType::TypedConfig(config))
+                if config.type_url == HttpConnectionManager::type_url() =>
+            {
+                self.http(&HttpConnectionManager::decode(&*config.value)?, Client::Ingress)
+            }
+            _ => {
+                self.fault(format!("filter chain {} has other filters than one for HTTP", chain.name));
+                Ok(())
+            }
+        }
+    }
+
     fn tcp(&mut self, proxy: TcpProxy) {
         match proxy.cluster_specifier {
             Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {
@@ -205,19 +261,46 @@ impl Reader {
         }
     }
 
+    /// The TLS of a connection within the mesh.
     fn tls(&mut self, context: Option<tls::CommonTlsContext>) {
-        use tls::common_tls_context::ValidationContextType;
         let context = context.unwrap_or_default();
+        let for_ingress = [INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION];
+        if validation(&context).is_some_and(|name| for_ingress.iter().any(|prefix| name.starts_with(prefix)))
+        {
+            self.fault("accepts certificates that an ingress may have");
+        }
+        self.tls_of(&context);
+    }
+
+    fn tls_of(&mut self, context: &tls::CommonTlsContext) {
+        self.certificates(context);
+        match validation(context) {
+            Some(name) => self.refer(ResourceType::Secret, name),
+            None => self.fault("has no validation context from SDS"),
+        }
+    }
+
+    fn certificates(&mut self, context: &tls::CommonTlsContext) {
         for certificate in &context.tls_certificate_sds_secret_configs {
             self.refer(ResourceType::Secret, &certificate.name);
         }
-        match &context.validation_context_type {
-            Some(ValidationContextType::ValidationContextSdsSecretConfig(validation)) => {
-                self.refer(ResourceType::Secret, &validation.name);
-            }
-            _ => self.fault("has no validation context from SDS"),
-        }
     }
+}
+
+/// The name of the validation context, if it comes from SDS.
+fn validation(context: &tls::CommonTlsContext) -> Option<&str> {
+    use tls::common_tls_context::ValidationContextType;
+    match &context.validation_context_type {
+        Some(ValidationContextType::ValidationContextSdsSecretConfig(validation)) => Some(&validation.name),
+        _ => None,
+    }
+}
+
+/// Whether a certificate is accepted for one DNS name.
+fn is_host_name(name: &tls::SubjectAltNameMatcher) -> bool {
+    let pattern = name.matcher.as_ref().and_then(|matcher| matcher.match_pattern.as_ref());
+    name.san_type() == tls::subject_alt_name_matcher::SanType::Dns
+        && matches!(pattern, Some(MatchPattern::Exact(name)) if !name.is_empty())
 }
 
 /// Whether a cluster is static and all of its addresses are loopback addresses.

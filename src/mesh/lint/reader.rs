@@ -17,6 +17,15 @@ const OUTBOUND_LISTENER: &str = "outbound-listener";
 /// The listener of Envoy's statistics.
 const STATISTICS_LISTENER: &str = "inbound-prometheus-listener";
 
+/// The prefix of the names of what an ingress may have: filter chains, route configurations.
+pub(super) const INGRESS: &str = "ingress_";
+
+/// The prefix of the names of validation contexts for an ingress.
+pub(super) const INGRESS_VALIDATION: &str = "root-cert-for-ingress:";
+
+/// The prefix of those where a client need not have a certificate.
+pub(super) const OPTIONAL_INGRESS_VALIDATION: &str = "root-cert-for-optional-ingress:";
+
 /// The clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {
@@ -24,6 +33,8 @@ pub(super) enum Client {
     Application,
     /// A reader of the statistics, such as Prometheus.
     Scraper,
+    /// What policy lets in from outside of the mesh.
+    Ingress,
     /// Any other client.
     Others,
 }

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 };
 use prost::{DecodeError, Message, Name};
 
-use super::reader::{Client, Reader, names_identities, wrapped};
+use super::reader::{Client, INGRESS, Reader, names_identities, wrapped};
 use smc_xds::resource::ResourceType;
 
 /// The name of the HTTP RBAC filter, by which a virtual host overrides the filter's rules.
@@ -36,12 +36,17 @@ impl Reader {
         manager: &HttpConnectionManager,
         client: Client,
     ) -> Result<(), DecodeError> {
-        if client == Client::Others && !manager.http_filters.first().is_some_and(denies_by_default) {
+        let prefix = match client {
+            Client::Application | Client::Scraper => "",
+            Client::Ingress => INGRESS,
+            Client::Others => INBOUND,
+        };
+        if !prefix.is_empty() && !manager.http_filters.first().is_some_and(denies_by_default) {
             self.fault("has an HTTP chain whose first filter does not deny by default");
         }
         match &manager.route_specifier {
             Some(RouteSpecifier::Rds(rds)) => {
-                if client != Client::Application && !rds.route_config_name.starts_with(INBOUND) {
+                if client == Client::Scraper || !rds.route_config_name.starts_with(prefix) {
                     self.fault(format!(
                         "routes HTTP from other pods by {}, which has no rules",
                         rds.route_config_name
@@ -54,7 +59,7 @@ impl Reader {
                 match client {
                     Client::Application => {}
                     Client::Scraper => self.statistics(routes),
-                    Client::Others => self.fault("has an HTTP chain with inline routes"),
+                    Client::Ingress | Client::Others => self.fault("has an HTTP chain with inline routes"),
                 }
             }
             _ => self.fault("has an HTTP chain without routes"),
@@ -79,7 +84,9 @@ impl Reader {
                 self.fault(format!("has two virtual hosts with the same name or domain: {}", host.name));
             }
             if routes.name.starts_with(INBOUND) {
-                self.host_rules(host)?;
+                self.host_rules(host, is_identity)?;
+            } else if routes.name.starts_with(INGRESS) {
+                self.host_rules(host, names_client)?;
             }
             for route in &host.routes {
                 if !route.typed_per_filter_config.is_empty() {
@@ -112,7 +119,11 @@ impl Reader {
     }
 
     /// Checks the rules of a virtual host that leads to the application.
-    fn host_rules(&mut self, host: &VirtualHost) -> Result<(), DecodeError> {
+    fn host_rules(
+        &mut self,
+        host: &VirtualHost,
+        is_allowed: fn(&rbac::Principal) -> bool,
+    ) -> Result<(), DecodeError> {
         let rules = match host.typed_per_filter_config.get(RULES) {
             Some(any) if any.type_url == RbacPerRoute::type_url() => RbacPerRoute::decode(&*any.value)?.rbac,
             _ => None,
@@ -120,19 +131,23 @@ impl Reader {
         if !rules.as_ref().is_some_and(enforces) {
             self.fault(format!("virtual host {} has no RBAC rules with the action ALLOW", host.name));
         }
-        self.rules(rules.as_ref().and_then(|rules| rules.rules.as_ref()));
+        self.rules_for(rules.as_ref().and_then(|rules| rules.rules.as_ref()), is_allowed);
         Ok(())
     }
 
     /// Checks rules, of a filter or a virtual host: they allow identities only, and hold no empty expression.
     pub(super) fn rules(&mut self, rules: Option<&rbac::Rbac>) {
+        self.rules_for(rules, is_identity);
+    }
+
+    fn rules_for(&mut self, rules: Option<&rbac::Rbac>, is_allowed: fn(&rbac::Principal) -> bool) {
         let mut allows_others = false;
         for policy in rules.into_iter().flat_map(|rules| rules.policies.values()) {
             policy.permissions.iter().for_each(|permission| self.permission(permission));
-            allows_others |= !policy.principals.iter().all(is_identity);
+            allows_others |= !policy.principals.iter().all(is_allowed);
         }
         if allows_others {
-            self.fault("has rules that allow more than identities of the mesh");
+            self.fault("has rules that allow more than identities of the mesh, or than clients of an ingress by name");
         }
     }
 
@@ -145,6 +160,7 @@ impl Reader {
             }
             Some(Rule::NotRule(permission)) => self.permission(permission),
             Some(Rule::Header(header)) => self.header(header),
+            Some(Rule::RequestedServerName(name)) => self.text(name),
             Some(Rule::UrlPath(path)) => {
                 if let Some(path_matcher::Rule::Path(text)) = &path.rule {
                     self.text(text);
@@ -175,6 +191,21 @@ impl Reader {
 fn is_identity(principal: &rbac::Principal) -> bool {
     let Some(principal::Identifier::Authenticated(identity)) = &principal.identifier else { return false };
     identity.principal_name.as_ref().is_some_and(names_identities)
+}
+
+/// Whether a principal of an ingress names the addresses of connections, or DNS names in certificates of the
+/// mesh's CA. Recurses as deep as the principal that translation made: two levels.
+fn names_client(principal: &rbac::Principal) -> bool {
+    use principal::Identifier::{AndIds, Authenticated, DirectRemoteIp, OrIds};
+    match &principal.identifier {
+        Some(AndIds(set) | OrIds(set)) => !set.ids.is_empty() && set.ids.iter().all(names_client),
+        Some(DirectRemoteIp(range)) => !range.address_prefix.is_empty() && range.prefix_len.is_some(),
+        Some(Authenticated(identity)) => {
+            let pattern = identity.principal_name.as_ref().and_then(|name| name.match_pattern.as_ref());
+            matches!(pattern, Some(MatchPattern::Exact(name)) if !name.is_empty() && !name.contains([':', '/', '=']))
+        }
+        _ => false,
+    }
 }
 
 fn denies_by_default(filter: &HttpFilter) -> bool {

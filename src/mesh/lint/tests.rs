@@ -1,7 +1,7 @@
 //! Breaks each rule once, in an otherwise valid snapshot.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::rbac::v3 as rbac;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, RouteConfiguration, header_matcher};
@@ -23,14 +23,29 @@ use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, SourceEvent};
+use crate::policy::fixtures::ingress;
 use crate::translate::{Compiler, Input, Settings};
+use smc_api::osm::ingress_backend::{BackendPort, IngressBackend, IngressProtocol, IngressSources};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_model::topology::Service;
 use smc_types::ids::TrustDomain;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 
-/// The snapshot of b. It serves HTTP and TCP to a, and calls a, both at its cluster IP and headless.
+/// Port 80 of b, in clear text to addresses, over TLS to a name at these.
+fn opened_to_ingress() -> IngressBackend {
+    let object = ingress("shop/gateway", "shop/b", 80, &[], &["192.0.2.0/24"]);
+    let mut backends = object.backends.clone();
+    backends.extend(object.backends.iter().map(|backend| BackendPort {
+        protocol: IngressProtocol::Https { checks_client: true, server_names: None },
+        ..backend.clone()
+    }));
+    let principals = ["gateway.example".to_owned()].into();
+    IngressBackend { backends, sources: IngressSources { principals, ..object.sources }, ..object }
+}
+
+/// The snapshot of b. It serves HTTP and TCP to a and HTTP to an ingress, and calls a, both at its cluster IP
+/// and headless.
 fn sound() -> View {
     let headless = Service {
         headless: true,
@@ -49,6 +64,7 @@ fn sound() -> View {
         tcp_route("shop/any", &[]),
         target("shop/to-a", "shop/a", &["shop/b"], &grants),
         target("shop/to-b", "shop/b", &["shop/a"], &grants),
+        Object::from(opened_to_ingress()),
     ];
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
@@ -103,7 +119,11 @@ fn inbound_routes(change: impl FnOnce(&mut RouteConfiguration)) -> String {
 
 /// Changes the rules that stand in the route configuration.
 fn inbound_rules(change: impl FnOnce(&mut RbacPerRoute)) -> String {
-    inbound_routes(|routes| {
+    rules_in("inbound_80_http", change)
+}
+
+fn rules_in(name: &str, change: impl FnOnce(&mut RbacPerRoute)) -> String {
+    broken(ResourceType::Route, name, |routes: &mut RouteConfiguration| {
         let any = routes.virtual_hosts[0].typed_per_filter_config.values_mut().next().unwrap();
         let mut rules = RbacPerRoute::decode(&*any.value).unwrap();
         change(&mut rules);
@@ -323,4 +343,117 @@ fn only_the_statistics_are_served_in_clear_text() {
         });
     });
     assert!(found.contains("statistics"), "{found:?}");
+}
+
+/// What lets an ingress in lets in no more than what policy names.
+#[test]
+fn an_ingress_is_let_in_by_address_or_name() {
+    use rbac::principal::{Authenticated, Identifier, Set};
+    let exact = |text: &str| {
+        let pattern = MatchPattern::Exact(text.to_owned());
+        StringMatcher { match_pattern: Some(pattern), ignore_case: false }
+    };
+    let named =
+        |name: Option<StringMatcher>| Identifier::Authenticated(Authenticated { principal_name: name });
+    let prefix = |text: &str| StringMatcher {
+        match_pattern: Some(MatchPattern::Prefix(text.to_owned())),
+        ignore_case: false,
+    };
+    let range = || envoy_types::pb::envoy::config::core::v3::CidrRange {
+        address_prefix: "192.0.2.0".to_owned(),
+        prefix_len: Some(envoy_types::pb::google::protobuf::UInt32Value { value: 24 }),
+    };
+    for name in ["ingress_80_http", "ingress_80_https"] {
+        for identifier in [
+            Identifier::Any(true),
+            // It believes x-forwarded-for.
+            Identifier::RemoteIp(range()),
+            Identifier::NotId(Box::new(rbac::Principal {
+                identifier: Some(Identifier::DirectRemoteIp(range())),
+            })),
+            Identifier::OrIds(Set::default()),
+            Identifier::AndIds(Set::default()),
+            named(None),
+            named(Some(exact(""))),
+            named(Some(exact("spiffe://cluster.local/ns/shop/sa/a"))),
+            named(Some(exact("CN=gateway.example"))),
+            named(Some(prefix("gateway"))),
+        ] {
+            let found = rules_in(name, |rules| {
+                let rules = rules.rbac.as_mut().unwrap().rules.as_mut().unwrap();
+                let policy = rules.policies.values_mut().next().unwrap();
+                policy.principals.push(rbac::Principal { identifier: Some(identifier.clone()) });
+            });
+            assert!(found.contains("rules"), "{name} {identifier:?}: {found:?}");
+        }
+        let found = rules_in(name, |rules| rules.rbac = None);
+        assert!(found.contains("rules"), "{name}: {found:?}");
+        for found in [
+            inbound(|chain| unpacked(chain, without_rules), name),
+            inbound(|chain| chain.filters.clear(), name),
+            inbound(|chain| chain.filters.push(chain.filters[0].clone()), name),
+            // The routes of the mesh know nothing of addresses.
+            inbound(|chain| unpacked(chain, |manager| routes_by(manager, "inbound_80_http")), name),
+            inbound(|chain| unpacked(chain, |manager| routes_by(manager, "outbound_shop/a_80")), name),
+        ] {
+            assert!(found.contains("HTTP"), "{name}: {found:?}");
+        }
+        for found in [
+            inbound(|chain| chain.filter_chain_match = None, name),
+            inbound(|chain| chain.filter_chain_match.as_mut().unwrap().destination_port = None, name),
+            inbound(|chain| chain.filter_chain_match.as_mut().unwrap().transport_protocol.clear(), name),
+        ] {
+            assert!(found.contains("others than an ingress"), "{name}: {found:?}");
+        }
+    }
+    // Requests of the mesh are no less strict for it.
+    let found = inbound_http(|manager| routes_by(manager, "ingress_80_http"));
+    assert!(found.contains("HTTP"), "{found:?}");
+}
+
+/// Over TLS, what a certificate says is believed only where it is checked.
+#[test]
+fn a_certificate_of_an_ingress_is_checked_where_it_is_wanted() {
+    let unchecked = inbound(|chain| validated_by(chain, None), "ingress_80_https");
+    assert!(unchecked.contains("does not check"), "{unchecked:?}");
+    for pattern in [
+        MatchPattern::Exact(String::new()),
+        MatchPattern::Prefix("gateway".to_owned()),
+        MatchPattern::Suffix(".example".to_owned()),
+    ] {
+        let found = validation("root-cert-for-ingress:80", pattern.clone());
+        assert!(found.contains("DNS names"), "{pattern:?}: {found:?}");
+    }
+    // A context for clients that need no certificate accepts more, and no chain that requires one has it; nor
+    // has one of the mesh any for an ingress.
+    for (name, validation) in [
+        ("ingress_80_https", "root-cert-for-optional-ingress:80"),
+        ("ingress_80_https", "root-cert-for-mtls-inbound"),
+        ("inbound_80_http", "root-cert-for-optional-ingress:80"),
+        ("inbound_80_http", "root-cert-for-ingress:80"),
+    ] {
+        let found = inbound(|chain| validated_by(chain, Some(validation)), name);
+        assert!(found.contains("certificates that"), "{name} {validation}: {found:?}");
+    }
+}
+
+fn routes_by(manager: &mut HttpConnectionManager, name: &str) {
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+    let Some(RouteSpecifier::Rds(rds)) = &mut manager.route_specifier else { panic!("by RDS") };
+    rds.route_config_name = name.to_owned();
+}
+
+/// Changes the validation context of a chain.
+fn validated_by(chain: &mut FilterChain, name: Option<&str>) {
+    use tls::common_tls_context::ValidationContextType;
+    let socket = chain.transport_socket.as_mut().unwrap();
+    let Some(transport_socket::ConfigType::TypedConfig(any)) = &mut socket.config_type else {
+        panic!("not typed")
+    };
+    let mut context = tls::DownstreamTlsContext::decode(&*any.value).unwrap();
+    let secret =
+        |name: &str| tls::SdsSecretConfig { name: name.to_owned(), ..tls::SdsSecretConfig::default() };
+    context.common_tls_context.as_mut().unwrap().validation_context_type =
+        name.map(|name| ValidationContextType::ValidationContextSdsSecretConfig(secret(name)));
+    *any = pack_any(context);
 }

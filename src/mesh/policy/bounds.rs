@@ -51,6 +51,8 @@ pub struct Estimate<'a> {
     /// What the matches of each distinct list of HTTP rules take on one port. Targets with the same rules
     /// share one policy.
     rules: Vec<u64>,
+    /// What IngressBackends take, each on all ports together.
+    ingress: BTreeMap<&'a NamespacedName, u64>,
 }
 
 /// A target that grants something.
@@ -79,12 +81,20 @@ pub struct Fit {
     pub ports: usize,
     /// The targets that are left out.
     pub left_out: BTreeSet<NamespacedName>,
+    /// The IngressBackends that are left out.
+    pub ingress_left_out: BTreeSet<NamespacedName>,
 }
 
 impl<'a> Estimate<'a> {
     /// Ports to which no TrafficTarget applies: permissive mode.
     pub fn of_ports(ports: &[InboundPort]) -> Self {
-        Self { ports: ports.len(), offers: Vec::new(), rules: Vec::new() }
+        Self { ports: ports.len(), offers: Vec::new(), rules: Vec::new(), ingress: BTreeMap::new() }
+    }
+
+    /// Adds what an IngressBackend takes on a port.
+    pub fn add_ingress(&mut self, object: &'a NamespacedName, bytes: u64) {
+        let sum = self.ingress.entry(object).or_default();
+        *sum = sum.saturating_add(bytes);
     }
 
     /// The estimate for `targets`, which name one destination, on `ports`, sorted.
@@ -116,11 +126,12 @@ impl<'a> Estimate<'a> {
     pub fn demand(&self) -> u64 {
         let mut covered = vec![BTreeSet::new(); self.rules.len()];
         let offers = self.offers.iter().map(|offer| self.take(offer, self.ports, &mut covered));
-        offers.fold(length(self.ports) * PORT_BYTES, u64::saturating_add)
+        let ports = length(self.ports) * PORT_BYTES;
+        offers.chain(self.ingress.values().copied()).fold(ports, u64::saturating_add)
     }
 
-    /// What fits into `allowance` bytes: the first ports, then the targets that take least. Of equals, those
-    /// come first that sort first by name.
+    /// What fits into `allowance` bytes: the first ports, then the targets that take least, then the
+    /// IngressBackends that do. Of equals, those come first that sort first by name.
     pub fn fit(&self, allowance: u64) -> Fit {
         let room = usize::try_from(allowance / PORT_BYTES).unwrap_or(usize::MAX);
         let ports = self.ports.min(room);
@@ -146,7 +157,18 @@ impl<'a> Estimate<'a> {
                 }
             }
         }
-        Fit { ports, left_out }
+        let mut order: Vec<_> = self.ingress.iter().collect();
+        order.sort_by_key(|(object, bytes)| (**bytes, **object));
+        let mut ingress_left_out = BTreeSet::new();
+        for (object, bytes) in order {
+            match left.checked_sub(*bytes) {
+                Some(rest) => left = rest,
+                None => {
+                    ingress_left_out.insert((*object).clone());
+                }
+            }
+        }
+        Fit { ports, left_out, ingress_left_out }
     }
 
     /// What an offer adds on the first `ports`, where `covered` has the ports that its rules are on already.

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use smc_api::osm::ingress_backend::{
+    BackendPort, IngressAddresses, IngressBackend, IngressProtocol, IngressSources,
+};
 use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::regex::Pattern;
@@ -59,4 +62,49 @@ pub(crate) fn group<Header>(id: &str, paths: &[&str]) -> HttpRouteGroup<Header> 
 
 pub(crate) fn tcp_route(id: &str, ports: &[u16]) -> TcpRoute {
     TcpRoute { id: name(id), ports: ports.iter().copied().collect() }
+}
+
+/// An IngressBackend that opens a port of a service of its namespace in clear text, to endpoints of services
+/// and to ranges.
+pub(crate) fn ingress(id: &str, service: &str, port: u16, from: &[&str], ranges: &[&str]) -> IngressBackend {
+    let services = from.iter().map(|text| service_id(text)).collect();
+    let ranges = ranges.iter().map(|text| text.parse().unwrap()).collect();
+    IngressBackend {
+        id: name(id),
+        backends: [BackendPort { service: service_id(service), port, protocol: IngressProtocol::Http }]
+            .into(),
+        sources: IngressSources {
+            addresses: Some(IngressAddresses { services, ranges }),
+            principals: BTreeSet::new(),
+        },
+        matches: None,
+    }
+}
+
+/// An IngressBackend that opens these ports to so many addresses, and over TLS to so many principals if it
+/// checks clients, by so many names; it names the group `large`.
+pub(crate) fn wide_ingress(
+    id: &str,
+    service: &str,
+    ports: &[u16],
+    many: u8,
+    tls: Option<(bool, u8)>,
+) -> IngressBackend {
+    let protocol = tls.map_or(IngressProtocol::Http, |(checks_client, names)| IngressProtocol::Https {
+        checks_client,
+        server_names: (names > 0).then(|| (0..names).map(|i| format!("*.host-{i}.example")).collect()),
+    });
+    let backend =
+        |port: &u16| BackendPort { service: service_id(service), port: *port, protocol: protocol.clone() };
+    let range = |i: u8| format!("2001:db8:ffff:ffff:ffff:ffff:ffff:{i:x}/128").parse().unwrap();
+    let ranges = (0..many).map(range).collect();
+    let addresses = IngressAddresses { ranges, ..IngressAddresses::default() };
+    let principals = (0..many).map(|i| format!("gateway-{i}.example")).collect();
+    let id = name(id);
+    IngressBackend {
+        backends: ports.iter().map(backend).collect(),
+        sources: IngressSources { addresses: Some(addresses), principals },
+        matches: Some([NamespacedName::new(id.namespace(), "large").unwrap()].into()),
+        id,
+    }
 }

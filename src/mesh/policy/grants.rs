@@ -118,7 +118,7 @@ pub(super) fn ports(routes: &impl Routes, target: &TrafficTarget) -> Option<BTre
 
 /// The matches of several HTTPRouteGroup rules together. A rule without `matches` means all matches of its
 /// group; a name that the group lacks contributes nothing.
-fn http_access(routes: &impl Routes, rules: &HttpRules<'_>) -> HttpAccess {
+pub(super) fn http_access(routes: &impl Routes, rules: &HttpRules<'_>) -> HttpAccess {
     if rules.is_empty() {
         return HttpAccess::Any;
     }

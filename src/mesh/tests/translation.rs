@@ -1,6 +1,7 @@
 //! The Envoy configuration that each rule of the mesh becomes.
 
 mod application;
+mod ingress;
 mod leaving;
 
 use std::collections::BTreeSet;

@@ -44,6 +44,28 @@ const HTTP: &[(&str, &str)] = &[
     ("upstream_peer", "%UPSTREAM_PEER_URI_SAN%"),
 ];
 
+/// The fields of a request from outside of the mesh. A stranger can have one refused, so that what it chose
+/// is cut: a path alone may have 256 KiB. It has an address where peers within the mesh have names.
+const INGRESS: &[(&str, &str)] = &[
+    ("authority", "%REQ(:AUTHORITY):256%"),
+    ("bytes_received", "%BYTES_RECEIVED%"),
+    ("bytes_sent", "%BYTES_SENT%"),
+    ("client", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"),
+    ("duration_ms", "%DURATION%"),
+    ("flags", "%RESPONSE_FLAGS%"),
+    ("method", "%REQ(:METHOD):32%"),
+    ("path", "%REQ(:PATH):512%"),
+    ("peer", "%DOWNSTREAM_PEER_DNS_SAN%"),
+    ("policy", "%DYNAMIC_METADATA(envoy.filters.http.rbac:enforced_effective_policy_id)%"),
+    ("protocol", "%PROTOCOL%"),
+    ("request_id", "%REQ(X-REQUEST-ID):64%"),
+    ("response_details", "%RESPONSE_CODE_DETAILS%"),
+    ("start_time", "%START_TIME%"),
+    ("status", "%RESPONSE_CODE%"),
+    ("upstream_cluster", "%UPSTREAM_CLUSTER_RAW%"),
+    ("upstream_host", "%UPSTREAM_HOST%"),
+];
+
 /// The fields of a connection without HTTP.
 const TCP: &[(&str, &str)] = &[
     ("bytes_received", "%BYTES_RECEIVED%"),
@@ -82,6 +104,11 @@ const TCP_FAILURES: &str = "response.flags != 0 || connection.transport_failure_
 /// Logs HTTP requests.
 pub(super) fn http(log: AccessLog) -> Vec<log::AccessLog> {
     logged(log, HTTP, http_failures)
+}
+
+/// Logs HTTP requests from outside of the mesh.
+pub(super) fn ingress(log: AccessLog) -> Vec<log::AccessLog> {
+    logged(log, INGRESS, http_failures)
 }
 
 /// Logs connections.

@@ -223,8 +223,10 @@ impl Compiler {
             classes.extend(self.classes.keys().cloned());
         }
         classes.extend(self.classes_of(&affected.accounts));
+        let reached: BTreeSet<_> = self.classes_of(&affected.inbound).into_iter().collect();
         let mut inbound: BTreeSet<_> = self.classes_of(certified).into_iter().collect();
-        inbound.extend(self.allot(&classes));
+        inbound.extend(self.allot(classes.union(&reached)));
+        inbound.extend(reached);
         // The outbound half is kept, unless the class was never compiled or has faults.
         let (kept, fresh): (Vec<_>, Vec<_>) =
             inbound.into_iter().filter(|class| !classes.contains(class)).partition(|class| {
@@ -271,7 +273,7 @@ impl Compiler {
     }
 
     /// Sets the demands of classes that may have others than before. Returns the classes whose share differs.
-    fn allot(&mut self, classes: &BTreeSet<Arc<ProxyClass>>) -> Vec<Arc<ProxyClass>> {
+    fn allot<'a>(&mut self, classes: impl Iterator<Item = &'a Arc<ProxyClass>>) -> Vec<Arc<ProxyClass>> {
         for class in classes {
             self.allotments.set(class, Some(self.catalog.inbound_estimate(class).demand()));
         }

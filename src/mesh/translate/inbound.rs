@@ -6,22 +6,27 @@ use std::collections::BTreeSet;
 
 use super::draft::{Draft, Part};
 use super::intern::Interner;
-use super::listener::inbound::{self as listener, Chain};
+use super::listener::inbound::{self as listener, Chain, IngressWay, Transport};
 use super::listener::statistics;
 use super::proto::Families;
 use super::provenance::{self, Objects};
 use super::rbac::Rules;
 use super::settings::Settings;
+use super::tls::ClientCertificates;
 use super::{cluster, route, secret};
 use smc_authority::pki::TrustBundle;
 use smc_model::inbound_intent::{InboundAccess, InboundIntent};
+use smc_model::ingress::{IngressChain, IngressTransport};
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::ids::ServiceAccountId;
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
+
+/// What callers of the mesh ask for by SNI: the name of a service ([`smc_types::ids::ServiceId::fqdn`]).
+const NAMES_OF_SERVICES: &str = "*.svc.cluster.local";
 
 /// Translates what may reach the workloads of a class. `share` is the room in bytes that the intent was made
 /// for.
@@ -39,7 +44,7 @@ pub(super) fn translate(
         let message = secret::anyone_in_mesh(names::INBOUND_VALIDATION, settings, bundle);
         draft.add_secret(&message);
     }
-    let mut chains = Vec::new();
+    let (mut chains, mut ingress) = (Vec::new(), Vec::new());
     let mut listener_objects = Objects::new();
     report_left_out(class, intent, share, &mut draft);
     for (port, access) in &intent.ports {
@@ -50,7 +55,9 @@ pub(super) fn translate(
             }
             continue;
         }
-        let Some(server_names) = server_names(class, port, &mut draft) else { continue };
+        let by_tls = |way: &IngressChain| way.port == port.port && way.transport == IngressTransport::Tls;
+        let beside_ingress = intent.ingress.iter().any(by_tls);
+        let Some(server_names) = server_names(class, port, beside_ingress, &mut draft) else { continue };
         let name = names::local_cluster(port.port, port.protocol);
         let local = match intent.local_proxy_mode {
             LocalProxyMode::Localhost => cluster::local(port.port, port.protocol, families.loopback()),
@@ -75,8 +82,16 @@ pub(super) fn translate(
         }
         let rules = Rules::connection(access, settings);
         chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });
+        let ways = intent.ingress.iter().filter(|way| (way.port, way.protocol) == (port.port, port.protocol));
+        for way in ways {
+            let objects: Objects =
+                provenance::services(port).union(&provenance::ingress(way)).cloned().collect();
+            ingress.push(open_to_ingress(way, &objects, bundle, &mut draft));
+            listener_objects.extend(objects);
+        }
     }
-    if let Some(listener) = listener::listener(chains, families, settings, intent.access_log) {
+    let listener = listener::listener(chains, ingress, families, settings, intent.access_log);
+    if let Some(listener) = listener {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }
     if let Some(port) = settings.prometheus_port {
@@ -88,6 +103,45 @@ pub(super) fn translate(
     draft.finish()
 }
 
+/// Adds the routes, and the validation context, for what an ingress sends to a port, and returns the way.
+fn open_to_ingress(
+    chain: &IngressChain,
+    objects: &Objects,
+    bundle: &TrustBundle,
+    draft: &mut Draft<'_>,
+) -> IngressWay {
+    let (spoken, transport) = match chain.transport {
+        IngressTransport::ClearText => ("http", Transport::ClearText),
+        IngressTransport::Tls => ("https", Transport::Tls(certificates_of_clients(chain, bundle, draft))),
+    };
+    let name = names::ingress(chain.port, spoken);
+    let local = names::local_cluster(chain.port, chain.protocol);
+    let routes = route::inbound(&name, local, Rules::ingress(&chain.grants));
+    draft.add(ResourceType::Route, &name, &routes, objects);
+    IngressWay { name, port: chain.port, transport }
+}
+
+/// How the certificates of an ingress are checked, whose secret is added.
+fn certificates_of_clients(
+    chain: &IngressChain,
+    bundle: &TrustBundle,
+    draft: &mut Draft<'_>,
+) -> ClientCertificates {
+    if chain.principals.is_empty() {
+        return ClientCertificates::None;
+    }
+    // Where names are to be matched, Envoy refuses clients without a certificate, also if it requires none.
+    // So the names are left to the rules of the routes there.
+    if chain.anonymous {
+        let name = names::optional_ingress_validation(chain.port);
+        draft.add_secret(&secret::issued_by_the_mesh(&name, bundle));
+        return ClientCertificates::Optional(name);
+    }
+    let name = names::ingress_validation(chain.port);
+    draft.add_secret(&secret::gateways(&name, bundle, &chain.principals));
+    ClientCertificates::Required(name)
+}
+
 /// Reports what does not fit. The rest is in force.
 fn report_left_out(class: &ProxyClass, intent: &InboundIntent, share: u64, draft: &mut Draft<'_>) {
     let account = &class.account;
@@ -95,7 +149,11 @@ fn report_left_out(class: &ProxyClass, intent: &InboundIntent, share: u64, draft
         let message = format!(
             "allows nothing: with it, the rules for the ports of {account} would take more than {share} bytes"
         );
-        draft.report(Problem::error(rule.clone(), "spec.rules", message));
+        let field = match rule {
+            ObjectRef::Namespaced(Kind::TrafficTarget, _) => "spec.rules",
+            _ => "spec",
+        };
+        draft.report(Problem::error(rule.clone(), field, message));
     }
     let beyond: BTreeSet<_> = intent.without_room.iter().flat_map(|port| &port.services).collect();
     for service in beyond {
@@ -115,14 +173,20 @@ fn callers(access: &InboundAccess) -> Option<BTreeSet<ServiceAccountId>> {
     }
 }
 
-/// The SNI names that distinguish this protocol from the others on the same port. Empty if there is
-/// no other protocol; then the chain matches every name. `None` if another protocol already has
-/// every service of this one.
-fn server_names(class: &ProxyClass, port: &InboundPort, draft: &mut Draft<'_>) -> Option<Vec<String>> {
+/// The SNI names that distinguish this protocol from the others on the same port, and calls of the mesh from
+/// an ingress. Empty if there is nothing to distinguish; then the chain matches every name. `None` if another
+/// protocol already has every service of this one.
+fn server_names(
+    class: &ProxyClass,
+    port: &InboundPort,
+    beside_ingress: bool,
+    draft: &mut Draft<'_>,
+) -> Option<Vec<String>> {
     let others =
         || class.inbound.iter().filter(|other| other.port == port.port && other.protocol != port.protocol);
     if others().next().is_none() {
-        return Some(Vec::new());
+        // One that does not depend on the services: another service must not replace the chain.
+        return Some(beside_ingress.then(|| NAMES_OF_SERVICES.to_owned()).into_iter().collect());
     }
     let mut names = Vec::new();
     for service in &port.services {

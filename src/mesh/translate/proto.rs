@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
+use smc_model::cidr::IpNet;
 
 /// Whole seconds. Zero disables most of Envoy's timeouts.
 pub(super) const fn seconds(seconds: i64) -> Duration {
@@ -71,8 +72,12 @@ pub(super) fn socket_address(ip: IpAddr, port: u16) -> core::SocketAddress {
 
 /// Exactly this address, as a prefix.
 pub(super) fn host_prefix(ip: IpAddr) -> core::CidrRange {
-    let length: u32 = if ip.is_ipv4() { 32 } else { 128 };
-    core::CidrRange { address_prefix: ip.to_string(), prefix_len: Some(number(length)) }
+    range(IpNet::from(ip))
+}
+
+/// The addresses of a network.
+pub(super) fn range(net: IpNet) -> core::CidrRange {
+    core::CidrRange { address_prefix: net.network().to_string(), prefix_len: Some(number(net.prefix_len())) }
 }
 
 /// The address families of a proxy's pod.

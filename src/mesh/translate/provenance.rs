@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use smc_model::inbound_intent::InboundAccess;
+use smc_model::ingress::IngressChain;
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::InboundPort;
@@ -27,6 +28,12 @@ pub(super) fn access(access: &InboundAccess) -> Objects {
     let InboundAccess::Grants(grants) = access else { return Objects::new() };
     let targets = grants.iter().map(|grant| named(Kind::TrafficTarget, &grant.target));
     targets.chain(grants.iter().flat_map(|grant| grant.routes.iter().cloned())).collect()
+}
+
+/// The IngressBackends of a chain, with the HTTPRouteGroups that they allow requests by.
+pub(super) fn ingress(chain: &IngressChain) -> Objects {
+    let objects = chain.grants.iter().map(|grant| named(Kind::IngressBackend, &grant.backend));
+    objects.chain(chain.grants.iter().flat_map(|grant| grant.routes.iter().cloned())).collect()
 }
 
 fn named(kind: Kind, name: &NamespacedName) -> ObjectRef {

@@ -1,5 +1,5 @@
-//! Inbound access policy as Envoy RBAC: ALLOW policies, one for all TrafficTargets with the same rules.
-//! Overlapping targets are OR-ed, and a request that no target allows is denied.
+//! Inbound access policy as Envoy RBAC: ALLOW policies, one for all TrafficTargets with the same rules, and
+//! one for each grant to an ingress. Overlapping ones are OR-ed, and a request that none allows is denied.
 //!
 //! Owns the mapping from grants to principals and permissions. The generated messages hold policies
 //! in a hash map, whose order would change the bytes and thus the version. Equivalent messages with
@@ -19,9 +19,11 @@ use rbac::{Permission, Policy, Principal, permission, principal};
 use string_matcher::MatchPattern;
 
 use super::settings::Settings;
-use super::{http_match, secret};
+use super::{http_match, proto, secret};
+use smc_model::cidr::IpNet;
 use smc_model::http_match::HttpMatch;
 use smc_model::inbound_intent::{Grant, HttpAccess, InboundAccess};
+use smc_model::ingress::{IngressGrant, IngressGrantees};
 
 /// The name of the HTTP filter, to which per-route configuration refers.
 pub(super) const HTTP_FILTER: &str = "envoy.filters.http.rbac";
@@ -88,6 +90,19 @@ impl Rules {
         Self::of(access, settings, allow(vec![anything()], &grants, settings))
     }
 
+    /// The rules for requests from an ingress. A client's address is that of its connection: `remote_ip`
+    /// would believe what the client says of itself in `x-forwarded-for`.
+    pub(super) fn ingress(grants: &BTreeSet<IngressGrant>) -> Self {
+        let mut policies = BTreeMap::new();
+        for grant in grants {
+            let name = grant.backend.to_string();
+            // An object may open a port by two of its backends, each with other names.
+            let name = if policies.contains_key(&name) { format!("{name} {}", policies.len()) } else { name };
+            policies.insert(name, policy(vec![requests_of_ingress(grant)], vec![clients(&grant.sources)]));
+        }
+        Self { policies, ..Self::none() }
+    }
+
     fn of(
         access: &InboundAccess,
         settings: &Settings,
@@ -147,11 +162,63 @@ fn policy(permissions: Vec<Permission>, principals: Vec<Principal>) -> Policy {
 }
 
 fn authenticated(identity: MatchPattern) -> Principal {
-    Principal {
-        identifier: Some(principal::Identifier::Authenticated(principal::Authenticated {
-            principal_name: Some(StringMatcher { match_pattern: Some(identity), ignore_case: false }),
-        })),
+    principal(principal::Identifier::Authenticated(principal::Authenticated {
+        principal_name: Some(StringMatcher { match_pattern: Some(identity), ignore_case: false }),
+    }))
+}
+
+/// The requests that a grant allows to an ingress.
+fn requests_of_ingress(grant: &IngressGrant) -> Permission {
+    let http = match &grant.http {
+        HttpAccess::Any => None,
+        HttpAccess::Only(matches) => Some(any_of(matches.iter().map(request).collect())),
+    };
+    let names =
+        grant.server_names.as_ref().map(|names| any_of(names.iter().map(|name| server_name(name)).collect()));
+    let mut rules: Vec<_> = names.into_iter().chain(http).collect();
+    match rules.len() {
+        0 => anything(),
+        1 => rules.remove(0),
+        _ => permission(permission::Rule::AndRules(permission::Set { rules })),
     }
+}
+
+fn any_of(rules: Vec<Permission>) -> Permission {
+    permission(permission::Rule::OrRules(permission::Set { rules }))
+}
+
+/// Connections whose client asked for this name by SNI. `*.example.com` is any name below.
+fn server_name(name: &str) -> Permission {
+    let pattern = match name.strip_prefix('*') {
+        Some(suffix) => MatchPattern::Suffix(suffix.to_owned()),
+        None => MatchPattern::Exact(name.to_owned()),
+    };
+    permission(permission::Rule::RequestedServerName(StringMatcher {
+        match_pattern: Some(pattern),
+        ignore_case: false,
+    }))
+}
+
+/// The clients that a grant names, as one principal.
+fn clients(sources: &IngressGrantees) -> Principal {
+    let any_of = |ids: Vec<Principal>| principal(principal::Identifier::OrIds(principal::Set { ids }));
+    let addresses = |addresses: &BTreeSet<IpNet>| {
+        let address = |net: &IpNet| principal(principal::Identifier::DirectRemoteIp(proto::range(*net)));
+        any_of(addresses.iter().map(address).collect())
+    };
+    match sources {
+        IngressGrantees::Addresses(all) => addresses(all),
+        IngressGrantees::Principals(names, all) => {
+            let names =
+                any_of(names.iter().map(|name| authenticated(MatchPattern::Exact(name.clone()))).collect());
+            let ids: Vec<_> = std::iter::once(names).chain(all.as_ref().map(addresses)).collect();
+            principal(principal::Identifier::AndIds(principal::Set { ids }))
+        }
+    }
+}
+
+fn principal(identifier: principal::Identifier) -> Principal {
+    Principal { identifier: Some(identifier) }
 }
 
 fn anything() -> Permission {

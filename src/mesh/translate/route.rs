@@ -87,7 +87,8 @@ fn not_processed() -> Vec<String> {
     vec![names::NOT_PROCESSED_HEADER.to_owned()]
 }
 
-/// The route configuration of an inbound port, for requests that `rules` allow.
+/// The route configuration of an inbound port, for requests from the mesh or from an ingress that `rules`
+/// allow.
 ///
 /// The rules are part of the route, not of the listener: a new policy applies to the next request
 /// on every existing connection, and no connection is drained for it.

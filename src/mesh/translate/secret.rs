@@ -53,14 +53,34 @@ pub(super) fn exactly(
     validation(name, bundle, patterns)
 }
 
+/// Exactly these DNS names, of certificates of the mesh's CA. There is at least one.
+pub(super) fn gateways(name: &str, bundle: &TrustBundle, names: &BTreeSet<String>) -> tls::Secret {
+    let names = names.iter().map(|name| MatchPattern::Exact(name.clone()));
+    context(name, bundle, tls::subject_alt_name_matcher::SanType::Dns, names)
+}
+
+/// Any certificate of the mesh's CA. What has one is not let in by it: rules decide by its names.
+pub(super) fn issued_by_the_mesh(name: &str, bundle: &TrustBundle) -> tls::Secret {
+    context(name, bundle, tls::subject_alt_name_matcher::SanType::Dns, [])
+}
+
 /// The prefix of every SPIFFE ID of the mesh.
 pub(super) fn mesh_prefix(settings: &Settings) -> String {
     format!("spiffe://{}/ns/", settings.trust_domain)
 }
 
 fn validation(name: &str, bundle: &TrustBundle, identities: Vec<MatchPattern>) -> tls::Secret {
-    let matchers = identities.into_iter().map(|pattern| tls::SubjectAltNameMatcher {
-        san_type: tls::subject_alt_name_matcher::SanType::Uri.into(),
+    context(name, bundle, tls::subject_alt_name_matcher::SanType::Uri, identities)
+}
+
+fn context(
+    name: &str,
+    bundle: &TrustBundle,
+    of: tls::subject_alt_name_matcher::SanType,
+    names: impl IntoIterator<Item = MatchPattern>,
+) -> tls::Secret {
+    let matchers = names.into_iter().map(|pattern| tls::SubjectAltNameMatcher {
+        san_type: of.into(),
         matcher: Some(StringMatcher { match_pattern: Some(pattern), ignore_case: false }),
         ..tls::SubjectAltNameMatcher::default()
     });

@@ -1,4 +1,5 @@
-//! The transport sockets of both ends of a mesh connection. Mutual TLS only.
+//! The transport sockets of both ends of a mesh connection, and of the end that an ingress connects to.
+//! Within the mesh, mutual TLS only.
 //!
 //! Owns the TLS parameters. Certificates and validation contexts come by SDS ([`super::secret`]).
 
@@ -22,7 +23,7 @@ const LONGEST_HOST_NAME: usize = 253;
 /// The client's end of a connection to `service`.
 pub(super) fn upstream(service: &ServiceId) -> TransportSocket {
     socket(pack_any(tls::UpstreamTlsContext {
-        common_tls_context: Some(common(&names::outbound_validation(service), false)),
+        common_tls_context: Some(common(Some(&names::outbound_validation(service)), false)),
         // The server selects by it among the protocols of one port.
         sni: Some(service.fqdn()).filter(|name| name.len() <= LONGEST_HOST_NAME).unwrap_or_default(),
         ..tls::UpstreamTlsContext::default()
@@ -31,14 +32,37 @@ pub(super) fn upstream(service: &ServiceId) -> TransportSocket {
 
 /// The server's end: the client must show a certificate that the secret `validation` accepts.
 pub(super) fn downstream(validation: &str, http: bool) -> TransportSocket {
+    server(Some(validation), true, http)
+}
+
+/// What is asked of a client outside of the mesh, with the name of the validation context.
+pub(super) enum ClientCertificates {
+    /// No certificate.
+    None,
+    /// A certificate that it accepts, or none.
+    Optional(String),
+    /// A certificate that it accepts.
+    Required(String),
+}
+
+/// The server's end for an ingress.
+pub(super) fn of_ingress(clients: &ClientCertificates) -> TransportSocket {
+    match clients {
+        ClientCertificates::None => server(None, false, true),
+        ClientCertificates::Optional(validation) => server(Some(validation), false, true),
+        ClientCertificates::Required(validation) => server(Some(validation), true, true),
+    }
+}
+
+fn server(validation: Option<&str>, required: bool, http: bool) -> TransportSocket {
     socket(pack_any(tls::DownstreamTlsContext {
         common_tls_context: Some(common(validation, http)),
-        require_client_certificate: Some(proto::switch(true)),
+        require_client_certificate: Some(proto::switch(required)),
         ..tls::DownstreamTlsContext::default()
     }))
 }
 
-fn common(validation: &str, http_alpn: bool) -> tls::CommonTlsContext {
+fn common(validation: Option<&str>, http_alpn: bool) -> tls::CommonTlsContext {
     tls::CommonTlsContext {
         // Envoy's default maximum for clients is TLS 1.2.
         tls_params: Some(tls::TlsParameters {
@@ -48,9 +72,8 @@ fn common(validation: &str, http_alpn: bool) -> tls::CommonTlsContext {
         }),
         tls_certificate_sds_secret_configs: vec![sds(names::SERVICE_CERTIFICATE)],
         alpn_protocols: if http_alpn { HTTP_ALPN.map(str::to_owned).to_vec() } else { Vec::new() },
-        validation_context_type: Some(ValidationContextType::ValidationContextSdsSecretConfig(sds(
-            validation,
-        ))),
+        validation_context_type: validation
+            .map(|validation| ValidationContextType::ValidationContextSdsSecretConfig(sds(validation))),
         ..tls::CommonTlsContext::default()
     }
 }

@@ -3,13 +3,13 @@
 //! Together they have every kind of resource that the translation makes, and every branch of it
 //! that changes bytes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use smc_mesh::translate::{Compiler, Input};
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, group, keeping_callers, mesh_config, namespace, pod, pod_ip_mode,
-    pod_that, service, split, target, tcp,
+    Object, SourceEvent, certify, compiler, group, ingress, keeping_callers, mesh_config, namespace, pod,
+    pod_ip_mode, pod_that, service, split, target, tcp,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -47,7 +47,56 @@ pub fn all() -> Vec<Mesh> {
         the_longest_names(),
         applications_at_the_address_of_their_pod(),
         services_that_keep_their_callers(),
+        ports_that_are_open_to_an_ingress(),
     ]
+}
+
+fn ports_that_are_open_to_an_ingress() -> Mesh {
+    let gateway = json!({"kind": "Service", "name": "db", "namespace": "shop"});
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let six = json!({"kind": "IPRange", "name": "2001:db8::/32"});
+    let principal = |name: &str| json!({"kind": "AuthenticatedPrincipal", "name": name});
+    let backend =
+        |port: u16, protocol: &str| json!({"name": "b", "port": {"number": port, "protocol": protocol}});
+    let with_tls = |port: u16, tls: Value| {
+        let mut backend = backend(port, "https");
+        backend["tls"] = tls;
+        backend
+    };
+    let names = json!(["shop.example", "*.shop.example"]);
+    shop(
+        "ports_that_are_open_to_an_ingress",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2), (82, 8082, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            group(
+                "shop/buy",
+                &json!([{"name": "buy", "pathRegex": "/buy", "headers": [{"host": "shop\\.example"}]}]),
+            ),
+            ingress(
+                "shop/clear",
+                json!({
+                    "backends": [backend(8080, "http"), backend(8081, "http")],
+                    "sources": [gateway, office, six],
+                }),
+            ),
+            ingress(
+                "shop/some",
+                json!({
+                    "backends": [backend(8080, "http"), with_tls(8080, json!({"skipClientCertValidation": true, "sniHosts": names}))],
+                    "sources": [office],
+                    "matches": [{"kind": "HTTPRouteGroup", "name": "buy"}],
+                }),
+            ),
+            ingress(
+                "shop/mutual",
+                json!({
+                    "backends": [with_tls(8080, json!({"skipClientCertValidation": false})), backend(8082, "https")],
+                    "sources": [principal("gateway.ingress.cluster.local"), principal("other.example"), gateway],
+                }),
+            ),
+        ],
+    )
 }
 
 fn applications_at_the_address_of_their_pod() -> Mesh {

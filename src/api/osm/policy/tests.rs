@@ -5,7 +5,6 @@ use smc_types::problem::Severity;
 
 use super::*;
 use crate::osm::egress::read_egress;
-use crate::osm::ingress_backend::read_ingress_backend;
 use crate::osm::retry::read_retry;
 use crate::osm::telemetry::read_telemetry;
 use crate::osm::upstream_traffic_setting::read_upstream_traffic_setting;
@@ -28,21 +27,6 @@ fn egress() -> Value {
         "ipAddresses": ["10.0.0.0/8"],
         "ports": [{"number": 80, "protocol": "http"}],
         "matches": [{"apiGroup": "specs.smi-spec.io/v1alpha4", "kind": "HTTPRouteGroup", "name": "get"}],
-    })
-}
-
-fn ingress() -> Value {
-    json!({
-        "backends": [{
-            "name": "httpbin",
-            "port": {"number": 14001, "protocol": "https"},
-            "tls": {"skipClientCertValidation": false, "sniHosts": ["httpbin.httpbin"]},
-        }],
-        "sources": [
-            {"kind": "Service", "namespace": "ingress", "name": "gateway"},
-            {"kind": "IPRange", "name": "10.0.0.0/8"},
-            {"kind": "AuthenticatedPrincipal", "name": "gateway.ingress.cluster.local"},
-        ],
     })
 }
 
@@ -79,10 +63,9 @@ fn telemetry() -> Value {
     })
 }
 
-fn kinds() -> [(Read, Value); 5] {
+fn kinds() -> [(Read, Value); 4] {
     [
         (read_egress as Read, egress()),
-        (read_ingress_backend, ingress()),
         (read_retry, retry()),
         (read_telemetry, telemetry()),
         (read_upstream_traffic_setting, upstream()),
@@ -108,41 +91,28 @@ fn what_can_mean_nothing_is_an_error_at_its_field() {
         (0, "/ports/0/number", json!(0), "spec.ports[0].number"),
         (0, "/ports/0/protocol", json!("udp"), "spec.ports[0].protocol"),
         (0, "/matches/0/kind", json!("TCPRoute"), "spec.matches[0].kind"),
-        (1, "/backends", json!([]), "spec.backends"),
-        (1, "/backends/0/port/protocol", json!("tcp"), "spec.backends[0].port.protocol"),
-        (1, "/sources/1/name", json!("everywhere"), "spec.sources[1].name"),
-        (1, "/sources/2/kind", json!("Pod"), "spec.sources[2].kind"),
-        (2, "/source/namespace", json!("other"), "spec.source.namespace"),
-        (2, "/destinations/0/kind", json!("Pod"), "spec.destinations[0].kind"),
-        (2, "/retryPolicy/perTryTimeout", json!("soon"), "spec.retryPolicy.perTryTimeout"),
-        (2, "/retryPolicy/numRetries", json!(-1), "spec.retryPolicy.numRetries"),
-        (3, "/selector/app", json!(7), "spec.selector.app"),
-        (3, "/accessLog", json!("on"), "spec.accessLog"),
-        (4, "/host", json!("httpbin"), "spec.host"),
-        (4, "/host", json!("httpbin..svc.cluster.local"), "spec.host"),
-        (4, "/host", json!("http://httpbin.shop"), "spec.host"),
+        (1, "/source/namespace", json!("other"), "spec.source.namespace"),
+        (1, "/destinations/0/kind", json!("Pod"), "spec.destinations[0].kind"),
+        (1, "/retryPolicy/perTryTimeout", json!("soon"), "spec.retryPolicy.perTryTimeout"),
+        (1, "/retryPolicy/numRetries", json!(-1), "spec.retryPolicy.numRetries"),
+        (2, "/selector/app", json!(7), "spec.selector.app"),
+        (2, "/accessLog", json!("on"), "spec.accessLog"),
+        (3, "/host", json!("httpbin"), "spec.host"),
+        (3, "/host", json!("httpbin..svc.cluster.local"), "spec.host"),
+        (3, "/host", json!("http://httpbin.shop"), "spec.host"),
         (
-            4,
+            3,
             "/connectionSettings/tcp/connectTimeout",
             json!("5"),
             "spec.connectionSettings.tcp.connectTimeout",
         ),
-        (4, "/rateLimit/local/http/unit", json!("day"), "spec.rateLimit.local.http.unit"),
-        (4, "/httpRoutes/0/path", json!("("), "spec.httpRoutes[0].path"),
+        (3, "/rateLimit/local/http/unit", json!("day"), "spec.rateLimit.local.http.unit"),
+        (3, "/httpRoutes/0/path", json!("("), "spec.httpRoutes[0].path"),
     ] {
         let (read, mut spec) = kinds()[index].clone();
         *spec.pointer_mut(pointer).unwrap() = value;
         assert!(errors(read, &spec).contains(&field.to_owned()), "{pointer}: {:?}", errors(read, &spec));
     }
-}
-
-#[test]
-fn an_ingress_that_checks_certificates_needs_a_principal() {
-    let mut spec = ingress();
-    spec["sources"].as_array_mut().unwrap().pop();
-    assert_eq!(errors(read_ingress_backend, &spec), ["spec.backends[0].tls"]);
-    spec["backends"][0]["tls"]["skipClientCertValidation"] = json!(true);
-    assert_eq!(errors(read_ingress_backend, &spec), Vec::<String>::new());
 }
 
 #[test]

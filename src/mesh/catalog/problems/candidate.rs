@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, named, splits};
+use super::{access, ingress, named, splits};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::{NamespacedName, ServiceId};
@@ -25,6 +25,12 @@ impl Catalog {
             Object::TrafficSplit(split) => self.objections_to_split(split),
             Object::UdpRoute(route) => vec![access::not_enforced(&route.id)],
             Object::MeshConfig(name, _) => self.objection_to_mesh_config(name).into_iter().collect(),
+            Object::IngressBackend(object) => {
+                let mut problems = Vec::new();
+                ingress::check(self, object, &mut problems);
+                // Services, pods and groups may come later.
+                problems.into_iter().map(|p| Problem { severity: Severity::Warning, ..p }).collect()
+            }
             Object::Namespace(_)
             | Object::Service(_)
             | Object::ServiceAccount(_)

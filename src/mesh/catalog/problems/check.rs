@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::{access, addresses, endpoints, identities, machines, outside, services, splits};
+use super::{access, addresses, endpoints, identities, ingress, machines, outside, services, splits};
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::Kind;
@@ -31,6 +31,7 @@ pub(in crate::catalog) enum Check {
     UdpRoute(NamespacedName),
     Split(NamespacedName),
     MeshConfig(NamespacedName),
+    IngressBackend(NamespacedName),
 }
 
 impl Catalog {
@@ -50,6 +51,7 @@ impl Catalog {
             .chain(self.udp_routes.keys().cloned().map(Check::UdpRoute))
             .chain(self.traffic_splits.keys().cloned().map(Check::Split))
             .chain(self.mesh_configs.keys().cloned().map(Check::MeshConfig))
+            .chain(self.ingress_backends.keys().cloned().map(Check::IngressBackend))
     }
 
     /// What a check finds. Nothing, where the object is gone.
@@ -82,6 +84,12 @@ impl Catalog {
                 if let Some(split) = self.traffic_splits.get(id) {
                     outside::check(self, Kind::TrafficSplit, id, &mut problems);
                     splits::check(self, split, &mut problems);
+                }
+            }
+            Check::IngressBackend(id) => {
+                if let Some(object) = self.ingress_backends.get(id) {
+                    outside::check(self, Kind::IngressBackend, id, &mut problems);
+                    ingress::check(self, object, &mut problems);
                 }
             }
             Check::MeshConfig(id) if self.mesh_configs.contains_key(id) => {

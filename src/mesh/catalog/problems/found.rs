@@ -97,6 +97,9 @@ impl Catalog {
         let splits = [&self.index.splits_of, &self.index.splits_into];
         let splits = splits.into_iter().filter_map(|splits| splits.get(id)).flatten();
         self.found.all_of(splits.cloned().map(Check::Split));
+        let ingress = [&self.index.ingress_to, &self.index.ingress_from];
+        let ingress = ingress.into_iter().filter_map(|objects| objects.get(id)).flatten();
+        self.found.all_of(ingress.cloned().map(Check::IngressBackend));
     }
 
     /// Notes that what names a service, or has one of its addresses, is to be checked. The service is the
@@ -123,8 +126,10 @@ impl Catalog {
 
     /// Notes that the services behind a class, which begins or ends, are to be checked.
     pub(in crate::catalog) fn due_behind_class(&mut self, class: &ProxyClass) {
-        let services = class.inbound.iter().flat_map(|port| &port.services);
-        self.found.all_of(services.cloned().map(Check::Service));
+        let services = || class.inbound.iter().flat_map(|port| &port.services);
+        self.found.all_of(services().cloned().map(Check::Service));
+        let ingress = services().filter_map(|service| self.index.ingress_to.get(service)).flatten();
+        self.found.all_of(ingress.cloned().map(Check::IngressBackend));
     }
 
     /// Notes that all of a namespace, which joins the mesh or leaves it, is to be checked.
@@ -135,6 +140,7 @@ impl Catalog {
             .chain(self.http_route_groups.keys().filter(is_in).cloned().map(Check::HttpRouteGroup))
             .chain(self.tcp_routes.keys().filter(is_in).cloned().map(Check::TcpRoute))
             .chain(self.traffic_splits.keys().filter(is_in).cloned().map(Check::Split))
+            .chain(self.ingress_backends.keys().filter(is_in).cloned().map(Check::IngressBackend))
             .chain(self.slices.keys().filter(is_in).cloned().map(Check::Slice));
         found.all_of(policy);
         let services = self.services.keys().filter(|id| id.namespace() == namespace);

@@ -7,6 +7,7 @@ use crate::catalog::Object;
 use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
+use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
 use smc_model::topology::ServicePort;
 use smc_types::ids::TrustDomain;
@@ -164,6 +165,40 @@ fn a_namespace_is_cut_to_its_bound_and_given_back_what_it_frees() {
     assert_eq!(left_out(&compiler), [""; 0]);
     let served = written(&snapshot(&compiler, &account(identities - 1)));
     assert!(served > 7 * 256 * 900, "{served}");
+}
+
+#[test]
+fn what_an_ingress_takes_is_estimated_too_and_left_out_last() {
+    let opened =
+        |id: &str, many, tls| upsert(Object::from(wide_ingress(id, "shop/server", &[8000, 8001], many, tls)));
+    // In clear text, over TLS, over mutual TLS with 30 names.
+    let protocols = [None, Some((false, 0)), Some((true, 30))];
+    for (many, matches) in [(1, 1), (200, 1), (200, 50)] {
+        let mut compiler = greedy(2, 3, matches);
+        for (i, protocol) in protocols.into_iter().enumerate() {
+            compiler.apply([opened(&format!("shop/i{i}"), many, protocol)]);
+            assert_eq!(left_out(&compiler), [""; 0]);
+            let served = compiler.served_state();
+            let (class, snapshot) = served
+                .snapshots
+                .iter()
+                .find(|(class, _)| class.account.to_string() == "shop/server")
+                .expect("it is served");
+            let demand = usize::try_from(compiler.catalog().inbound_estimate(class).demand()).unwrap();
+            let written = written(snapshot).saturating_sub(2048);
+            assert!(written <= demand, "{many} {matches} {protocol:?}: {written} bytes, {demand} estimated");
+            assert!(demand <= 3 * written + 8192, "{many} {matches} {protocol:?}: {written}, {demand}");
+        }
+    }
+    // 40 of them with 250 matches each on two ports do not fit; what does is served, and the target is.
+    let mut compiler = greedy(1, 2, 250);
+    let many = (0..40).map(|i| opened(&format!("shop/i{i:02}"), 1, None));
+    compiler.apply(many);
+    let names = left_out(&compiler);
+    assert!((30..40).contains(&names.len()), "{names:?}");
+    assert_eq!(names.first().map(String::as_str), Some("IngressBackend shop/i03"), "{names:?}");
+    let bytes = served_bytes(&compiler);
+    assert!(bytes <= 2 * usize::try_from(MAX_IDENTITY).unwrap() + 64 * 1024, "{bytes} bytes are served");
 }
 
 #[test]

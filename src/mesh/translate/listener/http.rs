@@ -44,15 +44,67 @@ pub(super) fn inbound(
     longest: Option<Duration>,
     log: AccessLog,
 ) -> listener::Filter {
+    pack(hcm::HttpConnectionManager {
+        local_reply_config: Some(retry::not_processed()),
+        ..callee(stat_prefix, route, longest, log, true)
+    })
+}
+
+/// Requests to the application from outside of the mesh. They are treated as [`inbound`] ones, but for this:
+/// the client is no sidecar, and gets no answers that are for sidecars; one over TLS may have a certificate
+/// without an identity of the mesh, whose DNS names are passed on. Anybody who reaches the pod can begin a
+/// request and have it refused, so that what a connection, and a line of the log, can take is bounded.
+pub(super) fn ingress(
+    stat_prefix: &str,
+    route: &str,
+    longest: Option<Duration>,
+    log: AccessLog,
+    tls: bool,
+) -> listener::Filter {
+    let mut requests = callee(stat_prefix, route, longest, log, tls);
+    if let Some(details) = &mut requests.set_current_client_cert_details {
+        details.dns = true;
+    }
+    if let Some(options) = &mut requests.common_http_protocol_options {
+        options.idle_timeout = Some(proto::seconds(IDLE_SECONDS));
+    }
+    pack(hcm::HttpConnectionManager {
+        access_log: access_log::ingress(log),
+        request_headers_timeout: Some(proto::seconds(HEADERS_SECONDS)),
+        ..requests
+    })
+}
+
+/// How long, in seconds, an ingress may take to send the headers of a request: as for a handshake.
+const HEADERS_SECONDS: i64 = 10;
+
+/// How long, in seconds, an ingress may keep a connection without a request. Gateways keep theirs for a
+/// minute (nginx) to an hour (Envoy), and dial again.
+const IDLE_SECONDS: i64 = 300;
+
+/// What the sidecar of a callee does to requests. `tls` says whether a client has a certificate to pass on.
+fn callee(
+    stat_prefix: &str,
+    route: &str,
+    longest: Option<Duration>,
+    log: AccessLog,
+    tls: bool,
+) -> hcm::HttpConnectionManager {
     // Denies every request, unless the rules of the route replace these.
     let authorise = http_filter(rbac::HTTP_FILTER, Rules::none().http_filter());
-    pack(hcm::HttpConnectionManager {
+    let pass_on = || manager::SetCurrentClientCertDetails {
+        uri: true,
+        ..manager::SetCurrentClientCertDetails::default()
+    };
+    let forward = if tls {
+        manager::ForwardClientCertDetails::SanitizeSet
+    } else {
+        manager::ForwardClientCertDetails::Sanitize
+    };
+    hcm::HttpConnectionManager {
         access_log: access_log::http(log),
-        forward_client_cert_details: manager::ForwardClientCertDetails::SanitizeSet.into(),
-        set_current_client_cert_details: Some(manager::SetCurrentClientCertDetails {
-            uri: true,
-            ..manager::SetCurrentClientCertDetails::default()
-        }),
+        forward_client_cert_details: forward.into(),
+        set_current_client_cert_details: tls.then(pass_on),
         // A rule for /public/.* must not allow /public/../private, which an application may resolve
         // to /private.
         normalize_path: Some(proto::switch(true)),
@@ -60,9 +112,8 @@ pub(super) fn inbound(
             max_stream_duration: longest.map(proto::duration),
             ..core::HttpProtocolOptions::default()
         })),
-        local_reply_config: Some(retry::not_processed()),
         ..application(stat_prefix, route, vec![authorise, router()])
-    })
+    }
 }
 
 /// How long, in seconds, a reader of the statistics may be connected without a question, and take to ask it.

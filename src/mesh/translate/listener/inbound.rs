@@ -1,4 +1,5 @@
-//! The inbound listener: connections to the application. It accepts mutual TLS only.
+//! The inbound listener: connections to the application. It accepts mutual TLS, and of an ingress that policy
+//! names what policy says.
 //!
 //! Owns the matching, and where policy is enforced:
 //! - HTTP: any identity of the mesh may connect, and the route's RBAC rules authorise each request.
@@ -6,6 +7,8 @@
 //!   to the application only after it. RBAC alone would be too late: the filter runs on the
 //!   client's first bytes, and a server that speaks first has sent its own by then. RBAC runs after
 //!   the handshake all the same, because a resumed TLS session skips the check of the certificate.
+//! - an ingress: the route's RBAC rules again, by address too. No match of a chain depends on what sources a
+//!   policy names, so that gateways which come and go replace no chain and end no connection.
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
@@ -18,7 +21,7 @@ use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
-use crate::translate::tls;
+use crate::translate::tls::{self, ClientCertificates};
 use smc_model::sidecar_settings::AccessLog;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
@@ -38,9 +41,24 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) rules: Rules,
 }
 
+/// A way from an ingress to a port of the application.
+pub(in crate::translate) struct IngressWay {
+    pub(in crate::translate) name: String,
+    pub(in crate::translate) port: u16,
+    pub(in crate::translate) transport: Transport,
+}
+
+/// What connections of an ingress begin with.
+pub(in crate::translate) enum Transport {
+    ClearText,
+    /// TLS, and what is asked of the client.
+    Tls(ClientCertificates),
+}
+
 /// The listener; `None` if it would have no chain.
 pub(in crate::translate) fn listener(
     chains: Vec<Chain>,
+    ingress: Vec<IngressWay>,
     families: Families,
     settings: &Settings,
     log: AccessLog,
@@ -51,7 +69,9 @@ pub(in crate::translate) fn listener(
     let inspector =
         listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
-        filter_chains: chains.into_iter().map(|one| chain(one, settings, log)).collect(),
+        filter_chains: (chains.into_iter().map(|one| chain(one, settings, log)))
+            .chain(ingress.into_iter().map(|way| ingress_chain(way, settings, log)))
+            .collect(),
         listener_filters: vec![original_destination(), inspector],
         tcp_keepalive: Some(liveness::tcp_keepalive()),
         ..listen(names::INBOUND_LISTENER, families, settings.inbound_port, TrafficDirection::Inbound)
@@ -82,6 +102,27 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
         filters,
         transport_socket: Some(tls::downstream(&validation, http)),
         transport_socket_connect_timeout: Some(proto::seconds(HANDSHAKE_SECONDS)),
+        name,
+        ..listener::FilterChain::default()
+    }
+}
+
+fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listener::FilterChain {
+    let IngressWay { name, port, transport } = way;
+    let (protocol, socket) = match transport {
+        Transport::ClearText => ("raw_buffer", None),
+        Transport::Tls(clients) => ("tls", Some(tls::of_ingress(&clients))),
+    };
+    let tls = socket.is_some();
+    listener::FilterChain {
+        filter_chain_match: Some(listener::FilterChainMatch {
+            destination_port: Some(proto::number(port)),
+            transport_protocol: protocol.to_owned(),
+            ..listener::FilterChainMatch::default()
+        }),
+        filters: vec![http::ingress(&name, &name, settings.longest_stream(), log, tls)],
+        transport_socket: socket,
+        transport_socket_connect_timeout: tls.then(|| proto::seconds(HANDSHAKE_SECONDS)),
         name,
         ..listener::FilterChain::default()
     }

@@ -19,6 +19,7 @@ mod continuity;
 mod demo;
 mod egress;
 mod eventually;
+mod ingress;
 mod leaving;
 mod live;
 mod lost_nodes;

@@ -6,7 +6,7 @@
 //!
 //! | kind | names | lives | for |
 //! |---|---|---|---|
-//! | service certificate | one URI: the SPIFFE ID | about 48 h | traffic between workloads |
+//! | service certificate | one URI (the SPIFFE ID), one DNS name | about 48 h | traffic between workloads |
 //! | proxy certificate | Common Name `<uuid>[.<service>].<namespace>` | a year | proxy to control plane |
 //! | controller certificate | DNS names and addresses | about 48 h | control plane to proxy |
 

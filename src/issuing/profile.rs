@@ -39,7 +39,9 @@ fn authority(role: &str, path_length: u8, serial: SerialNumber, validity: &Valid
     Ok(params)
 }
 
-/// An X.509-SVID: exactly one URI, no subject (so that the URI is critical), for clients and servers.
+/// An X.509-SVID: exactly one URI, no subject (so that the names are critical), for clients and servers. It
+/// has a DNS name beside the URI for an ingress, which verifies nothing else; within the mesh the URI alone
+/// counts.
 pub(super) fn service(
     domain: &TrustDomain,
     account: &ServiceAccountId,
@@ -48,6 +50,9 @@ pub(super) fn service(
 ) -> Profile {
     let mut params = leaf(serial, validity)?;
     params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(domain.spiffe_id(account))?)];
+    if let Some(name) = domain.dns_name(account) {
+        params.subject_alt_names.push(SanType::DnsName(Ia5String::try_from(name)?));
+    }
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)

@@ -2,6 +2,7 @@
 //!
 //! Owns the controller's identity.
 
-/// The DNS name in every controller certificate, which every bootstrap requires of its server. No
-/// service certificate and no proxy certificate has a DNS name.
+/// The DNS name in every controller certificate, which every bootstrap requires of its server. It has no dot,
+/// so no service certificate has it: the names of those have two at least. No proxy certificate has a DNS
+/// name.
 pub const CONTROLLER_IDENTITY: &str = "smc-controller";

@@ -10,6 +10,7 @@ use smc_authority::rules::service_identity;
 use smc_raft::ProposeError;
 use smc_types::causes::causes;
 use tempfile::TempDir;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::intercepted::intercepted;
@@ -60,10 +61,11 @@ async fn a_service_certificate_is_an_svid_of_about_48_hours() {
     assert!(life >= 43 * HOUR && life <= 53 * HOUR, "{life:?}");
 
     let (_, certificate) = X509Certificate::from_der(&der).unwrap();
-    assert!(
-        certificate.subject_alternative_name().unwrap().unwrap().critical,
-        "no subject, so SAN is critical"
-    );
+    let names = certificate.subject_alternative_name().unwrap().unwrap();
+    assert!(names.critical, "no subject, so SAN is critical");
+    let dns = GeneralName::DNSName("v1.bookstore.cluster.local");
+    assert_eq!(names.value.general_names.iter().filter(|name| **name == dns).count(), 1);
+    assert_eq!(names.value.general_names.len(), 2);
     let usage = certificate.key_usage().unwrap().unwrap().value;
     assert!(usage.digital_signature() && !usage.key_cert_sign() && !usage.crl_sign());
     assert!(certificate.extended_key_usage().unwrap().unwrap().value.server_auth);

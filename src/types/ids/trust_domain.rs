@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::name::{InvalidName, check_subdomain};
 use super::object::ServiceAccountId;
 
+/// The label that stands between the name of a Service with its namespace, and the domain of the cluster.
+const SERVICES: &str = "svc";
+
 /// The trust domain of every SPIFFE identity of the mesh (SPIFFE ID §2.1).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -30,6 +33,16 @@ impl TrustDomain {
     /// `spiffe://<trust-domain>/ns/<namespace>/sa/<service account>`.
     pub fn spiffe_id(&self, account: &ServiceAccountId) -> String {
         format!("spiffe://{}/ns/{}/sa/{}", self.0, account.namespace(), account.name())
+    }
+
+    /// `<service account>.<namespace>.<trust-domain>`, the name by which an ingress outside of the mesh knows
+    /// what it connects to, as in OSM. Read from the right, it is that of no other account: a namespace has
+    /// no dots. `None` if it is no DNS name (RFC 1035 section 2.3.4), and for accounts of the namespace
+    /// `svc`, whose names could be those of Services.
+    pub fn dns_name(&self, account: &ServiceAccountId) -> Option<String> {
+        let name = format!("{}.{}.{}", account.name(), account.namespace(), self.0);
+        let fits = name.len() <= 253 && name.split('.').all(|label| label.len() <= 63);
+        (fits && account.namespace() != SERVICES).then_some(name)
     }
 
     /// The service account in a SPIFFE ID of this trust domain; `None` for any other text.
@@ -63,6 +76,18 @@ impl fmt::Display for TrustDomain {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dns_name_is_that_of_one_account_and_of_no_service() {
+        let domain = TrustDomain::new("cluster.local").unwrap();
+        let name =
+            |namespace: &str, name: &str| domain.dns_name(&ServiceAccountId::new(namespace, name).unwrap());
+        assert_eq!(name("shop", "web").as_deref(), Some("web.shop.cluster.local"));
+        assert_eq!(name("shop", "v1.web").as_deref(), Some("v1.web.shop.cluster.local"));
+        assert_eq!(name("svc", "web.shop"), None, "it is the name of Service shop/web");
+        assert_eq!(name("shop", &"a".repeat(64)), None);
+        assert_eq!(name("shop", &["a"; 120].join(".")), None);
+    }
 
     #[test]
     fn a_spiffe_id_reads_back_as_its_service_account_and_nothing_else_does() {

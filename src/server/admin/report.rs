@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use smc_authority::ledger::{ProxyCertificateRecord, ProxyCertificateState};
-use smc_authority::pki::{SerialNumber, Validity};
+use smc_authority::pki::{SerialNumber, TrustBundle, Validity};
 use smc_issuing::{
     AuthorityStatus, CaState, CaStatus, ClockError, Introduction, Issued, IssuedKind, RootRotation,
 };
@@ -204,6 +204,7 @@ fn port_servers<'a>(endpoints: impl Iterator<Item = &'a Endpoint>) -> Vec<pb::Po
 /// replica that have not ACKed a trust bundle with the new root, for which its rotation waits.
 pub(super) fn ca_status(
     status: AuthorityStatus,
+    bundle: TrustBundle,
     issued: &[Issued],
     members: &[u64],
     unacknowledged_proxies: &BTreeSet<WorkloadId>,
@@ -212,6 +213,7 @@ pub(super) fn ca_status(
     let signing = |ca: &&CaStatus| !ca.root && ca.state == CaState::Signing;
     pb::GetCaStatusResponse {
         trust_domain: status.trust_domain.to_string(),
+        roots_pem: bundle.pem,
         roots: status.cas.iter().filter(|ca| ca.root).map(authority).collect(),
         issuer: status.cas.iter().find(signing).map(authority),
         authorities: status.cas.iter().map(certificate_authority).collect(),

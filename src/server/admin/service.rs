@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smc_authority::ledger::ProxyCertificateState;
-use smc_issuing::{BuiltinCa, CaError, ProxyCertificates, Rotate};
+use smc_issuing::{BuiltinCa, CaError, Issuer, ProxyCertificates, Rotate};
 use smc_proto::admin::v1 as pb;
 use smc_proto::admin::v1::admin_client::AdminClient;
 use smc_proto::admin::v1::admin_server::{Admin, AdminServer};
@@ -244,7 +244,8 @@ impl Admin for AdminService {
         let status = self.ca.status();
         let root = status.root_unacknowledged_by(group.replica.0);
         let distrustful = root.map(|root| self.proxies.distrustful(root)).unwrap_or_default();
-        Ok(Response::new(report::ca_status(status, &self.ca.list(), &members, &distrustful)))
+        let answer = report::ca_status(status, self.ca.bundle(), &self.ca.list(), &members, &distrustful);
+        Ok(Response::new(answer))
     }
 
     async fn rotate_ca(

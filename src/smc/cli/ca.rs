@@ -1,5 +1,7 @@
 //! `smc ca`: the certificate authority.
 
+use std::error::Error;
+
 use clap::Subcommand;
 use smc_host::env::Env;
 use smc_proto::admin::v1::{
@@ -22,6 +24,17 @@ const MAX_NAMES: usize = 8;
 pub(super) enum CaCommand {
     /// Show the authority's certificates and what it issued.
     Status {
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Print the roots of the mesh as PEM, for what verifies its certificates from outside, such as an
+    /// ingress.
+    ///
+    /// While the root is replaced, there are two. What verifies by a copy needs a new one before the new root
+    /// signs, which `smc ca status` announces.
+    Roots {
         #[command(flatten)]
         admin: AdminArgs,
         #[command(flatten)]
@@ -64,19 +77,16 @@ pub(super) enum CaCommand {
 
 pub(super) async fn run(command: CaCommand) -> Outcome {
     match command {
-        CaCommand::Status { admin, output } => {
-            let answer = admin
-                .client()
-                .await?
-                .get_ca_status(GetCaStatusRequest {})
-                .await
-                .map_err(Refused)?
-                .into_inner();
-            output.print(&answer, status)?;
+        CaCommand::Status { admin, output } => output.print(&current(admin).await?, status)?,
+        CaCommand::Roots { admin, output } => {
+            let answer = current(admin).await?;
+            if answer.roots_pem.is_empty() {
+                return Err("the controller is older than this program, and says no roots".into());
+            }
+            output.print(&answer, |answer| answer.roots_pem.clone())?;
         }
         CaCommand::Rotate { hasten: true, confirm: false, admin, output, .. } => {
-            let status = admin.client().await?.get_ca_status(GetCaStatusRequest {}).await;
-            output.print(&status.map_err(Refused)?.into_inner(), hastening)?;
+            output.print(&current(admin).await?, hastening)?;
         }
         CaCommand::Rotate { root, cancel, hasten, admin, output, .. } => {
             let request = RotateCaRequest { root, cancel, hasten };
@@ -95,6 +105,10 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
         }
     }
     Ok(Verdict::Ok)
+}
+
+async fn current(admin: AdminArgs) -> Result<GetCaStatusResponse, Box<dyn Error + Send + Sync>> {
+    Ok(admin.client().await?.get_ca_status(GetCaStatusRequest {}).await.map_err(Refused)?.into_inner())
 }
 
 /// What hastening the new root means.

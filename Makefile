@@ -50,8 +50,8 @@ cluster: build ## A real Kubernetes with SMC and the bookstore in it, until Ctrl
 
 # Kubernetes is compiled before anything else needs the processors.
 test: setup ## All tests, with real Envoys and a real Kubernetes
-	@SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) tests/setup/with-cluster $(SMC_CACHE) \
-	  tests/lanes $(CARGO_FLAGS) --workspace
+	@export SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) SMC_NGINX=$$(tests/setup/nginx $(SMC_CACHE)); \
+	tests/setup/with-cluster $(SMC_CACHE) tests/lanes $(CARGO_FLAGS) --workspace
 
 test-static: setup ## The storage tests with RocksDB compiled and linked statically, as in what is shipped
 	@env -u ROCKSDB_LIB_DIR CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/static cargo test $(CARGO_FLAGS) -p smc-raft

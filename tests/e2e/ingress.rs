@@ -135,7 +135,8 @@ async fn a_gateway_that_is_named_gets_in_in_clear_text_and_nothing_else_does() {
     lab.stop().await.unwrap();
 }
 
-/// A connection that is open stays open while gateways come and go, and requests on it are judged by what holds.
+/// A connection that is open stays open while gateways come and go, and requests on it are judged by what
+/// holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_that_come_and_go_end_no_connection() {
     let mesh = mesh().with("ingress.yaml", &ingress("web", "http", "", GATEWAY));
@@ -187,7 +188,11 @@ async fn requests_of_an_ingress_are_those_that_its_groups_match() {
     }
     // A group that is not there allows nothing.
     lab.apply("ingress.yaml", &matching("gone")).await.unwrap();
-    eventually_get(&lab, "edge/gateway", &buy, "403").await;
+    eventually("the request that matched is refused", async || {
+        let answer = fetch(&lab, "edge/gateway", &["--url", &buy, "-H", "host: shop.example"]).await;
+        if outcome(&answer) == "403" { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
     let problems = lab.smc(&["mesh", "problems"]).await.unwrap();
     assert!(problems.stdout.contains("names HTTPRouteGroup servers/gone"), "{problems:?}");
     lab.stop().await.unwrap();
@@ -224,8 +229,29 @@ async fn an_ingress_over_tls_is_judged_by_address_certificate_and_name() {
         assert_eq!(status(&over_tls(&lab, "edge/gateway", &target, name, "/").await), expected, "{name}");
     }
 
-    // With a principal, a client has to show a certificate of the mesh's CA for it.
+    // Beside a backend that wants certificates, one that does without them still does.
     let principal = format!("{GATEWAY}, {{kind: AuthenticatedPrincipal, name: gateway.example}}");
+    lab.apply("other.yaml", &ingress("other", "https", "", &principal)).await.unwrap();
+    eventually("the other one is in force", async || {
+        let dump = lab.envoy_admin("servers/web-v1", "/config_dump?resource=dynamic_active_secrets").await;
+        let dump = dump.map_err(|error| error.chain())?;
+        if dump.body.contains("root-cert-for-optional-ingress:8080") {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
+    })
+    .await;
+    for (pod, name, expected) in [
+        ("edge/gateway", "shop.example", "200"),
+        ("edge/gateway", "other.example", "403"),
+        ("edge/bystander", "shop.example", "403"),
+    ] {
+        assert_eq!(status(&over_tls(&lab, pod, &target, name, "/").await), expected, "{pod} {name}");
+    }
+    lab.remove("other.yaml").await.unwrap();
+
+    // With a principal, a client has to show a certificate of the mesh's CA for it.
     lab.apply("ingress.yaml", &ingress("web", "https", "", &principal)).await.unwrap();
     eventually("a client without a certificate is refused", async || {
         let result = over_tls(&lab, "edge/gateway", &target, "shop.example", "/").await;
@@ -239,7 +265,7 @@ async fn an_ingress_over_tls_is_judged_by_address_certificate_and_name() {
 
 /// In permissive mode, too, an ingress is let in where an object says so, and nowhere else.
 #[tokio::test(flavor = "multi_thread")]
-async fn permissive_mode_opens_no_port_to_clear_text_and_the_flag_closes_all() {
+async fn permissive_mode_lets_no_ingress_in_and_the_flag_closes_all() {
     let mesh = mesh().with("mesh-config.yaml", &mesh_config(true));
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/bob", "http://web.servers/", "200").await;
@@ -255,6 +281,86 @@ async fn permissive_mode_opens_no_port_to_clear_text_and_the_flag_closes_all() {
     lab.apply("mesh-config.yaml", &mesh_config(false)).await.unwrap();
     eventually_get(&lab, "edge/gateway", &target, "200").await;
     lab.apply("edge.yaml", &namespace("edge", false)).await.unwrap();
-    eventually_get(&lab, "edge/gateway", &target, DENIED).await;
+    eventually_get(&lab, "edge/gateway", &target, "403").await;
+    lab.stop().await.unwrap();
+}
+
+/// The answer to a request that `edge/bystander` sends to a gateway, as a client of the gateway.
+async fn by_gateway(lab: &LabHandle, port: u16) -> (String, Value) {
+    let nginx = lab.pod_ip("edge/nginx").await.unwrap();
+    let url = format!("http://{nginx}:{port}/");
+    let args = ["--url", &url, "-H", "host: shop.example"];
+    let answer = fetch(lab, "edge/bystander", &args).await;
+    (outcome(&answer), answer.body["headers"].clone())
+}
+
+/// As OSM's guide has it for ingress-nginx, of which nginx is what connects: in clear text, and over TLS with
+/// the mesh's certificate verified by the name of the identity behind the backend.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_brings_requests_in_and_verifies_where_it_brings_them() {
+    #[expect(clippy::disallowed_methods, reason = "where make put nginx")]
+    let nginx = std::env::var("SMC_NGINX").expect("SMC_NGINX names an nginx (make sets it)");
+    let lab = start(&mesh()).await;
+    eventually_get(&lab, "clients/alice", "http://web.servers/", "200").await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(path, open).unwrap();
+    let roots = lab.smc(&["ca", "roots"]).await.unwrap();
+    assert!(roots.stdout.starts_with("-----BEGIN CERTIFICATE-----"), "{roots:?}");
+    std::fs::write(directory.path().join("roots.pem"), &roots.stdout).unwrap();
+    // A pod's user may not read where it was.
+    std::fs::copy(nginx, directory.path().join("nginx")).unwrap();
+    let target = server(&lab).await;
+    // Each on a port of its own: clear text, the right name, the name of another identity.
+    let tls = |name: &str| {
+        format!(
+            "proxy_pass https://{target}; proxy_ssl_verify on; proxy_ssl_trusted_certificate {path}/roots.pem; \
+             proxy_ssl_verify_depth 2; proxy_ssl_name {name};"
+        )
+    };
+    let server = |port: u16, to: &str| {
+        format!(
+            "server {{ listen {port}; location / {{ {to} proxy_http_version 1.1; proxy_set_header host $host; \
+                 proxy_set_header x-forwarded-for $remote_addr; }} }}\n"
+        )
+    };
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("{name}_temp_path {path}/{name};\n")).concat();
+    let config = format!(
+        "daemon off;\npid {path}/pid;\nerror_log stderr info;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{}{}{}}}\n",
+        server(8001, &format!("proxy_pass http://{target};")),
+        server(8002, &tls("web-v1.servers.cluster.local")),
+        server(8003, &tls("alice.clients.cluster.local")),
+    );
+    std::fs::write(directory.path().join("nginx.conf"), config).unwrap();
+    let command = format!("[{path}/nginx, -p, {path}, -c, {path}/nginx.conf, -e, stderr]");
+    let pod = pod("edge", "nginx", "gateway");
+    let (before, after) = pod.split_once("      command: ").unwrap();
+    let after = after.split_once('\n').unwrap().1.replace("8080", "8001");
+    lab.apply("nginx.yaml", &format!("{before}      command: {command}\n{after}")).await.unwrap();
+    lab.wait_ready("edge/nginx", SETTLE).await.unwrap();
+    assert_ne!(by_gateway(&lab, 8001).await.0, "200", "nothing is opened yet");
+
+    lab.apply("ingress.yaml", &ingress("web", "http", "", GATEWAY)).await.unwrap();
+    eventually("nginx gets in in clear text", async || {
+        let (status, headers) = by_gateway(&lab, 8001).await;
+        if status != "200" {
+            return Err(status);
+        }
+        let client = lab.pod_ip("edge/bystander").await.unwrap().to_string();
+        assert_eq!((&headers["host"], &headers["x-forwarded-for"]), (&"shop.example".into(), &client.into()));
+        Ok(())
+    })
+    .await;
+    let https = ingress("web", "https", ", tls: {skipClientCertValidation: true}", GATEWAY);
+    lab.apply("ingress.yaml", &https).await.unwrap();
+    eventually("nginx gets in over TLS", async || {
+        let (status, _) = by_gateway(&lab, 8002).await;
+        if status == "200" { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(by_gateway(&lab, 8003).await.0, "502", "the server is not who nginx asked for");
+    assert_ne!(by_gateway(&lab, 8001).await.0, "200", "clear text is not opened any more");
     lab.stop().await.unwrap();
 }

@@ -250,6 +250,8 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "False NotImplemented", "False NotImplemented"),
+        // Its service, and that of its gateway, are not there.
+        ("ingressbackends", "httpbin", "True Accepted", "False NotWhollyInEffect"),
     ] {
         let written = || async {
             let object = get(cluster, resource, name).await;

@@ -25,9 +25,6 @@ use crate::reading::{Findings, Node};
 /// The protocols that an ingress may speak.
 const INGRESS_PROTOCOLS: [&str; 2] = ["http", "https"];
 
-/// How the names end by which sidecars ask for services. An ingress has no use of them.
-const OF_SERVICES: &str = ".svc.cluster.local";
-
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
     schemas: &[schema::<IngressBackendSpec>],
@@ -260,7 +257,7 @@ fn read_tls(node: Node, findings: &mut Findings) -> Option<(bool, Option<BTreeSe
         let path = node.path.clone();
         let Some(name) = node.text(findings) else { continue };
         let name = name.to_ascii_lowercase();
-        if name.ends_with(OF_SERVICES) {
+        if name.ends_with(ServiceId::DOMAIN) {
             let message = format!(
                 "is {:?}, by which sidecars ask: a client that does has to be one; left out",
                 truncated(&name, 60)

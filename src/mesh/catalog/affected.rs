@@ -27,9 +27,9 @@ pub struct Affected {
 impl Affected {
     /// Whether nothing is affected.
     pub fn is_empty(&self) -> bool {
-        let accounts = [&self.accounts, &self.inbound];
         !self.everything
-            && accounts.iter().all(|all| all.is_empty())
+            && self.accounts.is_empty()
+            && self.inbound.is_empty()
             && self.endpoints.is_empty()
             && self.proxies.is_empty()
     }

@@ -76,7 +76,7 @@ impl Catalog {
         let (open, without_room) = class.inbound.split_at(ports.min(class.inbound.len()));
         openings.retain(|opening| !ingress_left_out.contains(&opening.object.id));
         for opening in &mut openings {
-            opening.ports.retain(|(_, inbound)| open.contains(inbound));
+            opening.ports.retain(|(_, inbound)| !without_room.contains(inbound));
         }
         let named = |kind, names: BTreeSet<_>| names.into_iter().map(move |n| ObjectRef::Namespaced(kind, n));
         let left_out = named(Kind::TrafficTarget, left_out);

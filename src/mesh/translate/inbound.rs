@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::draft::{Draft, Part};
 use super::intern::Interner;
-use super::listener::inbound::{self as listener, Chain, IngressWay, Transport};
+use super::listener::inbound::{self as listener, Chain, IngressWay};
 use super::listener::statistics;
 use super::proto::Families;
 use super::provenance::{self, Objects};
@@ -18,15 +18,12 @@ use smc_authority::pki::TrustBundle;
 use smc_model::inbound_intent::{InboundAccess, InboundIntent};
 use smc_model::ingress::{IngressChain, IngressTransport};
 use smc_model::sidecar_settings::LocalProxyMode;
-use smc_types::ids::ServiceAccountId;
+use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
-
-/// What callers of the mesh ask for by SNI: the name of a service ([`smc_types::ids::ServiceId::fqdn`]).
-const NAMES_OF_SERVICES: &str = "*.svc.cluster.local";
 
 /// Translates what may reach the workloads of a class. `share` is the room in bytes that the intent was made
 /// for.
@@ -110,15 +107,15 @@ fn open_to_ingress(
     bundle: &TrustBundle,
     draft: &mut Draft<'_>,
 ) -> IngressWay {
-    let (spoken, transport) = match chain.transport {
-        IngressTransport::ClearText => ("http", Transport::ClearText),
-        IngressTransport::Tls => ("https", Transport::Tls(certificates_of_clients(chain, bundle, draft))),
+    let (spoken, tls) = match chain.transport {
+        IngressTransport::ClearText => ("http", None),
+        IngressTransport::Tls => ("https", Some(certificates_of_clients(chain, bundle, draft))),
     };
     let name = names::ingress(chain.port, spoken);
     let local = names::local_cluster(chain.port, chain.protocol);
     let routes = route::inbound(&name, local, Rules::ingress(&chain.grants));
     draft.add(ResourceType::Route, &name, &routes, objects);
-    IngressWay { name, port: chain.port, transport }
+    IngressWay { name, port: chain.port, tls }
 }
 
 /// How the certificates of an ingress are checked, whose secret is added.
@@ -185,8 +182,9 @@ fn server_names(
     let others =
         || class.inbound.iter().filter(|other| other.port == port.port && other.protocol != port.protocol);
     if others().next().is_none() {
-        // One that does not depend on the services: another service must not replace the chain.
-        return Some(beside_ingress.then(|| NAMES_OF_SERVICES.to_owned()).into_iter().collect());
+        // What callers of the mesh ask for. It does not depend on the services: another service must not
+        // replace the chain.
+        return Some(beside_ingress.then(|| format!("*{}", ServiceId::DOMAIN)).into_iter().collect());
     }
     let mut names = Vec::new();
     for service in &port.services {

@@ -152,10 +152,13 @@ impl fmt::Debug for WorkloadId {
 }
 
 impl ServiceId {
+    /// What every [`Self::fqdn`] ends in.
+    pub const DOMAIN: &str = ".svc.cluster.local";
+
     /// The fully qualified host name, `NAME.NAMESPACE.svc.cluster.local`; also the SNI of mesh
     /// traffic.
     pub fn fqdn(&self) -> String {
-        format!("{}.{}.svc.cluster.local", self.name(), self.namespace())
+        format!("{}.{}{}", self.name(), self.namespace(), Self::DOMAIN)
     }
 }
 

@@ -45,14 +45,8 @@ pub(in crate::translate) struct Chain {
 pub(in crate::translate) struct IngressWay {
     pub(in crate::translate) name: String,
     pub(in crate::translate) port: u16,
-    pub(in crate::translate) transport: Transport,
-}
-
-/// What connections of an ingress begin with.
-pub(in crate::translate) enum Transport {
-    ClearText,
-    /// TLS, and what is asked of the client.
-    Tls(ClientCertificates),
+    /// What is asked of a client over TLS; `None` in clear text.
+    pub(in crate::translate) tls: Option<ClientCertificates>,
 }
 
 /// The listener; `None` if it would have no chain.
@@ -108,12 +102,10 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
 }
 
 fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listener::FilterChain {
-    let IngressWay { name, port, transport } = way;
-    let (protocol, socket) = match transport {
-        Transport::ClearText => ("raw_buffer", None),
-        Transport::Tls(clients) => ("tls", Some(tls::of_ingress(&clients))),
-    };
+    let IngressWay { name, port, tls } = way;
+    let socket = tls.as_ref().map(tls::of_ingress);
     let tls = socket.is_some();
+    let protocol = if tls { "tls" } else { "raw_buffer" };
     listener::FilterChain {
         filter_chain_match: Some(listener::FilterChainMatch {
             destination_port: Some(proto::number(port)),
